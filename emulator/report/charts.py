@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -34,6 +35,10 @@ BEHIND = 48
 """Points at most of a line that is drawn on demand."""
 MANY = 8
 """With more tasks than this, charts have the mean and the range of each role."""
+TOGETHER = 0.005
+"""Faults that were triggered closer to each other than this share of an axis have one label."""
+LARGEST = 1e100
+"""Browsers can't draw an axis whose length is no finite number."""
 _SINGLE = 30
 """A line of fewer points has a mark at each of them."""
 _COLOURS, _DASHES = 8, ("solid", "dash", "dot", "dashdot")
@@ -56,7 +61,8 @@ class Mark:
 
     at: float
     until: float | None = None
-    label: str = ""
+    kind: str = ""
+    target: str = ""
 
 
 @dataclass(frozen=True)
@@ -151,7 +157,11 @@ def line_chart(
     *,
     from_zero: bool = True,
 ) -> Chart:
-    """Return a chart of lines by name, drawn as their groups say; others are left out."""
+    """Return a chart of lines by name, drawn as their groups say; others are left out.
+
+    A value beyond LARGEST is a gap, like one that is no number.
+    """
+    lines = {name: [(x, _drawable(y)) for x, y in points] for name, points in lines.items()}
     traces: list[Trace] = []
     for group in groups:
         of_group = [lines[name] for _, name in group.members if name in lines]
@@ -189,31 +199,75 @@ def line_chart(
 def marked(marks: Sequence[Mark], end: float, *, bands: bool = True) -> dict[str, Any]:
     """Return the shapes and labels of faults, for a layout.
 
-    The page leaves out labels for which there is no room.
+    The area of faults that overlap is one, as one that is drawn twice hides what is below it.
+    Faults that were triggered together have one label; the page leaves out those for which there is
+    no room.
     """
     shapes: list[dict[str, Any]] = []
-    for mark in marks:
-        place = {"xref": "x", "yref": "paper", "y0": 0, "y1": 1, "x0": short(mark.at)}
-        if bands and mark.until is not None:
-            area = {"fillcolor": "--fault-soft", "line": {"width": 0}, "layer": "below"}
-            shapes.append({"type": "rect", **place, "x1": short(mark.until), **area})
+    across = {"xref": "x", "yref": "paper", "y0": 0, "y1": 1}
+    if bands:
+        area = {"fillcolor": "--fault-soft", "line": {"width": 0}, "layer": "below"}
+        spans = [(mark.at, mark.until) for mark in marks if mark.until is not None]
+        for begin, until, _ in overlapping(spans):
+            place = {"x0": short(begin), "x1": short(until)}
+            shapes.append({"type": "rect", **across, **place, **area})
+    labels = []
+    for at, together in _triggered_together(marks, end * TOGETHER):
         style = {"color": "--fault", "width": 1, "dash": "dot"}
-        shapes.append({"type": "line", **place, "x1": short(mark.at), "line": style})
-    labels = [
-        {
-            "text": escape(mark.label),
-            "x": short(mark.at),
-            "y": 1,
-            "yref": "paper",
-            "yanchor": "bottom",
-            "xanchor": "left" if mark.at < end * 0.6 else "right",
-            "showarrow": False,
-            "font": {"color": "--fault", "size": 11},
-        }
-        for mark in marks
-        if mark.label
-    ]
-    return {"shapes": shapes, "annotations": labels}
+        shapes.append({"type": "line", **across, "x0": short(at), "x1": short(at), "line": style})
+        labels.append(
+            {
+                "text": escape(_in_words(together)),
+                "x": short(at),
+                "y": 1,
+                "yref": "paper",
+                "yanchor": "bottom",
+                "xanchor": "left" if at < end * 0.6 else "right",
+                "showarrow": False,
+                "font": {"color": "--fault", "size": 11},
+            }
+        )
+    return {"shapes": shapes, "annotations": [label for label in labels if label["text"]]}
+
+
+def overlapping(
+    spans: Sequence[tuple[float, float]],
+) -> list[tuple[float, float, Sequence[int]]]:
+    """Return spans that overlap as one, each with the places of those that it is made of."""
+    found: list[tuple[float, float, list[int]]] = []
+    for place, (begin, end) in sorted(enumerate(spans), key=lambda one: one[1]):
+        if found and begin <= found[-1][1]:
+            since, until, places = found[-1]
+            found[-1] = since, max(until, end), [*places, place]
+        else:
+            found.append((begin, end, [place]))
+    return [(begin, end, places) for begin, end, places in found]
+
+
+def _triggered_together(
+    marks: Sequence[Mark], apart: float
+) -> Iterator[tuple[float, Sequence[Mark]]]:
+    """Yield faults that were triggered at about the same place, with the first place."""
+    group: list[Mark] = []
+    for mark in sorted(marks, key=lambda mark: mark.at):
+        if group and mark.at - group[0].at > apart:
+            yield group[0].at, group
+            group = []
+        group.append(mark)
+    if group:
+        yield group[0].at, group
+
+
+def _in_words(marks: Sequence[Mark]) -> str:
+    """Return faults by kind: `preempt 6 tasks, pause ps-0`."""
+    targets: dict[str, list[str]] = {}
+    for mark in marks:
+        targets.setdefault(mark.kind, []).append(mark.target)
+    return ", ".join(
+        f"{kind} {of[0] if len(of) == 1 else f'{len(of)} tasks'}".strip()
+        for kind, of in targets.items()
+        if kind
+    )
 
 
 # --- Groups of lines ------------------------------------------------------------------------------
@@ -275,24 +329,66 @@ class Summary:
 def summarised(lines: Sequence[Points], limit: int = OF_MEAN) -> list[tuple[float, Summary | None]]:
     """Return mean, lowest and highest value of lines, at most at `limit` places; None is a gap.
 
-    Values that are closer than that count as one place, so lines need not have the same times. A
-    place at which no line has a value is a gap.
+    Each line has a value at each of the places, between two of its points by interpolation, so the
+    mean is always that of all lines, except those with a gap there. A place at which no line has a
+    value is a gap.
     """
-    every = [point for points in lines for point in points]
-    if not every:
-        return []
-    begin, end = min(x for x, _ in every), max(x for x, _ in every)
-    width = (end - begin) / limit or 1.0
-    places: dict[int, list[tuple[float, float | None]]] = {}
-    for x, y in every:
-        places.setdefault(min(limit - 1, int((x - begin) / width)), []).append((x, y))
+    xs = sorted({x for points in lines for x, _ in points})
+    if len(xs) > limit:
+        width = (xs[-1] - xs[0]) / limit
+        places = [xs[0] + (n + 0.5) * width for n in range(limit)]
+    else:
+        width, places = 0.0, xs
+    columns = [_on_grid(points, places, width) for points in lines]
     found: list[tuple[float, Summary | None]] = []
-    for _, points in sorted(places.items()):
-        at = math.fsum(x for x, _ in points) / len(points)
-        values = [y for _, y in points if y is not None]
-        mean = math.fsum(values) / len(values) if values else 0.0
-        found.append((at, Summary(mean, min(values), max(values)) if values else None))
+    for at, column in zip(places, zip(*columns, strict=True), strict=True):
+        known = [one for one in column if one is not None]
+        if known:
+            mean = math.fsum(one.mean for one in known) / len(known)
+            low, high = min(one.low for one in known), max(one.high for one in known)
+            found.append((at, Summary(mean, low, high)))
+        elif not found or found[-1][1] is not None:
+            found.append((at, None))
     return found
+
+
+def _on_grid(points: Points, places: Sequence[float], width: float) -> list[Summary | None]:
+    """Return a line's value at each place, and the lowest and highest within a width around it.
+
+    Before its first and after its last point the value lasts for as long as it has from one point
+    to the next. Where a line goes back, the later part counts.
+    """
+    found: list[Summary | None] = [None] * len(places)
+    parts = list(_parts(points))
+    for number, part in enumerate(parts):
+        xs = [x for x, _ in part]
+        spacing = max(width, (xs[-1] - xs[0]) / (len(part) - 1) if len(part) > 1 else 0.0)
+        begins, ends = number == 0, number == len(parts) - 1
+        begin = xs[0] - (spacing if begins and points[0][1] is not None else 0.0)
+        end = xs[-1] + (spacing if ends and points[-1][1] is not None else 0.0)
+        for place in range(bisect_left(places, begin), bisect_right(places, end)):
+            at = places[place]
+            after = bisect_left(xs, at)
+            (x0, y0), (x1, y1) = part[max(after - 1, 0)], part[min(after, len(part) - 1)]
+            share = min(1.0, max(0.0, (at - x0) / (x1 - x0))) if x1 > x0 else 1.0
+            mean = y0 * (1 - share) + y1 * share
+            around = slice(bisect_left(xs, at - width / 2), bisect_right(xs, at + width / 2))
+            near = [mean, *(y for _, y in part[around])]
+            found[place] = Summary(mean, min(near), max(near))
+    return found
+
+
+def _parts(points: Points) -> Iterator[list[tuple[float, float]]]:
+    """Yield the parts of a line between its gaps, and from where it goes back."""
+    part: list[tuple[float, float]] = []
+    for x, y in points:
+        if part and (y is None or x < part[-1][0]):
+            yield part
+            part = []
+        if y is not None:
+            part.append((x, y))
+    if part:
+        yield part
 
 
 def _unbroken(
@@ -358,6 +454,10 @@ def stretched(points: Points, axis: Axis, limit: int = BEHIND) -> Points:
         for share, extreme in zip((0.25, 0.75), ordered, strict=True):
             kept.append((begin + share * width, None if extreme is None else extreme[0]))
     return kept
+
+
+def _drawable(value: float | None) -> float | None:
+    return None if value is None or abs(value) > LARGEST else value
 
 
 def short(number: float | None, digits: int = 6) -> float | None:

@@ -25,6 +25,7 @@ from emulator.report.charts import (
     layout,
     line_trace,
     marked,
+    overlapping,
     short,
     thinned,
 )
@@ -35,6 +36,8 @@ RATE_HEIGHT, GAP, FOOT, HEAD = 200, 22, 34, 20
 """Pixels of the curve, between it and the lanes, below and above both."""
 _DRAWN = 30
 """With more faults than this, only areas and hover texts show them."""
+_IN_WORDS = 8
+"""How many faults of one area its hover text names."""
 _ENDS = {"succeeded": "circle", "failed": "x", "stopped": "square"}
 _NAMED = frozenset({"starting", "running", "backoff", "down", *CAUSES, *_ENDS})
 """States and causes with a CSS variable of the same name."""
@@ -109,7 +112,8 @@ def fault_marks(facts: Facts) -> list[Mark]:
             facts.end
             if fault.restored_after is None
             else min(when + fault.restored_after, facts.end),
-            f"{fault.kind} {fault.target}",
+            fault.kind,
+            fault.target,
         )
         for when, fault in facts.triggered
     ]
@@ -125,25 +129,44 @@ def _speed(speed: Curve, end: float) -> Iterator[Trace]:
 
 
 def _bands(facts: Facts, end: float, highest: float) -> Iterator[Trace]:
-    """Yield one trace with an area for each fault, from its trigger until its target was restored.
+    """Yield one trace with the areas of faults, from the trigger until the target was restored.
 
-    That of a target that was not restored extends to the end of the run. Areas have a minimum
-    width, so that the pointer can hit them.
+    That of a target that was not restored extends to the end of the run. Areas that overlap are
+    one. They have a minimum width, so that the pointer can hit them.
     """
-    marks, faults = fault_marks(facts), facts.triggered
-    if not marks:
+    least, spans = end / 200, []
+    for mark in fault_marks(facts):
+        until = end if mark.until is None else mark.until
+        more = max(0.0, least - (until - mark.at)) / 2
+        spans.append((mark.at - more, until + more))
+    if not spans:
         return
-    bands = [(mark.at, end if mark.until is None else mark.until) for mark in marks]
+    bands, faults = overlapping(spans), [fault for _, fault in facts.triggered]
     yield {
         "type": "bar",
         "name": "faults",
-        "x": [short((begin + until) / 2) for begin, until in bands],
-        "width": [short(max(until - begin, end / 200)) for begin, until in bands],
+        "x": [short((begin + until) / 2) for begin, until, _ in bands],
+        "width": [short(until - begin) for begin, until, _ in bands],
         "y": [highest] * len(bands),
         "marker": {"color": "--fault-soft", "line": {"width": 0}},
-        "hovertext": [_fault_in_words(fault) for _, fault in faults],
+        "hovertext": [_faults_in_words([faults[n] for n in places]) for *_, places in bands],
         "hovertemplate": "%{hovertext}<extra></extra>",
     }
+
+
+def _faults_in_words(faults: Sequence[FaultResult]) -> str:
+    """Return triggered faults as lines of HTML; of several a line each."""
+    if len(faults) == 1:
+        return _fault_in_words(faults[0])
+    lines = []
+    for fault in faults[:_IN_WORDS]:
+        back = fault_stages(vars(fault)).get("restored_after")
+        what = escape(f"{fault.id}: {fault.kind} {fault.target}")
+        since = f"triggered at {format_duration(fault.triggered or 0.0)}"
+        lines.append(f"<b>{what}</b> ({fault.status}) {since}")
+        lines[-1] += f", restored after {back}" if back else ""
+    more = len(faults) - _IN_WORDS
+    return "<br>".join([*lines, f"and {more} more"] if more > 0 else lines)
 
 
 def _fault_in_words(fault: FaultResult) -> str:

@@ -142,7 +142,9 @@ def _panel(
     """Yield a panel of the lines that have values, if any; `names` have the same colours in all."""
     known = {name: points for name, points in lines if any(y is not None for _, y in points)}
     if known:
-        axis = Axis(SECONDS, 0.0, facts.end, [replace(m, label="") for m in fault_marks(facts)])
+        axis = Axis(
+            SECONDS, 0.0, facts.end, [replace(m, kind="", target="") for m in fault_marks(facts)]
+        )
         chart = line_chart(known, groups_of(names), scale.unit, HEIGHT, axis)
         quiet = not any(value for points in known.values() for _, value in points)
         yield Panel(scale.title, scale.note, list(known), chart, quiet)

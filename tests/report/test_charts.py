@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,18 @@ from emulator.analysis.goodput import CAUSES
 from emulator.metrics.catalog import GpuShare, GpuUsage, Usage
 from emulator.metrics.samples import Sample
 from emulator.record.timeline import Interval, all_states
-from emulator.report.charts import BEHIND, POINTS, Axis, stretched, summarised, thinned
+from emulator.report.charts import (
+    BEHIND,
+    POINTS,
+    Axis,
+    Mark,
+    groups_of,
+    line_chart,
+    marked,
+    stretched,
+    summarised,
+    thinned,
+)
 from emulator.report.data import Facts
 from emulator.report.timeline_chart import coalesced, colour, timeline
 from emulator.report.usage import gpu_panels, no_gpus, task_panels
@@ -282,6 +294,57 @@ def test_a_gap_of_all_is_one_of_the_mean() -> None:
     lines = [[(0.0, 1.0), (1.0, None), (2.0, 3.0)], [(0.0, 3.0), (1.0, None), (2.0, None)]]
     found = [(x, y and (y.mean, y.low, y.high)) for x, y in summarised(lines)]
     assert found == [(0, (2, 1, 3)), (1, None), (2, (3, 3, 3))]
+
+
+@pytest.mark.parametrize("number", [20, 2000])
+def test_the_mean_of_lines_that_fall_falls(number: int) -> None:
+    """They report at other times, and some begin and end a little earlier than the others."""
+    lines = [
+        [(t + task / 14, 5.0 + task - t * (4 + task) / number) for t in range(number)]
+        for task in range(12)
+    ]
+    means = [y.mean for _, y in summarised(lines) if y is not None]
+    assert len(means) == len(summarised(lines)) > 50
+    assert means == sorted(means, reverse=True)
+    assert means[0] == pytest.approx(10.5, rel=0.02)
+
+
+def test_faults_that_overlap_have_one_area_and_those_that_strike_together_one_label() -> None:
+    marks = [Mark(5.0, 20.0 + n, "preempt", f"worker-{n}") for n in range(6)]
+    marks += [Mark(15.0, 30.0, "pause", "ps-0"), Mark(50.0, 60.0, "kill", "worker-1")]
+    drawn = marked(marks, 100.0)
+    areas = [(s["x0"], s["x1"]) for s in drawn["shapes"] if s["type"] == "rect"]
+    assert areas == [(5, 30), (50, 60)]
+    assert [s["x0"] for s in drawn["shapes"] if s["type"] == "line"] == [5, 15, 50]
+    labels = [(one["x"], one["text"]) for one in drawn["annotations"]]
+    assert labels == [(5, "preempt 6 tasks"), (15, "pause ps-0"), (50, "kill worker-1")]
+    assert marked([*marks[:2], replace(marks[6], at=5.1)], 100.0)["annotations"][0]["text"] == (
+        "preempt 2 tasks, pause ps-0"
+    )
+
+
+def test_the_area_of_several_faults_explains_each_of_them() -> None:
+    tasks = [f"worker-{n}" for n in range(6)]
+    extra = "faults:\n" + "".join(f"  - {{pause: {task}, at: 5s, for: 2s}}\n" for task in tasks)
+    events = [happened(0, "run"), *began_again(0, *tasks), step(1, "worker-0", 1)]
+    events += [
+        fault(5 if stage != "healed" else 7, task, stage, "pause", id=str(n))
+        for stage in ("triggered", "applied", "healed")
+        for n, task in enumerate(tasks)
+    ]
+    events += [step(8, "worker-0", 2), job(10)]
+    (areas,) = traces(facts_of(events, "{worker: 6}", extra=extra), name="faults")
+    assert (areas["x"], areas["width"]) == ([6], [2])
+    lines = areas["hovertext"][0].split("<br>")
+    assert lines[0] == "<b>0: pause worker-0</b> (applied) triggered at 5.00s, restored after 2.00s"
+    assert len(lines) == 6
+
+
+def test_a_value_that_no_axis_can_hold_is_a_gap() -> None:
+    lines = {f"worker-{n}": [(0.0, 1.0), (1.0, 1e308), (2.0, -1e308)] for n in range(9)}
+    chart = line_chart(lines, groups_of(list(lines)), "", 200, Axis("seconds", 0.0, 2.0))
+    drawn = [y for trace in chart["data"] for y in trace["y"]]
+    assert {y for y in drawn if y is not None} == {1.0}
 
 
 def test_a_line_on_demand_keeps_its_peaks() -> None:

@@ -4,9 +4,10 @@
 
 Each test is one kind of attack on one engine, repeated ROUNDS times: a signal at a random moment
 from the start of the command to its end, then `clean`, `attach` or both at the same time. After
-each, nothing of the run may be left on the machine, what there is of a record is readable, and
-the exit code is one that docs/results.md documents. EMULATOR_CAMPAIGN_ROUNDS and
-EMULATOR_CAMPAIGN_SEED repeat it with other moments; docs/reliability.md has the figures.
+each, nothing of the run may be left on the machine, what there is of a record is readable and holds
+what it says of itself, and the exit code is one that docs/results.md documents.
+EMULATOR_CAMPAIGN_ROUNDS and EMULATOR_CAMPAIGN_SEED repeat it with other moments. Each test prints a
+row of the table in docs/reliability.md.
 
 The moments are random on purpose, so that these tests are no part of `make test`.
 """
@@ -15,10 +16,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pty
 import random
+import select
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -29,34 +35,89 @@ from pathlib import Path
 import psutil
 import pytest
 
+from emulator.engines.docker import DockerEngine
+from emulator.engines.docker.requests import SCENARIO
 from emulator.record.reader import Record
+from emulator.record.tail import end_of
 from emulator.results import judge
 from tests.clusters import ForTest
 from tests.conftest import left, own
 
 pytestmark = [pytest.mark.campaign, pytest.mark.timeout(7200)]
 
-ROUNDS = int(os.environ.get("EMULATOR_CAMPAIGN_ROUNDS", "100"))
+ROUNDS = int(os.environ.get("EMULATOR_CAMPAIGN_ROUNDS", "50"))
 ROUNDS_OF_PODS = int(os.environ.get("EMULATOR_CAMPAIGN_ROUNDS", "10"))
 """On a cluster, where each takes some ten times as long."""
 SEED = os.environ.get("EMULATOR_CAMPAIGN_SEED", "1")
 AT_ONCE = 2
 """Rounds that are under way at the same time; more would only make the machine slow."""
 DOCUMENTED = {0, 1, 2, 3, 4, 130}
+LAST = 64 * 1024
+"""Bytes at the end of what a command says that are looked at."""
 PATIENCE = 120.0
-"""Seconds after which a command that was killed, or that cleans up, counts as hung."""
-JOB = """
-env -i setsid sleep {number} & sleep {number} &
-n=0
+"""Seconds after which a command that was signalled, or that cleans up, counts as hung."""
+LEAVES = "env -i setsid sleep {number} & sleep {number} &\n"
+"""A child, and one in a session of its own that has no environment; both are recognised by the
+number of seconds that they sleep."""
+STEPS = (
+    LEAVES
+    + """n=0
 while [ $n -lt 12 ]; do
     n=$((n + 1)); echo "{{\\"emulate\\": \\"step\\", \\"step\\": $n}}"; sleep {pace}
 done
 """
-"""Ends after about a second. It leaves a child behind, and one in a session of its own that has
-no environment; both are recognised by the number of seconds that they sleep."""
+)
+"""Ends after about a second."""
+ENDLESS = LEAVES + "exec yes {number}\n"
 
 PACE = {"kubernetes": 0.5}
 """Seconds of a step: a Pod is told to end, and ended, some seconds after its fourth."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the tasks do, and what is done to them."""
+
+    shell: str
+    rest: str
+    """Of the scenario."""
+    on_docker: str = ""
+    """What only Docker can do, of the scenario as well."""
+    patience: float = PATIENCE
+    pace: float = 0.05
+    """Seconds of a step."""
+    codes: frozenset[int] = frozenset({0})
+    """With which a run of it may end that nobody disturbs."""
+
+
+PREEMPTED = Job(
+    STEPS,
+    "cluster: {worker: 2}\nfaults:\n- {preempt: worker-1, at: {step: 4}, grace: 0s, down: 100ms}\n",
+)
+REPLACED_UNDER_FAULTS = Job(
+    STEPS,
+    "cluster: {worker: 3}\n"
+    "faults:\n"
+    "- {preempt: worker-1, at: {step: 4}, grace: 0s, down: 100ms}\n"
+    "- {kill: worker-2, at: {step: 6}}\n"
+    "- {pause: worker-1, at: {step: 2}, for: 3s}\n"
+    "- {pause: worker-1, at: {step: 3}, for: 1s}\n",
+    "- {throttle: worker-2, at: {step: 2}, for: 3s, cpus: 0.5}\n"
+    "- {throttle: worker-2, at: {step: 3}, for: 1s, cpus: 0.3}\n"
+    "- {shape: worker-2, at: {step: 3}, for: 3s, bandwidth: 1mbit}\n",
+    pace=0.1,
+    codes=frozenset({0, 3}),
+)
+"""One task is replaced while it is paused, another is restarted while it is throttled and shaped;
+and the end of a shorter fault must not end the longer one. On a busy machine a fault may find that
+its target has just ended, which can't be judged."""
+PRINTING = Job(ENDLESS, "cluster: {worker: 1}\n", patience=45.0)
+SHAPED = Job(
+    STEPS,
+    "cluster: {worker: 2}\n"
+    "faults:\n- {shape: worker-1, at: {step: 4}, for: 200ms, bandwidth: 1mbit}\n",
+)
+"""The engine's kernel is probed before the run begins."""
 
 
 @dataclass
@@ -69,6 +130,8 @@ class Seen:
     before_our_code: bool = False
     """The signal was sent while Python itself was starting: nothing of ours could catch it."""
     codes: list[int] = field(default_factory=list)
+    took: float = 0.0
+    """Seconds from the signal, or the run's time limit, until the command had ended."""
     recorded: bool = False
     outcome: str = "no record"
     wrong: list[str] = field(default_factory=list)
@@ -80,51 +143,62 @@ class Round:
     def __init__(
         self, engine: str, image: str, out: Path, name: str, number: int, more: str = ""
     ) -> None:
-        self.engine, self.out = engine, out
+        self.engine, self.out, self.job = engine, out, ATTACKS[name].job
         self.run_id = own(f"c-{engine[0]}-{name}-{number}")
         self.sleep = f"{100_000 + number}.{os.getpid()}{list(ATTACKS).index(name):02}"
         self.folder = out / self.run_id
         self.random = random.Random(f"{SEED} {engine} {name} {number}")
         self.seen = Seen(self.run_id, 0.0)
         self.said = ""
+        self._stderr: dict[int, Path] = {}
         self.scenario = out / f"{self.run_id}.yaml"
-        job = JOB.format(number=self.sleep, pace=PACE.get(engine, 0.05)).replace("\n", "\n    ")
+        shell = self.job.shell.format(number=self.sleep, pace=PACE.get(engine, self.job.pace))
+        shell = shell.replace("\n", "\n    ")
         self.scenario.write_text(
-            f"name: campaign\nframework: none\nimage: {image}\n"
-            f"program:\n  command:\n  - sh\n  - -c\n  - |\n    {job}\n"
-            "cluster: {worker: 2}\nsuccess: all-workers\nrestart: on-failure\n"
-            "faults:\n- {preempt: worker-1, at: {step: 4}, grace: 0s, down: 100ms}\n"
-            f"{more}"
+            f"name: {self.run_id}\nframework: none\nimage: {image}\n"
+            f"program:\n  command:\n  - sh\n  - -c\n  - |\n    {shell}\n"
+            f"success: all-workers\nrestart: on-failure\n{self.job.rest}"
+            f"{self.job.on_docker if engine == 'docker' else ''}{more}"
         )
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Start a command of ours."""
-        return subprocess.Popen(
-            [sys.executable, "-m", "emulator", *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start a command of ours; what it says goes to a file, which takes whatever comes."""
+        with tempfile.NamedTemporaryFile(dir=self.out, delete=False) as said:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "emulator", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+                start_new_session=True,
+            )
+        self._stderr[process.pid] = Path(said.name)
+        return process
 
-    def up(self) -> subprocess.Popen[str]:
+    @property
+    def arguments(self) -> list[str]:
+        """Those of `emulate` to start the run."""
+        place = [f"--out={self.out}", f"--run-id={self.run_id}"]
+        return ["up", str(self.scenario), f"--engine={self.engine}", *place]
+
+    def up(self, *more: str) -> subprocess.Popen[bytes]:
         """Start the run."""
-        return self.start(
-            *("up", str(self.scenario), f"--engine={self.engine}"),
-            *(f"--out={self.out}", f"--run-id={self.run_id}"),
-        )
+        return self.start(*self.arguments, *more)
 
-    def end_of(self, process: subprocess.Popen[str]) -> int:
+    def end_of(self, process: subprocess.Popen[bytes]) -> int:
         """Wait for a command's end; note how it ended, and what it should not have said."""
+        hung = False
         try:
-            _, said = process.communicate(timeout=PATIENCE)
+            process.wait(self.job.patience)
         except subprocess.TimeoutExpired:
             process.kill()
-            _, said = process.communicate()
+            process.wait()
+            hung = True
+        path = self._stderr.pop(process.pid)
+        self.said = said = "\n".join(end_of(path, LAST))
+        path.unlink()
+        if hung:
             self.seen.wrong.append(f"hung: {said[-1000:]}")
         self.seen.codes.append(process.returncode)
-        self.said = said
         if "Traceback" in said and not self.seen.before_our_code:
             self.seen.wrong.append(f"a traceback: {said[-3000:]}")
         return process.returncode
@@ -142,15 +216,22 @@ class Round:
             seen.wrong.append(f"left: {things}")
         if lost := [p.pid for p in psutil.process_iter() if self._is_ours(p)]:
             seen.wrong.append(f"left: processes {lost}")
+        if self.engine == "docker" and (probes := probes_of(self.run_id)):
+            seen.wrong.append(f"left: containers that probe the kernel {probes}")
         for name in ("work", "shared", "api.sock"):
             if os.path.lexists(self.folder / name):
                 seen.wrong.append(f"left: {name}")
         if (self.folder / "plan.json").exists():
             seen.recorded = True
             try:
-                seen.outcome = judge(Record.open(self.folder))[0].outcome
+                analysis, verdicts, _ = judge(Record.open(self.folder))
+                seen.outcome = analysis.outcome
+                failed = [one for one in verdicts if one.status == "failed"]
+                seen.wrong += [str(one) for one in failed if one.expectation != "outcome"]
             except Exception as error:  # whatever it is, it is what this looks for
                 seen.wrong.append(f"the record can't be read: {error!r}")
+        if not seen.wrong:
+            shutil.rmtree(self.folder, ignore_errors=True)  # some have a gigabyte
         return seen
 
     def _is_ours(self, process: psutil.Process) -> bool:
@@ -159,24 +240,36 @@ class Round:
         return False
 
 
-def catches(process: subprocess.Popen[str]) -> bool:
-    """Say whether a process handles SIGTERM: only our own code installs a handler for it."""
+def probes_of(scenario: str) -> list[str]:
+    """Return the containers that were made to try the kernel for a scenario."""
+    with contextlib.closing(DockerEngine()) as engine:
+        found = engine.api.containers(all=True, filters={"label": f"{SCENARIO}={scenario}"})
+        return [str(one["Names"]) for one in found]
+
+
+def catches(pid: int) -> bool:
+    """Say whether a process handles SIGHUP: only our own code installs a handler for it."""
     with contextlib.suppress(OSError):
-        status = Path(f"/proc/{process.pid}/status").read_text()
+        status = Path(f"/proc/{pid}/status").read_text()
         mask = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt"))
-        return bool(int(mask, 16) >> (signal.SIGTERM - 1) & 1)
+        return bool(int(mask, 16) >> (signal.SIGHUP - 1) & 1)
     return True
 
 
 # --- The attacks ----------------------------------------------------------------------------------
 
 
-def strike(round_: Round, process: subprocess.Popen[str], whole: float, number: int) -> None:
-    """Signal the command at a random moment of its life, if it has not ended before."""
+def strike(round_: Round, process: subprocess.Popen[bytes], whole: float, number: int) -> None:
+    """Signal the command at a random moment of its life, if it has not ended before.
+
+    Where tasks print without end, it is a moment after they have begun to.
+    """
+    if round_.job is PRINTING:
+        wait_until_running(round_, process)
     round_.seen.moment = round_.random.uniform(0.0, whole)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(round_.seen.moment)
-    round_.seen.before_our_code = not catches(process)
+    round_.seen.before_our_code = not catches(process.pid)
     process.send_signal(number)
 
 
@@ -186,12 +279,14 @@ def interrupted(number: int) -> Callable[[Round, float], None]:
     def attack(round_: Round, whole: float) -> None:
         process = round_.up()
         strike(round_, process, whole, number)
+        began = time.monotonic()
         if round_.random.random() < 0.5:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(round_.random.uniform(0.0, 0.5))
             process.send_signal(round_.random.choice([signal.SIGINT, signal.SIGTERM]))
         code = round_.end_of(process)
-        if code not in DOCUMENTED - {1, 2, 3, 4} and not round_.seen.before_our_code:
+        round_.seen.took = time.monotonic() - began
+        if code not in round_.job.codes | {130} and not round_.seen.before_our_code:
             round_.seen.wrong.append(f"up ended with {code}")
 
     return attack
@@ -204,22 +299,154 @@ def killed(*after: str) -> Callable[[Round, float], None]:
         process = round_.up()
         strike(round_, process, whole, signal.SIGKILL)
         round_.end_of(process)
-        commands = {
-            "clean": ["clean", f"--engine={round_.engine}"],
-            "attach": ["attach", round_.run_id],
-        }
-        with ThreadPoolExecutor(len(after)) as pool:
-            list(pool.map(lambda name: round_.finish(*commands[name]), after))
+        then(round_, *after)
 
     return attack
 
 
-ATTACKS: dict[str, Callable[[Round, float], None]] = {
-    "sigint": interrupted(signal.SIGINT),
-    "sigterm": interrupted(signal.SIGTERM),
-    "kill-clean": killed("clean"),
-    "kill-attach": killed("attach"),
-    "kill-both": killed("attach", "clean"),
+def then(round_: Round, *after: str) -> None:
+    """Have these commands remove or continue what was killed, all at the same time."""
+    round_.seen.codes.clear()
+    commands = {
+        "clean": ["clean", f"--engine={round_.engine}"],
+        "attach": ["attach", round_.run_id],
+    }
+    began = time.monotonic()
+    with ThreadPoolExecutor(len(after)) as pool:
+        list(pool.map(lambda name: round_.finish(*commands[name]), after))
+    round_.seen.took = time.monotonic() - began
+
+
+def killed_while_probing(round_: Round, whole: float) -> None:
+    """SIGKILL while the engine's kernel is probed, and then `clean`."""
+    process = round_.up()
+    deadline = time.monotonic() + PATIENCE
+    while not probes_of(round_.run_id):
+        if process.poll() is not None or time.monotonic() > deadline:
+            round_.seen.wrong.append("there was no probe")
+            break
+    round_.seen.moment = round_.random.uniform(0.0, 0.3)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(round_.seen.moment)
+    process.kill()
+    round_.end_of(process)
+    then(round_, "clean")
+
+
+def out_of_time(round_: Round, whole: float) -> None:
+    """No signal: the scenario has a time limit, a random one."""
+    limit = round_.seen.moment = round_.random.uniform(0.5, 2.5)
+    process = round_.up(f"--set=timeout={limit * 1000:.0f}ms")
+    wait_until_running(round_, process)
+    began = time.monotonic()
+    if (code := round_.end_of(process)) != 1:
+        round_.seen.wrong.append(f"up ended with {code}")
+    round_.seen.took = max(0.0, time.monotonic() - began - limit)
+
+
+def wait_until_running(round_: Round, process: subprocess.Popen[bytes]) -> None:
+    """Return once the tasks of a round run, or the command has ended."""
+    while process.poll() is None:
+        with contextlib.suppress(OSError):
+            if "all-running" in (round_.folder / "history.jsonl").read_text():
+                return
+        time.sleep(0.01)
+
+
+def hung_up(round_: Round, whole: float) -> None:
+    """Close the terminal; in every second round the command is that of a shell in it."""
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "emulator", *round_.arguments]
+    shell = round_.random.random() < 0.5
+    if shell:
+        command = ["sh", "-c", f"{shlex.join(command)}; exit $?"]
+    in_terminal = ["setsid", "--ctty", *command]
+    process = subprocess.Popen(in_terminal, stdin=slave, stdout=slave, stderr=slave)
+    os.close(slave)
+    round_.seen.moment = round_.random.uniform(0.0, whole)
+    until, said = time.monotonic() + round_.seen.moment, b""
+    while (left := until - time.monotonic()) > 0 and process.poll() is None:
+        if select.select([master], [], [], min(left, 0.1))[0]:
+            with contextlib.suppress(OSError):  # it has ended
+                said += os.read(master, 65536)
+    inner = emulate_in(process.pid) if shell else None
+    ours = process.pid if inner is None else inner.pid
+    round_.seen.before_our_code = process.poll() is None and not catches(ours)
+    began = time.monotonic()
+    os.close(master)
+    try:
+        code = process.wait(round_.job.patience)
+        if inner is not None:
+            inner.wait(round_.job.patience)
+    except (subprocess.TimeoutExpired, psutil.TimeoutExpired):
+        os.kill(ours, signal.SIGKILL)
+        code = process.wait()
+        round_.seen.wrong.append("hung")
+    round_.seen.took = time.monotonic() - began
+    if not shell:  # which is killed itself
+        round_.seen.codes.append(code)
+        if code not in round_.job.codes | {130} and not round_.seen.before_our_code:
+            round_.seen.wrong.append(f"up ended with {code}")
+    if b"Traceback" in said:
+        round_.seen.wrong.append(f"a traceback: {said[-3000:].decode(errors='replace')}")
+
+
+def emulate_in(shell: int) -> psutil.Process | None:
+    """Return the command that a shell runs; None before there is one, and after its end."""
+    with contextlib.suppress(psutil.Error, IndexError):
+        return psutil.Process(shell).children()[0]
+    return None
+
+
+@dataclass(frozen=True)
+class Attack:
+    """What is done in each round of a test."""
+
+    words: str
+    """As the table calls it."""
+    play: Callable[[Round, float], None]
+    job: Job = PREEMPTED
+    lasts: float | None = None
+    """Seconds in which a signal comes; None: as long as an undisturbed run takes."""
+    only: str = ""
+    """The one engine that can do this."""
+
+
+ATTACKS: dict[str, Attack] = {
+    "sigint": Attack("SIGINT", interrupted(signal.SIGINT)),
+    "sigterm": Attack("SIGTERM", interrupted(signal.SIGTERM)),
+    "hangup": Attack("a closed terminal", hung_up),
+    "kill-clean": Attack("SIGKILL, then `clean`", killed("clean")),
+    "kill-attach": Attack("SIGKILL, then `attach`", killed("attach")),
+    "kill-both": Attack("SIGKILL, then `attach` and `clean` at once", killed("attach", "clean")),
+    "lasting-sigint": Attack(
+        "SIGINT under lasting faults", interrupted(signal.SIGINT), REPLACED_UNDER_FAULTS
+    ),
+    "lasting-sigterm": Attack(
+        "SIGTERM under lasting faults", interrupted(signal.SIGTERM), REPLACED_UNDER_FAULTS
+    ),
+    "lasting-kill-clean": Attack(
+        "SIGKILL under lasting faults, then `clean`", killed("clean"), REPLACED_UNDER_FAULTS
+    ),
+    "lasting-kill-attach": Attack(
+        "SIGKILL under lasting faults, then `attach`", killed("attach"), REPLACED_UNDER_FAULTS
+    ),
+    "endless-sigint": Attack(
+        "SIGINT, a task prints without end", interrupted(signal.SIGINT), PRINTING, lasts=2.0
+    ),
+    "endless-sigterm": Attack(
+        "SIGTERM, a task prints without end", interrupted(signal.SIGTERM), PRINTING, lasts=2.0
+    ),
+    "endless-timeout": Attack(
+        "a time limit, a task prints without end", out_of_time, PRINTING, lasts=2.0
+    ),
+    "probe-kill-clean": Attack(
+        "SIGKILL while the kernel is probed, then `clean`",
+        killed_while_probing,
+        SHAPED,
+        lasts=0.3,
+        only="docker",
+    ),
 }
 
 
@@ -260,39 +487,57 @@ def test_nothing_is_left_on_a_cluster(
 def test_nothing_is_left_and_every_record_is_readable(
     name: str, engine: str, image: str, tmp_path: Path
 ) -> None:
-    if name == "kill-attach" and engine == "process":
+    if name.endswith("kill-attach") and engine == "process":
         pytest.skip("the process engine can't take a run over; kill-both has its refusal")
+    if ATTACKS[name].only not in ("", engine):
+        pytest.skip(f"only the {ATTACKS[name].only} engine does this")
     attacked(engine, image, tmp_path, name, ROUNDS)
 
 
 def attacked(engine: str, image: str, out: Path, name: str, rounds: int, more: str = "") -> None:
     """Make an attack again and again; nothing may be left, and every record is readable."""
-    began = time.monotonic()
-    undisturbed = Round(engine, image, out, name, 0, more)
-    assert undisturbed.end_of(undisturbed.up()) == 0
-    assert undisturbed.look().wrong == []
-    whole = 1.1 * (time.monotonic() - began)
+    attack = ATTACKS[name]
+    whole = undisturbed(Round(engine, image, out, name, 0, more), attack.lasts)
 
     def play(number: int) -> Seen:
         round_ = Round(engine, image, out, name, number, more)
-        ATTACKS[name](round_, whole)
-        if name == "kill-attach" and not (round_.folder / "plan.json").exists():
+        attack.play(round_, whole)
+        if name.endswith("kill-attach") and not (round_.folder / "plan.json").exists():
             round_.finish("clean", f"--engine={engine}")  # there is no run yet to be taken over
         return round_.look()
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         played = list(pool.map(play, range(1, rounds + 1)))
-    sys.stdout.write(told(engine, name, played, whole))
+    sys.stdout.write(told(engine, attack.words, played, whole))
     assert [f"{s.run_id} at {s.moment:.3f} s: {w}" for s in played for w in s.wrong] == []
 
 
-def told(engine: str, name: str, rounds: list[Seen], whole: float) -> str:
-    """Return the figures of an attack as lines of text."""
-    codes = Counter(" ".join(map(str, seen.codes)) for seen in rounds)
+def undisturbed(round_: Round, lasts: float | None) -> float:
+    """Return in how many seconds a signal may come: a tenth more than the run takes."""
+    if lasts is not None:
+        return lasts
+    began = time.monotonic()
+    assert round_.end_of(round_.up()) in round_.job.codes, round_.said
+    whole = 1.1 * (time.monotonic() - began)
+    assert round_.look().wrong == []
+    return whole
+
+
+HEAD = (
+    "| engine | attack | rounds | wrong | while Python started | ended within "
+    "| exit codes of `up`, or of the commands after it |\n|---|---|---|---|---|---|---|\n"
+)
+
+
+def told(engine: str, attack: str, rounds: list[Seen], whole: float) -> str:
+    """Return the figures of an attack: a row of the table, and more of them."""
+    codes = Counter(" and ".join(map(str, seen.codes)) or "not seen" for seen in rounds)
     outcomes = Counter(seen.outcome for seen in rounds)
     early = sum(seen.before_our_code for seen in rounds)
     wrong = sum(bool(seen.wrong) for seen in rounds)
+    counted = ", ".join(f"{code}: {count}" for code, count in codes.most_common())
+    longest = max(seen.took for seen in rounds)
     return (
-        f"\n{engine} {name}: {len(rounds)} rounds over {whole:.1f} s, {wrong} wrong, "
-        f"{early} before our code ran\n  exit codes: {dict(codes)}\n  outcomes: {dict(outcomes)}\n"
+        f"\n{HEAD}| {engine} | {attack} | {len(rounds)} | {wrong} | {early} | {longest:.1f} s "
+        f"| {counted} |\n\nmoments within {whole:.1f} s; outcomes: {dict(outcomes)}\n"
     )

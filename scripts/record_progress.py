@@ -5,8 +5,9 @@ standard error go to one pipe, as with the process engine; every byte is kept.
 
     python scripts/record_progress.py NAME...      (without a name: all)
 
-This needs the libraries: tensorflow, tf_keras, keras, torch, lightning, transformers, accelerate,
-pytorch-ignite and tqdm. README.md in that folder says which versions printed the recordings.
+This needs the libraries: tensorflow, tf_keras, keras, torch, lightning, transformers, accelerate, trl,
+datasets, pytorch-ignite, tqdm and xgboost. README.md in that folder says which versions printed the
+recordings.
 """
 
 from __future__ import annotations
@@ -252,6 +253,34 @@ for epoch in range(1, 3):
             epoch, batch * 64, 2560, 100. * batch / 40, 1 / (epoch + batch)))
     print('\\nTest set: Average loss: {:.4f}, Accuracy: {}/{} ({:.0f}%)\\n'.format(
         0.1, 980 + epoch, 1000, (980 + epoch) / 10))
+""",
+    "xgboost": """
+import numpy, xgboost
+x = numpy.random.default_rng(1).random((200, 4))
+data = xgboost.DMatrix(x, x.sum(1) > 2)
+settings = {"objective": "binary:logistic", "eval_metric": ["logloss", "error"]}
+xgboost.train(settings, data, 20, evals=[(data, "validation")])
+""",
+    # Lines of the form of those of tf_cnn_benchmarks, timm's train.py and Kubeflow's JAX
+    # example, which take long or do not run here.
+    "tf-benchmarks": """
+print("Step\\tImg/sec\\ttotal_loss")
+for step in (1, 10, 20):
+    print(f"{step}\\timages/sec: {5.5:.1f} +/- {0.1:.1f} (jitter = {0.2:.1f})\\t{7 / step:.3f}")
+print("-" * 64)
+print("total images/sec: 5.50")
+""",
+    "timm": """
+for epoch in range(2):
+    for batch in (0, 16, 31):
+        loss = 7 / (1 + epoch + batch)
+        done = f"Train: {epoch} [{batch:>4d}/32 ({100 * (batch + 1) / 32:>3.0f}%)]"
+        print(f"{done}  Loss: {loss:#.3g} ({loss:#.3g})  Time: 0.1s,  320.00/s  LR: 1.000e-04")
+    print(f"Test: [   4/4]  Time: 0.05 (0.06)  Loss:   6.5 ( 6.6)  Acc@1:   9.3 (  9.8)")
+""",
+    "epochs-kubeflow-jax": """
+for epoch in range(1, 6):
+    print(f"Epoch {epoch}/5 - Loss: {1 / epoch:.4f}, Acc: {1 - 0.5 / epoch:.4f}")
 """,
     # As TensorFlow's dist_mnist.py prints it, and Kubeflow's copy of it.
     "tf1-global-step": """

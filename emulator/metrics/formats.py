@@ -205,19 +205,22 @@ class ExamplesCounter:
 _IMAGENET = Pattern(
     r"^Epoch: \[(\d+)\]\[ *(\d+)/(\d+)\]\s(?:.*\bLoss (\d+(?:\.\d+)?(?:[eE][+-]?\d+)?) )?"
 )
+_TIMM = Pattern(
+    r"^Train: (\d+) \[ *(\d+)/(\d+) \( *\d+%\)\](?:.*?\bLoss: *(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?))?"
+)
 _IMAGENET_RESULT = Pattern(r"^ ?\* +(?:Prec|Acc)@1 (\d+(?:\.\d+)?)")
 
 
 @dataclass
 class BatchesCounter:
-    """`Epoch: [2][10/5005]  Time 0.2  Loss 6.9e+00 (7.0e+00)`: epochs are counted from 0."""
+    """`Epoch: [2][10/5005]  Loss 6.9e+00 (7.0e+00)`, `Train: 2 [10/5005 (0%)]`: epochs from 0."""
 
     first_batch: int = 1
     """0 in programs that count from 0."""
 
     def take(self, text: str) -> Reading | None:
         """Return the number of batches, counted across epochs, or the accuracy of a test."""
-        if match := _IMAGENET.search(text):
+        if match := _IMAGENET.search(text) or _TIMM.search(text):
             epoch, batch, batches = (int(match[group] or "") for group in (1, 2, 3))
             self.first_batch = min(self.first_batch, batch)
             loss = {"loss": float(match[4])} if match[4] else {}
@@ -261,7 +264,29 @@ class TutorialCounter:
         return type(self)()
 
 
-_EPOCH = Pattern(r"^[Ee]poch:? (\d+)(?: in \d+(?:\.\d+)? sec$|, (\w+: \d.*)|: \{('\w+': \d.*)\}$)")
+_TF_BENCHMARKS = Pattern(
+    r"^(?P<step>\d+)\t(?:images|examples)/sec: [^\t]*\t(?P<loss>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
+)
+_ROUND = Pattern(r"^\[(\d+)\]\t(\S+:\d.*)")
+
+
+class RoundsCounter:
+    """`[10]<tab>validation-logloss:0.49` of XGBoost: the step is the number of boosting rounds."""
+
+    def take(self, text: str) -> Reading | None:
+        """Return the number of rounds, which are counted from 0, with what was evaluated."""
+        if match := _ROUND.search(text):
+            return Reading(int(match[1] or "") + 1, fields_of((match[2] or "").split("\t"), ":"))
+        return None
+
+    def again(self) -> Self:
+        """Return a counter for the next start."""
+        return type(self)()
+
+
+_EPOCH = Pattern(
+    r"^[Ee]poch:? (\d+)(?: in \d+(?:\.\d+)? sec$|(?:,|/\d+ -) (\w+: \d.*)|: \{('\w+': \d.*)\}$)"
+)
 _EPOCH_RESULT = Pattern(r"^Test set accuracy (\d+(?:\.\d+)?)$")
 
 
@@ -277,7 +302,9 @@ class EpochsCounter:
         if match := _EPOCH.search(text):
             epoch = int(match[1] or "")
             self.first_epoch = min(self.first_epoch, epoch)
-            fields = (match[2] or match[3] or "").rstrip(".").lower().split(", ")
+            fields = (
+                (match[2] or match[3] or "").rstrip(".").lower().replace(" - ", ", ").split(", ")
+            )
             values = fields_of(fields, ": ")
             for name, value in values.items():
                 # Some print percent. NaN is neither.
@@ -323,8 +350,9 @@ FORMATS: Mapping[str, Format] = {
     ),
     "pytorch-imagenet": Format(
         "`Epoch: [2][10/5005]  Time 0.2  Loss 6.9e+00 (7.0e+00)` and ` * Acc@1 75.1` of PyTorch's"
-        " ImageNet example; steps are counted across epochs",
-        ("Epoch: [", "@1 "),
+        " ImageNet example, `Train: 2 [  10/5005 (  0%)]  Loss: 6.9` of timm; steps are counted"
+        " across epochs",
+        ("Epoch: [", "@1 ", "Train: "),
         BatchesCounter,
     ),
     "pytorch-tutorial": Format(
@@ -333,8 +361,19 @@ FORMATS: Mapping[str, Format] = {
         ("Epoch ", "loss: "),
         TutorialCounter,
     ),
+    "tf-benchmarks": Format(
+        "`10  images/sec: 5.6 +/- 0.1 (jitter = 0.2)  7.4` of tf_cnn_benchmarks",
+        ("s/sec: ",),
+        lambda: GroupsCounter(_TF_BENCHMARKS),
+    ),
+    "xgboost": Format(
+        "`[10]  validation-logloss:0.49` of XGBoost; the step is the number of rounds",
+        ("]\t",),
+        RoundsCounter,
+    ),
     "epochs": Format(
-        "`Epoch: 2, accuracy: 0.94, train_loss: 0.19` of TensorFlow's custom loops, `epoch 2:"
+        "`Epoch: 2, accuracy: 0.94, train_loss: 0.19` of TensorFlow's custom loops, `Epoch 2/5 -"
+        " Loss: 0.41, Acc: 0.9` of Kubeflow's JAX example, `epoch 2:"
         " {'accuracy': 0.94}` of Accelerate's examples, `Epoch 2 in 0.52 sec` and `Test set"
         " accuracy 0.9` of JAX' examples; the step is the number of epochs",
         ("poch", "Test set accuracy"),

@@ -302,7 +302,8 @@ class StepReader:
         retracts = self._step is not None and step < self._step
         if retracts:
             self._step, self._drawn = None, -1
-        self._news.append(Seen(source.words, counts=True, retracts=retracts))
+        if self._source is not None or self._known is None or self._known.words != source.words:
+            self._news.append(Seen(source.words, counts=True, retracts=retracts))
 
     def _narrow(self, reader: _Reader, source: Source) -> None:
         """Leave the other readers out, once nothing better can come: a program uses one format."""

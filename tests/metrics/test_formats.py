@@ -85,6 +85,10 @@ EXPECTED: Mapping[str, Expected] = {
         ],
         {"accuracy": 0.994},
     ),
+    "timm": Expected("pytorch-imagenet", [1, 17, 32, 33, 49, 64], {"loss": 0.212}),
+    "tf-benchmarks": Expected("tf-benchmarks", [1, 10, 20], {"loss": 0.35}),
+    "xgboost": Expected("xgboost", [*range(1, 21)], {"validation-error": 0.0}),
+    "epochs-kubeflow-jax": Expected("epochs", [1, 2, 3, 4, 5], {"loss": 0.2, "accuracy": 0.9}),
     "epochs-tensorflow": Expected("epochs", [1, 2, 3], {"accuracy": 0.94442}),
     "epochs-jax": Expected(
         "epochs", [step for step in range(1, 11) for _ in "ab"], {"accuracy": 0.6040000319480896}

@@ -104,6 +104,15 @@ READINGS: Mapping[str, Sequence[tuple[str, dict[str, object]]]] = {
         ("Epoch: [2][10/100]\tTime 0.2 ( 0.3)\tLoss 6.9e+00 (7.0e+00)", {"step": 210, "loss": 6.9}),
         ("Epoch: [1][  0/100]\tTime 0.2 ( 0.3)", {"step": 101}),
     ],
+    "tf-benchmarks": [
+        ("10\timages/sec: 5.6 +/- 0.1 (jitter = 0.2)\t7.405", {"step": 10, "loss": 7.405}),
+    ],
+    "xgboost": [
+        (
+            "[9]\tvalidation-logloss:0.49\ttrain-auc:0.9",
+            {"step": 10, "validation-logloss": 0.49, "train-auc": 0.9},
+        ),
+    ],
     "pytorch-tutorial": [
         ("loss: 0.743335  [  640/60000]", {"step": 640, "examples": 640, "loss": 0.743335}),
     ],

@@ -5,9 +5,8 @@ standard error go to one pipe, as with the process engine; every byte is kept.
 
     python scripts/record_progress.py NAME...      (without a name: all)
 
-This needs the libraries: tensorflow, tf_keras, keras, torch, lightning, transformers, accelerate, trl,
-datasets, pytorch-ignite, tqdm and xgboost. README.md in that folder says which versions printed the
-recordings.
+This needs the libraries: tensorflow, tf_keras, keras, torch, lightning, transformers, accelerate,
+trl, datasets, pytorch-ignite, tqdm and xgboost. README.md in that folder has the versions.
 """
 
 from __future__ import annotations

@@ -108,6 +108,20 @@ def bare(program: str) -> float:
     return time.perf_counter() - began
 
 
+def followed(program: str) -> float:
+    """Return the seconds until `docker logs --follow` has all that the same program prints."""
+    name = f"lines-{os.getpid()}"
+    command = ["docker", "run", "--detach", "--name", name, "--network", "none", base_image()]
+    began = time.perf_counter()
+    try:
+        subprocess.run([*command, "perl", "-e", program], check=True, stdout=subprocess.DEVNULL)
+        follow = ["docker", "logs", "--follow", "--timestamps", name]
+        subprocess.run(follow, check=True, stdout=subprocess.DEVNULL)
+        return time.perf_counter() - began
+    finally:
+        subprocess.run(["docker", "rm", "--force", name], check=True, stdout=subprocess.DEVNULL)
+
+
 def base_image() -> str:
     """Return a small image with Perl."""
     engine = DockerEngine()
@@ -129,7 +143,8 @@ def measure(seconds: int = 15) -> list[Figure]:
     alone = cpu_between(paced(seconds, 20), 1, unsampled)
     many = cpu_between(paced(seconds, 100), 25, unsampled)
     sampled = cpu_between(paced(seconds, 10, step=True), 10)
-    fast, fast_bare = emulated(FAST % 1_000_000), bare(FAST % 1_000_000)
+    million = FAST % 1_000_000
+    fast, fast_bare, fast_followed = emulated(million), bare(million), followed(million)
     flood = paced(seconds, 20_000, together=20)
     kept, kept_bare = emulated(flood), bare(flood)
     short, long = emulated(LONG % 100), emulated(LONG % 200)
@@ -164,6 +179,13 @@ def measure(seconds: int = 15) -> list[Figure]:
             "the same",
             fast.seconds / fast_bare,
             "of `docker run`",
+        ),
+        Figure(
+            "lines.million_followed",
+            "the same",
+            fast.seconds / fast_followed,
+            "of `docker logs --follow`",
+            2.0,
         ),
         Figure(
             "lines.long",

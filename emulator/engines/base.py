@@ -132,7 +132,7 @@ LINES_WAITING = 10_000
 """Lines in an inbox at most; a reader thread that has one more blocks until there is room."""
 CHARACTERS_WAITING = 32 * 2**20
 """Characters of all these lines at most; one line may have a million."""
-REST = 8 * 2**20
+REST = 4 * 2**20
 """Bytes that are still read of each output once the outcome of a run is settled."""
 LAST_LINES = 1000
 """Lines at the end of an output that are reported although more than that was left to read."""

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import emulator
+from emulator.engines.base import REST, Unread
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import EngineError, Unsupported
 from emulator.execution import up
@@ -233,6 +234,7 @@ def test_one_interrupt_stops_gracefully(tmp_path: Path, inbox: list[Any]) -> Non
     result, engine = run(tmp_path, "cluster: {worker: 2}", {"*": script}, interrupting({1}, inbox))
     assert (result.end.outcome, result.exit_code) == ("interrupted", 130)
     assert {number for _, number in engine.signals} == {signal.SIGTERM}
+    assert inbox[0].rest == REST
 
 
 def test_a_second_interrupt_kills_at_once(tmp_path: Path, inbox: list[Any]) -> None:
@@ -243,6 +245,27 @@ def test_a_second_interrupt_kills_at_once(tmp_path: Path, inbox: list[Any]) -> N
     assert engine.signals == [("worker-0", signal.SIGTERM), ("worker-0", signal.SIGKILL)]
     ends = [e.t for e in Record(result.folder).history if e.event == "exit"]
     assert ends == [2]
+    assert inbox[0].rest == 0  # nor is any output waited for
+
+
+def test_what_was_not_read_is_in_the_history_and_a_warning_of_the_report(
+    tmp_path: Path, inbox: list[Any]
+) -> None:
+    def left_out(entry: Entry) -> None:
+        if entry.event == "job":
+            assert inbox[0].rest == REST
+            inbox[0].put(Unread("worker-0", 0.0, 5 * 2**20))
+            inbox[0].put(Unread("worker-0", 0.0))
+
+    script = Script(exits_at=None, on_sigterm=4)
+    extra = "cluster: {worker: 1}\ntimeout: 1m\nexpect: {outcome: timeout, steps: none}"
+    result, _ = run(tmp_path, extra, {"*": script}, RunCallbacks(entry=left_out))
+    why = (
+        "worker-0's output was not read: the run was over, and it had more than is read after that."
+    )
+    assert result.summary["warnings"] == [
+        f"{size} of {why} Its last lines are in the log." for size in ("5 MiB", "An unknown amount")
+    ]
 
 
 def test_a_task_that_cannot_start_ends_the_run_and_nothing_is_left(tmp_path: Path) -> None:

@@ -41,9 +41,9 @@ Seed = Annotated[int | None, typer.Option("--seed", help="Seed of data order and
 
 
 def _checked(run_id: str | None) -> str | None:
-    from emulator.validation.run_id import check_run_id
+    from emulator.validation.run_id import check_new_run_id
 
-    return None if run_id is None else check_run_id(run_id)
+    return None if run_id is None else check_new_run_id(run_id)
 
 
 RunId = Annotated[

@@ -18,7 +18,7 @@ from emulator.scenario.container import Container, ContainerBase
 from emulator.scenario.document import KeyPath
 from emulator.scenario.frameworks.table import FRAMEWORKS
 from emulator.scenario.schema import Helper, Role, Scenario
-from emulator.validation.run_id import check_run_id
+from emulator.validation.run_id import check_new_run_id
 from emulator.validation.units import format_size
 
 
@@ -43,7 +43,7 @@ def make_ready(
     if isinstance(engine, Configuring):
         engine.configure(scenario)
     require(scenario, engine)
-    run_id = new_run_id(scenario.name) if run_id is None else check_run_id(run_id)
+    run_id = new_run_id(scenario.name) if run_id is None else check_new_run_id(run_id)
     folder = _as_text(out.resolve() / run_id)
     context = engine.plan_context(run_id, folder)
     if gpus is not None:

@@ -16,7 +16,12 @@ def close_unconnected(error: BaseException | None) -> None:
     while error is not None:
         for frame, _ in traceback.walk_tb(error.__traceback__):
             for value in frame.f_locals.values():
-                if isinstance(value, socket.socket) and not _is_connected(value):
+                # One that could not be made, for want of descriptors, can't be closed either.
+                if (
+                    isinstance(value, socket.socket)
+                    and value.fileno() >= 0
+                    and not _is_connected(value)
+                ):
                     value.close()
         error = error.__cause__ or error.__context__
 

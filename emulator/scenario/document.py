@@ -89,15 +89,18 @@ def read_all(text: str, most: int = SCENARIO_BYTES) -> list[Document]:
     return documents
 
 
-def value(text: str) -> Any:  # noqa: ANN401  YAML
-    """Return the value of a text. Raises ParseError, also for a mistake in it."""
+def value(text: str, key: str = "") -> Any:  # noqa: ANN401  YAML
+    """Return the value of a text. Raises ParseError, also for a mistake in it.
+
+    `key` is the dotted one that has the value, for the mistake.
+    """
     try:
         document = read(text)
     except ParseError as error:
         raise ParseError(error.line, f"the value is not YAML: {error}") from None
     for mistake in document.mistakes:
-        path = f"{'.'.join(map(str, mistake.path))}: " if mistake.path else ""
-        raise ParseError(mistake.line, shown(path + mistake.message))
+        where = ".".join(filter(None, (key, *map(str, mistake.path))))
+        raise ParseError(mistake.line, shown(": ".join(filter(None, (where, mistake.message)))))
     return document.data
 
 

@@ -233,7 +233,7 @@ def _override(source: _Source, assignment: str, place: str) -> None:
             f"--set {shown(assignment)} is not KEY=VALUE.", "For example: --set cluster.worker=4"
         )
     try:
-        _assign(source, dotted, value_of(text), place)
+        _assign(source, dotted, value_of(text, dotted), place)
     except (ParseError, _NotThere) as error:
         raise UsageError(f"{shown(place)}: {shown(str(error))}.") from None
 

@@ -25,7 +25,7 @@ from emulator.session.launch import NO_IMAGES, additions, make_available, overri
 from emulator.session.progress import view_for
 from emulator.session.running import Running, RunningCluster
 from emulator.session.source import RequestedScenario, ScenarioLike, Sets, read
-from emulator.validation.run_id import check_run_id
+from emulator.validation.run_id import check_new_run_id
 
 
 def up(
@@ -126,7 +126,7 @@ def _prepared(
 ) -> tuple[Path, Running]:
     """Return the folder of a run and the run, ready to begin: its images are built."""
     scenario, out = requested.scenario, out.resolve()
-    name = new_run_id(scenario.name) if run_id is None else check_run_id(run_id)
+    name = new_run_id(scenario.name) if run_id is None else check_new_run_id(run_id)
     view = view_for(progress)
     callbacks = view.callbacks()
     with requested.placed():

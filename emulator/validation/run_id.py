@@ -14,6 +14,20 @@ def is_run_id(text: str) -> bool:
     return _RUN_ID.fullmatch(text) is not None
 
 
+LATEST = "last"
+"""What commands take for the latest run."""
+
+
+def check_new_run_id(text: str) -> str:
+    """Return `text` if a new run may have it as its id. Raises UsageError."""
+    if text == LATEST:
+        raise UsageError(
+            f"{LATEST!r} can't be a run id: to all commands it means the latest run.",
+            "Choose another --run-id.",
+        )
+    return check_run_id(text)
+
+
 def check_run_id(text: str) -> str:
     """Return `text` if it is a valid run id. Raises UsageError."""
     if is_run_id(text):

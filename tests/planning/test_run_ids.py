@@ -95,6 +95,16 @@ def scenario(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.parametrize("how", [["up"], ["up", "-d"], ["plan"]])
+def test_the_word_for_the_latest_run_names_no_new_one(
+    emulate: Emulate, scenario: Path, how: list[str]
+) -> None:
+    done = emulate(*how, scenario, "--engine", "process", "--run-id", "last", cwd=scenario.parent)
+    assert done.returncode == 2
+    assert "'last' can't be a run id: to all commands it means the latest run" in done.stderr
+    assert os.listdir(scenario.parent) == [scenario.name]
+
+
 PASSABLE = [text for text in BAD if "\0" not in text and len(text) < 1000]
 HARMLESS = [text for text in PASSABLE if not text.startswith("/")]
 """If they were taken, the run would be written into the folder of the test."""

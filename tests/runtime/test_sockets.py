@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,6 +44,26 @@ def test_a_socket_without_a_listener_is_closed(
     assert len(open_ones() - before) > 0, "the library has learned to do it itself"
     close_unconnected(raised.value)
     assert open_ones() - before == set()
+
+
+def test_one_that_could_not_be_made_changes_no_error(tmp_path: Path) -> None:
+    """Without descriptors the constructor fails, and the object that it leaves can't be closed."""
+    code = """
+import resource, socket, sys
+from emulator.runtime.sockets import close_unconnected
+class Forgotten(socket.socket):
+    def __init__(self):
+        kept = self
+        super().__init__(socket.AF_UNIX)
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+try:
+    Forgotten()
+except OSError as error:
+    close_unconnected(error)
+    print(error.strerror)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "Too many open files\n", done.stderr
 
 
 def test_one_that_is_connected_is_left_alone() -> None:

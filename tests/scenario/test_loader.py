@@ -761,6 +761,8 @@ def test_a_mistake_in_an_override_names_the_override(assignment: str, path: str)
         ("name=[a", "is not YAML: expected ',' or ']'"),
         ("name=2024-02-30", "is not YAML: day is out of range"),
         ("name=\0", "is not YAML: the character #x0000"),
+        (r'name="a\0b"', ": name: contains a control character, '\\x00'"),
+        (r'program.command=[a, "a\0b"]', ": program.command.1: contains a control character"),
         ("program.command.2=b", "there is nothing to set at program.command.2"),
         ("program.command.x=b", "there is nothing to set at program.command.x"),
         ("program.command.2.x=b", "the list has no entry 2"),

@@ -177,6 +177,11 @@ def _advice(error: APIError) -> str:
         return "Another program has that port: leave `host_port` out for any free one."
     if "is already in use" in text or "already exists" in text:
         return "Something else has that name: choose another --run-id, or run `emulate clean`."
+    if "error setting rlimit" in text:
+        return (
+            "Lower its `ulimits:`: the engine's kernel allows no more, for `nofile` not more than "
+            "its fs.nr_open."
+        )
     if "pool" in text and ("subnet" in text or "address" in text):
         return "Too many networks: `emulate clean` and `docker network prune` remove unused ones."
     if "active endpoints" in text:  # also of one that is gone, as after a hundred at once
@@ -194,9 +199,12 @@ def lost(doing: str, error: Exception) -> EngineLost:
 
 
 def why(error: BaseException) -> str:
-    """Return the innermost reason: the outer ones only repeat that a call failed."""
-    while error.__cause__ or error.__context__:
-        error = error.__cause__ or error.__context__  # type: ignore[assignment]
+    """Return the innermost reason: the outer ones only repeat that a call failed.
+
+    A NameError is none: the SDK catches it where a library is missing, and says which one.
+    """
+    while (inner := error.__cause__ or error.__context__) and not isinstance(inner, NameError):
+        error = inner
     return str(getattr(error, "strerror", None) or error or type(error).__name__)
 
 

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import docker
 import pytest
 from docker.errors import APIError
 
@@ -105,6 +106,29 @@ def test_commands_that_look_at_every_engine_say_that_one_did_not_answer(
         assert docker["status"] == "fatal"
         assert host in docker["found"]
         assert done.returncode == 4  # as `up`, which takes no other engine then
+
+
+def test_what_the_sdk_lacks_for_an_address_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As where paramiko is not installed.
+    monkeypatch.delattr(docker.api.client, "SSHHTTPAdapter", raising=False)
+    monkeypatch.setenv("DOCKER_HOST", "ssh://nobody@127.0.0.1:1")
+    with pytest.raises(EngineMissing, match="Install paramiko package to enable ssh:// support"):
+        choose("docker")
+
+
+@pytest.mark.docker
+def test_a_limit_that_the_kernel_does_not_allow_is_said(
+    tmp_path: Path, tiny_image: str, emulate: Emulate
+) -> None:
+    path = tmp_path / "limits.yaml"
+    path.write_text(
+        f"name: limits\nframework: none\nimage: {tiny_image}\nulimits: {{nofile: 99999999999}}\n"
+        "program: {command: ['true']}\ncluster: {worker: 1}\n"
+    )
+    done = emulate("up", path, "--out", emulate.out, "--engine", "docker")
+    assert done.returncode == 4
+    assert "error setting rlimit" in done.stderr
+    assert "Lower its `ulimits:`" in done.stderr
 
 
 # --- Which engine `auto` is ---------------------------------------------------------------------

@@ -147,7 +147,7 @@ def test_a_known_error_is_answered_everywhere(tmp_path: Path) -> None:
         "tasks": ["worker-0"],
         "line": output[0],
     }
-    text = f"hint: {hint.advice} See {hint.docs}."
+    text = f"hint: {hint.advice} See {hint.docs} in the emulator's repository."
     assert f"{text}\n" in printed(result)
     assert text in story(result)
     assert "<strong>Hint:</strong>" in (result.folder / "report.html").read_text()

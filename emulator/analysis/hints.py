@@ -73,6 +73,12 @@ HINTS: Sequence[Hint] = (
         "in `env:`, with which `tf.keras` is Keras 2.",
     ),
     Hint(
+        "keras-3-removed",
+        _any(r"is not available with Keras 3\b"),
+        "The program uses functions of TensorFlow 1 that Keras 3 does not have: set "
+        "TF_USE_LEGACY_KERAS=1 in `env:`, with which `tf.keras` is Keras 2.",
+    ),
+    Hint(
         "role-without-id",
         _any(r"There is no id for task_type '\w+'", r"KeyError: 'evaluator'"),
         "Only chief and workers can use MultiWorkerMirroredStrategy: give the task's role another "

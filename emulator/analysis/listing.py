@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import fnmatch
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from emulator.analysis.figures import in_summary
 from emulator.errors import RecordError
 from emulator.record.folder import RunFolder
 from emulator.record.version import OtherFormat
+from emulator.validation.stored import open_stored, stored_json, stored_lines
 
 if TYPE_CHECKING:
     from emulator.analysis.expectations import Status
 
 OTHER_FORMAT = "other format"
 """The outcome of a record that only another version of the emulator can read."""
+
+UNREADABLE = "unreadable"
+"""The outcome of a record that something has damaged."""
 
 LISTED = ("steps_per_second", "goodput", "lost_steps", "duration")
 """Figures of a listing."""
@@ -34,7 +38,7 @@ class Listed:
     began: float | None
     """Seconds since 1970."""
     outcome: str
-    """Also `running`, `crashed` if the record has no outcome, and OTHER_FORMAT."""
+    """Also `running`, `crashed` if the record has no outcome, OTHER_FORMAT and UNREADABLE."""
     verdict: Status | None
     """None while it runs; `unknown` if it crashed."""
     figures: Mapping[str, float | None] = field(default_factory=dict)
@@ -51,7 +55,7 @@ def listed(record: RunFolder) -> Listed:
     except OtherFormat:
         outcome = OTHER_FORMAT
     except RecordError:
-        pass  # its plan is damaged
+        outcome = UNREADABLE
     return Listed(
         run_id=record.run_id,
         scenario=scenario,
@@ -98,8 +102,10 @@ def _identity(record: RunFolder, summary: dict[str, Any]) -> tuple[str, str, str
 def _began(record: RunFolder) -> float | None:
     """Return when a run began, from the first line of its history."""
     try:
-        with (record.path / "history.jsonl").open("rb") as lines:
-            first = json.loads(lines.readline())
-            return float(first["wall"]) - float(first["t"])
-    except (OSError, ValueError, KeyError, TypeError):
+        with open_stored(record.path / "history.jsonl") as file:
+            first = stored_json(next(stored_lines(file), b""))
+            began = float(first["wall"]) - float(first["t"])
+            datetime.fromtimestamp(began)  # else no date can be shown
+            return began
+    except (OSError, RecordError, ValueError, KeyError, TypeError, IndexError, OverflowError):
         return None

@@ -13,8 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from emulator.errors import RecordError
 from emulator.files import appending, atomic_write
 from emulator.metrics.samples import Sample, from_json, halved, to_json
+from emulator.validation.stored import open_stored, stored_json, stored_lines
 
 NAME = "samples.jsonl"
 MAX_LINES = 10_000
@@ -75,12 +77,16 @@ def _line(sample: Sample) -> bytes:
 def read(path: Path) -> Iterator[Sample]:
     """Yield the samples in a file, up to an incomplete line; none where there is no file."""
     try:
-        lines = path.open("rb")
+        file = open_stored(path)
     except FileNotFoundError:
         return
-    with lines:
-        for line in lines:
+    with file:
+        for number, line in enumerate(stored_lines(file)):
             try:
-                yield from_json(json.loads(line))
-            except (ValueError, KeyError, TypeError):
+                stored = stored_json(line)
+            except ValueError:
                 return
+            try:
+                yield from_json(stored)
+            except ValueError as error:
+                raise RecordError(f"Can't read {path}, line {number + 1}: {error}.") from None

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 from emulator.metrics.catalog import GPU, RATES, USAGE, GpuShare, GpuUsage, Metric, Rates, Usage
+from emulator.validation.stored import value_of
 
 
 @dataclass(frozen=True)
@@ -147,16 +148,27 @@ def _known(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value is not None}
 
 
-def from_json(line: Mapping[str, Any]) -> Sample:
-    """Return the sample in a line; raises KeyError or TypeError where it is none."""
-    return Sample(
-        line["t"],
-        line["wall"],
-        {name: Usage(**usage) for name, usage in line["tasks"].items()},
-        tuple(_gpu(gpu) for gpu in line.get("gpus", ())),
-    )
+def from_json(line: object) -> Sample:
+    """Return the sample in a line. Raises ValueError where it is none."""
+    stored = value_of(_Line, line)
+    tasks = {name: value_of(Usage, usage) for name, usage in stored.tasks.items()}
+    return Sample(stored.t, stored.wall, tasks, tuple(map(_gpu, stored.gpus)))
+
+
+@dataclass(frozen=True)
+class _Line:
+    t: float
+    wall: float
+    tasks: Mapping[str, Any]
+    gpus: Sequence[Mapping[str, Any]] = ()
 
 
 def _gpu(line: Mapping[str, Any]) -> GpuUsage:
-    shares = {name: GpuShare(**share) for name, share in line.get("tasks", {}).items()}
-    return GpuUsage(**{**line, "tasks": shares})
+    shares = value_of(_Shares, {"of": line.get("tasks", {})}).of
+    tasks = {name: value_of(GpuShare, share) for name, share in shares.items()}
+    return value_of(GpuUsage, {**line, "tasks": tasks})
+
+
+@dataclass(frozen=True)
+class _Shares:
+    of: Mapping[str, Any]

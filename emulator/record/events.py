@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
+from emulator.errors import shown
 from emulator.record.version import FORMAT, version
+from emulator.validation.stored import value_of
 from emulator.validation.units import format_size
 
 FaultStage = Literal[
@@ -534,19 +536,26 @@ _OWN: Mapping[type[Entry], Sequence[str]] = {
     Phase: (*_HEADER, "phase", "state"),
 }
 """Of events with `values`: the keys of a line that are not among them."""
+_MERGED = {"first", "count"}
 
 
 def entry_of(line: Mapping[str, Any]) -> Entry:
     """Return the event of a line of the history.
 
-    Raises KeyError if its event is unknown, TypeError if its fields are.
+    Raises ValueError if its event is unknown, or a field, or the type of one.
     """
     fields = dict(line)
-    kind = KINDS[fields.pop("event")]
+    name = fields.pop("event")
+    if not isinstance(name, str) or (kind := KINDS.get(name)) is None:
+        raise ValueError(f"there is no event {shown(str(name), 30)}")
     if (own := _OWN.get(kind)) is not None:
         known = {key: fields.pop(key) for key in own if key in fields}
         fields = {**known, "values": fields}
-    return kind(**fields)
+    event = value_of(kind, fields)
+    merged = event.coalesced if isinstance(event, Step) else None
+    if merged is not None and merged.keys() != _MERGED:
+        raise ValueError("coalesced: it needs first and count")
+    return event
 
 
 def observed(name: str, task: str, data: Mapping[str, Any]) -> Entry:

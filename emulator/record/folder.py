@@ -9,22 +9,23 @@ from __future__ import annotations
 import contextlib
 import heapq
 import itertools
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from emulator.errors import RecordError, UsageError
+from emulator.errors import RecordError, UsageError, shown
 from emulator.record.lock import is_live
 from emulator.record.tail import end_of
 from emulator.record.task_log import Printed, beginning, end_of_log, has_times, printed
 from emulator.record.version import check_format
 from emulator.validation.run_id import is_run_id
+from emulator.validation.stored import read_stored, stored_json
 
 GIVEN = ("manifest.yaml", "manifest.json", "given.yaml", "faults.yaml")
 """Beside `scenario.yaml`: what that was made from, as it was given. No other name is written."""
+VERDICTS = ("ok", "failed", "unknown")
 TAIL = 256 * 1024
 """Bytes of a log in which the reason of a failure is looked for."""
 
@@ -123,8 +124,7 @@ class RunFolder:
         Raises RecordError if its plan can't be read, or is of another format.
         """
         try:
-            plan = json.loads((self.path / "plan.json").read_bytes())
-            check_format(plan, self.path)
+            plan = check_format(stored_json(read_stored(self.path / "plan.json")), self.path)
             return Outline(
                 run_id=str(plan["run_id"]),
                 engine=str(plan["engine"]),
@@ -137,8 +137,8 @@ class RunFolder:
                 helpers=tuple(str(one["name"]) for one in plan.get("helpers", ())),
                 warm=str(plan["warm"]["cluster"]) if plan.get("warm") else "",
             )
-        except OSError as error:
-            raise unreadable(self.path, error) from None
+        except FileNotFoundError as error:
+            raise no_plan(error) from None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise other_version(self.path, f"{type(error).__name__}: {error}") from None
 
@@ -174,15 +174,15 @@ class RunFolder:
         """Whether the run itself has removed what it made: nothing of it is left in the engine."""
         for line in reversed(end_of(self.path / "history.jsonl", HISTORY_TAIL)):
             with contextlib.suppress(ValueError, TypeError, KeyError):
-                if json.loads(line)["event"] == "removed":
+                if stored_json(line.encode())["event"] == "removed":
                     return True
         return False
 
     def result(self, name: str) -> dict[str, Any] | None:
         """Return a result file; None if the run has not written it yet."""
         try:
-            value: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            value: dict[str, Any] = stored_json(read_stored(self.path / name))
+        except (FileNotFoundError, RecordError, ValueError):
             return None
         return value
 
@@ -190,11 +190,15 @@ class RunFolder:
     def summary(self) -> dict[str, Any] | None:
         """The summary; None if the run has not written it yet.
 
-        Raises RecordError if it is of another format.
+        Raises RecordError if it is of another format, or not as a run writes it.
         """
-        if (summary := self.result("summary.json")) is not None:
-            check_format(summary, self.path)
-        return summary
+        path = self.path / "summary.json"
+        try:
+            return _checked(check_format(stored_json(read_stored(path)), self.path))
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise RecordError(f"Can't read {path}: {error}.") from None
 
     @property
     def live(self) -> bool:
@@ -231,9 +235,19 @@ def _beginning_with(name: str, runs: Sequence[RunFolder], out: Path) -> RunFolde
     return next(run for run in runs if run.run_id == matching[0])
 
 
-def unreadable(path: Path, error: OSError) -> RecordError:
-    """Return the error for a run folder whose plan can't be read."""
-    return RecordError(f"Can't read the plan in {path}: {error.strerror}.")
+def _checked(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a summary whose values that lists need are texts. Raises ValueError."""
+    for key in ("scenario", "engine", "outcome", "verdict", "variant"):
+        if not isinstance(summary.get(key, "" if key == "variant" else None), str):
+            raise ValueError(f"{key} is no text")
+    if summary["verdict"] not in VERDICTS:
+        raise ValueError(f"{shown(summary['verdict'], 20)!r} is no verdict")
+    return dict(summary)
+
+
+def no_plan(error: FileNotFoundError) -> RecordError:
+    """Return the error for a run folder whose plan is gone."""
+    return RecordError(f"Can't read {error.filename}: {error.strerror}.")
 
 
 def other_version(path: Path, why: str) -> RecordError:

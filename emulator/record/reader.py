@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO
 
 from pydantic import ValidationError
 
@@ -21,10 +19,11 @@ from emulator.metrics import sample_file
 from emulator.metrics.samples import Sample
 from emulator.planning.plan import Plan
 from emulator.record.events import Entry, RunStarted, entry_of
-from emulator.record.folder import RunFolder, other_version, unreadable
+from emulator.record.folder import RunFolder, no_plan, other_version
 from emulator.record.history import as_it_happened
 from emulator.record.timeline import Timeline
 from emulator.record.version import check_format
+from emulator.validation.stored import open_stored, read_stored, stored_json, stored_lines
 
 
 @dataclass(frozen=True)
@@ -38,13 +37,13 @@ class Record(RunFolder):
         Raises RecordError if it can't be read, or is of another format.
         """
         try:
-            text = (self.path / "plan.json").read_bytes()
+            text = read_stored(self.path / "plan.json")
             with contextlib.suppress(ValueError):  # pydantic has the better message
-                check_format(json.loads(text), self.path)
+                check_format(stored_json(text), self.path)
             # Paths in it are absolute and may be gone by now: that is no longer a mistake.
             return Plan.model_validate_json(text, context={"stored": True})
-        except OSError as error:
-            raise unreadable(self.path, error) from None
+        except FileNotFoundError as error:
+            raise no_plan(error) from None
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(step) for step in first["loc"]) or "plan.json"
@@ -54,11 +53,12 @@ class Record(RunFolder):
     def history(self) -> Sequence[Entry]:
         """Every event that was written completely, in order.
 
-        Raises RecordError if it is of another format.
+        Raises RecordError if it is of another format, or can't be read.
         """
+        path = self.path / "history.jsonl"
         try:
-            with gc_paused(), (self.path / "history.jsonl").open("rb") as lines:
-                return tuple(_entries(lines, self.path))
+            with gc_paused(), open_stored(path) as file:
+                return tuple(_entries(stored_lines(file), path))
         except FileNotFoundError:
             return ()
 
@@ -79,25 +79,28 @@ class Record(RunFolder):
     @cached_property
     def samples(self) -> Sequence[Sample]:
         """All samples, in order. Raises RecordError if they can't be read."""
-        path = self.path / sample_file.NAME
-        try:
-            with gc_paused():
-                return tuple(sample_file.read(path))
-        except OSError as error:
-            raise RecordError(f"Can't read {path}: {error.strerror}.") from None
+        with gc_paused():
+            return tuple(sample_file.read(self.path / sample_file.NAME))
 
 
-def _entries(lines: IO[bytes], path: Path) -> Iterator[Entry]:
+def _entries(lines: Iterable[bytes], path: Path) -> Iterator[Entry]:
     for number, line in enumerate(lines):
         if not line.endswith(b"\n"):
             return  # torn by a crash or a full disk
         try:
-            fields = json.loads(line)
-            if number == 0 and fields["event"] == RunStarted.event:
-                check_format(fields, path)
-            yield entry_of(fields)
-        except (ValueError, KeyError, TypeError):
+            fields = stored_json(line)
+            name = fields["event"]
+        except (ValueError, KeyError, TypeError, IndexError):
             return  # a torn line and what was written after it, once there was room again
+        try:
+            if number == 0 and name == RunStarted.event:
+                check_format(fields, path.parent)
+            yield entry_of(fields)
+        except ValueError as error:
+            raise RecordError(
+                f"Can't read {path}, line {number + 1}: {error}.",
+                "Something has changed it; nothing after it is known.",
+            ) from None
 
 
 @contextlib.contextmanager

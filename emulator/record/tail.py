@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from emulator.validation.stored import MOST, open_stored
+
 BLOCK = 64 * 1024
 
 
 def whole_lines(path: Path, name: str, offsets: dict[str, int]) -> list[bytes]:
     """Return the complete lines of a file after its offset in `offsets`, and advance that."""
     try:
-        with path.open("rb") as file:
+        with open_stored(path) as file:
             if begin := offsets.get(name, 0):
                 # Without a newline before the offset, the file was replaced by a thinned one.
                 file.seek(begin - 1)
                 offsets[name] = begin if file.read(1) == b"\n" else 0
                 file.seek(offsets[name])
-            new = file.read()
+            new = file.read(MOST)
     except FileNotFoundError:
         return []
     complete = new[: new.rfind(b"\n") + 1]
@@ -32,10 +34,10 @@ def last_lines(path: Path, count: int) -> int:
     Reads only about as much of the file.
     """
     try:
-        with path.open("rb") as file:
+        with open_stored(path) as file:
             end = file.seek(0, os.SEEK_END)
             text = b""
-            while end > 0 and text.count(b"\n") <= count:
+            while end > 0 and text.count(b"\n") <= count and len(text) < MOST:
                 begin = max(0, end - BLOCK)
                 file.seek(begin)
                 text = file.read(end - begin) + text
@@ -53,7 +55,7 @@ def end_of(path: Path, size: int) -> list[str]:
     The first line may be a part of one. Unlike with splitlines, only a newline ends a line.
     """
     try:
-        with path.open("rb") as file:
+        with open_stored(path) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - size))
             text = file.read()
     except FileNotFoundError:

@@ -23,12 +23,20 @@ from typing import IO, NamedTuple
 
 from emulator.files import appending
 from emulator.record.tail import end_of, last_lines, whole_lines
+from emulator.validation.stored import open_stored
 from emulator.validation.units import format_size
 
 PARTS = 8
 """Parts of a log that has reached its limit: its first half is one file, each other one another."""
 RESOLUTION = 0.01
 """Seconds; lines that follow sooner have the time of the row before them."""
+
+DIGITS = 19
+"""Of an offset; no file is so long."""
+LATEST = 253_402_214_400.0
+"""The end of the year 9999, in seconds since 1970: later there is no date."""
+_PIECE = 16 * 2**20
+"""Bytes of a line that are shown at once; engines cut lines that are longer than a part of that."""
 
 
 class Printed(NamedTuple):
@@ -61,7 +69,7 @@ class Part(NamedTuple):
         """The offset after its last byte."""
         try:
             return self.begin + self.path.stat().st_size
-        except FileNotFoundError:  # its turn to be removed
+        except OSError:  # its turn to be removed
             return self.begin
 
 
@@ -69,7 +77,7 @@ def parts_of(log: Path) -> list[Part]:
     """Return the files of a log, in order; the first may not exist."""
     try:
         others = [int(name) for name in os.listdir(_parts(log)) if name.isdecimal()]
-    except FileNotFoundError:  # most logs do not reach their limit
+    except (FileNotFoundError, NotADirectoryError):  # most logs do not reach their limit
         others = []
     return [Part(0, log), *(Part(begin, _parts(log) / str(begin)) for begin in sorted(others))]
 
@@ -161,7 +169,8 @@ def _parsed(row: bytes) -> tuple[int, float] | None:
     """Return the offset and the time in a row; None for a torn one."""
     with contextlib.suppress(ValueError):
         offset, wall = row.split()
-        return (int(offset), float(wall)) if row.endswith(b"\n") else None
+        if row.endswith(b"\n") and len(offset) < DIGITS and 0 <= float(wall) < LATEST:
+            return int(offset), float(wall)
     return None
 
 
@@ -214,7 +223,7 @@ def _last_lines(log: Path, count: int) -> int:
     for part in reversed(parts_of(log)):
         if (offset := last_lines(part.path, count)) or not part.begin:
             break
-        with contextlib.suppress(FileNotFoundError), part.path.open("rb") as file:
+        with contextlib.suppress(FileNotFoundError), open_stored(part.path) as file:
             count -= sum(1 for _ in file)
         if not count:
             break
@@ -258,9 +267,9 @@ def printed(log: Path, begin: int = 0) -> Iterator[Printed]:
             words = left_out(part.begin - begin)
             yield Printed(log.stem, words, times.at(part.begin))
             begin = part.begin
-        with contextlib.suppress(FileNotFoundError), part.path.open("rb") as file:
+        with contextlib.suppress(FileNotFoundError), open_stored(part.path) as file:
             file.seek(begin - part.begin)
-            for line in file:
+            while line := file.readline(_PIECE):
                 text = line.decode("utf-8", "replace").removesuffix("\n")
                 yield Printed(log.stem, text, times.at(begin))
                 begin += len(line)

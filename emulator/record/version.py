@@ -35,8 +35,13 @@ def header() -> dict[str, Any]:
     return {"format": FORMAT, "emulator_version": version()}
 
 
-def check_format(content: Mapping[str, Any], path: Path) -> None:
-    """Raise OtherFormat if a file of the record in `path` is not of this format."""
+def check_format(content: object, path: Path) -> Mapping[str, Any]:
+    """Return the content of a file of the record in `path`.
+
+    Raises OtherFormat if it is not of this format, ValueError if it is no object.
+    """
+    if not isinstance(content, dict):
+        raise ValueError("it is no object")
     number, writer = content.get("format", 1), content.get("emulator_version", "0.1")
     if number != FORMAT:
         raise OtherFormat(
@@ -44,3 +49,4 @@ def check_format(content: Mapping[str, Any], path: Path) -> None:
             f"this is emulator {version()}, which reads format {FORMAT}.",
             "Read it with the version that wrote it.",
         )
+    return content

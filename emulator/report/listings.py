@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from emulator.analysis.figures import FIGURES
-from emulator.analysis.listing import LISTED, OTHER_FORMAT, Listed, listed
+from emulator.analysis.listing import LISTED, OTHER_FORMAT, UNREADABLE, Listed, listed
 from emulator.record.folder import RunFolder
 from emulator.report.tables import print_table, status_text
 
@@ -67,7 +67,7 @@ def print_runs(records: Sequence[RunFolder], left: Mapping[str, int], console: C
     rows = []
     for record in records:
         row = listed(record)
-        judged = row.outcome not in ("running", "crashed", OTHER_FORMAT)
+        judged = row.outcome not in ("running", "crashed", OTHER_FORMAT, UNREADABLE)
         scenario, verdict = f"{row.scenario} {row.variant}".strip(), row.verdict if judged else None
         resources = left.get(record.run_id) or None
         rows.append((record.run_id, scenario, row.engine, row.outcome, verdict, resources))

@@ -251,8 +251,9 @@ def _course(points: Sequence[float]) -> str:
     every = -(-len(points) // COURSE)
     shown = list(reversed(points[::-1][::every]))
     low, high = min(shown), max(shown)
-    scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
-    return "".join(_BARS[round((point - low) * scale)] for point in shown)
+    span = high / 2 - low / 2  # halves: the difference of two finite numbers may be infinite
+    scale = len(_BARS) - 1 if span else 0
+    return "".join(_BARS[round((point / 2 - low / 2) / (span or 1.0) * scale)] for point in shown)
 
 
 _BARS = "▁▂▃▄▅▆▇█"

@@ -10,6 +10,7 @@ import pytest
 
 from emulator.analysis.listing import Listed, chosen, listed
 from emulator.engines.memory import Script
+from emulator.record.folder import RunFolder
 from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
 from emulator.runtime.clock import ManualClock
@@ -101,3 +102,28 @@ def test_a_summary_may_lack_keys_and_one_of_an_older_version_is_not_read(tmp_pat
     result = listed(record)
     assert (result.outcome, result.verdict, result.scenario) == ("other format", "unknown", "?")
     shutil.rmtree(record.path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"x"',
+        "[]",
+        "{",
+        '{"format": 2}',
+        "[" * 100_000,
+        '{"format": 2, "scenario": 5, "engine": "a"}',
+    ],
+)
+def test_one_bad_summary_is_unreadable_and_keeps_nobody_from_the_list(
+    tmp_path: Path, text: str
+) -> None:
+    record = a_run(tmp_path, "cluster: {worker: 1}", {"worker-0": STEPS})
+    (record.path / "summary.json").write_text(text)
+    result = listed(RunFolder(record.path))
+    assert (result.outcome, result.verdict, set(result.figures.values())) == (
+        "unreadable",
+        "unknown",
+        {None},
+    )
+    assert result.began is not None

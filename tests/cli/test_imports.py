@@ -72,18 +72,18 @@ def finished_run(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "needless", "most"),
     [
-        (("--help",), HEAVY | OF_SCENARIOS, 23),
-        (("--nonsense",), HEAVY | OF_SCENARIOS, 7),
-        (("fault", "--help"), HEAVY | {"emulator.record", "emulator.analysis"}, 30),
+        (("--help",), HEAVY | OF_SCENARIOS, 27),
+        (("--nonsense",), HEAVY | OF_SCENARIOS, 8),
+        (("fault", "--help"), HEAVY | {"emulator.record", "emulator.analysis"}, 31),
         (
             ("plan", "quickstart", "--engine", "process"),
             HEAVY | {"emulator.record.events", "emulator.manifests.assembly"},
-            102,
+            105,
         ),
-        (("ps", "--all"), HEAVY - {"docker"} | MODELS, 76),
-        (("down", "old"), HEAVY | MODELS | {"rich"}, 47),
-        (("down", "nothing"), HEAVY | MODELS | {"rich", "psutil"}, 27),
-        (("logs", "old"), HEAVY | MODELS | {"rich", "psutil"}, 22),
+        (("ps", "--all"), HEAVY - {"docker"} | MODELS, 81),
+        (("down", "old"), HEAVY | MODELS | {"rich"}, 50),
+        (("down", "nothing"), HEAVY | MODELS | {"rich", "psutil"}, 30),
+        (("logs", "old"), HEAVY | MODELS | {"rich", "psutil"}, 24),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -204,3 +204,10 @@ def test_what_is_kept_of_a_value_does_not_grow_with_the_run() -> None:
     course = shown(live)[-1].split()[2]
     assert len(course) <= COURSE
     assert (course[0], course[-1]) == ("▁", "█")
+
+
+def test_a_value_that_goes_from_one_end_of_the_numbers_to_the_other_is_drawn() -> None:
+    """Their difference is infinite."""
+    events = [step(t, "worker-0", t, loss=loss) for t, loss in ((1, 1e308), (2, -1e308), (3, 0.0))]
+    (values,) = [text for text in shown(of(events)) if "loss" in text]
+    assert "\u2588\u2581\u2585" in values or "\u2588\u2581\u2584" in values

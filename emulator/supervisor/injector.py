@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from emulator.engines.base import Exited
-from emulator.errors import EmulatorError
+from emulator.errors import EmulatorError, NotRunning
 from emulator.faults.schedule import PlannedFault, is_part_of, to_json, trigger_matches, why_unfired
 from emulator.faults.spec import NOTHING_MORE, Effect, EndingFault, Trigger
 from emulator.record.events import FaultEvent, FaultStage
@@ -292,11 +292,13 @@ class Injector:
         fault: str,
         *,
         healed: bool,
-        error: str,
+        error: EmulatorError | None,
         effect: Effect = NOTHING_MORE,
         wall: float | None = None,
     ) -> None:
         """The engine has injected or healed a fault; or it refused, and `error` says why.
+
+        A target that has just ended can't be held, which is no failure of the engine.
 
         `wall`: when it was asked to heal it (seconds since 1970). From there the target may run.
         """
@@ -305,8 +307,11 @@ class Injector:
             return
         if not healed:
             one.injecting = False
-        if error:
-            self._end_fault(one, "failed", error)
+        if error is not None:
+            if isinstance(error, NotRunning) and not healed:
+                self._end_fault(one, "skipped", f"{one.fault.target} was not running any more")
+            else:
+                self._end_fault(one, "failed", error.message)
             if not healed and (one.fault.links or one.fault.spec.is_held):
                 self._calls.heal(one.fault)  # a part of it may have been made
         elif healed:

@@ -271,10 +271,12 @@ class Supervisor:
                 if event.error:
                     self._on_stop_refused(event.subject, event.answer, event.error.message)
             case Called(operation="inject" | "heal"):
-                why = event.error.message if event.error else ""
-                heals = event.operation == "heal"
                 self._injector.on_answer(
-                    event.subject, healed=heals, error=why, effect=event.effect, wall=event.wall
+                    event.subject,
+                    healed=event.operation == "heal",
+                    error=event.error,
+                    effect=event.effect,
+                    wall=event.wall,
                 )
             case Called(operation="equip"):
                 self._injector.on_prepared(event.error.message if event.error else "")

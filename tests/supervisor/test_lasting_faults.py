@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from emulator.engines.memory import MemoryEngine, Script
-from emulator.errors import EngineError
+from emulator.errors import EngineError, NotRunning
 from emulator.execution import up
 from emulator.record.reader import Record
 from emulator.record.timeline import Timeline
@@ -146,6 +146,19 @@ def test_a_job_recovers_from_a_pause_when_that_is_over_and_not_when_the_task_run
         "{kill: worker-0, at: {recovery: long}}",
     )
     assert timeline.faults["2"].triggered == 65
+
+
+class IsGone(MemoryEngine):
+    """Its task has ended a moment before it is paused, which was not reported yet."""
+
+    def pause(self, task: str) -> None:
+        raise NotRunning(f"Can't pause {task}: it does not run.")
+
+
+def test_a_pause_of_a_task_that_has_just_ended_is_skipped(tmp_path: Path) -> None:
+    _, _, timeline = run(tmp_path, "{pause: worker-1, at: 5s, for: 5s}", IsGone)
+    fault = timeline.faults["0"]
+    assert (fault.stage, fault.reason) == ("skipped", "worker-1 was not running any more")
 
 
 class RefusesAgain(MemoryEngine):

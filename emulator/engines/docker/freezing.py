@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 
 import docker
-from docker.errors import APIError
+from docker.errors import APIError, NotFound
 
 ATTEMPTS = 5
 """Requests before the refusal counts. One refusal in some thousand pauses was seen, at load 10."""
@@ -37,12 +37,19 @@ class Freezer:
             self._kept.setdefault(container, [])
         try:
             freeze(partial(self._api.pause, container))
-        except APIError as error:
+        except APIError:
             self.thaw(container)
-            if error.status_code == 404 or "is not running" in str(error.explanation):
-                return False
-            raise
+            if self._runs(container):
+                raise
+            return False
         return True
+
+    def _runs(self, container: str) -> bool:
+        """Return whether a container runs: runc has many words for one that is just ending."""
+        try:
+            return bool(self._api.inspect_container(container)["State"]["Running"])
+        except NotFound:
+            return False
 
     def thaw(self, container: str) -> None:
         """Let a container run again, with the signals that it should have got. Raises APIError."""

@@ -81,7 +81,7 @@ class Life:
         return self.step is not None and self.is_awake
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Made:
     """What a step event shows; no stretches where it begins a life."""
 
@@ -258,7 +258,8 @@ class StepsMade:
             life, before = self._begin(task, t), None
             life.ended = ended
         life.step, life.when, still = step, max(since, t), life.freezes
-        life.freezes = [one for one in still if one[1] > t]
+        if still:
+            life.freezes = [one for one in still if one[1] > t]
         if before is None:
             life.first = life.when = t
             return Made(True, leads=self._leads(task, life, step))
@@ -297,6 +298,8 @@ class StepsMade:
 
     def _waited(self, task: str, gap: Span, steps: int) -> Sequence[Span]:
         """Return when others were away between two events of a task, if it waited for them."""
+        if not self._were_away or self._were_away[-1][1] <= gap[0]:
+            return ()
         seconds, count = self._usual.get(task, (0.0, 0.0))
         past = reversed(self._were_away)
         away = [one for one in takewhile(lambda one: one[1] > gap[0], past) if one[1] <= gap[1]]

@@ -231,11 +231,12 @@ def follow(timeline: Timeline) -> dict[str, Work]:
             examples.add(entry)
         elif steps.lives.get(entry.task) is not life:
             examples.goes_back(entry.task, entry.t)
-    lives = [*steps.over, *steps.lives.items()]
-    for name, life in lives:
-        unknown = list(_unreported(life, work[name].usual_gap, timeline.end))
-        for whose in (name, JOB) if steps.counts(name) else (name,):
-            work[whose].unknown += unknown
+    end, gaps = timeline.end, {name: one.usual_gap for name, one in work.items()}
+    for name, life in (*steps.over, *steps.lives.items()):
+        unknown = list(_unreported(life, gaps.get(name), end))
+        if unknown:
+            for whose in (name, JOB) if steps.counts(name) else (name,):
+                work[whose].unknown += unknown
     for name, one in of_examples.items():
         work[name].examples = None if one.first is None else one
     return work

@@ -92,12 +92,6 @@ def _templates(scenario: Scenario) -> Iterator[tuple[KeyPath, tuple[str, Templat
         ("program",): (program.command, program.env),
         **{("cluster", n): (role.command or (), role.env) for n, role in scenario.cluster.items()},
         **{path: (one.command, one.env) for path, one in scenario.pod_containers},
-        **{
-            ("cluster", n, kind, number): (one.command, one.env)
-            for n, role in scenario.cluster.items()
-            for kind, parts in (("init", role.init), ("sidecars", role.sidecars))
-            for number, one in enumerate(parts)
-        },
         **{("helpers", n): (one.command, one.env) for n, one in scenario.helpers.items()},
     }
     for above, (command, env) in given.items():

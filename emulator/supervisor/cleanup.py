@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emulator.engines import AUTO, REMOTE, answering, choose
+from emulator.engines.waiting import waits_until
 from emulator.errors import (
     EngineError,
     EngineLost,
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 
     from emulator.engines.base import Engine, Resource
     from emulator.scenario.schema import Scenario
-from emulator.engines.waiting import waits_until
 
 SETTLES_WITHIN = 5.0
 """Seconds after a kill in which the engine's last answers come; a busy one was seen to take one."""

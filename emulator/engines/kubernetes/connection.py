@@ -44,8 +44,6 @@ PAUSES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0)
 BUSY = frozenset({429, 502, 503, 504})
 """Statuses of a server that may answer the same request later."""
 MERGE_PATCH = "application/merge-patch+json"
-STRATEGIC_PATCH = "application/strategic-merge-patch+json"
-JSON_PATCH = "application/json-patch+json"
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 OF_THIS_POD = "(of this Pod)"
 """In place of a context's name, where the Pod's service account is used."""

@@ -33,6 +33,12 @@ _UNREACHED = "error dialing backend"
 
 _NONE, _DENIED, _INIT = 3, 4, 5
 """Exit codes of _SCRIPT: there is no program, it is another user's, it is PID 1."""
+_WHY_NOT = {
+    _DENIED: ("its program runs as another user", ""),
+    _INIT: ("it is PID 1, which the kernel protects", "Leave `init: false` out."),
+    **dict.fromkeys((126, 127), ("its image has no shell", "Use an image with `sh`.")),
+}
+"""Why it sent no signal, and what helps, by exit code."""
 
 _SCRIPT = f"""
 lines() {{ while read -r line; do echo "$line"; done; }}
@@ -171,15 +177,10 @@ def why_not_sent(done: Executed) -> tuple[str, str] | None:
 
     None: it was sent, or there was no program to send it to.
     """
-    match done.code:
-        case 0 | 3:
-            return None
-        case 4:
-            return "its program runs as another user", ""
-        case 5:
-            return "it is PID 1, which the kernel protects", "Leave `init: false` out."
-        case 126 | 127:
-            return "its image has no shell", "Use an image with `sh`."
+    if done.code in (0, _NONE):
+        return None
+    if (why := _WHY_NOT.get(done.code)) is not None:
+        return why
     said = (done.stderr or done.stdout).strip().partition("\n")[0].rstrip(".")
     return said or f"the shell ended with {done.code}", ""
 

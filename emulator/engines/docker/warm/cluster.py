@@ -54,8 +54,8 @@ RESET_WITHIN = 30.0
 """Seconds for a parent to remove what a task has left; else its container is replaced."""
 BYTES_A_TASK = 2**30
 """Memory of a waiting container, at most: containers that take half of the engine's may wait."""
-MODIFIED, ADDED, DELETED = 0, 1, 2
-"""Kinds of a change in a container (Docker API, `GET /containers/{id}/changes`)."""
+MODIFIED, ADDED = 0, 1
+"""Kinds of a change in a container (Docker API, `GET /containers/{id}/changes`); 2: deleted."""
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,16 @@ def header(run_id: str) -> str:
     return f"emulate up -d made this folder for {run_id}\n"
 
 
+def may_begin(folder: Path) -> bool:
+    """Return whether a folder is new, empty, or of a run that ended before it had a plan."""
+    try:
+        with opened(folder) as run:
+            names = set(os.listdir(run))
+            return not names or (bool(names & {LOCK, LOG}) and _only_ours(run))
+    except FileNotFoundError:
+        return True
+
+
 def never_began(out: Path) -> list[Path]:
     """Return the folders in `out` that `up -d` made for runs that ended before their plan.
 

@@ -178,6 +178,24 @@ def test_a_second_writer_is_refused_and_harms_nothing(folder: RunWriter, ended: 
     assert len(Record(folder.path).history) == 1
 
 
+def test_a_folder_of_the_user_is_no_run_folder_and_stays_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "run-1"
+    path.mkdir()
+    (path / "scenario.yaml").write_text("mine\n")
+    with pytest.raises(UsageError, match=r"There is something else in .*run-1 already"):
+        RunWriter(path, a_plan(), TEXT, ManualClock())
+    assert [one.name for one in path.iterdir()] == ["scenario.yaml"]
+    assert (path / "scenario.yaml").read_text() == "mine\n"
+
+
+def test_a_run_that_ended_before_its_plan_may_be_begun_again(tmp_path: Path) -> None:
+    path = tmp_path / "run-1"
+    RunWriter(path, a_plan(), TEXT, ManualClock()).close()
+    (path / "plan.json").unlink()
+    RunWriter(path, a_plan(), TEXT, ManualClock()).close()
+    assert (path / "plan.json").exists()
+
+
 def test_a_writer_that_comes_between_lock_and_plan_is_refused(tmp_path: Path) -> None:
     with (
         FileLock(tmp_path / LOCK),
@@ -286,10 +304,13 @@ def test_a_folder_without_permission_is_reported_in_a_sentence(tmp_path: Path) -
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a disk always full")
 def test_a_full_disk_is_reported_in_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "history.jsonl").symlink_to("/dev/full")
-    (tmp_path / "logs").mkdir()
-    (tmp_path / "logs" / "worker-0.log").symlink_to("/dev/full")
     folder = RunWriter(tmp_path, a_plan(), TEXT, ManualClock())
+    (tmp_path / "logs" / "worker-0.log").symlink_to("/dev/full")
+    history = str((tmp_path / "history.jsonl").resolve())
+    descriptors = (int(name) for name in os.listdir("/proc/self/fd"))
+    (written,) = (n for n in descriptors if os.path.realpath(f"/proc/self/fd/{n}") == history)
+    with open("/dev/full", "wb") as full:
+        os.dup2(full.fileno(), written)
     with pytest.raises(RecordError, match=r"Can't write .*: No space left on device\."):
         folder.write(an_event("run"))
     with pytest.raises(RecordError, match=r"Can't write .*: No space left on device\."):

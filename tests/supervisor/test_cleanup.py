@@ -230,7 +230,7 @@ def test_a_run_does_not_take_folders_that_are_there_already(
     foreign.rename(folder)
     done = emulate.up(write(tmp_path, "none", "true"), "--engine", "process", "--run-id", RUN)
     assert done.returncode == 2
-    assert f"{folder / 'work'} exists already, and this run did not make it." in done.stderr
+    assert f"There is something else in {folder} already." in done.stderr
     emulate("down", RUN, "--out", emulate.out)
     emulate("clean", "--engine", "process", "--out", emulate.out)
     assert untouched(folder)

@@ -58,8 +58,8 @@ def _stream(number: int, before: TextIO | None) -> io.TextIOWrapper:
         raw,
         encoding=before.encoding,
         errors=before.errors,
-        line_buffering=before.line_buffering,
-        write_through=before.write_through,
+        # With PYTHONUNBUFFERED Python has no buffer below; this one would keep each line.
+        line_buffering=before.line_buffering or before.write_through,
     )
 
 

@@ -121,3 +121,25 @@ def test_a_thread_that_fails_shows_no_traceback(tmp_path: Path) -> None:
     assert done.returncode == 0
     says = r"emulate: This is a defect of emulate: KeyError: 'x'\. The traceback is in .*\n"
     assert re.fullmatch(says, done.stderr)
+
+
+def test_lines_are_there_at_once_where_python_is_not_to_buffer() -> None:
+    code = (
+        "import sys; from emulator.runtime import streams; streams.own();"
+        "print('out'); print('err', file=sys.stderr); sys.stdin.read()"
+    )
+    started = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with started:
+        assert started.stdin is not None
+        assert started.stdout is not None
+        assert started.stderr is not None
+        # It ends when its input does: a line that was kept back would never come.
+        assert (started.stdout.readline(), started.stderr.readline()) == ("out\n", "err\n")
+        started.stdin.close()

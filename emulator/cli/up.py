@@ -188,9 +188,9 @@ def up(
 def _in_background(arguments: list[str], folder: Path, *, json: bool) -> int:
     """Start a supervisor in the background; report the result. Returns the exit code."""
     from emulator.cli.background import output, start
+    from emulator.record.remains import require_free
 
-    if (folder / "plan.json").exists():
-        raise UsageError(f"There is a run in {folder} already.", "Choose another --run-id.")
+    require_free(folder)  # before the log is made there
     try:
         code = start(arguments, folder, note)
     except Interruption:

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from emulator.errors import UsageError
 from emulator.record.folder import GIVEN
 from emulator.record.lock import LOCK
 from emulator.record.scratch import is_ours, kind_of, opened, remove_scratch, scratch_in
@@ -95,14 +96,22 @@ def header(run_id: str) -> str:
     return f"emulate up -d made this folder for {run_id}\n"
 
 
-def may_begin(folder: Path) -> bool:
-    """Return whether a folder is new, empty, or of a run that ended before it had a plan."""
+def require_free(folder: Path) -> None:
+    """Refuse a folder that is not new, empty, or of a run that ended before it had a plan.
+
+    Raises UsageError, OSError.
+    """
     try:
         with opened(folder) as run:
             names = set(os.listdir(run))
-            return not names or (bool(names & {LOCK, LOG}) and _only_ours(run))
+            if not names or (names & {LOCK, LOG} and _only_ours(run)):
+                return
     except FileNotFoundError:
-        return True
+        return
+    what = "a run" if "plan.json" in names else "something else"
+    raise UsageError(
+        f"There is {what} in {folder} already.", "Leave --run-id out, or choose another."
+    )
 
 
 def never_began(out: Path) -> list[Path]:

@@ -25,7 +25,7 @@ from emulator.record.events import Entry, LogCut, Step, line_of
 from emulator.record.folder import GIVEN
 from emulator.record.lock import acquire, release
 from emulator.record.reader import Record
-from emulator.record.remains import may_begin
+from emulator.record.remains import require_free
 from emulator.record.task_log import LogWriter, cut_torn, parts_of
 from emulator.record.version import header
 from emulator.runtime.clock import Clock
@@ -52,13 +52,7 @@ class RunWriter:
         if path.is_symlink():
             raise UsageError(f"{path} is a link.", "Choose another --run-id.")
         with _disk_errors(path):
-            is_free = may_begin(path)
-        if not is_free:
-            what = "a run" if (path / "plan.json").exists() else "something else"
-            raise UsageError(
-                f"There is {what} in {path} already.", "Leave --run-id out, or choose another."
-            )
-        with _disk_errors(path):
+            require_free(path)
             path.mkdir(FOR_OWNER, parents=True, exist_ok=True)
             (path / "logs").mkdir(FOR_OWNER, exist_ok=True)
         self._open()

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -81,8 +81,9 @@ class _Session:
             run.result = Result(reader.path, supervisor.end, *judged)
         finally:
             try:
-                if reports:
-                    _write_reports(reader, judged, self.callbacks)
+                written = not reports or _write_reports(reader, judged, self.callbacks)
+                if judged is not None and not written:
+                    run.result = replace(run.result, reported=False)
             finally:
                 record.close()
 
@@ -300,11 +301,13 @@ def _load_reports() -> None:
         load()
 
 
-def _write_reports(record: Record, judged: Judged | None, callbacks: RunCallbacks) -> None:
-    """Write the pages for people; a failure is printed and changes no verdict or exit code."""
+def _write_reports(record: Record, judged: Judged | None, callbacks: RunCallbacks) -> bool:
+    """Write the pages for people; return whether they are there. A failure is printed."""
     try:
         from emulator.report.files import write  # imported late: it is slow to load
 
         write(record, judged)
     except Exception as error:
         callbacks.say(f"the report is missing: {error}")
+        return False
+    return True

@@ -52,6 +52,8 @@ class Result:
     analysis: Analysis
     verdicts: Sequence[Verdict]
     summary: dict[str, Any]
+    reported: bool = True
+    """Whether its reports could be written, if they were to be."""
 
     @property
     def run_id(self) -> str:
@@ -61,7 +63,7 @@ class Result:
     @property
     def exit_code(self) -> int:
         """The exit code of `emulate up`; docs/results.md lists them."""
-        return exit_code(self.end.outcome, self.verdicts)
+        return exit_code(self.end.outcome, self.verdicts) or (0 if self.reported else 4)
 
     @property
     def outcome(self) -> str:

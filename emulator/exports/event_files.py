@@ -66,9 +66,10 @@ def moments(
             scalars = _tagged("usage", RATES, rates)
             runs[task.name].append(Moment(_milliseconds(t), walls[t], scalars))
     for _, step in timeline.steps:
-        if abs(step.step) < STEP_LIMIT and (scalars := _reported(step)):
+        if step.task in runs and (scalars := _reported(step)):
             runs[step.task].append(Moment(step.step, step.wall, scalars))
-    return {run: found for run, found in runs.items() if found}
+    fitting = {run: [one for one in of if abs(one.step) < STEP_LIMIT] for run, of in runs.items()}
+    return {run: found for run, found in fitting.items() if found}
 
 
 def _throughput(timeline: Timeline, duration: float, began: float) -> Iterator[tuple[str, Moment]]:
@@ -136,7 +137,7 @@ def _known(scalars: Mapping[str, float | None]) -> dict[str, float]:
 
 
 def _milliseconds(seconds: float) -> int:
-    return round(seconds * 1000)
+    return round(max(-STEP_LIMIT, min(seconds * 1000, STEP_LIMIT)))
 
 
 def write_event_file(path: Path, run: Sequence[Moment], began: float) -> None:

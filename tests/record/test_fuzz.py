@@ -385,3 +385,17 @@ def test_a_whole_record_is_read(whole: Path) -> None:
         codes = [reads(out, command) for command in COMMANDS]
     assert codes.count(0) == len(COMMANDS)
     assert entry_of(EVENTS[0]) == a_history()[0]
+
+
+@pytest.mark.parametrize(("key", "value"), [("task", "1e5"), ("t", 1e308)])
+def test_what_an_export_found_odd(whole: Path, key: str, value: object) -> None:
+    """A step of a task that the plan does not have, and moments that no event file can have."""
+
+    def garble(run: Path) -> None:
+        path = run / ("history.jsonl" if key == "task" else "samples.jsonl")
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        odd = [one | {key: value} if one.get("event", "step") == "step" else one for one in lines]
+        path.write_text("".join(f"{json.dumps(one)}\n" for one in odd))
+
+    with garbled(whole, [garble]) as out:
+        assert reads(out, COMMANDS[-1]) in (0, 4)

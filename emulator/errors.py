@@ -8,6 +8,7 @@
     │   └── Unsupported          exit 2   this engine can't do what the scenario asks for
     ├── EngineError              exit 4   the engine refused or failed
     │   ├── EngineMissing        exit 4   no engine answers
+    │   ├── NotRunning           exit 4   what was asked for needs a task that runs
     │   ├── NameTaken            exit 4   something that is not the run's has its name
     │   └── EngineLost           exit 4   the connection to the engine was lost during a run
     ├── ImageError               exit 4   an image is missing or does not build
@@ -31,6 +32,7 @@ __all__ = [
     "InUse",
     "Misfit",
     "NameTaken",
+    "NotRunning",
     "Problem",
     "RecordError",
     "ScenarioError",

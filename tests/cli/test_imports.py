@@ -83,7 +83,7 @@ def finished_run(folder: Path) -> None:
         (("ps", "--all"), HEAVY - {"docker"} | MODELS, 81),
         (("down", "old"), HEAVY | MODELS | {"rich"}, 50),
         (("down", "nothing"), HEAVY | MODELS | {"rich", "psutil"}, 30),
-        (("logs", "old"), HEAVY | MODELS | {"rich", "psutil"}, 24),
+        (("logs", "old"), HEAVY | MODELS | {"rich", "psutil"}, 26),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -8,16 +8,17 @@ import importlib.util
 import platform
 import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from emulator.engines.base import Finding, Status
 from emulator.engines.process.keeper import adopts
-from emulator.scenario.frameworks.table import module_of
-from emulator.scenario.schema import Scenario
+
+if TYPE_CHECKING:
+    from emulator.scenario.schema import Scenario
 
 TENSORFLOW = {True: "tensorflow-cpu>=2.21,<2.22", False: "tensorflow>=2.21,<2.22"}
 """What is installed on x86_64, and elsewhere."""
 KERAS = "tf_keras>=2.21,<2.22"
-
 
 FRAMEWORKS = {
     "tensorflow": ("TensorFlow", f"'{TENSORFLOW[platform.machine() == 'x86_64']}' '{KERAS}'"),
@@ -29,6 +30,8 @@ FRAMEWORKS = {
 
 def examine(scenario: Scenario | None = None) -> Iterator[Finding]:
     """Yield findings on Python, on the framework of the scenario or on all, and on daemons."""
+    from emulator.scenario.frameworks.table import module_of  # not needed to remove what is left
+
     yield Finding("Python", "ok", f"{sys.version.split()[0]} in {sys.executable}")
     if scenario is None:
         yield from (_framework(module, "optional") for module in FRAMEWORKS)

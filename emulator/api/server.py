@@ -16,16 +16,18 @@ With `--api-port` also on a TCP port, see `tcp.py`.
     POST   /v1/stop           end the job as Ctrl-C does; a second time: at once
 
 Requests are performed by the supervisor on its own thread, so there is one writer. Errors are
-`{"error": "one sentence"}`, with 422 for a request that makes no sense here.
+`{"error": "one sentence"}`, with 422 for a request that makes no sense here, and 500 for a failure.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import selectors
 import socket
+import sys
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -48,6 +50,7 @@ from emulator.record.tail import last_lines, whole_lines
 from emulator.record.task_log import LogTimes, beginning, new_lines
 from emulator.runtime.waiting import Event, for_event
 from emulator.supervisor.control import RunControl
+from emulator.unexpected import explained
 
 if TYPE_CHECKING:
     import asyncio
@@ -258,6 +261,10 @@ def application(control: RunControl, folder: Path, watcher: RecordWatcher) -> St
         code = 422 if isinstance(error, UsageError) else 500
         return JSONResponse({"error": str(error)}, code)
 
+    async def defect(request: Request, error: Exception) -> Response:
+        # It is raised again after the answer: uvicorn reports it.
+        return JSONResponse({"error": str(explained(error))}, 500)
+
     async def gone(request: Request, error: Exception) -> Response:
         return PlainResponse(status_code=400)  # nobody reads it
 
@@ -278,7 +285,12 @@ def application(control: RunControl, folder: Path, watcher: RecordWatcher) -> St
             Route("/v1/lines", lines),
             Route("/metrics", metrics),
         ],
-        exception_handlers={EmulatorError: refuse, HTTPException: unknown, ClientDisconnect: gone},
+        exception_handlers={
+            EmulatorError: refuse,
+            HTTPException: unknown,
+            ClientDisconnect: gone,
+            Exception: defect,
+        },
     )
 
 
@@ -313,6 +325,16 @@ def _fault(body: bytes) -> FaultSpec:
             for one in error.errors()
         )
         raise UsageError(f"That is no fault: {reasons}.") from None
+
+
+class _Sentences(logging.Handler):
+    """Prints what uvicorn reports, of a defect one sentence; the terminal is that of `up`."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a message, or the error that nobody foresaw."""
+        error = record.exc_info[1] if record.exc_info else None
+        words = explained(error) if isinstance(error, Exception) else record.getMessage()
+        print(f"emulate: the run's API: {words}", file=sys.stderr)  # noqa: T201
 
 
 class ApiServer:
@@ -401,6 +423,12 @@ class ApiServer:
             app = application(self._control, self._folder, self._watcher)
             config = uvicorn.Config(
                 app if self._endpoint is None else require_token(app, self._endpoint.token),
+                log_config={
+                    "version": 1,
+                    "disable_existing_loggers": False,
+                    "handlers": {"sentences": {"()": _Sentences}},
+                    "loggers": {"uvicorn": {"handlers": ["sentences"], "propagate": False}},
+                },
                 log_level="error",
                 lifespan="off",
                 access_log=False,

@@ -407,6 +407,31 @@ def test_a_client_that_leaves_during_its_request_is_no_news(
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.parametrize("path", ["/v1/lines?task=worker-0", "/v1/history?after=1"])
+def test_a_defect_is_a_sentence_for_the_client_and_for_the_terminal(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """Before an answer has begun, and in the middle of one."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "history.jsonl").write_text("[]\n")
+    opened = threading.Event()
+    with contextlib.closing(ApiServer(CONTROL, tmp_path, opened.set)) as server:
+        server.open()
+        assert opened.wait(60)
+        transport = httpx.HTTPTransport(uds=str(tmp_path / SOCKET))
+        with httpx.Client(transport=transport, base_url="http://run") as client:
+            if "lines" in path:
+                answer = client.get(path)
+                assert answer.status_code == 500
+                assert answer.json()["error"].startswith("This is a defect of emulate: Attribute")
+            else:
+                with pytest.raises(httpx.RemoteProtocolError):
+                    client.get(path)
+    (said,) = capfd.readouterr().err.splitlines()
+    assert said.startswith("emulate: the run's API: This is a defect of emulate: ")
+    assert (tmp_path / "cache" / "emulator" / "traceback.txt").exists()
+
+
 def test_a_client_that_leaves_while_it_follows_is_noticed_at_once(tmp_path: Path) -> None:
     """Before it is sent five pieces more, which asyncio would complain about on stderr."""
     (tmp_path / "logs").mkdir()

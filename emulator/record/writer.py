@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -23,7 +23,7 @@ from emulator.planning.plan import Plan
 from emulator.record.coalesce import Coalescer
 from emulator.record.events import Entry, LogCut, Step, line_of
 from emulator.record.folder import GIVEN
-from emulator.record.lock import acquire, release
+from emulator.record.lock import LOCK, acquire, release
 from emulator.record.reader import Record
 from emulator.record.remains import require_free
 from emulator.record.task_log import LogWriter, cut_torn, parts_of
@@ -51,18 +51,36 @@ class RunWriter:
         self._begin_buffers()
         if path.is_symlink():
             raise UsageError(f"{path} is a link.", "Choose another --run-id.")
+        texts = {"scenario.yaml": scenario_text, **{n: kept[n] for n in kept.keys() & GIVEN}}
         with _disk_errors(path):
             require_free(path)
-            path.mkdir(FOR_OWNER, parents=True, exist_ok=True)
-            (path / "logs").mkdir(FOR_OWNER, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            is_new = _make(path)
+            _make(path / "logs")
         self._open()
-        with _disk_errors(path):
-            texts = {"scenario.yaml": scenario_text, **{n: kept[n] for n in kept.keys() & GIVEN}}
-            for name, text in texts.items():
-                with open(path / name, "w", encoding="utf-8", opener=for_owner) as file:
-                    file.write(text)
-            data = {**header(), **plan.model_dump(mode="json")}
-            atomic_write(path / "plan.json", _json(data), private=True)
+        try:
+            with _disk_errors(path):
+                for name, text in texts.items():
+                    with open(path / name, "w", encoding="utf-8", opener=for_owner) as file:
+                        file.write(text)
+                data = {**header(), **plan.model_dump(mode="json")}
+                atomic_write(path / "plan.json", _json(data), private=True)
+        except BaseException:
+            self._remove(texts, folder=is_new)
+            self.close()
+            raise
+
+    def _remove(self, names: Iterable[str], *, folder: bool) -> None:
+        """Remove the files of a run that has not begun, and its `folder` if this writer made it.
+
+        There was nothing of anybody else in it.
+        """
+        with contextlib.suppress(OSError):
+            for name in (*names, "history.jsonl", sample_file.NAME, LOCK):
+                (self.path / name).unlink(missing_ok=True)
+            (self.path / "logs").rmdir()
+            if folder:
+                self.path.rmdir()
 
     def _begin_buffers(self) -> None:
         self.buffering = False
@@ -192,6 +210,17 @@ class RunWriter:
             log.close()
         self._history.close()
         self._release()
+
+
+def _make(folder: Path) -> bool:
+    """Make a folder for the owner alone; False: it is there already."""
+    try:
+        folder.mkdir(FOR_OWNER)
+    except FileExistsError:
+        if not folder.is_dir():
+            raise
+        return False
+    return True
 
 
 def _cut(path: Path, lines: int | None = None) -> None:

@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import queue
+import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -316,6 +317,27 @@ def test_a_full_disk_is_reported_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match=r"Can't write .*: No space left on device\."):
         folder.log("worker-0", "hello")
     folder.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 64 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_run_that_a_full_disk_refuses_leaves_no_folder(small_disk: Path) -> None:
+    (small_disk / "mine").mkdir()
+    for path in (small_disk / "run-1", small_disk / "mine"):
+        with pytest.raises(RecordError, match=r"Can't write .*: No space left on device\."):
+            RunWriter(path, a_plan(), TEXT + "#" * 100_000, ManualClock())
+    assert os.listdir(small_disk) == ["mine"]  # which was there before
+    RunWriter(small_disk / "run-1", a_plan(), TEXT, ManualClock()).close()
 
 
 # --- Reading ------------------------------------------------------------------------------------

@@ -123,10 +123,15 @@ class Cluster:
         """Make the pods of a suspended job."""
         self._ask("DELETE", "/suspension")
 
-    def history(self, after: int = -1) -> Iterator[Entry]:
-        """Yield events as they happen, from number `after` + 1 on, until the run is over."""
-        for line in self._stream("/history", after=after):
-            yield entry_of(line)
+    def history(
+        self, after: int = -1, *, timeout: float | None = None
+    ) -> Generator[Entry, None, None]:
+        """Yield events as they happen, from number `after` + 1 on, until the run is over.
+
+        Raises TimeoutError after `timeout` seconds.
+        """
+        with contextlib.closing(self._stream("/history", within=timeout, after=after)) as events:
+            yield from map(entry_of, events)
 
     def samples(self, *, last: int | None = None) -> Iterator[Sample]:
         """Yield the usage of tasks and GPUs as it is measured, until the run is over.
@@ -174,8 +179,8 @@ class Cluster:
         failed, and TimeoutError if none of this has happened within `timeout`.
         """
         within = parse_duration(timeout) if isinstance(timeout, str) else timeout
-        with contextlib.closing(self._stream("/history", within=within, after=-1)) as events:
-            for entry in map(entry_of, events):
+        with contextlib.closing(self.history(timeout=within)) as events:
+            for entry in events:
                 if fault is not None:
                     fits = _has_reached(entry, fault, stage)
                 else:

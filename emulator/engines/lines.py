@@ -68,7 +68,9 @@ class DrawnLine:
         self._is_new = False
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes of the output."""
+        """Take the next bytes of the output, if there are any."""
+        if not data:
+            return  # what was drawn before is not new
         first, last = data.find(b"\n"), data.rfind(b"\n")
         if first < 0:
             self._taken = max(0, self._taken - max(0, len(self._end) + len(data) - DRAWN))

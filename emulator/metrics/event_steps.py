@@ -93,17 +93,22 @@ class EventSteps:
         self, progress: _Progress, task: str, path: str, step: int, scalars: Mapping[str, Any]
     ) -> Observation | None:
         aside = _is_of_validation(path, task)
-        values: dict[str, Any] = {}
-        counts = False
-        for tag, value in scalars.items():
-            name, of_training = _meaning(tag, aside=aside)
-            counts |= name == "loss" or (of_training and not progress.has_loss)
-            if name and progress.has(name, tag):
-                values[name] = value
+        meanings = {tag: _meaning(tag, aside=aside) for tag in scalars}
+        counts = any(
+            name == "loss" or (of_training and not progress.has_loss)
+            for name, of_training in meanings.values()
+        )
+        if progress.step is None and not counts:
+            return None  # nothing yet of which these could be values
+        values = {
+            name: scalars[tag]
+            for tag, (name, _) in meanings.items()
+            if name and progress.has(name, tag)
+        }
         if counts and (progress.step is None or step > progress.step):
             progress.step = step
             progress.has_loss |= "loss" in values
-        elif progress.step is None or not values:
+        elif not values:
             return None
         if "accuracy" in values:
             self._has_accuracy.add(task)

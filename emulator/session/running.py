@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -155,14 +155,17 @@ class RunningCluster(Cluster):
         __tracebackhide__ = True
         return self._running.result()
 
-    def history(self, after: int = -1) -> Iterator[Entry]:
+    def history(
+        self, after: int = -1, *, timeout: float | None = None
+    ) -> Generator[Entry, None, None]:
         """Yield events as they happen, from number `after` + 1 on, until the run ends.
 
-        The events of a run that has ended are read from its folder.
+        The events of a run that has ended are read from its folder. Raises TimeoutError after
+        `timeout` seconds.
         """
         last = after
         with contextlib.suppress(UsageError):
-            for entry in super().history(after):
+            for entry in super().history(after, timeout=timeout):
                 last = entry.n
                 yield entry
         self._running.result()

@@ -216,7 +216,7 @@ def test_an_image_that_is_nowhere_leaves_no_folder(
 
     (emulate.out / RUN).mkdir()
     (emulate.out / RUN / "thesis.txt").write_text("all of it")
-    assert emulate(*arguments).returncode == 4
+    assert emulate(*arguments).returncode == 2
     assert [path.name for path in (emulate.out / RUN).iterdir()] == ["thesis.txt"]
 
 

@@ -198,7 +198,7 @@ def test_what_a_line_triggers(
         ("shape: ps-0, delay: 5ms, at: 1s", "faults.0.for: is missing (write `for: 5s`)"),
         (
             "shape: ps-0, loss: a%, at: 1s, for: 1s",
-            "faults.0.loss: 'a%' is not a share; write 0.05",
+            "faults.0.loss: 'a%' is not a share; write 0.",
         ),
         ("shape: ps-0, loss: 101%, at: 1s, for: 1s", "faults.0.loss: "),
         (

@@ -250,7 +250,7 @@ def test_a_run_writes_its_reports_next_to_its_summary(tmp_path: Path) -> None:
 def test_a_report_that_cant_be_written_changes_no_verdict_and_ends_with_4(
     tmp_path: Path,
 ) -> None:
-    (tmp_path / "run" / "report.html").mkdir(parents=True)
+    in_the_way = tmp_path / "run" / "report.html"
     messages: list[str] = []
     text = BASE + "cluster: {worker: 1}\n"
     clock = ManualClock()
@@ -261,7 +261,9 @@ def test_a_report_that_cant_be_written_changes_no_verdict_and_ends_with_4(
         out=tmp_path,
         run_id="run",
         clock=clock,
-        callbacks=RunCallbacks(say=messages.append),
+        callbacks=RunCallbacks(
+            say=messages.append, entry=lambda entry: in_the_way.mkdir(exist_ok=True)
+        ),
     )
     assert (result.verdict, result.exit_code) == ("ok", 4)
     assert Record(result.folder).result("summary.json") is not None

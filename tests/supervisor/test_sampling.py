@@ -137,12 +137,21 @@ def test_an_engine_that_can_not_measure_is_not_asked(tmp_path: Path) -> None:
 
 
 def test_what_can_not_be_stored_ends_the_run_with_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "taken" / "samples.jsonl").mkdir(parents=True)
     clock = ManualClock()
     engine = MemoryEngine(clock, {"*": Script(exits_at=None)}, measured=True)
     text = BASE + "cluster: {worker: 1}\n"
+    in_the_way = tmp_path / "taken" / "samples.jsonl"
+    callbacks = RunCallbacks(entry=lambda entry: in_the_way.mkdir(exist_ok=True))
     with pytest.raises(RecordError, match="Is a directory"):
-        up(parse(text), engine, text=text, out=tmp_path, run_id="taken", clock=clock)
+        up(
+            parse(text),
+            engine,
+            text=text,
+            out=tmp_path,
+            run_id="taken",
+            clock=clock,
+            callbacks=callbacks,
+        )
     assert engine.find() == []
 
 

@@ -94,6 +94,14 @@ def tiny_image(docker_or_why: DockerEngine | str) -> str:
     return docker_or_why.images.base(lambda line: None)
 
 
+@pytest.fixture
+def default_hangup() -> Iterator[None]:
+    """What a test starts takes SIGHUP as usual, also where the suite itself runs under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.fixture(scope="session")
 def host_tensorflow() -> None:
     """Tasks of the process engine need TensorFlow in this environment."""

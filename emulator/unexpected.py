@@ -46,7 +46,10 @@ def _sentence(error: Exception) -> str:
 
 def _kept(text: str) -> str:
     """Keep a traceback for a report of the defect; return where it is, in words."""
-    path = cache_dir(NAME)
+    try:
+        path = cache_dir(NAME)
+    except ImportError:  # the installation lacks a package, which is perhaps the very error
+        return f"{VARIABLE}=1 shows the traceback"
     partial = path.with_name(f"{NAME}.{uuid4().hex[:8]}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -143,3 +143,17 @@ def test_lines_are_there_at_once_where_python_is_not_to_buffer() -> None:
         # It ends when its input does: a line that was kept back would never come.
         assert (started.stdout.readline(), started.stderr.readline()) == ("out\n", "err\n")
         started.stdin.close()
+
+
+def test_an_installation_without_its_packages_is_a_sentence(tmp_path: Path) -> None:
+    program = (
+        "import sys; sys.modules['typer'] = sys.modules['platformdirs'] = None;"
+        "from emulator.__main__ import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 4
+    (sentence,) = done.stderr.splitlines()
+    assert "typer" in sentence
+    assert sentence.endswith("EMULATOR_TRACEBACK=1 shows the traceback.")

@@ -60,8 +60,7 @@ class Freezer:
         try:
             self._api.unpause(container)
         except APIError as error:
-            # Docker 20.10 answers 500 for a container that is not paused.
-            if error.status_code not in (404, 409) and "is not paused" not in str(error):
+            if not is_awake(error):
                 raise
 
     def forget(self, container: str) -> None:
@@ -81,7 +80,7 @@ class Freezer:
         try:
             self._api.kill(container, signal=signal.Signals(number).name)
         except APIError as error:
-            if error.status_code not in (404, 409):  # removed, or not running
+            if not is_awake(error):
                 raise
 
 
@@ -100,6 +99,16 @@ def freeze(pause: Callable[[], None]) -> None:
 def is_frozen(refusal: APIError) -> bool:
     """Whether the engine refuses because the container is frozen already."""
     return "already paused" in str(refusal.explanation)
+
+
+def is_awake(refusal: APIError) -> bool:
+    """Whether the engine refuses because the container is not frozen, no longer runs, or is gone.
+
+    Docker 20.10 answers 500 for a container that is not paused, and for one that a signal which
+    thawed it has ended, of which the engine itself does not know yet.
+    """
+    words = ("is not paused", "stopped container", "container not running")
+    return refusal.status_code in (404, 409) or any(word in str(refusal) for word in words)
 
 
 def may_succeed_later(refusal: APIError) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from docker.errors import APIError
 
-from emulator.engines.docker.freezing import ATTEMPTS, freeze
+from emulator.engines.docker.freezing import ATTEMPTS, freeze, is_awake
 
 GAVE_UP = "Cannot pause container 5ce3: OCI runtime pause failed: unable to freeze: unknown"
 """As an engine said it on a busy machine."""
@@ -48,3 +48,20 @@ def test_what_is_frozen_already_is_frozen() -> None:
     container = Container(GAVE_UP, "Container 5ce3 is already paused")
     freeze(container.pause)
     assert container.requests == 2
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        # Docker 20.10, of a container that a signal sent while it was frozen has just ended.
+        "Cannot unpause container 01c5: cannot resume a stopped container: unknown",
+        "Container 01c5 is not paused",
+    ],
+)
+def test_what_is_not_frozen_need_not_be_thawed(refusal: str) -> None:
+    assert is_awake(APIError("500 Server Error", explanation=refusal))
+
+
+def test_another_refusal_to_thaw_counts() -> None:
+    refusal = "Cannot unpause container 01c5: freezer: read-only file system"
+    assert not is_awake(APIError("500 Server Error", explanation=refusal))

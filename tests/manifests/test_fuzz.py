@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from emulator.errors import ScenarioError, UsageError
 from emulator.manifests.convert import Additions, read_scenario
 from tests.manifests.test_convert import SCENARIO
-from tests.manifests.test_fuzz_jobs import ODD, paths, replaced
+from tests.manifests.test_fuzz_jobs import ODD, SEARCHING, paths, replaced
 from tests.manifests.test_helm import ARENA, JOBS_MAP, STATEFULSETS
 
 EVERY = settings(
-    max_examples=60,
+    max_examples=500 if SEARCHING else 60,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )

@@ -125,6 +125,9 @@ ODD = st.one_of(
 )
 
 
+SEARCHING = settings.get_current_profile_name() == "search"
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_whole_is_valid(kind: str) -> None:
     text = KINDS[kind].replace("mode: 256", "mode: 0400")
@@ -133,7 +136,11 @@ def test_the_whole_is_valid(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=300 if SEARCHING else 25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 def test_no_field_breaks_the_reader(kind: str, data: st.DataObject) -> None:
     manifest = deepcopy(yaml.safe_load(yaml.dump(yaml.safe_load(KINDS[kind]))))
     for _ in range(data.draw(st.integers(1, 3))):

@@ -7,6 +7,7 @@ import fcntl
 import importlib.util
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -84,6 +85,15 @@ def docker_engine(docker_or_why: DockerEngine | str) -> Iterator[DockerEngine]:
     engine = DockerEngine()
     yield engine
     engine.close()
+
+
+@pytest.fixture
+def small_files() -> Iterator[None]:
+    """No file may have more than 2 KiB, as on a disk that is nearly full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2048, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.fixture(scope="session")

@@ -121,8 +121,21 @@ def _log_in(folder: Path) -> BinaryIO:
             raise in_use(folder)
         time.sleep(0.001)
     if made:
-        log.write(header(folder.name).encode())
+        try:
+            log.write(header(folder.name).encode())
+        except OSError:
+            log.close()
+            forget(folder)
+            raise
     return log
+
+
+def forget(folder: Path) -> None:
+    """Remove the log and the folder of a run that never started."""
+    if not (folder / "plan.json").exists():
+        (folder / LOG).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it has other files
+            folder.rmdir()
 
 
 def reporting_to_parent(callbacks: RunCallbacks) -> RunCallbacks:

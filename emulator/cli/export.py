@@ -153,7 +153,7 @@ def _scenario(
         return
     claim_file(output, HEAD)
     with writing(output):
-        atomic_write(output, written.text)
+        atomic_write(output, written.text, many_writers=True)
 
 
 def _images(given: list[str]) -> dict[str, str]:

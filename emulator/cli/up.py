@@ -187,14 +187,14 @@ def up(
 
 def _in_background(arguments: list[str], folder: Path, *, json: bool) -> int:
     """Start a supervisor in the background; report the result. Returns the exit code."""
-    from emulator.cli.background import output, start
+    from emulator.cli.background import forget, output, start
     from emulator.record.remains import require_free
 
     require_free(folder)  # before the log is made there
     try:
         code = start(arguments, folder, note)
     except Interruption:
-        _forget(folder)
+        forget(folder)
         raise
     if code is None:
         note(f"{folder.name} is up; `emulate logs -f {folder.name}` shows what it prints")
@@ -202,18 +202,8 @@ def _in_background(arguments: list[str], folder: Path, *, json: bool) -> int:
             print_json({"run_id": folder.name, "folder": str(folder.resolve())})
         return 0
     print(output(folder), end="", file=sys.stderr)  # noqa: T201  in its own words
-    _forget(folder)
+    forget(folder)
     return code
-
-
-def _forget(folder: Path) -> None:
-    """Remove the log and the folder of a run that never started."""
-    from emulator.record.remains import LOG
-
-    if not (folder / "plan.json").exists():
-        (folder / LOG).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # it has other files
-            folder.rmdir()
 
 
 def plan(

@@ -1,26 +1,32 @@
 """The destination of an export: files of an earlier export are replaced, others never.
 
 A folder with an export contains `emulate-<format>.json`, which lists its files. Exporting again
-removes only those: TensorBoard, for example, would also show the files of an earlier export.
+removes only those: TensorBoard, for example, would also show the files of an earlier export. An
+export that can't be completed removes what it has written.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from emulator.errors import UsageError
-from emulator.files import MAKE_ROOM, os_errors
+from emulator.files import MAKE_ROOM, atomic_write, os_errors
 
 
-def claim(folder: Path, kind: str, files: Sequence[str], about: Mapping[str, Any]) -> str:
+@contextmanager
+def claimed(
+    folder: Path, kind: str, files: Sequence[str], about: Mapping[str, Any]
+) -> Iterator[str]:
     """Remove an earlier export from a folder, and list `files` (relative paths) as the new one.
 
-    Returns the run id of the earlier export, empty if there was none. Raises UsageError, before
-    anything is changed, if a file with such a name exists that no export has listed.
+    Yields the run id of the earlier export, empty if there was none; the files are written
+    meanwhile. If that fails, no file of the export is left, nor a folder that is empty without it.
+    Raises UsageError if a file can't be written, and, before anything is changed, if one with such
+    a name exists that no export has listed.
     """
     marker = folder / f"emulate-{kind}.json"
     earlier = _read(marker)
@@ -32,16 +38,30 @@ def claim(folder: Path, kind: str, files: Sequence[str], about: Mapping[str, Any
             f"{folder / foreign[0]} exists already, and no export has written it.",
             "Choose another folder, or move it away.",
         )
-    with writing(folder):
+    with writing(folder), _undone(folder, marker, [*listed, *files]):
         folder.mkdir(parents=True, exist_ok=True)
-        # New files are listed first, so that an interrupted export can be replaced, too.
+        # New files are listed first, so that an export that was killed can be replaced, too.
         _write(marker, about, [*listed, *files])
         for name in listed:
             _remove(folder, name)
         _write(marker, about, files)
         for name in files:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-    return str(earlier.get("run_id", ""))
+        yield str(earlier.get("run_id", ""))
+
+
+@contextmanager
+def _undone(folder: Path, marker: Path, files: Sequence[str]) -> Iterator[None]:
+    """Remove the files of an export, and the folder if nothing else is in it, if it fails."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            for name in files:
+                _remove(folder, name)
+            marker.unlink(missing_ok=True)
+            folder.rmdir()  # which refuses a folder that is not empty
+        raise
 
 
 def claim_file(path: Path, head: str) -> bool:
@@ -78,7 +98,7 @@ def _read(marker: Path) -> dict[str, Any]:
 
 def _write(marker: Path, about: Mapping[str, Any], files: Sequence[str]) -> None:
     content = {**about, "files": list(dict.fromkeys(files))}
-    marker.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    atomic_write(marker, json.dumps(content, indent=2) + "\n", many_writers=True)
 
 
 def _is_inside(folder: Path, name: object) -> bool:

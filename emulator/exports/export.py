@@ -11,12 +11,13 @@ from types import MappingProxyType
 
 from emulator.analysis.analyse import Analysis, analyse
 from emulator.errors import UsageError
-from emulator.exports.destination import claim, claim_file, writing
+from emulator.exports.destination import claim_file, claimed, writing
 from emulator.exports.event_files import moments, write_event_file
 from emulator.exports.frames import arrow, described
 from emulator.exports.services import SERVICES, Exported
 from emulator.exports.tables import Cell, Table, tables
 from emulator.exports.trace import HEAD, MOST_STEPS, as_json, trace_events
+from emulator.files import atomic_write
 from emulator.record.reader import Record
 
 Report = Callable[[str], None]
@@ -114,8 +115,7 @@ def _export_tables(
     about = _about(record)
     files = {f"{table.name}.{kind.lower()}": table for table in found}
     columns = {table.name: described(table.columns) for table in found}
-    earlier = claim(folder, kind.lower(), list(files), {**about, "columns": columns})
-    with writing(folder):
+    with claimed(folder, kind.lower(), list(files), {**about, "columns": columns}) as earlier:
         for name, table in files.items():
             if kind == "CSV":
                 write_csv(table, folder / name)
@@ -130,9 +130,9 @@ def _export_event_files(record: Record, analysis: Analysis, folder: Path, report
     runs = moments(record.timeline, record.samples, analysis.duration)
     # A new name each time, in order, so that an open TensorBoard reads it as the next file.
     file = f"events.out.tfevents.{time.time():.6f}.emulate"
-    earlier = claim(folder, "tensorboard", [f"{run}/{file}" for run in runs], _about(record))
     began = history[0].wall if history else 0.0
-    with writing(folder):
+    files = [f"{run}/{file}" for run in runs]
+    with claimed(folder, "tensorboard", files, _about(record)) as earlier:
         for run, run_moments in runs.items():
             write_event_file(folder / run / file, run_moments, began)
     names = ", ".join(runs) or "nothing"
@@ -144,7 +144,7 @@ def _export_trace(record: Record, analysis: Analysis, path: Path, report: Report
     events = trace_events(record.timeline, record.samples, analysis)
     with writing(path):
         about = {**_about(record), "outcome": analysis.outcome}
-        path.write_text(as_json(events, about), encoding="utf-8")
+        atomic_write(path, as_json(events, about), many_writers=True)
     steps = len(record.timeline.steps)
     left_out = f"; {steps} steps are too many to show each" if steps > MOST_STEPS else ""
     report(f"{len(events)} events for https://ui.perfetto.dev in {path}{replaced}{left_out}")

@@ -261,6 +261,17 @@ def test_a_disk_that_is_nearly_full_is_said_before_the_start(
         assert "16 MiB left; 2.0 GiB or more should be free" in said
 
 
+def test_a_run_in_the_background_that_finds_the_disk_full_leaves_no_folder(
+    emulate: Emulate, hello: Path
+) -> None:
+    emulate.prefix = ["prlimit", "--fsize=0"]  # of any file
+    done = emulate("up", "-d", hello, "--engine", "process", "--out", emulate.out)
+    assert done.returncode == 4
+    assert done.stderr.startswith(f"emulate: Can't write the run folder {emulate.out}/")
+    assert len(done.stderr.splitlines()) == 1
+    assert not list(emulate.out.glob("*"))
+
+
 def test_plan_for_people_shows_tf_config_and_rules(emulate: Emulate) -> None:
     done = emulate("plan", "mwms", "--engine", "process")
     assert 'TF_CONFIG={"cluster": {"worker": ["127.0.0.1:' in done.stdout

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -50,15 +48,6 @@ def test_a_folder_that_can_not_be(here: Path, target: str, says: str, tests: boo
     assert str(refused.value) == f"Can't write {target}/{first}: {says}. Choose another folder."
     assert contents(here) == before
     assert (here / "afile").read_text() == "mine"
-
-
-@pytest.fixture
-def small_files() -> Iterator[None]:
-    """No file may have more than 2 KiB, as on a disk that is nearly full."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2048, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_disk_that_gets_full_meanwhile(here: Path, small_files: None) -> None:

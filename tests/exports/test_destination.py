@@ -8,16 +8,18 @@ from pathlib import Path
 import pytest
 
 from emulator.errors import UsageError
-from emulator.exports.destination import claim, claim_file, writing
-
-ABOUT = {"run_id": "run-1"}
+from emulator.exports.destination import claim_file, claimed, writing
 
 
-def claimed(folder: Path, *names: str, run: str = "run-1") -> str:
-    """Claim, and write what was claimed for."""
-    before = claim(folder, "csv", names, {"run_id": run})
-    for name in names:
-        (folder / name).write_text(run)
+def exported(folder: Path, *names: str, run: str = "run-1", kind: str = "csv") -> str:
+    """Write an export that has the run's id in each of its files; return whose it replaced."""
+    return export(folder, dict.fromkeys(names, run), run, kind)
+
+
+def export(folder: Path, files: dict[str, str], run: str = "run-1", kind: str = "csv") -> str:
+    with claimed(folder, kind, list(files), {"run_id": run}) as before:
+        for name, content in files.items():
+            (folder / name).write_text(content)
     return before
 
 
@@ -27,8 +29,8 @@ def there(folder: Path) -> set[str]:
 
 def test_a_second_export_takes_the_place_of_the_first(tmp_path: Path) -> None:
     folder = tmp_path / "not" / "there"
-    assert claimed(folder, "job/a", "worker-0/a", "worker-1/a") == ""
-    assert claimed(folder, "job/b", "worker-0/b", run="run-2") == "run-1"
+    assert exported(folder, "job/a", "worker-0/a", "worker-1/a") == ""
+    assert exported(folder, "job/b", "worker-0/b", run="run-2") == "run-1"
     assert there(folder) == {"emulate-csv.json", "job/b", "worker-0/b"}
     assert not (folder / "worker-1").exists()
     assert json.loads((folder / "emulate-csv.json").read_text()) == {
@@ -38,22 +40,39 @@ def test_a_second_export_takes_the_place_of_the_first(tmp_path: Path) -> None:
 
 
 def test_files_of_others_stay_as_they_are(tmp_path: Path) -> None:
-    claimed(tmp_path, "steps.csv")
+    exported(tmp_path, "steps.csv")
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "faults.csv").write_text("mine")
     with pytest.raises(UsageError, match=r"faults\.csv exists already") as caught:
-        claim(tmp_path, "csv", ["steps.csv", "faults.csv"], ABOUT)
+        exported(tmp_path, "steps.csv", "faults.csv", run="run-2")
     assert caught.value.exit_code == 2
     assert (tmp_path / "faults.csv").read_text() == "mine"
     assert (tmp_path / "steps.csv").read_text() == "run-1"  # nothing was touched
-    claimed(tmp_path, "steps.csv")
+    exported(tmp_path, "steps.csv")
     assert there(tmp_path) == {"emulate-csv.json", "steps.csv", "notes.txt", "faults.csv"}
 
 
+def test_an_export_that_the_disk_cuts_short_leaves_nothing(
+    tmp_path: Path, small_files: None
+) -> None:
+    folder = tmp_path / "new" / "export"
+    too_large = {"steps.csv": "whole", "job/a.csv": "x" * 4096}
+    with pytest.raises(UsageError, match=r"Can't write .*: File too large\. Make room"):
+        export(folder, too_large)
+    assert list(tmp_path.rglob("*")) == [tmp_path / "new"]
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match="Can't write"):
+        export(folder, too_large)
+    assert there(folder) == {"notes.txt"}
+    with pytest.raises(UsageError, match="Can't write"):  # the list of its files
+        export(tmp_path / "other", {f"a-long-name-of-a-file-{n}": "" for n in range(100)})
+    assert not (tmp_path / "other").exists()
+
+
 def test_formats_share_a_folder(tmp_path: Path) -> None:
-    claim(tmp_path, "csv", ["a.csv"], ABOUT)
-    (tmp_path / "a.csv").touch()
-    claim(tmp_path, "parquet", ["a.parquet"], ABOUT)
+    exported(tmp_path, "a.csv")
+    exported(tmp_path, "a.parquet", kind="parquet")
     assert (tmp_path / "a.csv").exists()
 
 
@@ -65,7 +84,7 @@ def test_a_note_that_lists_what_lies_elsewhere_removes_nothing(
     folder = tmp_path / "export"
     folder.mkdir()
     (folder / "emulate-csv.json").write_text(json.dumps({"files": [listed]}))
-    claim(folder, "csv", ["a.csv"], ABOUT)
+    exported(folder, "a.csv")
     assert (tmp_path / "precious").read_text() == "mine"
     assert folder.is_dir()
 
@@ -73,7 +92,8 @@ def test_a_note_that_lists_what_lies_elsewhere_removes_nothing(
 def test_a_note_that_is_none_is_like_no_note(tmp_path: Path) -> None:
     for text in ("", "[]", "{"):
         (tmp_path / "emulate-csv.json").write_text(text)
-        assert claim(tmp_path, "csv", ["a.csv"], ABOUT) == ""
+        assert exported(tmp_path, "a.csv") == ""
+        (tmp_path / "a.csv").unlink()
 
 
 def test_a_single_file_is_ours_by_how_it_begins(tmp_path: Path) -> None:
@@ -91,8 +111,8 @@ def test_a_single_file_is_ours_by_how_it_begins(tmp_path: Path) -> None:
 def test_what_the_disk_says_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match=r"Can't write .*file: File exists"):
-        claim(tmp_path / "file", "csv", ["a.csv"], ABOUT)
+        exported(tmp_path / "file", "a.csv")
     with pytest.raises(UsageError, match=r"Can't write .*: File name too long"):
-        claim(tmp_path / ("x" * 300), "csv", ["a.csv"], ABOUT)
+        exported(tmp_path / ("x" * 300), "a.csv")
     with pytest.raises(UsageError, match=r"Can't write .*: Is a directory"), writing(tmp_path):
         tmp_path.open("w")

@@ -14,8 +14,8 @@ from emulator.engines import recipes
 from emulator.engines.base import Engine, Identifying
 from emulator.planning.plan import Plan
 
-PATIENCE = 10.0
-"""Seconds that git may take."""
+PATIENCE = 3.0
+"""Seconds that git may take; a run waits for it."""
 
 
 @dataclass(frozen=True)
@@ -67,15 +67,18 @@ def machine_of(plan: Plan) -> Mapping[str, str]:
 def commit_of(program: Path) -> str:
     """Return the commit of a file or folder, ` with changes` if it differs; empty: not in git."""
     folder = program if program.is_dir() else program.parent
-    commit = _git(folder, "rev-parse", "HEAD")
-    if not commit:
+    first, *rest = _git(
+        folder, "status", "--porcelain=v2", "--branch", "--", str(program.absolute())
+    ) or [""]
+    commit = first.removeprefix("# branch.oid ")
+    if commit in (first, "(initial)"):
         return ""
-    changes = _git(folder, "status", "--porcelain", "--", str(program.absolute()))
+    changes = any(not line.startswith("#") for line in rest)
     return f"{commit} with changes" if changes else commit
 
 
-def _git(folder: Path, *command: str) -> str:
-    """Return what git says, without the changes that `status` makes to its index."""
+def _git(folder: Path, *command: str) -> list[str]:
+    """Return the lines that git says, without the changes that `status` makes to its index."""
     try:
         done = subprocess.run(
             ["git", "--no-optional-locks", "-C", str(folder), *command],
@@ -87,5 +90,5 @@ def _git(folder: Path, *command: str) -> str:
             check=False,
         )
     except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+        return []
+    return done.stdout.splitlines() if done.returncode == 0 else []

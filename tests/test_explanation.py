@@ -28,11 +28,11 @@ OUTPUTS = Path(__file__).parent / "analysis" / "outputs"
 STEP = '{"emulate": "step", "step": 7}'
 
 
-def run(tmp_path: Path, expect: str, **tasks: Script) -> Result:
+def run(tmp_path: Path, expect: str, rest: str = "", **tasks: Script) -> Result:
     clock = ManualClock()
     text = (
         "name: test\nframework: none\nprogram: {command: [a]}\ntimeout: 100s\n"
-        f"cluster: {{{', '.join(f'{role}: 1' for role in tasks)}}}\nexpect: {{{expect}}}\n"
+        f"cluster: {{{', '.join(f'{role}: 1' for role in tasks)}}}\nexpect: {{{expect}}}\n{rest}\n"
     )
     scripts = {f"{role}-0": script for role, script in tasks.items()}
     return up(
@@ -126,6 +126,32 @@ def test_who_is_warned(tmp_path: Path, expect: str, worker: Script, *, warned: b
     result = run(tmp_path, expect, worker=worker)
     assert bool(result.summary["warnings"]) == warned
     assert ("with a warning" in printed(result)) == warned
+
+
+KILLED = "faults: [{kill: worker-0, at: 2s}]\nrestart: {policy: on-failure}"
+"""After the last step that `says` prints."""
+
+
+@pytest.mark.parametrize(
+    ("rest", "chief", "says_what"),
+    [
+        (KILLED, says(STEP), "nothing shows that the training goes on after it"),
+        (KILLED, says(STEP, exits_at=None), "`restart: {stall: 1m}` restarts a job that makes"),
+        (f"{KILLED[:-1]}, stall: 1h}}", says(STEP, exits_at=None), ""),
+        (KILLED, says(STEP, exits_at=4, exit_code=1), ""),  # the failure says more
+        (KILLED, Script([(1, STEP), (3, STEP.replace("7", "8"))], exits_at=4), ""),
+        (KILLED.replace("kill:", "pause:").replace("2s", "2s, for: 1s"), says(STEP), ""),
+    ],
+)
+def test_a_run_whose_steps_end_at_a_fault_says_so(
+    tmp_path: Path, rest: str, chief: Script, says_what: str
+) -> None:
+    result = run(tmp_path, "", rest, chief=chief, worker=says(exits_at=None))
+    warned = result.summary["warnings"]
+    assert bool(warned) == bool(says_what)
+    if says_what:
+        assert warned[0].startswith("No step was made after fault 0 (kill worker-0)")
+        assert says_what in warned[0]
 
 
 def test_steps_where_none_are_expected_fail(tmp_path: Path) -> None:

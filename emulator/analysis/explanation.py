@@ -13,6 +13,7 @@ from emulator.analysis import hints
 from emulator.analysis.analyse import Analysis
 from emulator.analysis.last_words import last_words
 from emulator.analysis.step_sources import StepSources, step_sources
+from emulator.faults.table import FAULTS
 from emulator.record.timeline import Timeline
 from emulator.scenario.frameworks.spec import role_of
 from emulator.scenario.schema import Expectations
@@ -89,6 +90,7 @@ def explain(
     return Explanation(
         [
             *([_no_step(sources)] if trained_nothing else []),
+            *_never_went_on(timeline, analysis),
             *(one.words for one in timeline.left_out),
         ],
         found,
@@ -105,6 +107,30 @@ def _no_step(sources: StepSources) -> str:
         return NO_STEP
     seen = ", ".join(sources.seen)
     return f"{NO_STEP} Seen was {seen}, which says nowhere that it is training."
+
+
+def _never_went_on(timeline: Timeline, analysis: Analysis) -> Iterator[str]:
+    """Yield a warning if no step was made after the last fault that ended its target."""
+    applied = [
+        (fault.triggered + fault.applied_after, fault)
+        for fault in analysis.faults
+        if fault.triggered is not None
+        and fault.applied_after is not None
+        and FAULTS[fault.kind].ends_target
+    ]
+    if not applied or not timeline.steps:
+        return
+    since, fault = max(applied, key=lambda one: one[0])
+    if any(step.t > since for _, step in timeline.steps):
+        return
+    what = f"No step was made after fault {fault.id} ({fault.kind} {fault.target})"
+    if analysis.outcome == "succeeded":
+        yield f"{what}: nothing shows that the training goes on after it."
+    elif analysis.outcome == "timeout" and timeline.plan.scenario.restart.stall is None:
+        yield (
+            f"{what}, until the time limit: the job seems to wait. `restart: {{stall: 1m}}` "
+            "restarts a job that makes no step for a minute."
+        )
 
 
 def has_no_step(expect: Expectations, analysis: Analysis) -> bool:

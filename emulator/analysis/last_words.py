@@ -29,6 +29,8 @@ LEFT_OUT = "…"
 _HEADER = re.compile(r"(.*)\bTraceback \(most recent call last\):\s*")
 # Python prints these for errors that end nothing, such as those in destructors at exit.
 _IGNORED = re.compile(r"Exception ignored (?:in|while|on)\b")
+# Of processes that print at once, the lines of a traceback may be mixed with those of another.
+_NAMED = re.compile(r"(?:\S+ )?(?:\w+\.)*[A-Z]\w*(?:Error|Exception): \S.*")
 _REDRAWN = re.compile(r"[\r\b]+")
 # Blank lines, and the marks that Python prints below a line of source.
 _EMPTY = re.compile(r"(?:\[\w+\]:)?[\s^~]*")
@@ -89,6 +91,7 @@ def last_words(
         message = range(raised[-1].line, min(raised[-1].line + 3, len(lines)))
         wanted = [*wanted[:1], *telling[:1], *message, *wanted[1:]]
     wanted += telling[:2]
+    wanted += [n for n in reversed(range(begin, len(lines))) if _NAMED.fullmatch(lines[n])][:1]
     important = set(list(dict.fromkeys(wanted))[: most // 2])
     kept = set(important)
     for number in reversed(range(len(lines))):

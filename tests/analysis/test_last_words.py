@@ -44,6 +44,20 @@ def test_a_message_of_many_lines_keeps_its_first_ones() -> None:
     assert words[-1] == "to a Tensor."
 
 
+def test_tracebacks_of_two_processes_that_are_mixed_keep_the_exception() -> None:
+    frames = [f'  File "/app/train.py", line {n}, in step' for n in range(20)]
+    mixed = [
+        "Traceback (most recent call last):Traceback (most recent call last):",
+        "",
+        *frames,
+        "OSError: [Errno 30] Read-only file system: '/shared/a'",
+        *frames,
+        "OSError: [Errno 30] Read-only file system: '/shared/a'",
+        *[f"[node-{n}] Abort signal sent" for n in range(20)],
+    ]
+    assert mixed[-21] in last_words(mixed)
+
+
 def test_what_python_ignores_at_exit_is_no_reason() -> None:
     noise = [
         "Exception ignored in: <function Pool.__del__ at 0x7f>",

@@ -68,7 +68,10 @@ def _warnings(scenario: Scenario) -> Iterator[str]:
         yield f"a single task: {unset}"
     # Programs from before TF_CONFIG have no strategy: worker 0 is their chief.
     if "ps" in roles and "chief" not in roles and not older:
-        yield "parameter servers without a chief: ParameterServerStrategy needs one"
+        yield (
+            "parameter servers without a chief: ParameterServerStrategy needs one, programs of "
+            "TensorFlow 1 do not"
+        )
     if "ps" in roles and WORKER not in roles:
         yield "parameter servers without workers: no task would compute gradients"
     if roles.keys() == {EVALUATOR}:

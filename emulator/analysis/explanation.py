@@ -23,7 +23,8 @@ READ = 10
 
 NO_STEP = (
     "No step was read from the output of any task, so nothing shows that the job has trained. "
-    "Set `metrics.steps` to a pattern, or print a line of JSON for each step; "
+    "Set `metrics.steps` to a pattern, such as 'iter (?P<step>\\d+)', or print a line of JSON for "
+    "each step; "
     "`expect: {steps: none}` is for programs that have no steps."
 )
 

@@ -46,7 +46,6 @@ def a_pipeline_trains_the_same_model_whatever_its_schedule(run: Result) -> None:
     for count in (4, 8, 16):
         share = 1 if gpipe else stages / count
         assert value(run, f"kept_kib_{count}") == pytest.approx(batch * share)
-    assert value(run, "bubble_16") < value(run, "bubble_4")
 
 
 def dtensor_trains_the_same_model_whatever_is_split(run: Result) -> None:

@@ -28,7 +28,7 @@ OUTPUTS = Path(__file__).parent / "analysis" / "outputs"
 STEP = '{"emulate": "step", "step": 7}'
 
 
-def run(tmp_path: Path, expect: str, rest: str = "", **tasks: Script) -> Result:
+def run(tmp_path: Path, expect: str, /, rest: str = "", **tasks: Script) -> Result:
     clock = ManualClock()
     text = (
         "name: test\nframework: none\nprogram: {command: [a]}\ntimeout: 100s\n"
@@ -202,7 +202,7 @@ def test_the_output_of_a_task_that_hangs_is_searched_after_a_timeout(tmp_path: P
 
 def test_the_task_that_failed_first_comes_first_and_few_are_read(tmp_path: Path) -> None:
     others = {f"other{n}": says(f"{n}", exit_code=1, exits_at=9) for n in range(20)}
-    result = run(tmp_path, "", **others, worker=says("boom", exit_code=1, exits_at=8))
+    result = run(tmp_path, "", rest="", **others, worker=says("boom", exit_code=1, exits_at=8))
     assert next(iter(result.last_words)) == "worker-0"
     assert len(result.last_words) <= READ
 

@@ -14,7 +14,7 @@ import re
 import tomllib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -37,6 +37,7 @@ from emulator.engines.docker.building import (
 )
 from emulator.engines.docker.connection import translate_errors
 from emulator.engines.docker.dockerfiles import FOLDER, Steps, bases, inputs
+from emulator.engines.docker.sdk import streamed
 from emulator.engines.recipes import (
     KINDS,
     recipe_files,
@@ -49,6 +50,8 @@ from emulator.files import FOR_OWNER, appending, cache_dir
 from emulator.runtime import signals
 
 if TYPE_CHECKING:
+    from requests import Response
+
     from emulator.scenario.schema import AnyImage, Dockerfile
 
 DEFAULT_BASE = "python:3.11-slim"
@@ -58,6 +61,8 @@ _OWN_LINES = re.compile(r" *---> |Removing intermediate container ")
 """What the builder says of its own work between the steps."""
 BUILD_FOLDER = "build"
 """The folder of inputs in the root of the emulator's own images, while they are built."""
+CHUNK = 2**21
+"""Bytes of an image that are read at once."""
 COPIED_WITHIN = 1800
 """Seconds in which an engine copies an image; 2.4 GB took 20 s on a busy machine."""
 STEP_WIDTH = 100
@@ -299,11 +304,12 @@ class Images:
         """Make the image `tag` of the one that was built, without the inputs of its build."""
         from emulator.engines.docker import layers
 
-        with self._patient(), ExitStack() as files:
+        with ExitStack() as files:
             folder_of_files = cache_dir("images")
             folder_of_files.mkdir(FOR_OWNER, parents=True, exist_ok=True)
             saved = files.enter_context(TemporaryFile(dir=folder_of_files))
-            for chunk in self._api.get_image(built):
+            image = self._copied("GET", f"/images/{built}/get")
+            for chunk in files.enter_context(image).iter_content(CHUNK):
                 signals.check()
                 saved.write(chunk)
             errors: list[str] = []
@@ -312,19 +318,24 @@ class Images:
                 saved.seek(0)
                 layers.without_inputs(saved, result, tag, folder, variables, complete=complete)
                 result.seek(0)
-                errors = layers.errors_of(self._api.load_image(result))
+                errors = self._load(result)
                 if not errors and self.has(tag):
                     return
         raise ImageError(f"The engine can't store {tag}: {'; '.join(errors) or 'no reason'}.")
 
-    @contextmanager
-    def _patient(self) -> Iterator[None]:
-        """Let calls take long: the engine copies an image before it sends the first byte of it."""
-        timeout, self._api.timeout = self._api.timeout, COPIED_WITHIN
+    def _load(self, archive: IO[bytes]) -> list[str]:
+        """Have the engine store the image in an archive; return its errors."""
+        from emulator.engines.docker import layers
+
         try:
-            yield
-        finally:
-            self._api.timeout = timeout
+            with self._copied("POST", "/images/load", data=archive) as answer:
+                return layers.errors_of(filter(None, answer.iter_lines()))
+        except APIError as refusal:
+            return [str(refusal.explanation or refusal)]
+
+    def _copied(self, method: str, path: str, **options: Any) -> Response:  # noqa: ANN401
+        """Send a request that may take long: the engine copies an image before it answers."""
+        return streamed(self._api, method, path, timeout=COPIED_WITHIN, **options)
 
     def _remove_stages(self) -> None:
         """Remove builder stages: they are as large as the images, and never used again."""

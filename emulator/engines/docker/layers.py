@@ -148,6 +148,6 @@ def _add(target: tarfile.TarFile, name: str, content: bytes) -> None:
     target.addfile(entry, io.BytesIO(content))
 
 
-def errors_of(messages: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the errors in the engine's answer to a load: at its beginning, or on the way."""
-    return [str(one[key]) for one in messages for key in ("message", "error") if key in one]
+def errors_of(messages: Iterable[bytes]) -> list[str]:
+    """Return the errors in what an engine says while it loads an image."""
+    return [str(one["error"]) for one in map(json.loads, messages) if "error" in one]

@@ -235,12 +235,8 @@ def test_inputs_that_the_history_does_not_show_are_refused_too() -> None:
 
 
 def test_an_engine_says_why_it_loads_nothing() -> None:
-    answers: list[dict[str, Any]] = [
-        {"message": "no space"},
-        {"stream": "x"},
-        {"error": "bad", "errorDetail": {}},
-    ]
-    assert layers.errors_of(answers) == ["no space", "bad"]
+    answers = [b'{"stream": "x"}', b'{"error": "bad", "errorDetail": {}}']
+    assert layers.errors_of(answers) == ["bad"]
 
 
 # --- A real engine ------------------------------------------------------------------------------

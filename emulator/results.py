@@ -15,9 +15,9 @@ from emulator.analysis.explanation import explain
 from emulator.analysis.regression import comparison_of
 from emulator.metrics.samples import Sample
 from emulator.planning.plan import Plan
-from emulator.record.events import Entry
+from emulator.record.events import Entry, Outcome
 from emulator.record.reader import Record, gc_paused
-from emulator.supervisor.job import JobEnd, Outcome
+from emulator.supervisor.job import JobEnd
 
 
 @dataclass(frozen=True)

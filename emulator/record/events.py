@@ -20,6 +20,7 @@ from emulator.validation.units import format_size
 FaultStage = Literal[
     "planned", "preparing", "triggered", "applied", "reapplied", "healed", "skipped", "failed"
 ]
+Outcome = Literal["succeeded", "failed", "timeout", "interrupted"]
 HelperStage = Literal["starting", "running", "stopping", "ended", "failed"]
 ROUTINE = frozenset({"Scheduled", "Pulling", "Pulled", "Created", "Started"})
 """Reasons of an engine's notes in an ordinary start."""
@@ -122,8 +123,7 @@ class JobEnded(Entry):
     """The outcome is settled; `task` is the one that failed."""
 
     event: ClassVar = "job"
-    outcome: str
-    """`succeeded`, `failed`, `timeout` or `interrupted`."""
+    outcome: Outcome
     reason: str
     """Why, in words."""
     cause: str | None = None

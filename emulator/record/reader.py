@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from emulator.errors import RecordError
+from emulator.errors import RecordError, shown
 from emulator.metrics import sample_file
 from emulator.metrics.samples import Sample
 from emulator.planning.plan import Plan
@@ -74,7 +74,15 @@ class Record(RunFolder):
     def timeline(self) -> Timeline:
         """The run over time. Raises RecordError if it can't be read."""
         with gc_paused():
-            return Timeline(self.plan, self.in_time_order)
+            timeline = Timeline(self.plan, self.in_time_order)
+        known = {task.name for task in self.plan.everything}
+        if unknown := sorted({*timeline.tasks, *timeline.helpers} - known):
+            raise RecordError(
+                f"Can't read {self.path / 'history.jsonl'}: it has events of "
+                f"{shown(unknown[0], 30)}, which the plan does not have.",
+                "Something has changed one of the two.",
+            )
+        return timeline
 
     @cached_property
     def samples(self) -> Sequence[Sample]:

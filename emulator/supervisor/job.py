@@ -10,13 +10,12 @@ from typing import Literal
 from emulator.engines.base import Exited
 from emulator.metrics.steps import StepReader
 from emulator.planning.plan import Plan, Task
-from emulator.record.events import StopSignal, TaskStart
+from emulator.record.events import Outcome, StopSignal, TaskStart
 from emulator.supervisor.engine_calls import EngineCalls
 from emulator.supervisor.history import HistoryWriter
 from emulator.supervisor.operator_policy import Crashes
 from emulator.supervisor.timers import Timers
 
-Outcome = Literal["succeeded", "failed", "timeout", "interrupted"]
 State = Literal["pending", "starting", "running", "backoff", "down", "ended"]
 
 

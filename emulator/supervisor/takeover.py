@@ -25,7 +25,7 @@ from emulator.record.writer import RunWriter
 from emulator.scenario.schema import EVENTS
 from emulator.supervisor.helpers import HelperState, recovered_helpers
 from emulator.supervisor.injector import ActiveFault
-from emulator.supervisor.job import JobEnd, Outcome, State, TaskState, pending
+from emulator.supervisor.job import JobEnd, State, TaskState, pending
 from emulator.supervisor.operator_policy import crashes_of
 
 
@@ -131,9 +131,7 @@ def recover(plan: Plan, history: Sequence[Entry]) -> RecoveredState:
         _restore(state, timeline)
     for entry in history:
         if isinstance(entry, JobEnded):
-            recovered.end = JobEnd(
-                cast("Outcome", entry.outcome), entry.reason, entry.task, entry.cause or ""
-            )
+            recovered.end = JobEnd(entry.outcome, entry.reason, entry.task, entry.cause or "")
         elif isinstance(entry, TaskExit):
             recovered.last_exit = Exited(
                 entry.task, entry.wall, entry.exit_code, entry.oom_killed, entry.reason or ""

@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from emulator.cli import app
-from emulator.errors import EmulatorError
+from emulator.errors import EmulatorError, RecordError
 from emulator.metrics import sample_file
 from emulator.record.events import Step, entry_of, line_of
 from emulator.record.reader import Record
@@ -399,3 +399,23 @@ def test_what_an_export_found_odd(whole: Path, key: str, value: object) -> None:
 
     with garbled(whole, [garble]) as out:
         assert reads(out, COMMANDS[-1]) in (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("event", "key", "says"),
+    [
+        ("job", "outcome", "outcome: input should be 'succeeded'"),
+        ("exit", "task", "it has events of ../../x, which the plan does not have"),
+    ],
+)
+def test_what_a_page_found_odd(whole: Path, event: str, key: str, says: str) -> None:
+    def garble(run: Path) -> None:
+        path = run / "history.jsonl"
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        odd = [one | {key: "../../x"} if one["event"] == event else one for one in lines]
+        path.write_text("".join(f"{json.dumps(one)}\n" for one in odd))
+
+    with garbled(whole, [garble]) as out, pytest.raises(RecordError) as refused:
+        judge(Record(out / "run-1"))
+    assert says in str(refused.value)
+    sound(whole, garble)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
 from emulator.errors import shown
+from emulator.faults.table import FAULTS
 from emulator.record.version import FORMAT, version
 from emulator.validation.stored import value_of
 from emulator.validation.units import format_size
@@ -124,6 +125,7 @@ class JobEnded(Entry):
 
     event: ClassVar = "job"
     outcome: Outcome
+    """How the job ended: `interrupted` by a person, `timeout` by the scenario's limit."""
     reason: str
     """Why, in words."""
     cause: str | None = None
@@ -555,6 +557,8 @@ def entry_of(line: Mapping[str, Any]) -> Entry:
     merged = event.coalesced if isinstance(event, Step) else None
     if merged is not None and merged.keys() != _MERGED:
         raise ValueError("coalesced: it needs first and count")
+    if isinstance(event, FaultEvent) and event.kind not in FAULTS:
+        raise ValueError(f"there is no kind of fault {shown(event.kind, 30)}")
     return event
 
 

@@ -405,6 +405,7 @@ def test_what_an_export_found_odd(whole: Path, key: str, value: object) -> None:
     ("event", "key", "says"),
     [
         ("job", "outcome", "outcome: input should be 'succeeded'"),
+        ("fault", "kind", "there is no kind of fault ../../x"),
         ("exit", "task", "it has events of ../../x, which the plan does not have"),
     ],
 )

@@ -4,7 +4,7 @@ BIN     := $(VENV)/bin
 PYTHON  ?= python3
 REQUIRE := $(if $(filter 1,$(EMULATOR_REQUIRE_DOCKER)),--emulator-require docker)
 
-.PHONY: help demo test gallery bench images check format docs reference docker browser compiler registry kubernetes kubernetes-stop clean
+.PHONY: help demo test test-all gallery bench images check format docs reference docker browser compiler registry kubernetes kubernetes-stop clean
 
 help:            ## Show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 17
@@ -32,6 +32,12 @@ test: $(VENV)/.dev $(VENV)/.tensorflow images  ## The whole suite; what needs Do
 		-m '$(USUAL) and kubernetes' || failed=1; \
 	$(BIN)/pytest scenarios $(TRAININGS) -n 3 --dist worksteal $(REQUIRE) || failed=1; \
 	exit $$failed
+
+# Fuzzing with other examples each time: 21,000 scenarios, 5,000 manifests, 2,000 records.
+FUZZ := tests/scenario/test_fuzz.py tests/manifests/test_fuzz.py tests/manifests/test_fuzz_jobs.py tests/record/test_fuzz.py
+
+test-all: test ## The suite, and half an hour of fuzzing
+	$(BIN)/pytest $(FUZZ) -n 2 --timeout 7200 --hypothesis-profile search
 
 gallery: $(VENV)/.dev $(VENV)/.tensorflow images ## Run all scenarios of the gallery; the runs are in runs/gallery
 	$(BIN)/pytest scenarios tests/gallery -m gallery -n 3 --dist worksteal --emulator-out runs/gallery $(REQUIRE)

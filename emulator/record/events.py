@@ -16,7 +16,7 @@ from emulator.errors import shown
 from emulator.faults.table import FAULTS
 from emulator.record.version import FORMAT, version
 from emulator.validation.stored import value_of
-from emulator.validation.units import format_size
+from emulator.validation.units import LAST_MOMENT, format_size
 
 FaultStage = Literal[
     "planned", "preparing", "triggered", "applied", "reapplied", "healed", "skipped", "failed"
@@ -554,6 +554,8 @@ def entry_of(line: Mapping[str, Any]) -> Entry:
         known = {key: fields.pop(key) for key in own if key in fields}
         fields = {**known, "values": fields}
     event = value_of(kind, fields)
+    if max(abs(event.t), abs(event.wall)) > LAST_MOMENT:
+        raise ValueError("t and wall: one is no time of a run")
     merged = event.coalesced if isinstance(event, Step) else None
     if merged is not None and merged.keys() != _MERGED:
         raise ValueError("coalesced: it needs first and count")

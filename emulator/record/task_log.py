@@ -24,7 +24,7 @@ from typing import IO, NamedTuple
 from emulator.files import appending
 from emulator.record.tail import end_of, last_lines, whole_lines
 from emulator.validation.stored import open_stored
-from emulator.validation.units import format_size
+from emulator.validation.units import LAST_MOMENT, format_size
 
 PARTS = 8
 """Parts of a log that has reached its limit: its first half is one file, each other one another."""
@@ -33,8 +33,6 @@ RESOLUTION = 0.01
 
 DIGITS = 19
 """Of an offset; no file is so long."""
-LATEST = 253_402_214_400.0
-"""The end of the year 9999, in seconds since 1970: later there is no date."""
 _PIECE = 16 * 2**20
 """Bytes of a line that are shown at once; engines cut lines that are longer than a part of that."""
 
@@ -169,7 +167,7 @@ def _parsed(row: bytes) -> tuple[int, float] | None:
     """Return the offset and the time in a row; None for a torn one."""
     with contextlib.suppress(ValueError):
         offset, wall = row.split()
-        if row.endswith(b"\n") and len(offset) < DIGITS and 0 <= float(wall) < LATEST:
+        if row.endswith(b"\n") and len(offset) < DIGITS and 0 <= float(wall) < LAST_MOMENT:
             return int(offset), float(wall)
     return None
 

@@ -14,6 +14,8 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "y": 36
 _BYTES = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _BITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 
+LAST_MOMENT = 253_402_214_400.0
+"""The end of the year 9999, in seconds since 1970: later there is no date."""
 _LONGEST = 1e15
 """Larger numbers are formatted with an exponent."""
 

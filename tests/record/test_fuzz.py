@@ -402,18 +402,20 @@ def test_what_an_export_found_odd(whole: Path, key: str, value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("event", "key", "says"),
+    ("event", "key", "value", "says"),
     [
-        ("job", "outcome", "outcome: input should be 'succeeded'"),
-        ("fault", "kind", "there is no kind of fault ../../x"),
-        ("exit", "task", "it has events of ../../x, which the plan does not have"),
+        ("job", "outcome", "../../x", "outcome: input should be 'succeeded'"),
+        ("fault", "kind", "../../x", "there is no kind of fault ../../x"),
+        ("exit", "task", "../../x", "it has events of ../../x, which the plan does not have"),
+        ("job", "t", 1e308, "t and wall: one is no time of a run"),
+        ("job", "wall", -1e300, "t and wall: one is no time of a run"),
     ],
 )
-def test_what_a_page_found_odd(whole: Path, event: str, key: str, says: str) -> None:
+def test_what_a_page_found_odd(whole: Path, event: str, key: str, value: object, says: str) -> None:
     def garble(run: Path) -> None:
         path = run / "history.jsonl"
         lines = [json.loads(line) for line in path.read_text().splitlines()]
-        odd = [one | {key: "../../x"} if one["event"] == event else one for one in lines]
+        odd = [one | {key: value} if one["event"] == event else one for one in lines]
         path.write_text("".join(f"{json.dumps(one)}\n" for one in odd))
 
     with garbled(whole, [garble]) as out, pytest.raises(RecordError) as refused:

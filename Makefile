@@ -4,7 +4,7 @@ BIN     := $(VENV)/bin
 PYTHON  ?= python3
 REQUIRE := $(if $(filter 1,$(EMULATOR_REQUIRE_DOCKER)),--emulator-require docker)
 
-.PHONY: help demo test test-all gallery bench images check format docs reference docker browser compiler registry kubernetes kubernetes-stop clean
+.PHONY: help demo quick test test-all gallery bench images check format docs reference docker browser compiler registry kubernetes kubernetes-stop clean
 
 help:            ## Show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 17
@@ -14,9 +14,12 @@ demo: $(VENV)/.installed   ## Train a small model on an emulated cluster, in Doc
 	$(BIN)/emulate up quickstart
 
 # Many tests and benchmarks start commands: without bytecode each would compile the package again.
-test gallery bench: export PYTHONDONTWRITEBYTECODE :=
+quick test gallery bench: export PYTHONDONTWRITEBYTECODE :=
 # Tests that train for as long as scenarios do.
 TRAININGS := tests/test_scenarios.py tests/test_readme.py tests/manifests/test_jobs.py
+
+quick: $(VENV)/.dev ## The tests that start nothing outside their own process, after each change
+	$(BIN)/pytest tests -m quick -n auto --durations 10 --hypothesis-profile quick
 
 # As in pyproject.toml, which an -m of the command line replaces.
 USUAL := not campaign and not programs and not long

@@ -12,6 +12,8 @@ from mkdocs.exceptions import Abort
 
 from scripts import site_pages
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 CONFIG = str(ROOT / "mkdocs.yml")
 

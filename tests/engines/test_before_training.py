@@ -16,6 +16,8 @@ from emulator.results import Result
 from emulator.scenario.loader import parse
 from tests.conftest import Emulate, wait_for_line
 
+pytestmark = pytest.mark.slow
+
 TEXT = """\
 name: prepared
 framework: none

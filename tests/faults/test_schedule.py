@@ -480,6 +480,7 @@ def test_a_task_in_two_groups_is_refused_by_hand_too() -> None:
         expand_targets("manual-1", cut, TASKS, Trigger(step=1))
 
 
+@pytest.mark.slow
 def test_the_schema_knows_what_the_models_know() -> None:
     for fault in ({"kill": "ps-0", "at": "5s"}, {"pause": "ps-0", "at": {"step": 3}, "for": "1s"}):
         document = {

@@ -112,6 +112,7 @@ def test_the_schema_reads_it_and_finds_mistakes_in_it() -> None:
         parse(TEXT.replace("fill_disk:", "pause:"))
 
 
+@pytest.mark.slow
 def test_it_is_in_the_json_schema() -> None:
     fault = {"fill_disk": "worker-1", "left": "1k", "at": "5s", "for": "10s"}
     document = {"name": "t", "program": {"command": ["a"]}, "cluster": {"worker": 2}}

@@ -61,6 +61,7 @@ def test_what_each_preemption_costs_can_be_counted(tmp_path: Path) -> None:
     assert result.cost == pytest.approx((20 + STEPS + 3 * 20 + 5 + 0 + 5) / 3600)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("every", "spot_is_cheaper"), [(5, False), (20, True), (60, True)])
 def test_beyond_the_break_even_spot_machines_cost_less(
     tmp_path: Path, every: int, spot_is_cheaper: bool

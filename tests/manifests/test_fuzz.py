@@ -18,6 +18,8 @@ from tests.manifests.test_convert import SCENARIO
 from tests.manifests.test_fuzz_jobs import ODD, SEARCHING, paths, replaced
 from tests.manifests.test_helm import ARENA, JOBS_MAP, STATEFULSETS
 
+pytestmark = pytest.mark.slow
+
 EVERY = settings(
     max_examples=500 if SEARCHING else 60,
     deadline=None,

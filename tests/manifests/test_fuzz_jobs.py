@@ -18,6 +18,8 @@ from emulator.manifests.spec import Options
 from emulator.manifests.table import format_of
 from emulator.scenario.loader import parse
 
+pytestmark = pytest.mark.slow
+
 FULL = """\
 apiVersion: kubeflow.org/v1
 kind: {kind}

@@ -25,6 +25,8 @@ from tests.metrics.fake_gpus import (
     share,
 )
 
+pytestmark = pytest.mark.slow
+
 FUNCTIONS = sorted(set(re.findall(r"^nvmlReturn_t (nvml\w+)\(", SOURCE.read_text(), re.M)))
 CODES = [*range(1, 31), 999, 12345]
 """NVML's error codes, NVML_ERROR_UNKNOWN, and one that no version has."""

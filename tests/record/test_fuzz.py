@@ -32,6 +32,8 @@ from emulator.record.version import header
 from emulator.results import judge
 from tests.exports.runs import a_history, a_plan, some_samples
 
+pytestmark = pytest.mark.slow
+
 SEARCHING = settings.get_current_profile_name() == "search"
 fuzz = settings(
     max_examples=2000 if SEARCHING else 10,

@@ -356,6 +356,7 @@ def test_a_line_on_demand_keeps_its_peaks() -> None:
     assert [t for t, _ in kept] == sorted(t for t, _ in kept)
 
 
+@pytest.mark.slow
 def test_many_tasks_share_the_points_of_a_chart() -> None:
     names = [f"worker-{n}" for n in range(25)]
     samples = [Sample(t, t, dict.fromkeys(names, used(float(t)))) for t in range(2000)]

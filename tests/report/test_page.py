@@ -104,6 +104,7 @@ def test_plotly_is_the_bundle_that_the_script_fetches_with_its_licence() -> None
     assert "MIT License" in (folder / "LICENSE").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tasks", [2, 25])
 def test_a_page_has_at_most_700_kilobytes(tasks: int) -> None:
     """With an hour of samples, and steps with a loss of every task."""

@@ -23,6 +23,8 @@ from emulator.faults.table import FAULTS
 from emulator.scenario.schema import json_schema
 from tests.scenario.loader import MEGABYTES, SECONDS, Loader, loader
 
+pytestmark = pytest.mark.slow
+
 TEXTS = [path.read_text(encoding="utf-8") for path in scenarios()]
 WHOLE = [yaml.safe_load(text) for text in TEXTS]
 SCHEMA = json_schema()

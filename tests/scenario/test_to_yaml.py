@@ -33,6 +33,7 @@ def test_of_the_bundled_ones(path: Path) -> None:
     same(load(path))
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 @for_all(data=st.one_of(*SCENARIOS.values()))
 def test_of_any(data: dict[str, Any]) -> None:

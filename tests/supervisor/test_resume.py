@@ -139,6 +139,7 @@ RUNS: dict[str, tuple[str, Scripts]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_that_is_taken_over_ends_as_it_would_have(tmp_path: Path, name: str) -> None:
     extra, scripts = RUNS[name]

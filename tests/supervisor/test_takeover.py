@@ -364,6 +364,7 @@ def length_of(folder: Path, extra: str, scripts: Mapping[str, Any], slow: float)
     return -int(fuse.left)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("away", "slow", "twice"),
     [(0.0, 0.25, False), (2.5, 0.0, False), (100.0, 0.25, False), (1.0, 0.0, True)],

@@ -107,6 +107,7 @@ def test_without_a_configmap_the_folder_is_missing(tmp_path: Path) -> None:
         read_scenario(_moved(tmp_path, "compose")).parse()
 
 
+@pytest.mark.slow
 def test_files_of_all_tasks_are_in_one_configmap_and_come_back(tmp_path: Path) -> None:
     """Each file has a mount of its own, and only that counts towards what a manifest may make."""
     files = {f"/srv/{n}.txt": "x" * 20_000 for n in range(30)}

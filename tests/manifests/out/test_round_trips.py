@@ -20,6 +20,8 @@ from emulator.manifests.overlay import merged
 from tests.manifests.out.exporting import LOADER, back, documents, exported, given
 from tests.manifests.validation import check
 
+pytestmark = pytest.mark.slow
+
 # --- Patches --------------------------------------------------------------------------------------
 
 KEYS = st.sampled_from(["cluster", "restart", "env", "files", "a", "worker", "command"])

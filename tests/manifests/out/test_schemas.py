@@ -14,6 +14,8 @@ from emulator.manifests.out.table import TARGETS
 from tests.manifests.out.exporting import LOADER, back, documents, exported
 from tests.manifests.validation import check
 
+pytestmark = pytest.mark.slow
+
 OBJECTS = ("tfjob", "pytorchjob", "trainjob", "kubernetes")
 """The formats with objects of Kubernetes."""
 JOBS = Path(__file__).parents[1] / "jobs"

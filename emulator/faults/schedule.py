@@ -209,21 +209,25 @@ def _trace_schedule(
             planned.append((when, PlannedFault(id_, target, _at(when), spec, fault.name or "")))
             if not fault.after_recovery or down == math.inf:
                 back_at[target] = when + spec.downtime
-    if fault.after_recovery or (fault.at is not None and fault.at.time is None):
-        yield from _chained(fault, planned)
-    else:
-        yield from (one for _, one in planned)
+    yield from _chained(fault.at, planned, after_recovery=fault.after_recovery)
 
 
 def _chained(
-    fault: TraceFaults, planned: Sequence[tuple[float, PlannedFault]]
+    at: Trigger | None,
+    planned: Sequence[tuple[float, PlannedFault]],
+    *,
+    after_recovery: bool = False,
 ) -> Iterator[PlannedFault]:
-    """Yield the preemptions of a trace with triggers that follow from the first ones.
+    """Yield the faults of a series with their triggers: times, unless the series begins otherwise.
 
-    The first ones have the trigger of the trace. The others follow as long after it as in the
-    trace: when the first one has taken effect or, with `after_recovery`, when the job has recovered
-    from the one before.
+    Then the first ones have the trigger `at`, and the others follow as long after it as planned:
+    when the first one has taken effect or, with `after_recovery`, when the job has recovered from
+    the one before.
     """
+    timed = at is None or at.time is not None
+    if timed and not after_recovery:
+        yield from (one for _, one in planned)
+        return
     leaders: dict[float, str] = {}
     for when, one in planned:
         leaders.setdefault(when, one.id)
@@ -231,9 +235,8 @@ def _chained(
     places = {when: place for place, when in enumerate(times)}
     for when, one in planned:
         if (place := places[when]) == 0:
-            timed = fault.at is None or fault.at.time is not None
-            trigger = one.trigger if timed else fault.at
-        elif fault.after_recovery:
+            trigger = one.trigger if timed else at
+        elif after_recovery:
             before = times[place - 1]
             trigger = _follows(when - before, recovery=leaders[before])
         else:
@@ -252,17 +255,21 @@ def _random_schedule(
     spec = fault.random
     targets = _matching(spec.target, tasks, f"faults.{number}.random.{spec.kind}")
     generator = random.Random(f"{seed if fault.seed is None else fault.seed}/{number}")
+    begin = (fault.at.time if fault.at else None) or 0.0
     back_at = dict.fromkeys(targets, 0.0)
+    planned: list[tuple[float, PlannedFault]] = []
     for index in range(fault.max):
         due = fault.every * (index + 1) + generator.uniform(-fault.jitter, fault.jitter)
-        when = max(due, min(back_at.values()))
+        when = max(begin + due, min(back_at.values()))
         if when == math.inf:
-            return  # no target ever comes back
+            break  # no target ever comes back
         target = generator.choice([task for task in targets if back_at[task] <= when])
         one = spec.model_copy(update={spec.kind: target})
         trigger, name = _at(max(0.0, when)), fault.name or ""
-        yield PlannedFault(f"{number}.{index}", target, trigger, one, name, one.links(tasks))
+        due_then = PlannedFault(f"{number}.{index}", target, trigger, one, name, one.links(tasks))
+        planned.append((when, due_then))
         back_at[target] = when + spec.downtime
+    yield from _chained(fault.at, planned)
 
 
 def _at(when: float) -> Trigger:

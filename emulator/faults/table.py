@@ -180,7 +180,10 @@ AnyEntry = Annotated[Entry, PlainValidator(_entry), _SERIALIZED, _Schema(inside=
 
 
 class RandomFaults(Entry):
-    """Faults at random times against random targets, from a seed."""
+    """Faults at random times against random targets, from a seed.
+
+    They begin with the run, at the time `at`, or with another trigger: the first one has it then.
+    """
 
     kind = "random"
 
@@ -196,8 +199,6 @@ class RandomFaults(Entry):
 
     @model_validator(mode="after")
     def _checked(self) -> RandomFaults:
-        if self.at is not None:
-            raise ValueError("`random` faults happen `every` so often; leave `at` out")
         if self.random.lists_groups:
             raise ValueError(
                 f"`random` has one target each time; `{self.random.kind}` names groups"
@@ -207,6 +208,7 @@ class RandomFaults(Entry):
     def named(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
         """Yield each name or glob of tasks with its path below the entry."""
         yield from ((("random", *path), name) for path, name in self.random.named())
+        yield from super().named()
 
     def needs(self) -> Iterator[tuple[str, str]]:
         """Yield requests to the engine, in words, each with the capability that it needs."""

@@ -242,6 +242,8 @@ def Random(
 ) -> Entry:
     """Faults at random times against random targets, from a seed.
 
+    They begin with the run, at the time `at`, or with another trigger: the first one has it then.
+
     - `name`: Its name, for `after` and `recovery` of other faults.
     - `every`: The mean time between two faults.
     - `seed`: The seed; default: the scenario's.

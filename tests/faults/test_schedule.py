@@ -102,6 +102,21 @@ def test_random_faults_keep_their_distance_and_spare_tasks_that_are_down() -> No
     assert {fault.target for fault in faults} == {"worker-0", "worker-1", "worker-2"}
 
 
+def test_random_faults_that_begin_at_a_step_or_later_keep_their_intervals() -> None:
+    fault = "random: {preempt: 'worker-*', down: 1s}, every: 9s, jitter: 2s, max: 3"
+    usual = planned(fault)
+    times = [one.trigger.time or 0 for one in usual]
+    later = planned(f"{fault}, at: 30s")
+    assert [one.trigger.time for one in later] == pytest.approx([30 + when for when in times])
+    first, *others = after_a_step = planned(f"{fault}, at: {{step: 200}}")
+    assert first.trigger.step == 200
+    assert {one.trigger.after for one in others} == {first.id}
+    intervals = [when - times[0] for when in times[1:]]
+    assert [one.trigger.delay for one in others] == pytest.approx(intervals)
+    targets = [one.target for one in usual]
+    assert targets == [one.target for one in later] == [one.target for one in after_a_step]
+
+
 def test_random_faults_end_when_no_target_is_left() -> None:
     faults = planned("random: {preempt: 'worker-*', down: forever}, every: 1s, max: 50")
     assert sorted(fault.target for fault in faults) == ["worker-0", "worker-1", "worker-2"]
@@ -175,7 +190,7 @@ def test_what_a_line_triggers(
         ("kill: ps-0, at: {phase: lunch}", "faults.0.at.phase: 'lunch' is not allowed"),
         ("random: {kill: ps-0}", "faults.0.every: is missing (write `every: 30s`)"),
         ("random: {kill: ps-0}, every: 0", "faults.0.every: 0 should be greater than 0"),
-        ("random: {kill: ps-0}, every: 1s, at: 3s", "faults.0: `random` faults happen `every` so"),
+        ("random: {kill: ps-0}, every: 1s, at: {step: 1, task: x-*}", "faults.0.at.task: no task"),
         ("random: {grace: 1s}, every: 1s", "faults.0.random: a fault is one of preempt"),
         ("kil: ps-0, at: 1s", "faults.0.kil: unknown key (did you mean 'kill'?)"),
         ("preempt: ps-0, at: 1s, fro: 1s", "faults.0.fro: unknown key (did you mean 'for'?)"),

@@ -14,8 +14,11 @@ import pytest
 from emulator.engines import choose
 from emulator.results import Result
 from tests.recount import prints_events
+from tests.scheduling import pytest_xdist_make_scheduler, rank
 from tests.stricter import STRICTER
 from tests.test_recount import agrees
+
+__all__ = ["pytest_xdist_make_scheduler"]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell has what it starts in the background ignore Ctrl-C, and all that this starts in turn;
@@ -32,8 +35,11 @@ COMPARED = ("recovery", "synchrony")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run first what other tests compare: these then find its results, and run nothing again."""
-    items.sort(key=lambda item: item.path.parent.name not in COMPARED)
+    """Run first what other tests compare: these then find its results, and run nothing again.
+
+    The others follow in the order in which workers take them.
+    """
+    items.sort(key=lambda item: (item.path.parent.name not in COMPARED, rank(item)))
 
 
 FILES = {

@@ -20,11 +20,13 @@ from emulator.broker import Need
 from emulator.engines.docker import DockerEngine
 from emulator.pytest_plugin.harness import Emulator, recover
 from emulator.results import Result
+from emulator.scenario.loader import load
 from tests.clusters import ForTest
-from tests.conftest import Emulate, Finished
+from tests.conftest import Emulate
+from tests.gallery.this_session import result_of
 
 ROOT = Path(__file__).parent.parent
-SMALL = ["quickstart", "single", "mwms", "parameter-server"]
+SMALL = ["quickstart", "mwms"]
 
 
 @pytest.fixture
@@ -56,35 +58,32 @@ def test_a_training_of_processes_survives_as_well(run: Result) -> None:
     assert [fault.status for fault in run.analysis.faults] == ["applied"]
 
 
-@pytest.mark.docker
 @pytest.mark.kubernetes
 @pytest.mark.usefixtures("core")
 @pytest.mark.parametrize("name", ["mwms-preemption", "ddp-preemption"])
 def test_a_cluster_gives_the_verdicts_that_docker_gives(
     emulate: Emulate,
-    docker_engine: DockerEngine,
     kubernetes_cluster: ForTest,
     monkeypatch: pytest.MonkeyPatch,
     name: str,
 ) -> None:
+    """In Docker, `pytest scenarios/` runs them: there all expectations are met."""
     monkeypatch.setenv("KUBECONFIG", str(kubernetes_cluster.kubeconfig))
-    here = emulate.up(name, "--engine", "docker")
-    there = emulate.up(name, *kubernetes_cluster.arguments)
-    assert here.returncode == there.returncode == 0, there.stderr[-3000:]
-    assert verdicts(there) == verdicts(here)
-    assert {verdict["status"] for verdict in there.json["verdicts"]} == {"ok"}
-    for run in (here, there):
-        assert [fault["status"] for fault in run.json["faults"]] == ["applied"]
-
-
-def verdicts(run: Finished) -> list[tuple[str, str]]:
-    return [(one["expectation"], one["status"]) for one in run.json["verdicts"]]
+    done = emulate.up(name, *kubernetes_cluster.arguments)
+    assert done.returncode == 0, done.stderr[-3000:]
+    (path,) = ROOT.glob(f"scenarios/*/{name}.yaml")
+    expected = load(path).expect.model_fields_set
+    verdicts = {one["expectation"]: one["status"] for one in done.json["verdicts"]}
+    assert verdicts == dict.fromkeys(("outcome", "faults", *expected), "ok")
+    assert [fault["status"] for fault in done.json["faults"]] == ["applied"]
 
 
 @pytest.mark.docker
 @pytest.mark.usefixtures("docker_engine")
-@pytest.mark.scenario("naive-loses-everything", engine="docker", check=False)
-def test_a_training_without_checkpoints_loses_everything_and_is_said_to(run: Result) -> None:
+def test_a_training_without_checkpoints_loses_everything_and_is_said_to(
+    emulator: Emulator,
+) -> None:
+    run = result_of(emulator, "naive-loses-everything", check=False)
     statuses = {verdict.expectation: verdict.status for verdict in run.verdicts}
     assert statuses == {
         "outcome": "ok",

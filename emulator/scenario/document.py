@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
+from yaml.composer import Composer
 from yaml.reader import ReaderError
 
 from emulator.errors import shown
@@ -65,7 +66,14 @@ class ParseError(Exception):
 
 def read(text: str) -> Document:
     """Parse a text. Raises ParseError."""
-    loader, root = _compose(text)
+    try:
+        return _read(text, _FastLoader)
+    except (ParseError, yaml.YAMLError, ValueError):
+        return _read(text, _Loader)  # whose errors have better words
+
+
+def _read(text: str, kind: _Kind) -> Document:
+    loader, root = _compose(text, kind)
     if root is not None:
         loader.document.data = loader.build(root, ())
     return loader.document
@@ -76,7 +84,14 @@ def read_all(text: str, most: int = SCENARIO_BYTES) -> list[Document]:
 
     `most`: characters of the text. Raises ParseError.
     """
-    with _parse_errors(text, most) as loader:
+    try:
+        return _read_all(text, most, _FastLoader)
+    except (ParseError, yaml.YAMLError, ValueError):
+        return _read_all(text, most, _Loader)
+
+
+def _read_all(text: str, most: int, kind: _Kind) -> list[Document]:
+    with _parse_errors(text, most, kind) as loader:
         roots: list[yaml.Node] = []
         while loader.check_node():
             roots += filter(None, [loader.get_node()])
@@ -109,7 +124,7 @@ def split_list(text: str) -> list[str]:
 
     Raises ParseError.
     """
-    _, root = _compose(f"[{text}]")
+    _, root = _compose(f"[{text}]", _Loader)
     if not isinstance(root, yaml.SequenceNode):
         raise ParseError(1, "unbalanced brackets")
     if text.rstrip().endswith(","):
@@ -117,20 +132,20 @@ def split_list(text: str) -> list[str]:
     return [text[n.start_mark.index - 1 : n.end_mark.index - 1].strip() for n in root.value]
 
 
-def _compose(text: str) -> tuple[_Loader, yaml.Node | None]:
+def _compose(text: str, kind: _Kind) -> tuple[_Nodes, yaml.Node | None]:
     """Return the root node of a text and its loader. Raises ParseError."""
-    with _parse_errors(text, SCENARIO_BYTES) as loader:
+    with _parse_errors(text, SCENARIO_BYTES, kind) as loader:
         return loader, loader.get_single_node()
 
 
 @contextlib.contextmanager
-def _parse_errors(text: str, most: int) -> Iterator[_Loader]:
+def _parse_errors(text: str, most: int, kind: _Kind) -> Iterator[_Nodes]:
     """Yield a loader of a text; turn the errors of the parser into ParseError."""
     if len(text) > most:
         raise ParseError(0, f"it has more than {format_size(most)}")
     loader = None
     try:
-        loader = _Loader(text)
+        loader = kind(text)
         yield loader
     except ReaderError as error:
         message = f"the character #x{int(error.character):04x} is not allowed"
@@ -149,11 +164,14 @@ def _parse_errors(text: str, most: int) -> Iterator[_Loader]:
 _Pair = tuple[str, yaml.ScalarNode, yaml.Node]
 
 
-class _Loader(yaml.SafeLoader):
+class _Nodes(Composer):
     """Composes nodes, and builds data from them with aliases expanded; both within the limits."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
+    line: int
+    peek_event: Callable[[], Any]
+
+    def __init__(self) -> None:
+        Composer.__init__(self)
         self.document = Document()
         self._composed = self._depth = 0
         self._built = 0
@@ -162,7 +180,7 @@ class _Loader(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:  # noqa: ANN401
         """Compose the next node with its children."""
-        event = self.peek_event()  # type: ignore[no-untyped-call]
+        event = self.peek_event()
         line = event.start_mark.line + 1
         tag = getattr(event, "tag", None)
         if tag not in (None, "!", f"{_TAG}str"):
@@ -277,6 +295,28 @@ class _Loader(yaml.SafeLoader):
     ) -> None:
         mistake = Mistake(path, node.start_mark.line + 1, message, hint, replaced)
         self.document.mistakes.append(mistake)
+
+
+class _Loader(_Nodes, yaml.SafeLoader):
+    """Parses in Python: its errors say more."""
+
+    def __init__(self, text: str) -> None:
+        yaml.SafeLoader.__init__(self, text)
+        _Nodes.__init__(self)
+
+
+_PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _FastLoader(_Nodes, _PARSER):  # type: ignore[misc]
+    """Parses with libyaml, where PyYAML has it: in a fifth of the time, to the same nodes."""
+
+    def __init__(self, text: str) -> None:
+        _PARSER.__init__(self, text)
+        _Nodes.__init__(self)
+
+
+_Kind = Callable[[str], _Nodes]
 
 
 def _check_limits(count: int, depth: int, line: int) -> None:

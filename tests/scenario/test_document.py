@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from emulator.bundled import scenarios
+from emulator.scenario import document
+
+JOBS = Path(__file__).parents[1] / "manifests" / "jobs"
+FILES = [*scenarios(), *sorted(JOBS.glob("*.yaml"))]
+TEXTS = [
+    "a: &x {b: 1, c: [1, 2.5, null, true, ~]}\nd: *x\ne: {<<: *x, b: 2}",
+    "a: |\n  one\n\n  two\nb: >-\n  three\n  four\nc: 'it''s'\nd: \"\\x41\\u00e9\\n\"",
+    "# nothing\n---\n- [a, {b: c}]\n-\n  - 1\n",
+    "url: http://host:80/x?y=z#not-a-comment\ntime: 12:30:45\nday: 2026-11-23\nhex: 0x1f",
+    "äöü: '\U0001f600'\nlong: " + "word " * 500,
+    "{a: 1, a: 2}",
+    "",
+]
+
+
+@pytest.mark.parametrize("text", [*TEXTS, *(path.read_text() for path in FILES)])
+def test_the_fast_parser_reads_what_the_other_one_reads(text: str) -> None:
+    fast = document._read_all(text, 10**6, document._FastLoader)
+    assert fast == document._read_all(text, 10**6, document._Loader)
+
+
+@pytest.mark.parametrize("text", ["a: [", "a: 'b", "\ta: b", "a: b: c", "- a\nb: c", "a: \ud800"])
+def test_an_error_has_the_words_of_the_parser_in_python(text: str) -> None:
+    with pytest.raises(document.ParseError) as raised:
+        document.read(text)
+    with pytest.raises(document.ParseError) as slow:
+        document._read(text, document._Loader)
+    assert (raised.value.line, str(raised.value)) == (slow.value.line, str(slow.value))
+
+
+def test_libyaml_is_there() -> None:
+    """The fast parser would else be the slow one."""
+    assert yaml.__with_libyaml__

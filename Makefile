@@ -4,7 +4,7 @@ BIN     := $(VENV)/bin
 PYTHON  ?= python3
 REQUIRE := $(if $(filter 1,$(EMULATOR_REQUIRE_DOCKER)),--emulator-require docker)
 
-.PHONY: help demo quick test test-all gallery bench images check format docs reference docker browser compiler registry kubernetes kubernetes-stop clean
+.PHONY: help demo quick test test-all test-rest fuzz gallery bench images images-basic check format docs reference docker browser compiler registry kubernetes kubernetes-stop clean
 
 help:            ## Show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 17
@@ -14,33 +14,27 @@ demo: $(VENV)/.installed   ## Train a small model on an emulated cluster, in Doc
 	$(BIN)/emulate up quickstart
 
 # Many tests and benchmarks start commands: without bytecode each would compile the package again.
-quick test gallery bench: export PYTHONDONTWRITEBYTECODE :=
-# Tests that train for as long as scenarios do.
-TRAININGS := tests/test_scenarios.py tests/test_readme.py tests/manifests/test_jobs.py
+quick test test-all test-rest gallery bench: export PYTHONDONTWRITEBYTECODE :=
+# Most tests wait, so that more than a small machine has cores are at work; tests/scheduling.py has
+# two of these train, and long tests begin first.
+PYTEST := $(BIN)/pytest tests scenarios --dist loadscope $(REQUIRE)
+# As in pyproject.toml, which an -m of the command line replaces.
+ALL    := not campaign and not programs and not long
 
-quick: $(VENV)/.dev ## The tests that start nothing outside their own process, after each change
+quick: $(VENV)/.dev ## What starts nothing outside its own process: after each change, 90 seconds
 	$(BIN)/pytest tests -m quick -n auto --durations 10 --hypothesis-profile quick
 
-# As in pyproject.toml, which an -m of the command line replaces.
-USUAL := not campaign and not programs and not long
+test: $(VENV)/.dev images-basic ## The tests for a laptop: those, real engines, a training of each kind; 15 minutes
+	$(PYTEST) -n 4 -m 'quick or basic' --hypothesis-profile quick
 
-# Most tests wait, so that twice as many as a small machine has cores are at work; a control plane
-# needs a part of a core itself. Trainings compute: two at a time train, while a third one writes its
-# reports or waits for its share of the machine.
-test: $(VENV)/.dev $(VENV)/.tensorflow images  ## The whole suite; what needs Docker or Chromium is skipped where there is none
-	@failed=0; \
-	$(BIN)/pytest tests $(addprefix --ignore ,$(TRAININGS)) -n 4 --dist worksteal \
-		-m '$(USUAL) and not kubernetes' || failed=1; \
-	$(BIN)/pytest tests $(addprefix --ignore ,$(TRAININGS)) -n 3 --dist worksteal \
-		-m '$(USUAL) and kubernetes' || failed=1; \
-	$(BIN)/pytest scenarios $(TRAININGS) -n 3 --dist worksteal $(REQUIRE) || failed=1; \
-	exit $$failed
+test-all: $(VENV)/.dev $(VENV)/.tensorflow images ## Everything, as CI runs it; 45 minutes
+	$(PYTEST) -n 6 -m '$(ALL)'
 
-# Fuzzing with other examples each time: 21,000 scenarios, 5,000 manifests, 2,000 records.
-FUZZ := tests/scenario/test_fuzz.py tests/manifests/test_fuzz.py tests/manifests/test_fuzz_jobs.py tests/record/test_fuzz.py
+test-rest: $(VENV)/.dev $(VENV)/.tensorflow images ## What test-all adds to test
+	$(PYTEST) -n 6 -m '$(ALL) and (fuzz or not (quick or basic))'
 
-test-all: test ## The suite, and half an hour of fuzzing
-	$(BIN)/pytest $(FUZZ) -n 2 --timeout 7200 --hypothesis-profile search
+fuzz: $(VENV)/.dev ## Half an hour of fuzzing with other examples each time
+	$(BIN)/pytest tests -m fuzz -n 2 --timeout 7200 --hypothesis-profile search
 
 gallery: $(VENV)/.dev $(VENV)/.tensorflow images ## Run all scenarios of the gallery; the runs are in runs/gallery
 	$(BIN)/pytest scenarios tests/gallery -m gallery -n 3 --dist worksteal --emulator-out runs/gallery $(REQUIRE)
@@ -50,9 +44,11 @@ bench: $(VENV)/.dev images ## Measure everything that docs/benchmarks.md shows, 
 
 # Before the tests, whose time limits are for tests: on a fresh machine this takes minutes.
 # Two at a time: one unpacks while the other waits for its packages.
-images: $(VENV)/.installed ## The images that the tests run in, where a Docker engine answers
+images: IMAGES := network cpu pytorch jax emulator
+images-basic: IMAGES := network cpu pytorch jax
+images images-basic: $(VENV)/.installed ## The images that the tests run in, where a Docker engine answers
 	@if docker version >/dev/null 2>&1; then \
-		$(MAKE) --no-print-directory --jobs 2 $(addprefix image-,network cpu pytorch jax emulator); \
+		$(MAKE) --no-print-directory --jobs 2 $(addprefix image-,$(IMAGES)); \
 	else echo 'no Docker engine answers: tests that need one are skipped (`make docker` starts one)'; fi
 
 image-%:

@@ -17,6 +17,7 @@ from tests.recount import prints_events
 from tests.scheduling import pytest_xdist_make_scheduler, rank
 from tests.stricter import STRICTER
 from tests.test_recount import agrees
+from tests.tiers import mark
 
 __all__ = ["pytest_xdist_make_scheduler"]
 
@@ -34,11 +35,14 @@ COMPARED = ("recovery", "synchrony")
 """Themes whose runs `tests/gallery` compares."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run first what other tests compare: these then find its results, and run nothing again.
+    """Mark the tests of each tier, and run first what other tests compare: these then find its
+    results, and run nothing again.
 
     The others follow in the order in which workers take them.
     """
+    mark(items)
     items.sort(key=lambda item: (item.path.parent.name not in COMPARED, rank(item)))
 
 

@@ -138,47 +138,6 @@ def browser() -> Iterator[Browser]:
         opened.close()
 
 
-# --- Which tests are quick -----------------------------------------------------------------------
-
-OUTSIDE = {
-    *("docker_engine", "docker_or_why", "tiny_image", "browser", "host_tensorflow"),
-    *("fake_node", "kubeconfig_or_why", "kubernetes_alone", "kubernetes_cluster"),
-    *("kubernetes_user", "closed_registry", "registry"),
-    *("emulate", "pytester", "cleans_up", "leaves_something"),
-}
-"""Fixtures that are an engine, a cluster, a registry, a browser or a command."""
-STARTS = ("subprocess", "multiprocessing", "ProcessEngine")
-"""What a module of tests has that starts processes itself."""
-NOT_QUICK = {
-    "docker",
-    "kubernetes",
-    "tensorflow",
-    "gallery",
-    "campaign",
-    "programs",
-    "long",
-    "slow",
-}
-
-
-def is_quick(item: pytest.Item) -> bool:
-    """Return whether a test starts nothing outside pytest's own process."""
-    module = getattr(item, "module", None)
-    return (
-        OUTSIDE.isdisjoint(getattr(item, "fixturenames", ()))
-        and not any(hasattr(module, name) for name in STARTS)
-        and NOT_QUICK.isdisjoint(mark.name for mark in item.iter_markers())
-    )
-
-
-@pytest.hookimpl(tryfirst=True)  # before -m chooses
-def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Mark the tests of `make quick`."""
-    for item in items:
-        if is_quick(item):
-            item.add_marker("quick")
-
-
 # --- Tests at work beside one another ------------------------------------------------------------
 
 

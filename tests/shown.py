@@ -13,6 +13,7 @@ def pattern(line: str) -> re.Pattern[str]:
     """
     line = re.sub(r"^=+|=+$|^_+|_+$|^-+|-+$|─+", "…", line.strip())
     line = re.sub(r"-\d{10}-[0-9a-f]{6}\b", "-…", line)
+    line = re.sub(r"\b\d\d-\d\d \d\d:\d\d\b", "…", line)
     if re.search(r"(passed|failed) in ", line):
         line = re.sub(r"in [\d.]+s.*", "in …", line)
     else:

@@ -129,6 +129,11 @@ class LineSplitter:
             yield self._line.finish(piece)
         self._line.add(rest)
 
+    @property
+    def is_between_lines(self) -> bool:
+        """Whether the next byte begins a line."""
+        return not self._line
+
     def finish(self) -> Iterator[str]:
         """Yield the last line, if it lacks its newline."""
         if self._line:
@@ -138,9 +143,10 @@ class LineSplitter:
 class EndOfOutput:
     """Keeps the last lines of an output of which the rest is left out."""
 
-    def __init__(self, size: int = END) -> None:
-        """`size`: so many bytes are kept."""
+    def __init__(self, size: int = END, *, is_between_lines: bool = False) -> None:
+        """`size`: so many bytes are kept; `is_between_lines`: the first one begins a line."""
         self._size = size
+        self._begins_a_line = is_between_lines
         self._kept = b""
         self._came = 0
 
@@ -162,6 +168,8 @@ class EndOfOutput:
 
     @property
     def _whole(self) -> bytes:
+        if self._begins_a_line and self._came <= self._size:
+            return self._kept
         # What came before the first newline belongs to a line that began earlier.
         return self._kept.partition(b"\n")[2]
 

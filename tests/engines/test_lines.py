@@ -152,3 +152,14 @@ def test_of_an_output_that_is_left_out_whole_lines_at_the_end_are_kept(
     for piece in pieces:
         end.feed(piece)
     assert (list(end.lines()), end.left_out) == (lines, left_out)
+
+
+def test_what_comes_after_a_newline_is_a_whole_line() -> None:
+    """The last words were lost where the output was given up just before them."""
+    splitter = LineSplitter()
+    assert list(splitter.feed(b"flood\n\n")) == ["flood", ""]
+    end = EndOfOutput(size=20, is_between_lines=splitter.is_between_lines)
+    end.feed(b"last\n")
+    assert (list(end.lines()), end.left_out) == (["last"], 0)
+    assert list(splitter.feed(b"flo")) == []
+    assert not splitter.is_between_lines

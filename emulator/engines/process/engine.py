@@ -357,7 +357,7 @@ class _Output:
 
     def give_up(self) -> None:
         """Go on reading, since the task may have to print to end, but keep the last lines only."""
-        self._rest = EndOfOutput()
+        self._rest = EndOfOutput(is_between_lines=self._lines.is_between_lines)
 
     def _taken(self, data: bytes) -> list[Line]:
         """Return the lines that some bytes finish, and what they have drawn."""

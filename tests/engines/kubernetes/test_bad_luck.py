@@ -252,12 +252,12 @@ def test_a_pod_that_is_too_large_for_every_node_is_said(
 def test_an_image_that_can_not_be_pulled_is_said(
     emulate: Emulate, kubernetes_cluster: ForTest, tmp_path: Path
 ) -> None:
-    image, more = "localhost:9/team/no-such:1", "kubernetes: {start_timeout: 10s}\n"
+    image, more = "localhost:9/team/no-such:1", "kubernetes: {start_timeout: 40s}\n"
     said = fails(emulate, kubernetes_cluster, write(tmp_path, image, more=more))
     assert "worker-" in said
     assert "ImagePull" in said
     assert "localhost:9" in said
-    assert "did not start in 10 s" in said
+    assert "did not start in 40 s" in said
 
 
 def test_an_image_that_a_registry_does_not_have_is_said_at_once(

@@ -15,17 +15,18 @@ demo: $(VENV)/.installed   ## Train a small model on an emulated cluster, in Doc
 
 # Many tests and benchmarks start commands: without bytecode each would compile the package again.
 quick test test-all test-rest gallery bench: export PYTHONDONTWRITEBYTECODE :=
-# Most tests wait, so that more than a small machine has cores are at work; tests/scheduling.py has
-# two of these train, and long tests begin first.
-PYTEST := $(BIN)/pytest tests scenarios --dist loadscope $(REQUIRE)
 # As in pyproject.toml, which an -m of the command line replaces.
 ALL    := not campaign and not programs and not long
 
 quick: $(VENV)/.dev ## What starts nothing outside its own process: after each change, 90 seconds
 	$(BIN)/pytest tests -m quick -n auto --durations 10 --hypothesis-profile quick
 
-test: $(VENV)/.dev images-basic ## The tests for a laptop: those, real engines, a training of each kind; 15 minutes
-	$(PYTEST) -n 4 -m 'quick or basic' --hypothesis-profile quick
+# One after the other: quick tests compute, and synchronous training beside them takes minutes.
+test: $(VENV)/.dev images-basic  ## The tests for a laptop: those, real engines, a training of each kind; 15 minutes
+	@failed=0; \
+	$(BIN)/pytest tests scenarios -n auto -m quick --hypothesis-profile quick || failed=1; \
+	$(BIN)/pytest tests scenarios -n 3 --dist loadscope -m basic $(REQUIRE) || failed=1; \
+	exit $$failed
 
 test-all: test test-rest ## Everything, as CI runs it; an hour and more
 

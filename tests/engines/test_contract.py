@@ -343,9 +343,9 @@ def test_an_endless_output_is_read_no_further_than_is_wanted_but_for_its_end(
     end = s.until_exit("worker-0")
     # Kubelets before 1.22 lose the code of a Pod that was deleted now and then, and say so.
     assert end.exit_code == 3 or (end.exit_code, end.reason) == (143, "ContainerStatusUnknown")
-    (unread,) = s.unread
-    assert unread.task == "worker-0"
-    assert unread.size is None or unread.size > 0
+    # A process that ends at once has printed no more than the end that is read.
+    assert [one.task for one in s.unread] == ["worker-0"] or s.engine.name == "process"
+    assert all(one.size is None or one.size > 0 for one in s.unread)
     assert s.lines["worker-0"][0] == "first"
     if s.engine.name != "kubernetes":  # the log of a Pod that was deleted goes with it
         assert s.lines["worker-0"][-1] == "last"

@@ -375,8 +375,8 @@ class _Output:
         """Report the exit."""
         os.close(self._pipe)
         if error is None:
-            if self._rest is not None:
-                self._inbox.put(Unread(self._task, time.time(), self._rest.left_out))
+            if self._rest is not None and (size := self._rest.left_out):
+                self._inbox.put(Unread(self._task, time.time(), size))
             code = exit_code(self._started.keeper.returncode)
             self._inbox.put(Exited(self._task, time.time(), code))
         else:  # without its output the run must end

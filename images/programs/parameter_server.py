@@ -99,7 +99,8 @@ def train(
     # Gradients are computed for the shards of a partitioned variable, not for the whole.
     shards = [part for whole in model for part in getattr(whole, "variables", [whole])]
 
-    @tf.function
+    # No AutoGraph: there is no loop or condition to convert.
+    @tf.function(autograph=False)
     def train_step(share: Iterator[digits.Batch]) -> tf.Tensor:
         x, y = next(share)
         with tf.GradientTape() as tape:

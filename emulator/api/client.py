@@ -15,6 +15,7 @@ import json
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -25,11 +26,13 @@ from emulator.errors import EngineError, EngineLost, UsageError
 from emulator.faults.table import FAULTS, as_written
 from emulator.metrics.samples import Sample, from_json
 from emulator.record.events import Entry, FaultEvent, Step, entry_of
-from emulator.record.lock import wait_until_over
+from emulator.record.folder import RunFolder
+from emulator.record.lock import is_being_removed, wait_until_over
 from emulator.record.reader import Record
 from emulator.record.remains import SOCKET
 from emulator.record.task_log import Printed
 from emulator.results import Result, load_result
+from emulator.runtime import signals
 from emulator.runtime.sockets import close_unconnected
 from emulator.runtime.waiting import each
 from emulator.validation.units import parse_duration
@@ -39,6 +42,12 @@ if TYPE_CHECKING:
 
 Time = float | str
 _BASE = "http://run/v1"
+LOOK_AGAIN = 0.2
+"""Seconds between two looks at a run whose API does not answer yet: nothing tells when it does."""
+
+
+class NotAnswering(UsageError):
+    """The API of a run does not answer: it is not up yet, is just ending, or is over."""
 
 
 def connect(run: str | Path = "last", out: str | Path = "runs") -> Cluster:
@@ -47,6 +56,27 @@ def connect(run: str | Path = "last", out: str | Path = "runs") -> Cluster:
     Raises UsageError if there is none, or if it is over.
     """
     return Cluster(Record.find(str(run), Path(out)))
+
+
+def when_up(record: RunFolder, say: Callable[[str], None]) -> Cluster | None:
+    """Return a running scenario once its API answers; None if it has no supervisor any more.
+
+    Raises NotAnswering for one that is being removed.
+    """
+    said = False
+    while record.live:
+        with contextlib.suppress(NotAnswering):
+            cluster = Cluster(Record(record.path))
+            cluster.status()
+            return cluster
+        if is_being_removed(record.path):
+            raise NotAnswering(_why_not(Record(record.path)))
+        if not said:
+            say(f"waiting for {record.run_id}: it is not up yet, or is just ending")
+            said = True
+        signals.check()
+        time.sleep(LOOK_AGAIN)
+    return None
 
 
 class Cluster:
@@ -62,7 +92,7 @@ class Cluster:
         self.record = record
         self.folder, self.run_id = record.path, record.run_id
         if not over and not (self.folder / SOCKET).exists():
-            raise UsageError(_why_not(record))
+            raise NotAnswering(_why_not(Record(record.path)))
         self._lock = threading.Lock()
         self._clients: dict[str, httpx.Client] = {}
         """By socket: a supervisor that takes the run over opens one of its own."""
@@ -282,7 +312,7 @@ class Cluster:
             yield self._clients[address]
         except httpx.TransportError as error:
             close_unconnected(error)
-            raise UsageError(_why_not(self.record)) from None
+            raise NotAnswering(_why_not(self.record)) from None
 
 
 @contextlib.contextmanager

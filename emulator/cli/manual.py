@@ -34,6 +34,7 @@ from emulator.cli.options import (
 from emulator.errors import UsageError
 
 if TYPE_CHECKING:
+    from emulator.api.client import Cluster
     from emulator.faults.spec import FaultSpec
 
 Function = Callable[..., None]
@@ -238,21 +239,23 @@ def attach(
     It is run to its end and judged, as by `up`. A run whose emulator is alive is only followed:
     what its tasks print, until it has finished.
     """
-    from emulator.api.client import Cluster
+    from emulator.api.client import when_up
     from emulator.api.tcp import TcpEndpoint
     from emulator.engines import choose
     from emulator.execution import attach as take_over
     from emulator.report.live import view
-    from emulator.report.terminal import LivePrinter, print_result
+    from emulator.report.terminal import print_result
 
     check_verbosity(quiet, verbose)
     record = find_run(chosen_run(run, option), out)
     if record.live and quiet:
         wait(str(record.path), out=out)
     if record.live:
-        with Cluster(record) as cluster:
-            LivePrinter(verbose=verbose).follow(record.plan, cluster.lines())
-        wait(str(record.path), out=out)
+        # One that has just been killed may seem alive for a moment: this waits until it is not.
+        if (cluster := when_up(record, note)) is not None:
+            _follow(cluster, verbose=verbose)
+        if cluster is not None or record.result("summary.json") is not None:
+            wait(str(record.path), out=out)
     with view(plain=plain, quiet=quiet, verbose=verbose) as shown:
         endpoint = None if api_port is None else TcpEndpoint(api_port)
         with contextlib.closing(choose(record.plan.engine)) as engine:
@@ -262,6 +265,22 @@ def attach(
     with perhaps_unread():
         print_result(result, console(), kept=keep)
     raise typer.Exit(result.exit_code)
+
+
+def _follow(cluster: Cluster, *, verbose: bool) -> None:
+    """Print what tasks print, until the run is over."""
+    from emulator.api.client import NotAnswering
+    from emulator.record.lock import wait_until_over
+    from emulator.report.terminal import LivePrinter
+
+    record = cluster.record
+    with cluster:
+        try:
+            LivePrinter(verbose=verbose).follow(record.plan, cluster.lines())
+        except NotAnswering:  # it ended before its first line was asked for, or was killed
+            wait_until_over(record.path)
+            if record.result("summary.json") is None:
+                raise
 
 
 def _inject(

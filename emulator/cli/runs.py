@@ -6,7 +6,7 @@ import contextlib
 import fnmatch
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -176,26 +176,46 @@ def logs(
             "An older version wrote it; leave out --since and --timestamps.",
         )
     if follow and record.live:
-        from emulator.api.client import Cluster
         from emulator.record.reader import Record
         from emulator.report.terminal import LivePrinter
 
-        running = Record(record.path)
-        only = wanted[0] if len(wanted) == 1 else None
-        with Cluster(running) as cluster:
-            LivePrinter(sys.stdout, verbose=True).follow(
-                running.plan,
-                (
-                    (line.task, _stamp(line, wanted=timestamps) + shown_line(line.text))
-                    for line in cluster.printed(only, last=tail, since=begin)
-                    if line.task in wanted
-                ),
-            )
+        LivePrinter(sys.stdout, verbose=True).follow(
+            Record(record.path).plan,
+            (
+                (line.task, _stamp(line, wanted=timestamps) + shown_line(line.text))
+                for line in _followed(record, wanted, tail, begin)
+            ),
+        )
         return
     width = max(map(len, wanted), default=0)
     for line in record.printed(wanted, last=tail, since=begin):
         head = f"{line.task:<{width}} | " if len(wanted) > 1 else ""
         typer.echo(head + _stamp(line, wanted=timestamps) + shown_line(line.text))
+
+
+def _followed(
+    record: RunFolder, tasks: Sequence[str], last: int | None, since: float | None
+) -> Iterator[Printed]:
+    """Yield what tasks print, until the run is over.
+
+    One that is not up yet is waited for; one that ends before it is followed is read.
+    """
+    from emulator.api.client import NotAnswering, when_up
+
+    only = tasks[0] if len(tasks) == 1 else None
+    while (cluster := when_up(record, note)) is not None:
+        begun = False
+        try:
+            with cluster:
+                for line in cluster.printed(only, last=last, since=since):
+                    begun = True
+                    if line.task in tasks:
+                        yield line
+            return
+        except NotAnswering:
+            if begun:
+                raise
+    yield from record.printed(tasks, last=last, since=since)
 
 
 def _stamp(line: Printed, *, wanted: bool) -> str:

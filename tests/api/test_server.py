@@ -494,7 +494,6 @@ def test_a_client_follows_to_the_socket_of_the_next_supervisor(tmp_path: Path) -
     cluster.close()
 
 
-@pytest.mark.usefixtures("leaves_something")
 def test_a_killed_supervisor_is_reported_as_gone(processes: Running) -> None:
     with processes.cluster() as cluster:
         first = cluster.wait_for(event="run")

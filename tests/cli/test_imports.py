@@ -78,9 +78,9 @@ def finished_run(folder: Path) -> None:
         (
             ("plan", "quickstart", "--engine", "process"),
             HEAVY | {"emulator.record.events", "emulator.manifests.assembly"},
-            105,
+            106,
         ),
-        (("ps", "--all"), HEAVY - {"docker"} | MODELS, 81),
+        (("ps", "--all"), HEAVY - {"docker"} | MODELS, 82),
         (("down", "old"), HEAVY | MODELS | {"rich"}, 50),
         (("down", "nothing"), HEAVY | MODELS | {"rich", "psutil"}, 30),
         (("logs", "old"), HEAVY | MODELS | {"rich", "psutil"}, 26),

@@ -19,7 +19,7 @@ from emulator.engines.docker import DockerEngine
 from emulator.errors import EngineError, UsageError
 from emulator.record.events import Entry, Step, TaskStart, fields_of
 from emulator.record.reader import Record
-from tests.conftest import Emulate, end, left, own, wait_for_line
+from tests.conftest import Emulate, end, going_on, left, own, wait_for_line
 
 RUN = own("hand")
 
@@ -153,6 +153,23 @@ def test_who_follows_sees_all_and_ends_with_the_run(emulate: Emulate, tmp_path: 
             assert "outcome" in stdout or "ok" in stdout
             assert process.returncode == 0
         assert logs.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "printed"), [("logs -f last", "worker-0 | hello"), ("attach", "outcome")]
+)
+def test_who_follows_waits_while_a_run_does_not_answer(
+    emulate: Emulate, tmp_path: Path, command: str, printed: str
+) -> None:
+    """It is not up yet, or is just ending: then its record has what it printed."""
+    assert emulate.up(write(tmp_path, job="echo hello"), "--engine", "process").returncode == 0
+    (folder,) = emulate.out.iterdir()
+    with going_on(folder):
+        process = emulate.start(*command.split(), "--out", emulate.out)
+        wait_for_line(process, f"waiting for {folder.name}")
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0, stderr
+    assert printed in stdout
 
 
 @pytest.mark.parametrize("command", ["logs -f last", "attach"])
@@ -336,7 +353,6 @@ def stages(history: list[Entry], fault: str) -> list[str]:
 
 
 @pytest.mark.docker
-@pytest.mark.usefixtures("leaves_something")
 def test_attach_after_a_kill_in_the_grace_period(
     emulate: Emulate, tmp_path: Path, tiny_image: str
 ) -> None:
@@ -351,7 +367,6 @@ def test_attach_after_a_kill_in_the_grace_period(
 
 
 @pytest.mark.docker
-@pytest.mark.usefixtures("leaves_something")
 def test_attach_after_a_kill_while_a_task_is_down(
     emulate: Emulate, tmp_path: Path, tiny_image: str
 ) -> None:
@@ -379,7 +394,6 @@ def test_attach_after_a_kill_while_a_task_is_down(
 
 
 @pytest.mark.docker
-@pytest.mark.usefixtures("leaves_something")
 def test_attach_after_a_kill_in_a_pause_and_a_partition(
     emulate: Emulate, tmp_path: Path, tiny_image: str
 ) -> None:
@@ -396,7 +410,6 @@ def test_attach_after_a_kill_in_a_pause_and_a_partition(
 
 
 @pytest.mark.docker
-@pytest.mark.usefixtures("leaves_something")
 def test_a_partition_is_healed_by_hand_after_its_supervisor_was_killed(
     emulate: Emulate, tmp_path: Path, tiny_image: str
 ) -> None:
@@ -438,7 +451,6 @@ def _attached(cluster: Cluster) -> Cluster:
 
 
 @pytest.mark.docker
-@pytest.mark.usefixtures("leaves_something")
 def test_down_after_a_kill_cleans_that_run_alone(
     emulate: Emulate, tmp_path: Path, tiny_image: str
 ) -> None:
@@ -457,7 +469,6 @@ def test_down_after_a_kill_cleans_that_run_alone(
     lives.close()
 
 
-@pytest.mark.usefixtures("leaves_something")
 def test_processes_can_not_be_taken_over_but_removed(emulate: Emulate, tmp_path: Path) -> None:
     cluster = up(emulate, write(tmp_path))
     kill_9(cluster)

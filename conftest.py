@@ -13,13 +13,19 @@ import pytest
 
 from emulator.engines import choose
 from emulator.results import Result
+from tests.ratchet import pytest_sessionfinish, pytest_terminal_summary, pytest_testnodedown
 from tests.recount import prints_events
 from tests.scheduling import pytest_xdist_make_scheduler, rank
 from tests.stricter import STRICTER
 from tests.test_recount import agrees
 from tests.tiers import mark
 
-__all__ = ["pytest_xdist_make_scheduler"]
+__all__ = [
+    "pytest_sessionfinish",
+    "pytest_terminal_summary",
+    "pytest_testnodedown",
+    "pytest_xdist_make_scheduler",
+]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell has what it starts in the background ignore Ctrl-C, and all that this starts in turn;

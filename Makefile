@@ -28,22 +28,13 @@ test: $(VENV)/.dev images-basic  ## The tests for a laptop: those, real engines,
 	$(BIN)/pytest tests scenarios -n 3 --dist loadscope -m basic $(REQUIRE) || failed=1; \
 	exit $$failed
 
-test-all: test test-rest ## Everything, as CI runs it; an hour and more
+test-all: test test-rest ## Everything, as CI runs it; three quarters of an hour
 
-# Tests that train for as long as scenarios do.
-TRAININGS := tests/test_scenarios.py tests/test_readme.py tests/manifests/test_jobs.py
-REST      := $(ALL) and not (quick or basic)
-
-# Three runs, one after the other. In one run with six workers, synchronous training took more than
-# twice as long, and a scenario's timeout ended it.
+# In one run, so that no core waits (tests/scheduling.py). Containers keep their priority: what tests
+# compute does not delay synchronous training.
 test-rest: $(VENV)/.dev $(VENV)/.tensorflow images ## What test-all adds to test: all trainings, commands, cluster, browser
-	@failed=0; \
-	$(BIN)/pytest tests $(addprefix --ignore ,$(TRAININGS)) -n 4 --dist worksteal \
-		-m '$(REST) and not kubernetes' || failed=1; \
-	$(BIN)/pytest tests $(addprefix --ignore ,$(TRAININGS)) -n 3 --dist worksteal \
-		-m '$(REST) and kubernetes' || failed=1; \
-	$(BIN)/pytest scenarios $(TRAININGS) -n 3 --dist worksteal $(REQUIRE) -m '$(REST)' || failed=1; \
-	exit $$failed
+	nice -n 10 $(BIN)/pytest tests scenarios -n 6 --dist loadscope $(REQUIRE) \
+		-m '$(ALL) and not (quick or basic)'
 
 fuzz: $(VENV)/.dev ## Half an hour of fuzzing with other examples each time
 	$(BIN)/pytest tests -m fuzz -n 2 --timeout 7200 --hypothesis-profile search

@@ -9,6 +9,7 @@ others take the rest meanwhile.
 from __future__ import annotations
 
 import functools
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -25,7 +26,7 @@ TRAININGS = (
     "tests/manifests/test_jobs.py",
 )
 """Where tests train for as long as scenarios do."""
-LANES = {"training": 2, "kubernetes": 2}
+LANES = {"training": 2, "kubernetes": 1}
 """How many workers take tests of a kind. Two trainings with a core each fill a small machine."""
 
 
@@ -97,8 +98,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Lanes |
     return Lanes(config, log) if config.getvalue("dist") == "loadscope" else None
 
 
-def rank(item: pytest.Item) -> int:
-    """Return the place of a test among others: trainings, cluster, what waits, what is quick."""
-    order = ("training", "kubernetes", "")
+def rank(item: pytest.Item) -> tuple[int, float]:
+    """Return the place of a test among others: trainings, cluster, what waits, what is quick.
+
+    Of trainings, those with the longest timeout come first: they take the most, their authors say.
+    """
+    place = lane(item.nodeid)
     quick = item.get_closest_marker("quick") is not None
-    return order.index(lane(item.nodeid)) + quick
+    return ("training", "kubernetes", "").index(place) + quick, -_minutes(
+        item.path
+    ) if place == "training" else 0.0
+
+
+@functools.cache
+def _minutes(path: Path) -> float:
+    """Return the timeout of a scenario in a file; of a test in another file, as long as usual."""
+    found = (
+        re.search(r"^timeout: (\d+)m", path.read_text(), re.M) if path.suffix == ".yaml" else None
+    )
+    return float(found[1]) if found else 5.0

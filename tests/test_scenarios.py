@@ -60,16 +60,19 @@ def test_a_training_of_processes_survives_as_well(run: Result) -> None:
 
 @pytest.mark.kubernetes
 @pytest.mark.usefixtures("core")
-@pytest.mark.parametrize("name", ["mwms-preemption", "ddp-preemption"])
+@pytest.mark.parametrize(("name", "workers"), [("mwms-preemption", 2), ("ddp-preemption", 1)])
 def test_a_cluster_gives_the_verdicts_that_docker_gives(
     emulate: Emulate,
     kubernetes_cluster: ForTest,
     monkeypatch: pytest.MonkeyPatch,
     name: str,
+    workers: int,
 ) -> None:
     """In Docker, `pytest scenarios/` runs them: there all expectations are met."""
     monkeypatch.setenv("KUBECONFIG", str(kubernetes_cluster.kubeconfig))
-    done = emulate.up(name, *kubernetes_cluster.arguments)
+    # Pods that ask for nothing get a core only when nothing else wants it.
+    group = f"cluster.worker={{replicas: {workers}, cpus: 0.9}}"
+    done = emulate.up(name, "--set", group, *kubernetes_cluster.arguments)
     assert done.returncode == 0, done.stderr[-3000:]
     (path,) = ROOT.glob(f"scenarios/*/{name}.yaml")
     expected = load(path).expect.model_fields_set

@@ -7,12 +7,14 @@ import io
 import json
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from emulator.analysis.explanation import NO_STEP, NO_STEP_OF_TRAINER, READ
+from emulator.analysis.analyse import analyse
+from emulator.analysis.explanation import NO_STEP, NO_STEP_OF_TRAINER, explain
 from emulator.analysis.hints import HINTS
 from emulator.analysis.last_words import LEFT_OUT
 from emulator.engines.memory import MemoryEngine, Script
@@ -23,6 +25,8 @@ from emulator.report.terminal import print_result, print_summary
 from emulator.results import Result, load_result
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
+from emulator.scenario.schema import Expectations
+from tests.histories import ended, job, timeline
 
 OUTPUTS = Path(__file__).parent / "analysis" / "outputs"
 STEP = '{"emulate": "step", "step": 7}'
@@ -200,11 +204,12 @@ def test_the_output_of_a_task_that_hangs_is_searched_after_a_timeout(tmp_path: P
     assert list(result.last_words) == ["worker-0", "ps-0"]
 
 
-def test_the_task_that_failed_first_comes_first_and_few_are_read(tmp_path: Path) -> None:
-    others = {f"other{n}": says(f"{n}", exit_code=1, exits_at=9) for n in range(20)}
-    result = run(tmp_path, "", rest="", **others, worker=says("boom", exit_code=1, exits_at=8))
-    assert next(iter(result.last_words)) == "worker-0"
-    assert len(result.last_words) <= READ
+def test_ten_tasks_are_read_the_one_that_ended_the_job_first_then_by_the_time_they_failed() -> None:
+    failed = [ended(20 - n, f"worker-{n}", 1) for n in reversed(range(12))]
+    events = [*failed, replace(job(20, "failed"), task="worker-3")]
+    replayed = timeline(events, "{worker: 12}")
+    found = explain(replayed, Expectations(), analyse(replayed), lambda name: [name])
+    assert list(found.last_words or ()) == [f"worker-{n}" for n in (3, *range(11, 3, -1), 2)]
 
 
 def test_a_long_exception_is_told_by_its_own_line(tmp_path: Path) -> None:

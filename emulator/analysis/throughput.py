@@ -90,7 +90,7 @@ def curve(timeline: Timeline, duration: float, *, bins: int = 600, examples: boo
     if examples:
         work = {name: one.examples or Work() for name, one in work.items()}
     last = max((one.last for one in work.values() if one.last is not None), default=0.0)
-    width = duration / bins if duration > bins else _bin_width(duration)
+    width = max(duration / bins, _bin_width(duration))
     number = max(1, math.ceil(max(duration, last) / width - 1e-9))
     binned = {name: _binned(one.stretches, width, number) for name, one in work.items()}
     return Curve(0.0, width, binned.pop(JOB), binned)

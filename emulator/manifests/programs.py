@@ -15,10 +15,9 @@ from typing import Any
 from emulator.manifests.documents import Document
 from emulator.manifests.objects import text_of
 from emulator.manifests.spec import SOURCE, Note
+from emulator.manifests.volumes import DEFAULT_MODE
 from emulator.scenario.document import KeyPath
 from emulator.scenario.program import WORKDIR
-
-DEFAULT_MODE = 0o644
 
 Data = dict[str, Any]
 

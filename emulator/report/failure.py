@@ -56,7 +56,7 @@ def failure_of(facts: Facts) -> Failure | None:
     failed = []
     if facts.analysis.outcome != "succeeded":
         exits = {name: task.final_exit for name, task in facts.timeline.tasks.items()}
-        names = dict.fromkeys(to_blame(facts.timeline, facts.analysis))
+        names = to_blame(facts.timeline, facts.analysis)
         failed = [name for name in names if (end := exits.get(name)) and end.state == "failed"]
     words = facts.summary["last_words"]
     told = next((name for name in (*failed, *words) if words.get(name)), "")

@@ -106,8 +106,6 @@ class Expander:
 
     def __call__(self, text: str, values: Mapping[str, str]) -> str:
         """Return `text` with the values of a task. Raises UsageError for a mistake in it."""
-        if "${" not in text:
-            return text
         template = self._templates.get(text)
         if template is None:
             template = self._templates[text] = read(text)

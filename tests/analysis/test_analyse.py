@@ -498,6 +498,7 @@ def test_the_target_has_its_own_rates_around_a_fault(
     (result,) = analysed(entries, extra=f"faults: [{{{kind}: worker-1, at: 20s{lasts}}}]").faults
     assert (result.target_rate_before, result.target_rate_during, result.target_rate_after) == rates
     assert (result.rate_before, result.rate_during, result.rate_after) == (1, 1, 1)
+    assert (result.first_step_after, result.caught_up_after) == (10.5, 11)
 
 
 @pytest.mark.parametrize(("outcome", "rate"), [("succeeded", 0.5), ("failed", None)])

@@ -477,6 +477,7 @@ def test_expectations_about_faults_are_unknown_unless_all_happened(status: str) 
         "max_lost_steps": "unknown",
         "recovers_within": "unknown",
     }
+    assert judged["faults"].actual == f"1 applied; kill worker-1 {status}: it was not running"
     assert judged["max_lost_steps"].actual == "10, but not all faults happened"
 
 

@@ -303,6 +303,8 @@ def test_what_is_referred_to_again_and_again_has_a_limit() -> None:
     big = {"name": "BIG", "value": "x" * 99_000}
     (line,) = refused(with_container(env=[big], args=["$(BIG)"] * 2000))
     assert f"{C}.args[20]: makes a scenario of more than 2 MiB" in line
+    (line,) = refused(with_container(env=[big], args=["$(BIG)$(BIG)"]))
+    assert f"{C}.args[0]: has more than 100,000 characters with its variables" in line
     env = [big, *({"name": f"A{n}", "value": "$(BIG)"} for n in range(100))]
     (line,) = refused(with_container(env=env))
     assert f"{C}.env[21]: makes a scenario of more than 2 MiB" in line

@@ -440,7 +440,8 @@ def test_files_of_a_map() -> None:
     items = [{"key": "rate", "path": "a/b"}, {"key": "model", "path": "m", "mode": 0o400}]
     files = mounts_of({"configMap": {"name": "settings", "items": items}}, more=MAPS)["files"]
     assert files == {"/data/a/b": "0.1", "/data/m": {"base64": "/wA=", "mode": "0400"}}
-    files = mounts_of({"configMap": {"name": "settings"}}, more=MAPS, subPath="rate")["files"]
+    usual = {"name": "settings", "defaultMode": 0o644}
+    files = mounts_of({"configMap": usual}, more=MAPS, subPath="rate")["files"]
     assert files == {"/data": "0.1"}
     assert "files" not in mounts_of({"configMap": {"name": "no", "optional": True}})
 

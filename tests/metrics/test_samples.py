@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from itertools import pairwise
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.metrics.catalog import GpuShare, GpuUsage, Rates, Usage
+from emulator.metrics.processes import ProcessSampler
 from emulator.metrics.samples import Sample, from_json, halved, rates, series, to_json
 
 COUNTERS = ("cpu", "throttled", "received", "sent", "read", "written")
@@ -30,6 +33,12 @@ def test_rates_are_what_was_used_per_second_of_the_time_between() -> None:
         written=2048.0,
         processes=7,
     )
+
+
+def test_a_session_is_measured_with_what_it_has_read() -> None:
+    found = ProcessSampler().usage({"a": os.getsid(0)})["a"]
+    assert found.processes
+    assert (found.read is not None) == hasattr(psutil.Process, "io_counters")
 
 
 def test_a_restart_counts_from_zero_and_is_never_negative() -> None:

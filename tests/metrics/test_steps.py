@@ -210,6 +210,8 @@ def test_a_regex_whose_step_is_no_integer_matches_nothing(caught: str) -> None:
         ("global step: " + "1" * 5000, None),
         ('{"emulate": "step", "step": ' + "1" * 5000 + "}", None),
         ('{"emulate": "step", "step": ' + "1" * 400 + "}", None),
+        ('{"emulate": "step", "step": 9223372036854775807}', step(step=2**63 - 1)),
+        ('{"emulate": "step", "step": 9223372036854775808}', None),
         (
             '{"emulate": "step", "step": 1, "loss": NaN, "examples": ' + "1" * 400 + "}",
             step(step=1, loss=None, examples=None),

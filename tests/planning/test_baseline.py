@@ -215,6 +215,7 @@ def test_a_machine_is_its_cores_and_its_cpu() -> None:
     cores, cross, cpu = machine().partition(" x ")
     assert (int(cores), cross) == (os.cpu_count(), " x ")
     assert cpu.strip() == cpu != ""
+    assert not cpu.isdigit()
     assert machine() == machine_of(parse(TEXT))
 
 

@@ -235,7 +235,6 @@ def test_a_process_that_names_such_an_id_is_nobodys(text: str) -> None:
 
 
 @pytest.mark.docker
-@pytest.mark.usefixtures("cleans_up")
 def test_a_container_with_such_an_id_is_reported_and_not_removed(
     emulate: Emulate, docker_engine: DockerEngine, tiny_image: str, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 from emulator.cli.compare import compare
 from emulator.cli.report import runs
 from emulator.cli.runs import logs
-from emulator.errors import UsageError
+from emulator.errors import RecordError, UsageError
 from emulator.record.folder import AmbiguousRun, RunFolder
 from emulator.record.lock import acquire, release
 from emulator.record.version import FORMAT
@@ -75,6 +75,8 @@ def test_a_run_whose_plan_is_broken_is_found_by_its_id_alone(tmp_path: Path) -> 
     assert RunFolder.find("mine", tmp_path).run_id == "mine"
     with pytest.raises(UsageError, match="nothing is no run in"):
         RunFolder.find("nothing", tmp_path)
+    with pytest.raises(RecordError, match=r"Can't read .*plan.json: No such file or directory\."):
+        _ = RunFolder(tmp_path / "nothing").outline
 
 
 def test_logs_of_a_beginning_that_fits_several_says_so(tmp_path: Path) -> None:

@@ -157,6 +157,7 @@ def test_a_task_is_down_until_the_record_ends_and_a_failed_one_is_not() -> None:
     assert shown("worker-1", [*events, happened(15, "removed")], PREEMPT)[-1] == ("down", 9, 15)
     failed = [happened(0, "run"), *began_again(0, "worker-0"), ended(4, "worker-0", 1), job(9)]
     assert shown("worker-0", failed) == [("starting", 0, 1), ("running", 1, 4)]
+    assert shown("worker-0", [step(4, "worker-0", 1), job(9)]) == []
 
 
 def test_phases_are_spans_and_end_with_their_task() -> None:

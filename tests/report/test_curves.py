@@ -87,6 +87,8 @@ def test_where_no_number_is_reported_the_page_says_how_to_report_one() -> None:
 
 def test_a_single_accuracy_is_a_sentence_and_no_chart() -> None:
     events = [happened(0, "run"), step(3, "worker-0", 1, accuracy=0.96666), job(5)]
+    (loss,), _ = values_of(facts_of([step(n, "worker-0", 7, loss=n) for n in range(3)]))
+    assert loss.over_steps["layout"]["xaxis"]["range"] == [7, 8]
     html = page.render(facts_of(events))
     assert "<strong>accuracy</strong> 0.967 at step 1 by worker-0" in html
     assert 'data-chart="value-0"' not in html

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 
 import pytest
 from rich.cells import cell_len
+from rich.text import Text
 
 from emulator.analysis.run_state import COURSE, RunState
 from emulator.metrics.catalog import GpuShare, GpuUsage, Usage
 from emulator.metrics.samples import Sample
 from emulator.report import panel
+from emulator.report.notebook import as_html
 from tests.histories import (
     BEGAN,
     Told,
@@ -204,6 +206,11 @@ def test_what_is_kept_of_a_value_does_not_grow_with_the_run() -> None:
     course = shown(live)[-1].split()[2]
     assert len(course) <= COURSE
     assert (course[0], course[-1]) == ("▁", "█")
+
+
+def test_a_notebook_shows_the_style_of_a_text() -> None:
+    html = as_html([Text("a<b", style="bold")])
+    assert '<span style="font-weight: bold">a&lt;b</span>' in html
 
 
 def test_a_value_that_goes_from_one_end_of_the_numbers_to_the_other_is_drawn() -> None:

@@ -16,6 +16,7 @@ from emulator.report.progress import Progress
 from emulator.report.terminal import LivePrinter, QuietPrinter
 from emulator.scenario.loader import parse
 from tests.analysis.test_boilerplate import ONE_DNN
+from tests.histories import a_plan
 from tests.planning.test_plan import BASE, SITE
 
 PLAN = make_plan(parse(BASE + "cluster: {worker: 2}"), "test-1", SITE)
@@ -89,6 +90,14 @@ STEP, DETAIL, LEFT_OUT = "cpu: Step 1/2", "  Collecting tensorf", "what TensorFl
 
 def test_what_every_start_prints_is_said_once_and_left_out() -> None:
     assert printed(LivePrinter) == [STEP, RUN, LEFT_OUT, HELLO]
+
+
+def test_a_run_begins_with_what_starts_before_what() -> None:
+    plan = a_plan("{ingest: {before: training, command: [b]}, worker: 2}")
+    stream = io.StringIO()
+    LivePrinter(stream).callbacks().planned(plan, Path("runs/run-1"))
+    roles = "1 ingest before training, 2 workers"
+    assert f"run-1: {roles} on the fake engine; record in runs/run-1" in stream.getvalue()
 
 
 def test_everything_is_printed_where_that_is_wanted() -> None:

@@ -164,7 +164,6 @@ def test_without_a_terminal_it_is_a_snapshot(top: Top, running: Cluster, emulate
     assert terminal.shown.endswith(f"{RUN} has finished.")
 
 
-@pytest.mark.usefixtures("leaves_something")
 def test_a_run_whose_emulator_was_killed_says_so(
     top: Top, running: Cluster, emulate: Emulate
 ) -> None:

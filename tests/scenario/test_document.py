@@ -36,6 +36,18 @@ def test_an_error_has_the_words_of_the_parser_in_python(text: str) -> None:
     assert (raised.value.line, str(raised.value)) == (slow.value.line, str(slow.value))
 
 
+def test_as_much_as_the_limits_say_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document, "VALUES", 5)
+    monkeypatch.setattr(document, "SCENARIO_BYTES", 15)
+    assert document.read("{a: 1, b: {}}\n\n").data == {"a": 1, "b": {}}
+    for text, problem in (
+        ("{a: 1, b: 2}\n\n\n\n", "more than 15 B"),
+        ("{a: 1, b: [2]}", "than 5 k"),
+    ):
+        with pytest.raises(document.ParseError, match=problem):
+            document.read(text)
+
+
 def test_libyaml_is_there() -> None:
     """The fast parser would else be the slow one."""
     assert yaml.__with_libyaml__

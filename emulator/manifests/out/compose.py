@@ -11,16 +11,15 @@ import os
 from pathlib import Path
 from typing import Any
 
-from emulator.errors import UsageError
 from emulator.manifests.out.carry import carry_under
-from emulator.manifests.out.deployment import Deployment, Group
+from emulator.manifests.out.deployment import Deployment, Group, program_files
 from emulator.manifests.out.pods import DEFAULT_MODE
 from emulator.manifests.out.restarts import limit
 from emulator.manifests.out.spec import Draft, Target
 from emulator.scenario.addresses import aliases, naming
 from emulator.scenario.container import Mount, Ulimit
 from emulator.scenario.image import Dockerfile
-from emulator.scenario.program import SHARED, WORKDIR, parts
+from emulator.scenario.program import SHARED, WORKDIR
 from emulator.scenario.schema import Scenario
 
 COMPOSE_KEY = "x-emulator"
@@ -178,8 +177,9 @@ class _File:
         deployment = self._deployment
         found: list[Data] = []
         if group.source is not None:
-            folder = group.working_dir or WORKDIR
-            target = folder if group.source.is_dir() else f"{folder}/{_file(group.source)}"
+            target = group.working_dir or WORKDIR
+            if not group.source.is_dir():
+                target += f"/{program_files(group.source)[0].name}"
             found.append(self._bound(group.source, target, writable=False))
         if deployment.uses_shared:
             found.append({"type": "volume", "source": _OURS, "target": SHARED})
@@ -247,13 +247,6 @@ def _build(image: Dockerfile, deployment: Deployment) -> Data:
 def _bind(source: str, target: str, *, writable: bool) -> Data:
     bind: Data = {"type": "bind", "source": _escaped(source), "target": target}
     return bind if writable else {**bind, "read_only": True}
-
-
-def _file(source: Path) -> str:
-    try:
-        return parts(source)[0].name
-    except ValueError as error:
-        raise UsageError(f"The program can't be read: {error}.") from None
 
 
 def _ulimit(limit: Ulimit) -> Any:  # noqa: ANN401  YAML

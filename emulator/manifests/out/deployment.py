@@ -21,7 +21,7 @@ from emulator.scenario.frameworks.spec import FrameworkName, Job, Member, Roles
 from emulator.scenario.frameworks.table import roles_of
 from emulator.scenario.image import AnyImage, Dockerfile, NamedImage
 from emulator.scenario.pod import PodContainer
-from emulator.scenario.program import SHARED, WORKDIR, parts
+from emulator.scenario.program import SHARED, WORKDIR, Part, parts
 from emulator.scenario.schema import Helper, Role, Scenario
 from emulator.scenario.values import Expander, Values, variables
 
@@ -365,16 +365,18 @@ def texts(scenario: Scenario) -> Iterator[str]:
         yield from _files(source)
 
 
-def _files(source: Path | None) -> Iterator[str]:
-    if source is None:
-        return
+def program_files(source: Path) -> list[Part]:
+    """Return the files of a program that was valid. Raises UsageError if it has changed."""
     try:
-        found: Sequence[Path] = [part.path for part in parts(source) if not part.is_folder]
+        return [part for part in parts(source) if not part.is_folder]
     except ValueError as error:
         raise UsageError(f"The program can't be read: {error}.") from None
-    for path in found:
-        if path.stat().st_size <= READ_BYTES:
-            yield path.read_bytes().decode("utf-8", errors="ignore")
+
+
+def _files(source: Path | None) -> Iterator[str]:
+    for part in program_files(source) if source else ():
+        if part.path.stat().st_size <= READ_BYTES:
+            yield part.path.read_bytes().decode("utf-8", errors="ignore")
 
 
 def _named(scenario: Scenario) -> frozenset[str]:

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from emulator.errors import UsageError, shown
-from emulator.manifests.out.deployment import IMAGES, Deployment, Group
+from emulator.manifests.out.deployment import IMAGES, Deployment, Group, program_files
 from emulator.manifests.out.templates import INDEX, Different, Template, script, template
 from emulator.manifests.spec import SOURCE
 from emulator.scenario.container import File, Mount
-from emulator.scenario.program import SHARED, WORKDIR, parts
+from emulator.scenario.program import SHARED, WORKDIR
 from emulator.scenario.schema import Scenario
 from emulator.validation.units import format_size
 
@@ -82,7 +82,7 @@ class Cluster:
         """Return the volume with a program; None if it is too large for a ConfigMap."""
         if source in self._maps:
             return self._maps[source]
-        found = list(_parts(source))
+        found = program_files(source)
         files = {part.name: part.path.read_bytes() for part in found}
         size = sum(map(len, files.values())) * 4 // 3 + sum(map(len, files)) * 2
         if size > CONFIGMAP_BYTES:
@@ -142,13 +142,6 @@ class Cluster:
         self.documents.append(document)
         plain = all(one == {"key": one["key"], "path": one["key"]} for one in items)
         return {"name": dns_label(name)} | ({} if plain else {"items": items})
-
-
-def _parts(source: Path) -> Iterator[Any]:
-    try:
-        yield from (part for part in parts(source) if not part.is_folder)
-    except ValueError as error:
-        raise UsageError(f"The program can't be read: {error}.") from None
 
 
 def _key(path: str, taken: set[str]) -> str:

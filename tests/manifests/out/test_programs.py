@@ -11,6 +11,7 @@ import yaml
 
 from emulator.errors import ScenarioError, UsageError
 from emulator.manifests.convert import read_scenario
+from emulator.manifests.out.deployment import program_files
 from emulator.scenario.schema import Scenario
 from tests.manifests.out.exporting import back, documents, exported, given
 
@@ -120,6 +121,11 @@ def test_files_of_all_tasks_are_in_one_configmap_and_come_back(tmp_path: Path) -
     names = [one["metadata"]["name"] for one in documents(written) if one["kind"] == "ConfigMap"]
     assert names == ["many-files"]
     assert back(written, tmp_path).program.files == given(data, tmp_path).parse().program.files
+
+
+def test_a_program_that_was_removed_meanwhile_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"The program can't be read: .*/gone can't be read"):
+        program_files(tmp_path / "gone")
 
 
 def test_an_image_for_nothing_is_refused(tmp_path: Path) -> None:

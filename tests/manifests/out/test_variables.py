@@ -107,8 +107,23 @@ def test_names_of_the_trainer(tmp_path: Path) -> None:
     assert TARGETS["trainjob"].host(scenario, "ps", 1) == "train-ps-0-1.train"
 
 
+@pytest.mark.parametrize(
+    ("policy", "note"),
+    [("always", "that have succeeded"), ("exit-code", "whatever their exit code")],
+)
+def test_what_a_job_does_in_another_way_is_noted(policy: str, note: str, tmp_path: Path) -> None:
+    written = exported(given({**DDP, "restart": policy}, tmp_path), "kubernetes", tmp_path)
+    assert any(note in one and f"(restart.policy: {policy})" in one for one in written.notes)
+
+
 def test_the_operator_makes_its_own_variables(tmp_path: Path) -> None:
-    job = documents(exported(given(PS, tmp_path), "tfjob", tmp_path))[-1]
+    operator = {"kind": "TFJob", "job": "train", "namespace": "team"}
+    data = {**PS, "operator": operator, "mounts": {"/data": {"volume": "kept"}}}
+    written = exported(given(data, tmp_path), "tfjob", tmp_path)
+    assert [d["kind"] for d in documents(written)].count("PersistentVolumeClaim") == 1
+    assert any("push it to a reg" in one and "--image cpu=REF" in one for one in written.notes)
+    job = documents(written)[-1]
+    assert job["metadata"]["namespace"] == "team"
     specs = job["spec"]["tfReplicaSpecs"]
     assert {role: spec["replicas"] for role, spec in specs.items()} == {
         "Chief": 1,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import importlib.util
 import json
 import os
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,6 @@ from typing import Any, NoReturn
 import pytest
 from filelock import FileLock
 from hypothesis import settings
-from platformdirs import user_cache_path
 from playwright.sync_api import Browser, sync_playwright
 
 from emulator.engines import choose
@@ -28,6 +27,7 @@ from emulator.engines.docker import DockerEngine
 from emulator.errors import EngineMissing
 from emulator.record.lock import LOCK
 from emulator.record.reader import Record
+from emulator.runtime.host import HOST
 from emulator.supervisor.cleanup import stop_or_remove
 from tests.clusters import (
     NO_CLUSTER,
@@ -141,38 +141,9 @@ def browser() -> Iterator[Browser]:
 # --- Tests at work beside one another ------------------------------------------------------------
 
 
-LOCKS = user_cache_path("emulator") / "locks"
-"""Now: tests that run a pytest of their own give it another home."""
-
-
-@contextlib.contextmanager
-def _leftovers(how: int) -> Iterator[None]:
-    """Hold the lock on what the tests of this machine leave behind."""
-    LOCKS.mkdir(parents=True, exist_ok=True)
-    turn, lock = LOCKS / "leftovers-turn.test.lock", LOCKS / "leftovers.test.lock"
-    with turn.open("w") as turnstile, lock.open("w") as held:
-        # One after the other: those that share it would else follow one another for ever while
-        # somebody waits to have it alone.
-        fcntl.flock(turnstile, fcntl.LOCK_EX)
-        fcntl.flock(held, how)
-        fcntl.flock(turnstile, fcntl.LOCK_UN)
-        yield
-
-
-@pytest.fixture
-def leaves_something() -> Iterator[None]:
-    """For a test that leaves something behind for a while: nobody cleans up meanwhile."""
-    with _leftovers(fcntl.LOCK_SH):
-        yield
-
-
-@pytest.fixture
-def cleans_up() -> Iterator[None]:
-    """For a test of `emulate clean`, which is for the whole machine: only its own things lie
-    around now.
-    """
-    with _leftovers(fcntl.LOCK_EX):
-        yield
+# What the tests of this process make is found under a name of its own: `emulate clean` in one of
+# them leaves alone what others at work beside it have.
+os.environ[HOST] = f"{socket.gethostname()}-tests-{os.getpid()}"
 
 
 def going_on(folder: Path) -> FileLock:

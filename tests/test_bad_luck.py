@@ -55,7 +55,6 @@ def start(emulate: Emulate, path: Path, engine: str, run_id: str) -> subprocess.
     return process
 
 
-@pytest.mark.usefixtures("cleans_up")
 def test_kill_9_leaves_what_clean_finds_and_nothing_of_others_is_touched(
     emulate: Emulate, tmp_path: Path, engine: str, image: str
 ) -> None:
@@ -82,7 +81,6 @@ def test_kill_9_leaves_what_clean_finds_and_nothing_of_others_is_touched(
     assert left(engine, LIVES) == []
 
 
-@pytest.mark.usefixtures("leaves_something")
 def test_kill_9_loses_no_event_that_was_written(
     emulate: Emulate, tmp_path: Path, engine: str, image: str
 ) -> None:
@@ -118,7 +116,6 @@ def test_down_stops_a_run_from_another_terminal(
     assert left(engine, RUN) == []
 
 
-@pytest.mark.usefixtures("leaves_something")
 def test_keep_leaves_the_cluster_until_down(
     emulate: Emulate, tmp_path: Path, engine: str, image: str
 ) -> None:
@@ -354,7 +351,6 @@ def gate(docker_engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.mark.docker
-@pytest.mark.usefixtures("cleans_up")
 def test_an_engine_that_goes_away_ends_the_run_and_clean_removes_the_rest(
     emulate: Emulate, tmp_path: Path, gate: Gate, tiny_image: str
 ) -> None:

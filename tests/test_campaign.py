@@ -463,7 +463,6 @@ def image(engine: str, request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.kubernetes
-@pytest.mark.usefixtures("cleans_up")
 @pytest.mark.parametrize("name", ["sigterm", "kill-clean", "kill-attach", "kill-both"])
 def test_nothing_is_left_on_a_cluster(
     name: str,
@@ -482,7 +481,6 @@ def test_nothing_is_left_on_a_cluster(
             assert [one for one in names if f"-{os.getpid()}-" in f"{one}-"] == []
 
 
-@pytest.mark.usefixtures("cleans_up")
 @pytest.mark.parametrize("name", ATTACKS)
 def test_nothing_is_left_and_every_record_is_readable(
     name: str, engine: str, image: str, tmp_path: Path

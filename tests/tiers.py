@@ -12,7 +12,7 @@ OUTSIDE = {
     *("docker_engine", "docker_or_why", "tiny_image", "browser", "host_tensorflow"),
     *("fake_node", "kubeconfig_or_why", "kubernetes_alone", "kubernetes_cluster"),
     *("kubernetes_user", "closed_registry", "registry"),
-    *("emulate", "pytester", "cleans_up", "leaves_something", "emulator"),
+    *("emulate", "pytester", "emulator"),
 }
 """Fixtures that are an engine, a cluster, a registry, a browser or a command."""
 STARTS = ("subprocess", "multiprocessing", "ProcessEngine")

@@ -19,7 +19,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -42,6 +41,7 @@ from emulator.record.lock import is_being_removed, is_live, locked, wait_until_o
 from emulator.record.remains import never_began, remains, remove_never_began, remove_remains
 from emulator.record.scratch import is_run_folder
 from emulator.runtime import signals
+from emulator.runtime.host import this_host
 from emulator.runtime.waiting import pause
 from emulator.validation.run_id import check_run_id, is_run_id
 
@@ -214,7 +214,7 @@ def _clean_engine(
     for folder in sorted({folder for one in found if (folder := _folder(one))}):
         if not is_live(folder) and live(folder):
             say(f"{folder.name} waits for a warm run; `emulate clean --warm` removes it")
-    here = socket.gethostname()
+    here = this_host()
     for host in sorted({one.host for one in found if one.host} - {here, *over}):
         say(
             printable(

@@ -16,6 +16,9 @@ from tests.engines.docker.listeners import instead_of_docker
 
 Write = Callable[..., Path]
 
+FOREIGN = ("anyio", "hypothesispytest", "platformdirs")
+"""Plugins of our environment that no suite of a user needs."""
+
 STEPS = """\
 for n in 1 2 3 4 5; do echo '{"emulate": "step", "step": '$n'}'; done
 """
@@ -43,6 +46,8 @@ def _a_suite_of_its_own(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPat
     """Settings of our own suite do not apply to those that it runs."""
     monkeypatch.setenv("EMULATOR_ENGINE", "process")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)  # leases lie below the suite's own HOME
+    # Nor do its plugins: to import these takes as long as all else that a small suite does.
+    monkeypatch.setenv("PYTEST_ADDOPTS", " ".join(f"-p no:{name}" for name in FOREIGN))
     (pytester.path / "scenarios").mkdir()
     pytester.makeini("[pytest]\nemulator_scenarios = scenarios\nfilterwarnings = error\n")
 

@@ -37,7 +37,6 @@ def test_dies(emulator):
 """
 
 
-@pytest.mark.usefixtures("leaves_something")
 def test_a_killed_worker_fails_its_test_and_leaves_nothing(
     pytester: pytest.Pytester, scenario: Write
 ) -> None:
@@ -52,7 +51,6 @@ def test_a_killed_worker_fails_its_test_and_leaves_nothing(
     assert left(pytester.path / "runs") == 0
 
 
-@pytest.mark.usefixtures("leaves_something")
 def test_what_a_killed_session_has_left_is_removed_by_the_next(
     pytester: pytest.Pytester, scenario: Write, engine: str, image: str
 ) -> None:
@@ -67,7 +65,6 @@ def test_what_a_killed_session_has_left_is_removed_by_the_next(
     assert left(pytester.path / "runs", engine) == 0
 
 
-@pytest.mark.usefixtures("cleans_up")
 def test_what_a_killed_session_has_left_is_removed_by_clean(
     pytester: pytest.Pytester, scenario: Write, engine: str, image: str, emulate: Emulate
 ) -> None:

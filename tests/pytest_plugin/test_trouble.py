@@ -390,7 +390,6 @@ def test_a_shared_run_that_is_tried_again_is_that_of_the_test_that_tries_it(
     done.assert_outcomes(errors=1, passed=1)
 
 
-@pytest.mark.usefixtures("leaves_something")
 def test_an_engine_that_fails_at_the_end_fails_the_test_and_what_is_left_is_found(
     pytester: pytest.Pytester, scenario: Write
 ) -> None:

@@ -161,7 +161,7 @@ def test_a_variable_of_a_scenario_is_no_path_to_write_or_delete(
         framework="none",
         image="none",
         program=Program(command=["true"]),
-        cluster={"worker": Role(command=["sleep", "1000"])},
+        cluster={"worker": Role(command=["sh", "-c", "echo up; exec sleep 1000"])},
     )
     engine, inbox = ProcessEngine(), Inbox()
     plan = make_plan(scenario, RUN, engine.plan_context(RUN, folder))
@@ -175,6 +175,8 @@ def test_a_variable_of_a_scenario_is_no_path_to_write_or_delete(
     with going_on(folder):
         engine.prepare(plan, folder, inbox)
         engine.start(task)
+        while "up" not in str(inbox.get(timeout=60)):  # before that it may be its keeper only
+            pass
         assert [thing.folder for thing in engine.find(RUN)] == [str(folder)]
         assert engine.tear_down(RUN) == 3  # a process, work, shared
     engine.close()
@@ -182,7 +184,6 @@ def test_a_variable_of_a_scenario_is_no_path_to_write_or_delete(
     assert not (folder / "work").exists()
 
 
-@pytest.mark.usefixtures("cleans_up")
 def test_clean_deletes_nothing_that_a_process_names(
     emulate: Emulate, tmp_path: Path, foreign: Path
 ) -> None:
@@ -198,7 +199,6 @@ def test_clean_deletes_nothing_that_a_process_names(
     assert not (folder / "shared").exists()
 
 
-@pytest.mark.usefixtures("cleans_up")
 def test_clean_kills_what_names_a_folder_that_is_gone_and_deletes_nothing(
     emulate: Emulate, tmp_path: Path
 ) -> None:
@@ -210,7 +210,6 @@ def test_clean_kills_what_names_a_folder_that_is_gone_and_deletes_nothing(
     assert (moved / "work").is_dir()
 
 
-@pytest.mark.usefixtures("cleans_up")
 def test_clean_deletes_only_under_the_folder_of_runs_that_it_was_given(
     emulate: Emulate, tmp_path: Path
 ) -> None:
@@ -236,7 +235,6 @@ def test_a_run_does_not_take_folders_that_are_there_already(
     assert untouched(folder)
 
 
-@pytest.mark.usefixtures("leaves_something")
 def test_a_link_that_a_task_puts_in_place_of_its_folder_is_not_followed(
     emulate: Emulate, tmp_path: Path, foreign: Path
 ) -> None:
@@ -253,7 +251,6 @@ def test_a_link_that_a_task_puts_in_place_of_its_folder_is_not_followed(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
-@pytest.mark.usefixtures("cleans_up")
 def test_clean_finds_a_daemon_that_has_nothing_of_its_run(emulate: Emulate, tmp_path: Path) -> None:
     command = "env -i setsid sh -c 'echo $$ > pid; echo daemon; exec sleep 1000' & echo up; wait"
     folder = killed(
@@ -270,7 +267,6 @@ def test_clean_finds_a_daemon_that_has_nothing_of_its_run(emulate: Emulate, tmp_
 # --- The lock -----------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("cleans_up")
 def test_clean_leaves_a_run_alone_that_is_taken_over_after_it_was_found_dead(
     emulate: Emulate, tmp_path: Path, then: Callable[[Callable[[], object]], None]
 ) -> None:
@@ -284,7 +280,6 @@ def test_clean_leaves_a_run_alone_that_is_taken_over_after_it_was_found_dead(
     assert (folder / "work").is_dir()
 
 
-@pytest.mark.usefixtures("leaves_something")
 def test_down_leaves_a_run_alone_that_is_taken_over_after_it_was_found_dead(
     emulate: Emulate, tmp_path: Path, then: Callable[[Callable[[], object]], None]
 ) -> None:
@@ -298,7 +293,6 @@ def test_down_leaves_a_run_alone_that_is_taken_over_after_it_was_found_dead(
     assert (folder / "work").is_dir()
 
 
-@pytest.mark.usefixtures("leaves_something")
 def test_what_recovers_a_killed_test_leaves_a_run_alone_that_is_taken_over(
     emulate: Emulate, tmp_path: Path, then: Callable[[Callable[[], object]], None]
 ) -> None:
@@ -314,7 +308,6 @@ def test_what_recovers_a_killed_test_leaves_a_run_alone_that_is_taken_over(
     assert not (folder / "work").exists()
 
 
-@pytest.mark.usefixtures("cleans_up")
 def test_a_folder_is_left_alone_that_is_taken_over_after_it_was_found_dead(
     emulate: Emulate, tmp_path: Path, then: Callable[[Callable[[], object]], None]
 ) -> None:
@@ -334,7 +327,6 @@ def test_a_folder_is_left_alone_that_is_taken_over_after_it_was_found_dead(
 
 
 @pytest.mark.docker
-@pytest.mark.usefixtures("cleans_up")
 def test_attach_while_clean_removes_and_after_it_is_refused_in_a_sentence(
     emulate: Emulate, tmp_path: Path, docker_engine: DockerEngine, tiny_image: str
 ) -> None:
@@ -378,7 +370,6 @@ def test_a_run_that_was_removed_while_its_tasks_started_is_not_taken_over(
 
 
 @pytest.mark.docker
-@pytest.mark.usefixtures("cleans_up")
 def test_a_run_that_was_attached_before_clean_comes_is_not_touched(
     emulate: Emulate, tmp_path: Path, tiny_image: str
 ) -> None:
@@ -391,7 +382,6 @@ def test_a_run_that_was_attached_before_clean_comes_is_not_touched(
     assert left("docker", RUN) == []
 
 
-@pytest.mark.usefixtures("leaves_something")
 def test_down_of_a_dead_run_does_not_end_a_live_one_of_that_name(
     emulate: Emulate, tmp_path: Path
 ) -> None:
@@ -418,7 +408,6 @@ def test_a_removal_makes_no_lock_in_a_folder_that_is_no_runs(tmp_path: Path) -> 
 # --- Files --------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("cleans_up")
 @pytest.mark.parametrize("command", ["clean", "down"])
 def test_the_socket_of_a_killed_run_is_removed(
     emulate: Emulate, tmp_path: Path, command: str
@@ -449,7 +438,7 @@ def waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(script))
 
 
-@pytest.mark.usefixtures("cleans_up", "waits")
+@pytest.mark.usefixtures("waits")
 @pytest.mark.parametrize("made_before", [False, True])
 def test_the_folder_of_an_up_that_was_killed_early_is_removed_if_up_made_it(
     tmp_path: Path, made_before: bool

@@ -99,7 +99,7 @@ def test_the_engine_kills_after_the_grace_and_the_evidence_says_so(tmp_path: Pat
     assert sent(engine, "worker-1") == [15, 15, 9]
     assert starts(history) == [("worker-1", 10, True)]
     (fault,) = result.analysis.faults
-    assert (fault.status, fault.killed) == ("applied", True)
+    assert (fault.status, fault.killed, fault.effect) == ("applied", True, event.effect)
 
 
 def test_a_target_that_ends_in_its_grace_was_not_killed(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import subprocess
 import threading
 from pathlib import Path
@@ -18,6 +17,7 @@ from emulator.planning.plan import make_plan
 from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
 from emulator.runtime.clock import RealClock
+from emulator.runtime.host import this_host
 from emulator.scenario.loader import parse
 from emulator.supervisor.cleanup import SETTLES_WITHIN, settles_at
 from tests.conftest import Emulate, left, own
@@ -75,7 +75,6 @@ def see(process: subprocess.Popen[str], text: str) -> None:
 
 
 @pytest.mark.docker
-@pytest.mark.usefixtures("cleans_up")
 @pytest.mark.parametrize("command", [["clean", "--engine", "docker"], ["down", ID]])
 def test_a_container_that_comes_late_is_removed(
     emulate: Emulate, docker_engine: DockerEngine, tiny_image: str, command: list[str]
@@ -84,7 +83,7 @@ def test_a_container_that_comes_late_is_removed(
     record = killed(emulate.out, RAN)
     process = emulate.start(*command, "--out", emulate.out)
     see(process, "the engine may still be making")
-    labels = {RUN: ID, FOLDER: str(record.path), HOST: socket.gethostname()}
+    labels = {RUN: ID, FOLDER: str(record.path), HOST: this_host()}
     docker_engine.api.create_container(tiny_image, "true", name=f"{ID}-worker-0", labels=labels)
     process.communicate(timeout=60)
     assert process.returncode == 0

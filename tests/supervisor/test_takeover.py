@@ -23,7 +23,7 @@ from emulator.faults.table import FAULTS
 from emulator.metrics.samples import Sample
 from emulator.planning.plan import Plan
 from emulator.record import coalesce
-from emulator.record.events import Entry, HelperEvent, JobEnded, Step, fields_of
+from emulator.record.events import Attached, Entry, HelperEvent, JobEnded, Step, fields_of
 from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
 from emulator.runtime.clock import ManualClock
@@ -410,7 +410,10 @@ def test_a_successor_knows_the_output_as_its_predecessor_did(tmp_path: Path) -> 
     with contextlib.suppress(Killed):
         begin(here, Fuse(9))
     assert fields_of(here.history[-1])["step"] == 15
+    here.pass_time(3.0)
     assert here.succeed(Fuse(0)) == "failed"
+    (again,) = [entry for entry in here.history if isinstance(entry, Attached)]
+    assert again.gap == pytest.approx(again.t - here.history[again.n - 1].t, abs=1e-6)
     assert [fields_of(e)["step"] for e in here.history if e.event == "step"] == [15, 16]
 
 

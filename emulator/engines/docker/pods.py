@@ -27,7 +27,6 @@ from emulator.engines.docker.ownership import make_volume, remove_volume, taken
 from emulator.engines.docker.requests import (
     DISK,
     PART,
-    TASK,
     container_name,
     files_archive,
     init_request,
@@ -35,6 +34,7 @@ from emulator.engines.docker.requests import (
     scratch_volume,
     scratch_volume_request,
     sidecar_request,
+    task_of,
 )
 from emulator.errors import EngineError
 
@@ -263,8 +263,8 @@ class Pods:
         """
         labels = container["Labels"]
         if (disk := labels.get(DISK)) is not None:
-            owner = str(labels.get(PART) or labels[TASK]).partition(".")[0]
-            self._disks[owner] = max(self.disk(owner), int(disk))
+            task = task_of(labels)
+            self._disks[task] = max(self.disk(task), int(disk))
         if (name := labels.get(PART)) is None:
             return
         steps = {one.name for task in self._plan.tasks for one in task.init}

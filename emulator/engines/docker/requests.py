@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import secrets
-import socket
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from emulator.engines.containers import (
     operator_labels,
     scratches,
 )
+from emulator.runtime.host import this_host
 from emulator.scenario import program
 from emulator.scenario.program import ready
 
@@ -56,7 +56,7 @@ def labels(plan: Plan, folder: Path) -> dict[str, str]:
         RUN: plan.resources,
         SCENARIO: plan.scenario.name,
         FOLDER: str(folder),
-        HOST: socket.gethostname(),
+        HOST: this_host(),
     }
 
 
@@ -66,7 +66,7 @@ def probe_labels(scenario: str) -> dict[str, str]:
     `scenario` is the name of the one that it is made for.
     """
     run_id = f"probe-{secrets.token_hex(6)}"
-    return {RUN: run_id, SCENARIO: scenario, HOST: socket.gethostname()}
+    return {RUN: run_id, SCENARIO: scenario, HOST: this_host()}
 
 
 def network_request(
@@ -246,6 +246,11 @@ def sidecar_request(
 
 def _part_labels(part: Task, common: Mapping[str, str], disk: int) -> dict[str, str]:
     return {**common, PART: part.name, DISK: str(disk)}
+
+
+def task_of(labels: Mapping[str, str]) -> str:
+    """Return the task that a container belongs to (pure)."""
+    return (labels.get(PART) or labels[TASK]).partition(".")[0]
 
 
 def has_pod(task: Task) -> bool:

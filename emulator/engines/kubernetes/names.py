@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from emulator.runtime.host import this_host
 from emulator.scenario.addresses import LABEL
 from emulator.scenario.kubernetes import is_label_value
 
@@ -71,7 +71,7 @@ def common(plan: Plan, folder: Path, namespace: str) -> Common:
             **{key: label(value) for key, value in full.items()},
             "app.kubernetes.io/managed-by": "emulator",
         },
-        annotations={**full, FOLDER: str(folder), HOST: socket.gethostname()},
+        annotations={**full, FOLDER: str(folder), HOST: this_host()},
     )
 
 

@@ -15,7 +15,6 @@ import select
 import shlex
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -276,9 +275,15 @@ class ProcessEngine:
 
     def find(self, run_id: str | None = None) -> list[Resource]:
         """Return the processes of this machine that belong to a run, see `table.py`."""
-        kind, state, host = "process", "running", socket.gethostname()
         return [
-            Resource(labels.run_id, kind, f"{labels.task} (pid {pid})", state, labels.folder, host)
+            Resource(
+                run_id=labels.run_id,
+                kind="process",
+                name=f"{labels.task} (pid {pid})",
+                state="running",
+                folder=labels.folder,
+                host=labels.host,
+            )
             for one in owned()
             for labels, pid in [(one.labels, one.process.pid)]
             if run_id in (None, labels.run_id) and one.is_killed_directly

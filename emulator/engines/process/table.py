@@ -24,6 +24,7 @@ from pathlib import Path
 
 import psutil
 
+from emulator.runtime.host import HOST, this_host
 from emulator.validation.run_id import is_run_id
 
 RUN, TASK, FOLDER = "EMULATOR_RUN", "EMULATOR_TASK", "EMULATOR_FOLDER"
@@ -37,6 +38,7 @@ class Labels:
     run_id: str
     task: str
     folder: str
+    host: str
     keeper: bool = False
 
 
@@ -70,7 +72,8 @@ def labels_in(environment: Mapping[str, str]) -> Labels | None:
     path = Path(folder)
     if not is_run_id(run_id) or not path.is_absolute() or path.name != run_id:
         return None
-    return Labels(run_id, environment.get(TASK, ""), folder, KEEPER in environment)
+    made_by = environment.get(HOST) or this_host()
+    return Labels(run_id, environment.get(TASK, ""), folder, made_by, KEEPER in environment)
 
 
 def owners(table: Mapping[int, ProcessEntry], me: int) -> dict[int, Labels]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
-import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from emulator.planning.plan import make_plan
 from emulator.record.events import Entry, fields_of
 from emulator.record.folder import runs_in
 from emulator.results import RunCallbacks
+from emulator.runtime.host import this_host
 from emulator.scenario.loader import load, parse
 from tests.conftest import Emulate
 from tests.engines.docker.own_engine import OwnEngine, own_engine
@@ -71,7 +71,7 @@ def test_clean_goes_on_where_the_engine_will_not_remove_what_a_run_has_left(
 ) -> None:
     stuck, other = "stuck-1", "other-1"
     for run in (stuck, other):
-        given = {RUN: run, FOLDER: "/nowhere", HOST: socket.gethostname()}
+        given = {RUN: run, FOLDER: "/nowhere", HOST: this_host()}
         own.api.create_network(run, labels=given)
         own.api.create_volume(run, labels=given)
     config = own.api.create_host_config(network_mode=stuck)

@@ -316,7 +316,6 @@ def test_a_replacement_has_the_port_of_the_task_that_was_preempted(site: Site, h
     assert [e.address for e in found] == [f"127.0.0.1:{port}"] * 2
 
 
-@pytest.mark.usefixtures("leaves_something")
 def test_a_helper_is_taken_over_with_its_run(emulate: Emulate, site: Site) -> None:
     path = site.folder / "scenario.yaml"
     path.write_text(site.text(JOB, HELPERS))

@@ -91,7 +91,7 @@ def test_tasks_find_each_other_by_name_and_share_a_volume(
     emulate: Emulate, tmp_path: Path, tiny_image: str
 ) -> None:
     talk = (
-        "echo from $EMULATOR_TASK > /shared/$EMULATOR_TASK\n"
+        "echo from $EMULATOR_TASK > $EMULATOR_TASK && mv $EMULATOR_TASK /shared/\n"
         "until [ -e /shared/worker-0 ] && [ -e /shared/worker-1 ]; do sleep 0.05; done\n"
         "cat /shared/worker-0 /shared/worker-1\n"
         "python3 -c \"import socket; print(socket.gethostbyname('worker-0') != "
@@ -164,7 +164,6 @@ except OSError:
     assert printed(done.stderr, "worker-0") == [answer]
 
 
-@pytest.mark.usefixtures("leaves_something")
 def test_no_port_is_published_and_labels_say_whose_it_is(
     emulate: Emulate, tmp_path: Path, tiny_image: str, docker_engine: DockerEngine
 ) -> None:

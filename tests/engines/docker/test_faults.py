@@ -336,7 +336,6 @@ def test_a_task_that_has_ended_can_not_be_squeezed(tmp_path: Path, tiny_image: s
         cluster.close()
 
 
-@pytest.mark.usefixtures("leaves_something")
 def test_a_task_without_a_shell_can_not_run_out_of_memory_and_its_run_continues(
     emulate: Emulate, tmp_path: Path, tiny_image: str
 ) -> None:

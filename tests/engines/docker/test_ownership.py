@@ -151,7 +151,6 @@ def network_image(docker_engine: DockerEngine) -> str:
     return docker_engine.images.ensure("network", lambda line: None)
 
 
-@pytest.mark.usefixtures("cleans_up")
 def test_what_a_kill_leaves_while_the_kernel_is_tried_is_removed_by_clean(
     site: Site, emulate: Emulate, network_image: str
 ) -> None:

@@ -227,7 +227,6 @@ def test_a_side_car_that_fails_does_not_end_its_task(site: Site) -> None:
     assert "can't be started, which does not end the task: " in describe(ends["starts-not"])
 
 
-@pytest.mark.usefixtures("leaves_something")
 def test_what_a_killed_run_has_left_of_a_pod_is_removed(emulate: Emulate, site: Site) -> None:
     """Killed at its second step, with a scratch volume and a file in it."""
     path = site.folder / "scenario.yaml"
@@ -281,7 +280,6 @@ def test_the_image_decides_what_the_scenario_leaves_to_it(site: Site, talking_im
     assert sorted(site.printed) == ["bare-0: /opt", "given-0: entry given", "own-0: entry own"]
 
 
-@pytest.mark.usefixtures("leaves_something")
 @pytest.mark.parametrize("when", ["step", "program"])
 def test_a_pod_is_taken_over(emulate: Emulate, site: Site, when: str) -> None:
     """Killed at an init step, it begins again with the first; else its side-car goes on."""

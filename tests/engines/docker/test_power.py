@@ -193,7 +193,6 @@ def test_another_network_fault_meanwhile_does_not_let_it_answer(
     }
 
 
-@pytest.mark.usefixtures("leaves_something")
 def test_a_run_that_is_taken_over_meanwhile_brings_it_back(
     emulate: Emulate, tmp_path: Path, tiny_image: str
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import socket
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -24,11 +23,13 @@ from emulator.engines.docker.requests import (
     network_request,
     program_archive,
     sidecar_request,
+    task_of,
     volume_request,
 )
 from emulator.planning.context import PlanContext
 from emulator.planning.plan import Plan, make_plan
 from emulator.planning.task_limits import of_machine
+from emulator.runtime.host import this_host
 from emulator.scenario.loader import parse
 
 SITE = PlanContext(
@@ -52,7 +53,7 @@ def test_everything_of_a_run_carries_its_labels() -> None:
         "emulator.run": "run-1",
         "emulator.scenario": "test",
         "emulator.folder": "/runs/run-1",
-        "emulator.host": socket.gethostname(),
+        "emulator.host": this_host(),
     }
 
 
@@ -278,7 +279,8 @@ def test_the_containers_of_a_task_are_shown_in_their_order() -> None:
     assert list(shown) == ["w-0.get", "w-0", "w-0.web"]
     own = shown["w-0"]
     assert (own["Entrypoint"], own["WorkingDir"]) == ([""], "/srv")
-    assert own["Labels"]["emulator.disk"] == "1"
+    every = [body["Labels"] for body in shown.values()]
+    assert [(task_of(one), one["emulator.disk"]) for one in every] == [("w-0", "1")] * 3
     assert own["HostConfig"]["Mounts"][1]["Source"] == "run-1-w-0.data.1"
 
 

@@ -118,7 +118,8 @@ def test_tasks_find_each_other_by_name_and_share_a_folder(site: Site) -> None:
     (site.folder / "job" / "main.sh").write_text(
         # A cluster's DNS knows a Pod a moment after it has begun.
         'hostname; until getent hosts "$1" > /dev/null; do sleep 0.1; done; echo "$1 is there"\n'
-        'echo "of $1" > "/shared/$1"; until [ -e "/shared/$2" ]; do sleep 0.05; done\n'
+        'echo "of $1" > new && mv new "/shared/$1"\n'
+        'until [ -e "/shared/$2" ]; do sleep 0.05; done\n'
         'cat "/shared/$2"\n'
     )
     result = site.run(
@@ -413,7 +414,6 @@ def killed(site: Site, emulate: Emulate) -> Path:
     return folder
 
 
-@pytest.mark.usefixtures("leaves_something")
 def test_a_run_is_taken_over_without_losing_or_repeating_a_line(
     site: Site, emulate: Emulate, killed: Path
 ) -> None:
@@ -430,7 +430,6 @@ def test_a_run_is_taken_over_without_losing_or_repeating_a_line(
     assert site.objects() == []
 
 
-@pytest.mark.usefixtures("leaves_something")
 @pytest.mark.parametrize("command", ["down", "clean", "clean --engine kubernetes"])
 def test_what_a_killed_run_has_left_is_listed_and_removed(
     site: Site, emulate: Emulate, killed: Path, command: str
@@ -449,7 +448,6 @@ def test_what_a_killed_run_has_left_is_listed_and_removed(
     assert json.loads(emulate("ps", "--json", "--out", emulate.out).stdout) == []
 
 
-@pytest.mark.usefixtures("leaves_something")
 def test_what_another_machine_has_left_is_removed_where_the_user_says_so(
     site: Site, emulate: Emulate, killed: Path
 ) -> None:

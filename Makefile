@@ -30,10 +30,9 @@ test: $(VENV)/.dev images-basic  ## The tests for a laptop: those, real engines,
 
 test-all: test test-rest ## Everything, as CI runs it; three quarters of an hour
 
-# In one run, so that no core waits (tests/scheduling.py). Containers keep their priority: what tests
-# compute does not delay synchronous training.
+# In one run, so that no core waits (tests/scheduling.py).
 test-rest: $(VENV)/.dev $(VENV)/.tensorflow images ## What test-all adds to test: all trainings, commands, cluster, browser
-	nice -n 10 $(BIN)/pytest tests scenarios -n 6 --dist loadscope $(REQUIRE) \
+	$(BIN)/pytest tests scenarios -n 6 --dist loadscope $(REQUIRE) \
 		-m '$(ALL) and not (quick or basic)'
 
 fuzz: $(VENV)/.dev ## Half an hour of fuzzing with other examples each time

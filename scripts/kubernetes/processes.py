@@ -31,12 +31,9 @@ class Process:
         """Start it where it does not run; its output goes to `<name>.log` in the folder."""
         if is_running(folder, self.name):
             return
-        # Tests, which restart parts, run with less priority; a kubelet that waits is not ready.
-        nice = os.nice(0)
-        priority = ["nice", "-n", str(-nice)] if nice > 0 else []
         with (folder / f"{self.name}.log").open("ab") as log:
             process = subprocess.Popen(
-                [*priority, *self.command],
+                self.command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

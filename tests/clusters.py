@@ -4,7 +4,7 @@
 * `kubernetes_alone`: no other test uses the cluster meanwhile; this one may take the API server or
   the node away.
 * `kubernetes_user`: a kubeconfig of somebody who may do only what the test says.
-* `fake_node`: a node that is Ready and takes Pods, but runs none.
+* `fake_node`: a node that is Ready, but runs no Pods.
 """
 
 from __future__ import annotations
@@ -213,38 +213,21 @@ def _allow(api: Any, namespace: str, name: str, rules: Rules, cluster_rules: Rul
 
 
 @pytest.fixture
-def fake_node(kubernetes_cluster: ForTest) -> Iterator[Callable[..., str]]:
-    """Return what makes a node that stays Ready as long as the test lasts.
+def fake_node(kubernetes_cluster: ForTest) -> Iterator[str]:
+    """A node that stays Ready as long as the test lasts, where no kubelet is.
 
-    No kubelet is there: Pods are scheduled to it and stay Pending. It has the taint FAKE, so that
-    only Pods which tolerate it come; `resources` are what it has, such as GPUs.
+    It has the taint FAKE, so that Pods of other tests stay away.
     """
-    with contextlib.ExitStack() as nodes:
-
-        def make(
-            labels: Mapping[str, str] = {}, resources: Mapping[str, str] = {}, *, taint: bool = True
-        ) -> str:
-            return nodes.enter_context(
-                _node(kubernetes_cluster.kubeconfig, labels, resources, taint=taint)
-            )
-
-        yield make
-
-
-@contextlib.contextmanager
-def _node(
-    kubeconfig: Path, labels: Mapping[str, str], resources: Mapping[str, str], *, taint: bool
-) -> Iterator[str]:
     name, stopped = f"fake-{uuid.uuid4().hex[:8]}", threading.Event()
-    has = {"cpu": "64", "memory": "256Gi", "pods": "250", **resources}
-    taints = [{"key": FAKE, "value": name, "effect": "NoSchedule"}] if taint else []
-    meta = {"name": name, "labels": {**labels, TEST_LABEL: "fake", "kubernetes.io/hostname": name}}
+    taint = {"key": FAKE, "value": name, "effect": "NoSchedule"}
+    meta = {"name": name, "labels": {TEST_LABEL: "fake", "kubernetes.io/hostname": name}}
+    kubeconfig = kubernetes_cluster.kubeconfig
     with _api(kubeconfig) as api, _api(kubeconfig) as heart:
         core = client.CoreV1Api(api)
-        core.create_node({"metadata": meta, "spec": {"taints": taints}})
-        beat = threading.Thread(target=_keep_ready, args=(heart, name, has, stopped))
+        core.create_node({"metadata": meta, "spec": {"taints": [taint]}})
+        beat = threading.Thread(target=_keep_ready, args=(heart, name, stopped))
         try:
-            _report_ready(core, name, has)
+            _report_ready(core, name)
             beat.start()
             _wait_for_node(core, name)
             yield name
@@ -255,14 +238,14 @@ def _node(
             core.delete_node(name)
 
 
-def _keep_ready(api: Any, name: str, has: Mapping[str, str], stopped: threading.Event) -> None:
+def _keep_ready(api: Any, name: str, stopped: threading.Event) -> None:
     core = client.CoreV1Api(api)
     while not stopped.wait(HEARTBEAT):
         with contextlib.suppress(ApiException, HTTPError):  # the API server may be away
-            _report_ready(core, name, has)
+            _report_ready(core, name)
 
 
-def _report_ready(core: Any, name: str, has: Mapping[str, str]) -> None:
+def _report_ready(core: Any, name: str) -> None:
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     ready = {
         "type": "Ready",
@@ -271,7 +254,8 @@ def _report_ready(core: Any, name: str, has: Mapping[str, str]) -> None:
         "lastHeartbeatTime": now,
         "lastTransitionTime": now,
     }
-    status = {"conditions": [ready], "capacity": dict(has), "allocatable": dict(has)}
+    has = {"cpu": "64", "memory": "256Gi", "pods": "250"}
+    status = {"conditions": [ready], "capacity": has, "allocatable": has}
     core.patch_node_status(name, {"status": status})
 
 

@@ -18,7 +18,7 @@ from emulator.engines.kubernetes.connection import Cluster
 from emulator.scenario.kubernetes import Kubernetes
 from tests.clusters import ForTest
 
-__all__ = ["Relay", "opened", "relayed"]
+__all__ = ["Relay", "Relayed", "opened", "relayed"]
 
 
 class Relay:
@@ -106,6 +106,9 @@ class Relay:
             return True
 
 
+Relayed = tuple[Cluster, Relay]
+
+
 @contextlib.contextmanager
 def opened(found: ForTest, kubeconfig: Path | None = None) -> Iterator[Cluster]:
     """Open a test's cluster, by its own kubeconfig or another."""
@@ -117,7 +120,7 @@ def opened(found: ForTest, kubeconfig: Path | None = None) -> Iterator[Cluster]:
 
 
 @contextlib.contextmanager
-def relayed(found: ForTest, folder: Path) -> Iterator[tuple[Cluster, Relay]]:
+def relayed(found: ForTest, folder: Path) -> Iterator[Relayed]:
     """Open the same cluster through a relay; `folder` gets the kubeconfig for that."""
     config = yaml.safe_load(found.kubeconfig.read_text())
     place = config["clusters"][0]["cluster"]

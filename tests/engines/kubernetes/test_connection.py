@@ -20,7 +20,7 @@ from emulator.engines.kubernetes.connection import ApiError, Cluster, ignoring_m
 from emulator.errors import EngineError, EngineLost, EngineMissing
 from emulator.scenario.kubernetes import Kubernetes
 from tests.clusters import ForTest
-from tests.engines.kubernetes.relay import Relay, opened, relayed
+from tests.engines.kubernetes.relay import Relayed, relayed
 
 CONTEXT = {
     "apiVersion": "v1",
@@ -99,6 +99,7 @@ def test_a_kubeconfig_that_leads_nowhere_is_one_sentence(
     assert says in refused.value.message
     assert "\n" not in refused.value.message
     assert "secret-token" not in str(refused.value)
+    assert "`kubectl config get-contexts`" in refused.value.hint
     assert refused.value.configured
 
 
@@ -160,18 +161,6 @@ def _answering(answer: bytes) -> Iterator[int]:
 # --- A real one ---------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def cluster(kubernetes_cluster: ForTest) -> Iterator[Cluster]:
-    with opened(kubernetes_cluster) as found:
-        yield found
-
-
-@pytest.fixture
-def relay(kubernetes_cluster: ForTest, tmp_path: Path) -> Iterator[tuple[Cluster, Relay]]:
-    with relayed(kubernetes_cluster, tmp_path) as found:
-        yield found
-
-
 def a_config_map(name: str, run: str = "one") -> dict[str, Any]:
     return {
         "apiVersion": "v1",
@@ -201,16 +190,16 @@ def test_objects_are_made_read_changed_and_deleted(cluster: Cluster) -> None:
 
 
 @pytest.mark.kubernetes
-def test_a_request_whose_connection_was_cut_is_repeated(relay: tuple[Cluster, Relay]) -> None:
-    cluster, between = relay
+def test_a_request_whose_connection_was_cut_is_repeated(through_relay: Relayed) -> None:
+    cluster, between = through_relay
     assert cluster.get(cluster.namespaced("pods"))["items"] == []
     between.cut()
     assert cluster.get(cluster.namespaced("pods"))["items"] == []
 
 
 @pytest.mark.kubernetes
-def test_what_a_lost_request_has_made_is_returned(relay: tuple[Cluster, Relay]) -> None:
-    cluster, between = relay
+def test_what_a_lost_request_has_made_is_returned(through_relay: Relayed) -> None:
+    cluster, between = through_relay
     path = cluster.namespaced("configmaps")
     cluster.get(path)
     between.cut_after(1000)  # in the middle of the answer, which is larger: it was made
@@ -237,8 +226,8 @@ def test_what_has_the_name_of_a_request_is_only_its_own_with_all_its_labels_and_
 
 
 @pytest.mark.kubernetes
-def test_an_object_of_another_run_is_not_taken_for_ours(relay: tuple[Cluster, Relay]) -> None:
-    cluster, between = relay
+def test_an_object_of_another_run_is_not_taken_for_ours(through_relay: Relayed) -> None:
+    cluster, between = through_relay
     path = cluster.namespaced("configmaps")
     cluster.post(path, a_config_map("same", run="theirs"))
     between.cut_after(10)
@@ -248,8 +237,8 @@ def test_an_object_of_another_run_is_not_taken_for_ours(relay: tuple[Cluster, Re
 
 
 @pytest.mark.kubernetes
-def test_requests_wait_for_a_server_that_comes_back(relay: tuple[Cluster, Relay]) -> None:
-    cluster, between = relay
+def test_requests_wait_for_a_server_that_comes_back(through_relay: Relayed) -> None:
+    cluster, between = through_relay
     path = cluster.namespaced("pods")
     cluster.get(path)
     before = cluster.requests["list pods"]
@@ -289,8 +278,8 @@ def test_a_server_that_stays_away_is_given_up_and_the_next_call_sooner(
 
 
 @pytest.mark.kubernetes
-def test_closing_ends_a_wait(relay: tuple[Cluster, Relay]) -> None:
-    cluster, between = relay
+def test_closing_ends_a_wait(through_relay: Relayed) -> None:
+    cluster, between = through_relay
     path = cluster.namespaced("pods")
     cluster.get(path)
     between.away()

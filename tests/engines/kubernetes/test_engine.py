@@ -113,27 +113,6 @@ def history(result: Result, kind: type[Entry]) -> list[Any]:
 # --- What a Pod has -----------------------------------------------------------------------------
 
 
-def test_tasks_find_each_other_by_name_and_share_a_folder(site: Site) -> None:
-    (site.folder / "job").mkdir()
-    (site.folder / "job" / "main.sh").write_text(
-        # A cluster's DNS knows a Pod a moment after it has begun.
-        'hostname; until getent hosts "$1" > /dev/null; do sleep 0.1; done; echo "$1 is there"\n'
-        'echo "of $1" > new && mv new "/shared/$1"\n'
-        'until [ -e "/shared/$2" ]; do sleep 0.05; done\n'
-        'cat "/shared/$2"\n'
-    )
-    result = site.run(
-        "program: {source: job, command: [none]}\ncluster:\n"
-        "  worker: {command: [sh, main.sh, ps-0, worker-0]}\n"
-        "  ps: {command: [sh, main.sh, worker-0, ps-0]}\n"
-        "success: all-workers\n"
-    )
-    assert (result.outcome, result.exit_code) == ("succeeded", 0)
-    assert site.of("worker-0") == ["worker-0", "ps-0 is there", "of worker-0"]
-    assert site.of("ps-0") == ["ps-0", "worker-0 is there", "of ps-0"]
-    assert site.objects() == []
-
-
 POD = """\
 program:
   command:
@@ -345,19 +324,6 @@ def test_a_start_that_waits_for_a_node_can_be_called_off(
     while not inbox.empty():
         after.append(inbox.get())
     assert all(isinstance(one, Note) for one in after)
-
-
-def test_a_pod_that_no_node_takes_is_given_up_with_the_scheduler_s_reason(
-    site: Site, prepared: Callable[[str], tuple[KubernetesEngine, Plan, Inbox]]
-) -> None:
-    engine, plan, _ = prepared(
-        site.text(
-            "program: {command: ['true']}\ncluster: {worker: 1}\n",
-            settings=NOWHERE + ", start_timeout: 2s",
-        )
-    )
-    with pytest.raises(EngineError, match=r"worker-0 did not start in 2 s: Unschedulable: 0/\d+ n"):
-        engine.start(plan.task("worker-0"))
 
 
 def test_nothing_is_made_once_the_run_is_being_removed(

@@ -77,12 +77,6 @@ def test_a_disruption_is_a_note_as_well() -> None:
 # --- Against a real API server ------------------------------------------------------------------
 
 
-@pytest.fixture
-def cluster(kubernetes_cluster: ForTest) -> Iterator[Cluster]:
-    with opened(kubernetes_cluster) as found:
-        yield found
-
-
 def make(cluster: Cluster, name: str, image: str, **more: Any) -> dict[str, Any]:
     main = {"name": "main", "image": image, "imagePullPolicy": "Never", "command": ["sleep", "60"]}
     metadata = {"name": f"run-{name}", "annotations": {names.TASK: name}}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import subprocess
@@ -21,7 +20,6 @@ from emulator.engines.kubernetes.shared import Shared, cleaner, decide
 from emulator.errors import EngineError
 from emulator.planning.context import PlanContext
 from emulator.planning.plan import Plan, make_plan
-from emulator.scenario.kubernetes import Kubernetes
 from emulator.scenario.loader import parse
 from emulator.validation.run_id import is_run_id
 from tests.clusters import ForTest, changes
@@ -34,15 +32,6 @@ PLURAL = {
     "Pod": "pods",
 }
 RUN = "objects-1"
-
-
-@pytest.fixture
-def cluster(kubernetes_cluster: ForTest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    monkeypatch.setenv("KUBECONFIG", str(kubernetes_cluster.kubeconfig))
-    with contextlib.closing(
-        Cluster.open(Kubernetes(namespace=kubernetes_cluster.namespace))
-    ) as one:
-        yield one
 
 
 def a_plan(text: str, folder: Path, image: str, run: str = RUN) -> Plan:

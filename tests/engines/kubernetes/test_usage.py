@@ -24,9 +24,9 @@ from emulator.errors import EngineError
 from emulator.metrics.catalog import Usage
 from emulator.metrics.samples import Sample, series
 from emulator.record.reader import Record
-from emulator.scenario.kubernetes import Kubernetes
 from tests.clusters import Alone, ForTest, changes
 from tests.conftest import Emulate, own
+from tests.engines.kubernetes.relay import opened
 
 METRICS = "/apis/metrics.k8s.io/v1beta1"
 AT = 1_795_386_522.0
@@ -139,13 +139,6 @@ def test_one_line_says_why_nothing_is_measured(
     ]
 
 
-@contextlib.contextmanager
-def opened(kubeconfig: Path, namespace: str, patch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    patch.setenv("KUBECONFIG", str(kubeconfig))
-    with contextlib.closing(Cluster.open(Kubernetes(namespace=namespace))) as cluster:
-        yield cluster
-
-
 class Clock:
     """Goes on when told."""
 
@@ -216,32 +209,29 @@ def metrics(name: str, stamp: str, cpu: str, memory: str, run: str = "run") -> d
 
 @pytest.mark.kubernetes
 @pytest.mark.usefixtures("metrics_api")
-def test_metrics_of_the_cluster_come_first(
-    kubernetes_cluster: ForTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    namespace, clock = kubernetes_cluster.namespace, Clock()
-    with opened(kubernetes_cluster.kubeconfig, namespace, monkeypatch) as cluster:
-        measurement = Measurement(cluster, "emulator.run=run", now=clock)
-        pods = {"worker-0": pod(cpus=0.5), "worker-1": pod("run-worker-1")}
-        path = f"{METRICS}/namespaces/{namespace}/pods"
+def test_metrics_of_the_cluster_come_first(cluster: Cluster) -> None:
+    clock = Clock()
+    measurement = Measurement(cluster, "emulator.run=run", now=clock)
+    pods = {"worker-0": pod(cpus=0.5), "worker-1": pod("run-worker-1")}
+    path = f"{METRICS}/namespaces/{cluster.namespace}/pods"
 
-        assert measurement.usage(pods) == {}  # nothing is measured yet
-        cluster.post(path, metrics("run-worker-0", "2026-11-22T22:28:42Z", "100m", "8Mi"))
-        cluster.post(path, metrics("other", "2026-11-22T22:28:42Z", "1", "1Gi", run="other"))
-        assert measurement.usage(pods) == {}  # it is too early to ask
-        clock.time += EVERY
-        assert measurement.usage(pods) == {"worker-0": Usage(2.0, 8 * 2**20, cpus=0.5, measured=AT)}
-        clock.time += EVERY
-        assert measurement.usage(pods) == {}  # nothing is new
-        cluster.patch(
-            f"{path}/run-worker-0", metrics("run-worker-0", "2026-11-22T22:28:52Z", "1", "9Mi")
-        )
-        cluster.post(path, metrics("run-worker-1", "2026-11-22T22:28:42Z", "0", "1Mi"))
-        clock.time += EVERY
-        assert measurement.usage(pods) == {
-            "worker-0": Usage(12.0, 9 * 2**20, cpus=0.5, measured=AT + 10),
-            "worker-1": Usage(0.0, 2**20, measured=AT),
-        }
+    assert measurement.usage(pods) == {}  # nothing is measured yet
+    cluster.post(path, metrics("run-worker-0", "2026-11-22T22:28:42Z", "100m", "8Mi"))
+    cluster.post(path, metrics("other", "2026-11-22T22:28:42Z", "1", "1Gi", run="other"))
+    assert measurement.usage(pods) == {}  # it is too early to ask
+    clock.time += EVERY
+    assert measurement.usage(pods) == {"worker-0": Usage(2.0, 8 * 2**20, cpus=0.5, measured=AT)}
+    clock.time += EVERY
+    assert measurement.usage(pods) == {}  # nothing is new
+    cluster.patch(
+        f"{path}/run-worker-0", metrics("run-worker-0", "2026-11-22T22:28:52Z", "1", "9Mi")
+    )
+    cluster.post(path, metrics("run-worker-1", "2026-11-22T22:28:42Z", "0", "1Mi"))
+    clock.time += EVERY
+    assert measurement.usage(pods) == {
+        "worker-0": Usage(12.0, 9 * 2**20, cpus=0.5, measured=AT + 10),
+        "worker-1": Usage(0.0, 2**20, measured=AT),
+    }
 
 
 EXPORTED = """\
@@ -327,7 +317,6 @@ def test_what_dcgm_needs_is_in_the_role_and_its_absence_is_a_reason(
     kubernetes_cluster: ForTest,
     kubernetes_user: Callable[..., Path],
     tiny_image: str,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     namespace = kubernetes_cluster.namespace
     text = EXPORTED.format(ns=namespace, pod="run-worker-0")
@@ -336,7 +325,7 @@ def test_what_dcgm_needs_is_in_the_role_and_its_absence_is_a_reason(
     service, pods = f"{namespace}/dcgm:9999", {"worker-0": pod()}
 
     def rows(kubeconfig: Path) -> tuple[list[str], str]:
-        with opened(kubeconfig, namespace, monkeypatch) as cluster:
+        with opened(kubernetes_cluster, kubeconfig) as cluster:
             measurement = Measurement(cluster, "emulator.run=run", service, now=Clock())
             with contextlib.suppress(EngineError):  # usage, for which this Role is not
                 measurement.usage(pods)

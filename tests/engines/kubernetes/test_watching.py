@@ -7,7 +7,6 @@ import itertools
 import queue
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +16,7 @@ from hypothesis import strategies as st
 from emulator.engines.kubernetes.connection import ApiError, Cluster
 from emulator.engines.kubernetes.watching import Kind, Known, Object, Watcher, _lines, what_next
 from emulator.errors import EngineError, EngineLost
-from tests.clusters import ForTest
-from tests.engines.kubernetes.relay import Relay, opened, relayed
+from tests.engines.kubernetes.relay import Relayed
 
 
 def an_object(uid: str, version: int, name: str = "x") -> dict[str, Any]:
@@ -141,18 +139,6 @@ def test_what_follows_an_error(error: EngineError, listing: bool, then: str) -> 
 
 
 # --- Against a real API server ------------------------------------------------------------------
-
-
-@pytest.fixture
-def cluster(kubernetes_cluster: ForTest) -> Iterator[Cluster]:
-    with opened(kubernetes_cluster) as found:
-        yield found
-
-
-@pytest.fixture
-def through_relay(kubernetes_cluster: ForTest, tmp_path: Path) -> Iterator[tuple[Cluster, Relay]]:
-    with relayed(kubernetes_cluster, tmp_path) as found:
-        yield found
 
 
 class Changes:
@@ -307,9 +293,7 @@ def test_a_version_that_is_gone_leads_to_a_list(cluster: Cluster, new_kind: Make
 
 
 @pytest.mark.kubernetes
-def test_cuts_lose_and_repeat_nothing(
-    cluster: Cluster, through_relay: tuple[Cluster, Relay]
-) -> None:
+def test_cuts_lose_and_repeat_nothing(cluster: Cluster, through_relay: Relayed) -> None:
     through, relay = through_relay
     made = Maker(cluster)
     made.make("x", 0)
@@ -326,7 +310,7 @@ def test_cuts_lose_and_repeat_nothing(
 
 
 @pytest.mark.kubernetes
-def test_an_outage_is_survived(cluster: Cluster, through_relay: tuple[Cluster, Relay]) -> None:
+def test_an_outage_is_survived(cluster: Cluster, through_relay: Relayed) -> None:
     through, relay = through_relay
     made = Maker(cluster)
     made.make("x", 0)
@@ -343,7 +327,7 @@ def test_an_outage_is_survived(cluster: Cluster, through_relay: tuple[Cluster, R
 
 
 @pytest.mark.kubernetes
-def test_an_outage_that_lasts_ends_the_watch(through_relay: tuple[Cluster, Relay]) -> None:
+def test_an_outage_that_lasts_ends_the_watch(through_relay: Relayed) -> None:
     through, relay = through_relay
     through.outage_timeout = 0.2
     with watching(through) as changes:

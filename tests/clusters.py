@@ -84,6 +84,14 @@ class ForTest(NamedTuple):
         with _api(self.kubeconfig) as api:
             yield client.CoreV1Api(api)
 
+    def limit(self, hard: Mapping[str, str]) -> None:
+        """Give the namespace the quota `small`, which is in force when this returns."""
+        with self.core() as core:
+            body = {"metadata": {"name": "small"}, "spec": {"hard": hard}}
+            core.create_namespaced_resource_quota(self.namespace, body)
+            seen = changes(core.list_namespaced_resource_quota, self.namespace)
+            assert any(change["object"].status.hard for change in seen)
+
 
 # --- The cluster ---------------------------------------------------------------------------------
 

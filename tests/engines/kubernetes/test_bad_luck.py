@@ -17,7 +17,7 @@ import pytest
 
 from emulator.engines.kubernetes.role import role
 from emulator.record.reader import Record
-from tests.clusters import Alone, ForTest, changes
+from tests.clusters import Alone, ForTest
 from tests.conftest import Emulate, Finished, own, wait_for_line
 
 pytestmark = pytest.mark.kubernetes
@@ -141,14 +141,9 @@ def test_a_verb_that_is_forbidden_is_named(
 
 
 def test_a_quota_that_is_exceeded_is_said(luck: Luck) -> None:
-    namespace = luck.cluster.namespace
-    with luck.cluster.core() as core:
-        body = {"metadata": {"name": "small"}, "spec": {"hard": {"pods": "1"}}}
-        core.create_namespaced_resource_quota(namespace, body)
-        in_force = changes(core.list_namespaced_resource_quota, namespace)
-        assert any(event["object"].status.hard for event in in_force)
+    luck.cluster.limit({"pods": "1"})
     said = luck.fails()
-    assert f"The quota of the namespace {namespace} does not allow" in said
+    assert f"The quota of the namespace {luck.cluster.namespace} does not allow" in said
     assert "exceeded quota: small, requested: pods=1, used: pods=1, limited: pods=1" in said
 
 

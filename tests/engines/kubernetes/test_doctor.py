@@ -22,7 +22,7 @@ from emulator.engines.kubernetes.role import (
 )
 from emulator.scenario.kubernetes import Kubernetes
 from emulator.scenario.schema import Scenario
-from tests.clusters import ForTest, changes
+from tests.clusters import ForTest
 from tests.conftest import Emulate
 
 client: Any = official_client
@@ -106,116 +106,96 @@ def test_one_missing_verb_is_named_alone() -> None:
     assert judged(answers(reviews=some))["permissions"].found == "we may not: watch pods"
 
 
-@pytest.mark.parametrize(
-    ("changed", "status", "found"),
-    [
-        ({"why_not_there": "there is no such namespace"}, "missing", "there is no such namespace"),
-        ({"there": {"status": {"phase": "Terminating"}}}, "warning", "it is being deleted"),
-    ],
-)
-def test_the_namespace(changed: dict[str, Any], status: str, found: str) -> None:
-    finding = judged(answers(**changed))["namespace team"]
-    assert (finding.status, finding.found) == (status, found)
-    assert finding.advice
-
-
 def level(name: str) -> dict[str, Any]:
     return {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": name}}}
 
 
-def test_a_pod_security_level_is_held_against_our_pods() -> None:
-    refused = judged(answers(there=level("restricted")))["Pod security"]
-    assert refused.status == "warning"
-    assert "kubernetes.run_as" in refused.advice
-    assert judged(answers(there=level("restricted")), run_as=1000)["Pod security"].status == "ok"
-    assert judged(answers(there=level("baseline")))["Pod security"].status == "ok"
-
-
-def test_what_admission_says_of_a_pod_is_passed_on() -> None:
-    finding = judged(answers(refusal=("No Pods on Fridays.", "Wait.")))["a Pod"]
-    assert (finding.status, finding.found, finding.advice) == (
-        "missing",
-        "No Pods on Fridays.",
-        "Wait.",
-    )
-
-
-def test_other_gpus_are_offered_by_their_name() -> None:
-    mig = {**NODE, "status": {**NODE["status"], "allocatable": {"nvidia.com/mig-1g.5gb": "7"}}}
-    missing = judged(answers(nodes=[mig]))["GPUs: nvidia.com/gpu"]
-    assert missing.status == "missing"
-    assert "nvidia.com/mig-1g.5gb" in missing.advice
-    found = judged(answers(nodes=[mig]), gpu_resource="nvidia.com/mig-1g.5gb")
-    assert found["GPUs: nvidia.com/mig-1g.5gb"].found.startswith("7 on")
+MIG = {**NODE, "status": {**NODE["status"], "allocatable": {"nvidia.com/mig-1g.5gb": "7"}}}
+GOING = {"status": {"phase": "Terminating"}}
+QUOTA = {
+    "metadata": {"name": "q"},
+    "status": {"hard": {"pods": "10", "limits.cpu": "8"}, "used": {"pods": "3"}},
+}
+CORP = {"clusterDNS": ["10.0.0.10"], "clusterDomain": "corp.example."}
+AT = "at https://c (context work)"
+FROM_NODES = "usage of tasks: ok: from the nodes themselves"
 
 
 @pytest.mark.parametrize(
-    ("changed", "status", "text"),
+    ("changed", "says", "advice"),
     [
-        ({"kubelet": {"clusterDomain": "cluster.local"}}, "missing", "know no cluster DNS"),
+        ({"version": "v1.19.3"}, f"Kubernetes: ok: v1.19.3 {AT}", "It is tested with 1.20 and"),
+        ({"version": "v1.20.0"}, f"Kubernetes: ok: v1.20.0 {AT}", ""),
+        ({"why_not_there": "no such"}, "namespace team: missing: no such", "`kubectl create"),
+        ({"there": GOING}, "namespace team: warning: it is being deleted", "Wait until it is gone"),
         (
-            {"kubelet": {"clusterDNS": ["10.0.0.10"], "clusterDomain": "corp.example."}},
-            "warning",
-            "domain is corp.example",
+            {"there": level("restricted")},
+            "Pod security: warning: restricted: it refuses our Pods",
+            "nothing says that the images do not run as root; set kubernetes.run_as",
         ),
-        ({"kubelet": None}, "ok", "kube-dns at 10.0.0.10"),
-        ({"kubelet": None, "dns": {}}, "warning", "no Service kube-dns"),
+        ({"there": level("baseline")}, "Pod security: ok: baseline: our Pods fulfil it", ""),
+        ({"refusal": ("Not on Fridays.", "Wait.")}, "a Pod: missing: Not on Fridays.", "Wait."),
+        (
+            {"nodes": [MIG]},
+            "GPUs: nvidia.com/gpu: missing: no node has any",
+            "The nodes have nvidia.com/mig-1g.5gb: set ",
+        ),
+        ({"kubelet": {}}, "DNS: missing: the nodes know no cluster DNS", "Tasks find each other"),
+        (
+            {"kubelet": CORP},
+            "DNS: warning: the cluster's domain is corp.example",
+            "Set kubernetes.cluster_domain: corp.example.",
+        ),
+        ({"kubelet": None}, "DNS: ok: kube-dns at 10.0.0.10", ""),
+        (
+            {"kubelet": None, "dns": {}},
+            "DNS: warning: kube-system has no Service kube-dns",
+            "Tasks find each other by name",
+        ),
+        ({"reviews": NONE}, "usage of tasks: ok: from metrics.k8s.io: CPU and memory", ""),
+        ({"has_metrics": False}, f"{FROM_NODES} (no metrics-server)", ""),
+        ({"has_metrics": None}, f"{FROM_NODES} (we may not read metrics.k8s.io)", ""),
+        (
+            {"has_metrics": False, "reviews": NONE},
+            "usage of tasks: warning: nothing measures it for us (no metrics-server)",
+            "Those columns stay empty",
+        ),
+        ({"quotas": [QUOTA]}, "quota q: ok: limits.cpu 0 of 8, pods 3 of 10", ""),
     ],
 )
-def test_dns(changed: dict[str, Any], status: str, text: str) -> None:
-    finding = judged(answers(**changed))["DNS"]
-    assert finding.status == status
-    assert text in finding.found
+def test_an_answer_is_judged(changed: dict[str, Any], says: str, advice: str) -> None:
+    findings = judged(answers(**changed)).values()
+    given = {f"{one.what}: {one.status}: {one.found}": one.advice for one in findings}
+    assert given[says].startswith(advice)
+    assert bool(given[says]) == bool(advice)
 
 
-@pytest.mark.parametrize(
-    ("has_metrics", "reviews", "status", "text"),
-    [
-        (True, NONE, "ok", "metrics.k8s.io"),
-        (False, ALL, "ok", "from the nodes themselves (no metrics-server)"),
-        (None, ALL, "ok", "we may not read metrics.k8s.io"),
-        (False, NONE, "warning", "nothing measures it for us"),
-    ],
-)
-def test_where_usage_comes_from(
-    has_metrics: bool | None, reviews: Any, status: str, text: str
-) -> None:
-    finding = judged(answers(has_metrics=has_metrics, reviews=reviews))["usage of tasks"]
-    assert finding.status == status
-    assert text in finding.found
-
-
-def test_quotas_show_what_is_left() -> None:
-    quota = {
-        "metadata": {"name": "q"},
-        "status": {"hard": {"pods": "10", "limits.cpu": "8"}, "used": {"pods": "3"}},
-    }
-    assert judged(answers(quotas=[quota]))["quota q"].found == "limits.cpu 0 of 8, pods 3 of 10"
-
-
-def test_nodes_that_share_nothing_are_said_before_a_run() -> None:
+def test_settings_of_a_scenario_count() -> None:
+    restricted = answers(there=level("restricted"))
+    assert judged(restricted, run_as=1000)["Pod security"].status == "ok"
+    found = judged(answers(nodes=[MIG]), gpu_resource="nvidia.com/mig-1g.5gb")
+    assert found["GPUs: nvidia.com/mig-1g.5gb"].found.startswith("7 on")
     shared = judged(answers(classes=[]))["shared volume"]
     assert shared.status == "missing"
     assert "kubernetes.shared: none" in shared.advice
 
 
-def test_old_versions_are_used_with_a_word() -> None:
-    assert "1.20" in judged(answers(version="v1.19.3"))["Kubernetes"].advice
-    assert judged(answers(version="v1.20.0"))["Kubernetes"].advice == ""
-
-
-def test_the_trial_is_like_a_pod_of_the_scenario() -> None:
-    scenario = Scenario.model_validate(
+def a_scenario(**options: Any) -> Scenario:
+    return Scenario.model_validate(
         {
             "name": "x",
             "framework": "none",
             "image": "none",
             "program": {"command": ["true"]},
             "cluster": {"worker": {"replicas": 1, "cpus": 0.5, "memory": "64m"}},
+            "kubernetes": options,
         }
     )
+
+
+def test_the_trial_is_like_a_pod_of_the_scenario() -> None:
     options = Kubernetes(run_as=7, priority_class="low", service_account="sa", registry="r:5/t")
-    spec = trial_pod(options, scenario.cluster["worker"])["spec"]
+    spec = trial_pod(options, a_scenario().cluster["worker"])["spec"]
     (container,) = spec["containers"]
     assert container["resources"]["limits"] == {"cpu": "500m", "memory": "64Mi"}
     assert container["image"].startswith("r:5/t/")
@@ -234,27 +214,24 @@ def test_the_manifest_has_the_smallest_role_and_what_is_optional() -> None:
 # --- A real cluster -------------------------------------------------------------------------------
 
 
-def examined(kubeconfig: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Any:
-    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
-    scenario = Scenario.model_validate(
-        {
-            "name": "x",
-            "framework": "none",
-            "image": "none",
-            "program": {"command": ["true"]},
-            "cluster": {"worker": {"replicas": 1, "cpus": 0.5, "memory": "64m"}},
-            "kubernetes": options,
-        }
-    )
-    return {one.what: one for one in examine(scenario)}
+Examined = Callable[..., Mapping[str, Finding]]
+
+
+@pytest.fixture
+def examined(monkeypatch: pytest.MonkeyPatch) -> Examined:
+    """Return what examines the cluster of a kubeconfig."""
+
+    def ask(kubeconfig: Path, **options: Any) -> Mapping[str, Finding]:
+        monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+        return {one.what: one for one in examine(a_scenario(**options))}
+
+    return ask
 
 
 @pytest.mark.kubernetes
-def test_an_administrator_may_do_all(
-    kubernetes_cluster: ForTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_administrator_may_do_all(kubernetes_cluster: ForTest, examined: Examined) -> None:
     namespace = kubernetes_cluster.namespace
-    findings = examined(kubernetes_cluster.kubeconfig, monkeypatch, namespace=namespace)
+    findings = examined(kubernetes_cluster.kubeconfig, namespace=namespace)
     assert findings["Kubernetes"].status == "ok"
     assert findings[f"namespace {namespace}"].status == "ok"
     mine = [one for what, one in findings.items() if what.startswith("permissions")]
@@ -267,13 +244,9 @@ def test_an_administrator_may_do_all(
 
 @pytest.mark.kubernetes
 def test_the_smallest_role_is_enough_for_what_every_run_needs(
-    kubernetes_cluster: ForTest,
-    kubernetes_user: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
+    kubernetes_cluster: ForTest, kubernetes_user: Callable[..., Path], examined: Examined
 ) -> None:
-    namespace = kubernetes_cluster.namespace
-    user = kubernetes_user(role(namespace)["rules"])
-    findings = examined(user, monkeypatch)
+    findings = examined(kubernetes_user(role(kubernetes_cluster.namespace)["rules"]))
     assert findings["permissions"].status == "ok"
     others = {w: f.status for w, f in findings.items() if w.startswith("permissions: ")}
     assert {what for what, status in others.items() if status == "ok"} == {
@@ -287,16 +260,14 @@ def test_the_smallest_role_is_enough_for_what_every_run_needs(
 
 @pytest.mark.kubernetes
 def test_all_roles_together_allow_all_checks(
-    kubernetes_cluster: ForTest,
-    kubernetes_user: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
+    kubernetes_cluster: ForTest, kubernetes_user: Callable[..., Path], examined: Examined
 ) -> None:
     uses = [use for use in USES if use != "dcgm"]
     user = kubernetes_user(
         role(kubernetes_cluster.namespace, *uses)["rules"],
         cluster_rules=cluster_role(*uses)["rules"],
     )
-    findings = examined(user, monkeypatch)
+    findings = examined(user)
     mine = {w: f.status for w, f in findings.items() if w.startswith("permissions")}
     assert set(mine.values()) == {"ok"}
     assert not [what for what, one in findings.items() if one.found.startswith("not examined")]
@@ -304,63 +275,37 @@ def test_all_roles_together_allow_all_checks(
 
 
 @pytest.mark.kubernetes
-def test_somebody_without_a_role_is_told_which_one_helps(
-    kubernetes_cluster: ForTest,
-    kubernetes_user: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    findings = examined(kubernetes_user(), monkeypatch)
-    assert findings["Kubernetes"].status == "ok"
-    assert findings["permissions"].status == "missing"
-    assert yaml.safe_load(findings["permissions"].below) == role(kubernetes_cluster.namespace)
-    assert "may not create pods" in findings["a Pod"].found
-
-
-@pytest.mark.kubernetes
 def test_a_quota_that_is_used_up_is_found_before_a_run(
-    kubernetes_cluster: ForTest, monkeypatch: pytest.MonkeyPatch
+    kubernetes_cluster: ForTest, examined: Examined
 ) -> None:
     namespace = kubernetes_cluster.namespace
-    with kubernetes_cluster.core() as core:
-        hard = {"limits.cpu": "250m", "pods": "5"}
-        core.create_namespaced_resource_quota(
-            namespace, {"metadata": {"name": "small"}, "spec": {"hard": hard}}
-        )
-        for event in changes(core.list_namespaced_resource_quota, namespace):
-            if event["object"].status.hard:
-                break
-    findings = examined(kubernetes_cluster.kubeconfig, monkeypatch, namespace=namespace)
+    kubernetes_cluster.limit({"limits.cpu": "250m", "pods": "5"})
+    findings = examined(kubernetes_cluster.kubeconfig, namespace=namespace)
     assert findings["quota small"].found == "limits.cpu 0 of 250m, pods 0 of 5"
     assert findings["a Pod"].status == "missing"
     assert "exceeded quota" in findings["a Pod"].found
 
 
 @pytest.mark.kubernetes
-def test_a_namespace_that_is_not_there(
-    kubernetes_cluster: ForTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    findings = examined(kubernetes_cluster.kubeconfig, monkeypatch, namespace="no-such-one")
+def test_a_namespace_that_is_not_there(kubernetes_cluster: ForTest, examined: Examined) -> None:
+    findings = examined(kubernetes_cluster.kubeconfig, namespace="no-such-one")
     assert findings["namespace no-such-one"].found == "there is no such namespace"
     assert "a Pod" not in findings
 
 
 @pytest.mark.kubernetes
 def test_an_expired_token_is_one_finding(
-    kubernetes_cluster: ForTest,
-    kubernetes_user: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
+    kubernetes_user: Callable[..., Path], examined: Examined
 ) -> None:
-    findings = examined(kubernetes_user(seconds=-60), monkeypatch)
+    findings = examined(kubernetes_user(seconds=-60))
     assert list(findings) == ["Kubernetes"]
     assert findings["Kubernetes"].status == "missing"
     assert "refused the login" in findings["Kubernetes"].found
     assert "log in again" in findings["Kubernetes"].advice
 
 
-def test_a_machine_without_a_kubeconfig_is_one_finding(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    findings = examined(tmp_path / "none", monkeypatch)
+def test_a_machine_without_a_kubeconfig_is_one_finding(tmp_path: Path, examined: Examined) -> None:
+    findings = examined(tmp_path / "none")
     assert list(findings) == ["Kubernetes"]
     assert findings["Kubernetes"].status == "missing"
     assert "No Kubernetes cluster is configured" in findings["Kubernetes"].found
@@ -370,26 +315,18 @@ def test_a_machine_without_a_kubeconfig_is_one_finding(
 
 
 @pytest.mark.kubernetes
-def test_the_command_looks_at_the_cluster_alone(
-    emulate: Emulate, kubernetes_cluster: ForTest
+def test_somebody_without_a_role_is_told_which_one_helps(
+    emulate: Emulate,
+    kubernetes_cluster: ForTest,
+    kubernetes_user: Callable[..., Path],
+    examined: Examined,
 ) -> None:
-    done = emulate(
-        "doctor", *kubernetes_cluster.arguments, "--json", env=kubernetes_cluster.environment
-    )
-    assert done.returncode == 0, done.stderr
-    findings = {one["what"]: one for one in done.json}
-    assert findings["Kubernetes"]["status"] == "ok"
-    assert f"namespace {kubernetes_cluster.namespace}" in findings
-    assert "Docker engine" not in findings
-    assert all(one["advice"] for one in done.json if one["status"] in ("missing", "fatal"))
-
-
-@pytest.mark.kubernetes
-def test_the_command_prints_the_role_that_is_missing(
-    emulate: Emulate, kubernetes_cluster: ForTest, kubernetes_user: Callable[..., Path]
-) -> None:
-    environment = {"KUBECONFIG": str(kubernetes_user())}
-    done = emulate("doctor", "--engine", "kubernetes", env=environment)
+    findings = examined(kubernetes_user())
+    assert findings["Kubernetes"].status == "ok"
+    assert findings["permissions"].status == "missing"
+    assert yaml.safe_load(findings["permissions"].below) == role(kubernetes_cluster.namespace)
+    assert "may not create pods" in findings["a Pod"].found
+    done = emulate("doctor", "--engine", "kubernetes")
     assert done.returncode == 0, done.stderr
     below = done.stdout[done.stdout.index("apiVersion:") :]
     assert yaml.safe_load(below) == role(kubernetes_cluster.namespace)

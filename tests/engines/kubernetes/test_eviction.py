@@ -246,9 +246,7 @@ def test_pid_1_can_only_be_killed_in_the_shortest_grace_period(pods: Pods) -> No
 def test_without_a_shell_a_program_can_only_be_ended_with_its_pod(pods: Pods) -> None:
     """A shell that has removed all shells stands for an image without any."""
     remove = "rm /bin/sh /usr/bin/sh /bin/dash /bin/bash 2>/dev/null; "
-    victim = started(
-        pods, remove + "trap 'echo saved; exit 7' TERM; echo ready; while :; do sleep 0.1; done"
-    )
+    victim = started(pods, remove + SAVES)
     with pytest.raises(NotSent) as refused:
         eviction.terminate(pods.cluster, victim)
     assert refused.value.message.startswith("Can't send SIGTERM to worker-0 alone: ")

@@ -36,6 +36,12 @@ def states(name: str) -> list[State]:
     return found
 
 
+def end_of(pod: dict[str, Any]) -> Ended:
+    state = state_of(pod)
+    assert isinstance(state, Ended)
+    return state
+
+
 def ended(name: str) -> Ended:
     last = states(name)[-1]
     assert isinstance(last, Ended)
@@ -63,12 +69,8 @@ def disrupted(reason: str) -> dict[str, Any]:
     }
 
 
-def test_a_program_that_succeeds() -> None:
+def test_a_program_that_waits_and_runs() -> None:
     assert states("succeeds")[:2] == [Waiting(""), Waiting("ContainerCreating")]
-    assert (ended("succeeds").exit_code, ended("succeeds").reason) == (0, "")
-
-
-def test_a_program_that_runs() -> None:
     *_, running = states("deleted without grace")
     assert isinstance(running, Running)
     assert running.since >= seconds(
@@ -79,6 +81,7 @@ def test_a_program_that_runs() -> None:
 @pytest.mark.parametrize(
     ("name", "code", "reason", "container"),
     [
+        ("succeeds", 0, "", "main"),
         ("exits 3", 3, "", "main"),
         ("deleted, exits 7", 7, "", "main"),
         ("init step exits 5", 5, "", "step"),
@@ -185,12 +188,8 @@ def test_a_pod_deleted_without_grace_was_killed() -> None:
     last = RECORDED["deleted without grace"][-1]
     assert isinstance(state_of(last), Running)
     end = removed(last)
-    assert (end.exit_code, end.oom_killed, end.reason, end.is_reported) == (
-        KILLED,
-        False,
-        "",
-        False,
-    )
+    expected = (KILLED, False, "", False)
+    assert (end.exit_code, end.oom_killed, end.reason, end.is_reported) == expected
     assert removed(RECORDED["deleted, exits 7"][-1]) == ended("deleted, exits 7")
 
 
@@ -200,8 +199,7 @@ def test_a_pod_deleted_without_grace_was_killed() -> None:
 )
 def test_newer_clusters_say_why_a_pod_was_disrupted(reason: str) -> None:
     pod = a_pod("Failed", terminated(143, reason="Error"), **disrupted(reason))
-    end = state_of(pod)
-    assert isinstance(end, Ended)
+    end = end_of(pod)
     assert (end.exit_code, end.reason, end.message) == (143, reason, "why")
     assert disruption_of(pod) == (reason, "why")
     assert removed(a_pod(**disrupted(reason))).reason == reason
@@ -211,8 +209,7 @@ def test_newer_clusters_say_why_a_pod_was_disrupted(reason: str) -> None:
 
 def test_an_evicted_pod_has_no_word_about_its_containers() -> None:
     status = {"reason": "Evicted", "message": "The node was low on resource: memory."}
-    end = state_of(a_pod("Failed", **status))
-    assert isinstance(end, Ended)
+    end = end_of(a_pod("Failed", **status))
     assert (end.exit_code, end.reason, end.message) == (KILLED, "Evicted", status["message"])
     assert not end.is_reported
 
@@ -223,19 +220,15 @@ def test_a_node_may_refuse_a_pod_that_it_got() -> None:
 
 
 def test_a_signal_of_the_container_is_its_exit_code() -> None:
-    end = state_of(a_pod("Failed", terminated(0, signal=15)))
-    assert isinstance(end, Ended)
-    assert end.exit_code == 143
+    assert end_of(a_pod("Failed", terminated(0, signal=15))).exit_code == 143
 
 
 def test_an_end_without_a_stamp_was_when_the_pod_changed_last() -> None:
     end = terminated(137, finishedAt=None, reason="ContainerStatusUnknown")
-    state = state_of(a_pod("Failed", end, **disrupted("DeletionByPodGC")))
-    assert isinstance(state, Ended)
-    assert state.wall == seconds("2026-11-22T10:00:04Z")
-    never = state_of(a_pod("Failed", terminated(137, finishedAt="0001-01-01T00:00:00Z")))
-    assert isinstance(never, Ended)
-    assert never.wall == seconds("2026-11-22T10:00:00Z")
+    pod = a_pod("Failed", end, **disrupted("DeletionByPodGC"))
+    assert end_of(pod).wall == seconds("2026-11-22T10:00:04Z")
+    never = a_pod("Failed", terminated(137, finishedAt="0001-01-01T00:00:00Z"))
+    assert end_of(never).wall == seconds("2026-11-22T10:00:00Z")
 
 
 def test_a_lost_exit_code_within_the_grace_period_is_that_of_sigterm() -> None:
@@ -245,9 +238,7 @@ def test_a_lost_exit_code_within_the_grace_period_is_that_of_sigterm() -> None:
 
     def state(grace: int, until: str) -> Ended:
         deleted = {"deletionGracePeriodSeconds": grace, "deletionTimestamp": until}
-        found = state_of({**pod, "metadata": {**pod["metadata"], **deleted}})
-        assert isinstance(found, Ended)
-        return found
+        return end_of({**pod, "metadata": {**pod["metadata"], **deleted}})
 
     within = state(30, "2026-11-22T10:00:30Z")
     assert (within.exit_code, within.reason) == (143, "ContainerStatusUnknown")

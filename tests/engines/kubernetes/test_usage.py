@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,14 @@ from emulator.engines.kubernetes.usage import (
 )
 from emulator.errors import EngineError
 from emulator.metrics.catalog import Usage
-from emulator.metrics.samples import Sample, series
+from emulator.metrics.samples import series
 from emulator.record.reader import Record
-from tests.clusters import Alone, ForTest, changes
-from tests.conftest import Emulate, own
+from tests.clusters import ForTest, changes
+from tests.conftest import Emulate, Finished, own
+from tests.engines.kubernetes.kinds import added
 from tests.engines.kubernetes.relay import opened
 
-METRICS = "/apis/metrics.k8s.io/v1beta1"
+RUN = own("usage")
 AT = 1_795_386_522.0
 """2026-11-22T22:28:42Z."""
 
@@ -69,14 +70,25 @@ cluster: {{worker: {{replicas: 1, cpus: 0.2, memory: 64m}}}}
 """
 
 
-def uptime() -> int:
-    return int(float(Path("/proc/uptime").read_text().split()[0]))
+Measured = Callable[..., tuple[Finished, Record]]
 
 
-def busy(tmp_path: Path, image: str, seconds: int) -> Path:
-    path = tmp_path / "busy.yaml"
-    path.write_text(BUSY.format(image=image, end=uptime() + seconds))
-    return path
+@pytest.fixture
+def measured(
+    emulate: Emulate, kubernetes_cluster: ForTest, tiny_image: str, tmp_path: Path
+) -> Measured:
+    """Return what runs a busy task for some seconds."""
+
+    def run(seconds: int, *sets: str, user: Path | None = None) -> tuple[Finished, Record]:
+        uptime = int(float(Path("/proc/uptime").read_text().split()[0]))
+        path = tmp_path / "busy.yaml"
+        path.write_text(BUSY.format(image=tiny_image, end=uptime + seconds))
+        env = {"KUBECONFIG": str(user or kubernetes_cluster.kubeconfig)}
+        done = emulate.up(path, *kubernetes_cluster.arguments, "--run-id", RUN, *sets, env=env)
+        assert done.returncode == 0, done.stderr
+        return done, Record(emulate.out / RUN)
+
+    return run
 
 
 def why_not(record: Record) -> list[str]:
@@ -85,20 +97,8 @@ def why_not(record: Record) -> list[str]:
 
 
 @pytest.mark.kubernetes
-def test_the_nodes_say_what_a_task_uses(
-    emulate: Emulate, kubernetes_cluster: ForTest, tiny_image: str, tmp_path: Path
-) -> None:
-    run_id = own("usage")
-    path = busy(tmp_path, tiny_image, 60)
-    done = emulate.up(
-        path,
-        *kubernetes_cluster.arguments,
-        "--run-id",
-        run_id,
-        env=kubernetes_cluster.environment,
-    )
-    assert done.returncode == 0, done.stderr
-    record = Record(emulate.out / run_id)
+def test_the_nodes_say_what_a_task_uses(measured: Measured) -> None:
+    done, record = measured(60)
     assert why_not(record) == []
     used = [sample.tasks["worker-0"] for sample in record.samples]
     assert len({usage.measured for usage in used}) >= 2
@@ -114,24 +114,10 @@ def test_the_nodes_say_what_a_task_uses(
 
 @pytest.mark.kubernetes
 def test_one_line_says_why_nothing_is_measured(
-    emulate: Emulate,
-    kubernetes_cluster: ForTest,
-    kubernetes_user: Callable[..., Path],
-    tiny_image: str,
-    tmp_path: Path,
+    measured: Measured, kubernetes_cluster: ForTest, kubernetes_user: Callable[..., Path]
 ) -> None:
-    run_id = own("usage")
     user = kubernetes_user(role(kubernetes_cluster.namespace)["rules"])
-    done = emulate.up(
-        busy(tmp_path, tiny_image, 40),  # from now: on a busy machine a Pod takes a while to begin
-        "--engine",
-        "kubernetes",
-        "--run-id",
-        run_id,
-        env={"KUBECONFIG": str(user)},
-    )
-    assert done.returncode == 0, done.stderr
-    record = Record(emulate.out / run_id)
+    _, record = measured(40, user=user)  # on a busy machine a Pod takes a while to begin
     assert record.samples == ()
     assert why_not(record) == [
         "CPU and memory are not measured: we may not read metrics.k8s.io (list pods), if there is "
@@ -153,49 +139,6 @@ def pod(name: str = "run-worker-0", node: str = "localhost", **more: Any) -> Mea
     return MeasuredPod(name, f"uid-{name}", node, AT - 20, **more)
 
 
-@pytest.fixture
-def metrics_api(kubernetes_alone: Alone, kubernetes_cluster: ForTest) -> Iterator[None]:
-    """The API server serves metrics.k8s.io, though nobody measures: its objects are the test's."""
-    name, schema = "pods.metrics.k8s.io", {"type": "object"}
-    version = {
-        "name": "v1beta1",
-        "served": True,
-        "storage": True,
-        "schema": {
-            "openAPIV3Schema": {**schema, "x-kubernetes-preserve-unknown-fields": True},
-        },
-    }
-    definition = {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": name,
-            "annotations": {"api-approved.kubernetes.io": "unapproved, a test of clients"},
-        },
-        "spec": {
-            "group": "metrics.k8s.io",
-            "scope": "Namespaced",
-            "names": {"plural": "pods", "kind": "PodMetrics", "listKind": "PodMetricsList"},
-            "versions": [version],
-        },
-    }
-    with kubernetes_cluster.core() as core:
-        from kubernetes import client
-
-        extensions: Any = client.ApiextensionsV1Api(core.api_client)
-        extensions.create_custom_resource_definition(definition)
-        try:
-            for event in changes(
-                extensions.list_custom_resource_definition, field_selector=f"metadata.name={name}"
-            ):
-                conditions = event["object"].status.conditions or []
-                if any(one.type == "Established" and one.status == "True" for one in conditions):
-                    break
-            yield
-        finally:
-            extensions.delete_custom_resource_definition(name)
-
-
 def metrics(name: str, stamp: str, cpu: str, memory: str, run: str = "run") -> dict[str, Any]:
     return {
         "apiVersion": "metrics.k8s.io/v1beta1",
@@ -208,30 +151,30 @@ def metrics(name: str, stamp: str, cpu: str, memory: str, run: str = "run") -> d
 
 
 @pytest.mark.kubernetes
-@pytest.mark.usefixtures("metrics_api")
+@pytest.mark.usefixtures("kubernetes_alone")
 def test_metrics_of_the_cluster_come_first(cluster: Cluster) -> None:
+    """The API server serves metrics.k8s.io, though nobody measures: its objects are the test's."""
     clock = Clock()
     measurement = Measurement(cluster, "emulator.run=run", now=clock)
     pods = {"worker-0": pod(cpus=0.5), "worker-1": pod("run-worker-1")}
-    path = f"{METRICS}/namespaces/{cluster.namespace}/pods"
-
-    assert measurement.usage(pods) == {}  # nothing is measured yet
-    cluster.post(path, metrics("run-worker-0", "2026-11-22T22:28:42Z", "100m", "8Mi"))
-    cluster.post(path, metrics("other", "2026-11-22T22:28:42Z", "1", "1Gi", run="other"))
-    assert measurement.usage(pods) == {}  # it is too early to ask
-    clock.time += EVERY
-    assert measurement.usage(pods) == {"worker-0": Usage(2.0, 8 * 2**20, cpus=0.5, measured=AT)}
-    clock.time += EVERY
-    assert measurement.usage(pods) == {}  # nothing is new
-    cluster.patch(
-        f"{path}/run-worker-0", metrics("run-worker-0", "2026-11-22T22:28:52Z", "1", "9Mi")
-    )
-    cluster.post(path, metrics("run-worker-1", "2026-11-22T22:28:42Z", "0", "1Mi"))
-    clock.time += EVERY
-    assert measurement.usage(pods) == {
-        "worker-0": Usage(12.0, 9 * 2**20, cpus=0.5, measured=AT + 10),
-        "worker-1": Usage(0.0, 2**20, measured=AT),
-    }
+    with added(cluster, "pods", "PodMetrics", "metrics.k8s.io", "v1beta1") as path:
+        assert measurement.usage(pods) == {}  # nothing is measured yet
+        cluster.post(path, metrics("run-worker-0", "2026-11-22T22:28:42Z", "100m", "8Mi"))
+        cluster.post(path, metrics("other", "2026-11-22T22:28:42Z", "1", "1Gi", run="other"))
+        assert measurement.usage(pods) == {}  # it is too early to ask
+        clock.time += EVERY
+        assert measurement.usage(pods) == {"worker-0": Usage(2.0, 8 * 2**20, cpus=0.5, measured=AT)}
+        clock.time += EVERY
+        assert measurement.usage(pods) == {}  # nothing is new
+        cluster.patch(
+            f"{path}/run-worker-0", metrics("run-worker-0", "2026-11-22T22:28:52Z", "1", "9Mi")
+        )
+        cluster.post(path, metrics("run-worker-1", "2026-11-22T22:28:42Z", "0", "1Mi"))
+        clock.time += EVERY
+        assert measurement.usage(pods) == {
+            "worker-0": Usage(12.0, 9 * 2**20, cpus=0.5, measured=AT + 10),
+            "worker-1": Usage(0.0, 2**20, measured=AT),
+        }
 
 
 EXPORTED = """\
@@ -289,24 +232,14 @@ def exporter(core: Any, namespace: str, image: str, text: str) -> None:
 
 @pytest.mark.kubernetes
 def test_gpus_are_those_that_the_exporter_gives_to_tasks(
-    emulate: Emulate, kubernetes_cluster: ForTest, tiny_image: str, tmp_path: Path
+    measured: Measured, kubernetes_cluster: ForTest, tiny_image: str
 ) -> None:
-    namespace, run_id = kubernetes_cluster.namespace, own("gpus")
-    text = EXPORTED.format(ns=namespace, pod=f"{run_id}-worker-0")
+    namespace = kubernetes_cluster.namespace
+    text = EXPORTED.format(ns=namespace, pod=f"{RUN}-worker-0")
     with kubernetes_cluster.core() as core:
         exporter(core, namespace, tiny_image, text)
-    done = emulate.up(
-        busy(tmp_path, tiny_image, 45),
-        *kubernetes_cluster.arguments,
-        "--run-id",
-        run_id,
-        "--set",
-        f"kubernetes.dcgm={namespace}/dcgm:9999",
-        env=kubernetes_cluster.environment,
-    )
-    assert done.returncode == 0, done.stderr
-    samples: list[Sample] = list(Record(emulate.out / run_id).samples)
-    gpus = [gpu for sample in samples for gpu in sample.gpus]
+    done, record = measured(45, "--set", f"kubernetes.dcgm={namespace}/dcgm:9999")
+    gpus = [gpu for sample in record.samples for gpu in sample.gpus]
     assert {(gpu.uuid, gpu.utilisation, gpu.memory) for gpu in gpus} == {("GPU-a", 0.93, 2**30)}
     assert {*gpus[0].tasks} == {"worker-0"}
     assert list(done.json["gpus"]) == ["GPU-a"]

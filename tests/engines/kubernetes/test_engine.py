@@ -28,6 +28,7 @@ from emulator.results import Result, RunCallbacks
 from emulator.scenario.loader import parse
 from tests.clusters import ForTest
 from tests.conftest import Emulate, own, wait_for_line
+from tests.engines.kubernetes.relay import opened
 
 pytestmark = pytest.mark.kubernetes
 
@@ -87,12 +88,6 @@ class Site:
                 *core.list_namespaced_config_map(here, label_selector=names.RUN).items,
             ]
         return sorted(one.metadata.name for one in (*pods, *others))
-
-    def execute(self, pod: str, *command: str) -> None:
-        """Run a command in a Pod."""
-        with contextlib.closing(KubernetesEngine()) as engine:
-            engine.configure(parse(self.text("program: {command: [x]}\ncluster: {worker: 1}")))
-            assert engine.cluster.execute(pod, names.MAIN, command, timeout=60).code == 0
 
 
 @pytest.fixture
@@ -253,8 +248,11 @@ def test_a_program_that_can_not_be_unpacked_is_one_sentence(site: Site, empty_im
 # --- Starts -------------------------------------------------------------------------------------
 
 
+Prepared = Callable[..., tuple[KubernetesEngine, Plan, Inbox]]
+
+
 @pytest.fixture
-def prepared(site: Site) -> Iterator[Callable[[str], tuple[KubernetesEngine, Plan, Inbox]]]:
+def prepared(site: Site) -> Iterator[Prepared]:
     """Return what prepares a scenario."""
     made: list[tuple[KubernetesEngine, Plan]] = []
 
@@ -265,15 +263,13 @@ def prepared(site: Site) -> Iterator[Callable[[str], tuple[KubernetesEngine, Pla
         folder = site.folder / f"{run_id}-{len(made)}"
         folder.mkdir()
         plan = make_plan(scenario, run_id, engine.plan_context(run_id, folder))
+        made.append((engine, plan))
         try:
             engine.prepare(plan, folder, inbox)
         except NameTaken:  # what has its name is another run's
+            made.pop()
             engine.close()
             raise
-        except BaseException:
-            made.append((engine, plan))
-            raise
-        made.append((engine, plan))
         return engine, plan, inbox
 
     yield prepare
@@ -284,17 +280,14 @@ def prepared(site: Site) -> Iterator[Callable[[str], tuple[KubernetesEngine, Pla
 
 NOWHERE = ', node_selector: {"emulator-tests/no": such-node}, shared: none'
 """No node has that label."""
+BRIEF = "program: {command: ['true']}\ncluster: {worker: 1}\n"
 
 
 @pytest.mark.parametrize("how", ["signal", "remove", "tear down"])
 def test_a_start_that_waits_for_a_node_can_be_called_off(
-    site: Site,
-    prepared: Callable[[str], tuple[KubernetesEngine, Plan, Inbox]],
-    how: str,
+    site: Site, prepared: Prepared, how: str
 ) -> None:
-    engine, plan, inbox = prepared(
-        site.text("program: {command: ['true']}\ncluster: {worker: 1}\n", settings=NOWHERE)
-    )
+    engine, plan, inbox = prepared(site.text(BRIEF, settings=NOWHERE))
     done = threading.Event()
 
     def start() -> None:
@@ -313,32 +306,26 @@ def test_a_start_that_waits_for_a_node_can_be_called_off(
         case _:
             engine.tear_down(plan.run_id)
     assert done.wait(60)
-    events = [inbox.get(timeout=60)]
-    while not isinstance(events[-1], Exited):
-        events.append(inbox.get(timeout=60))
-    *before, end = events
-    assert all(isinstance(one, Note) for one in before)
-    assert end.task == "worker-0"
-    assert end.exit_code in (137, 143)
-    after = []
-    while not inbox.empty():
-        after.append(inbox.get())
-    assert all(isinstance(one, Note) for one in after)
+    ends: list[Exited] = []
+    while not ends or not inbox.empty():
+        event = inbox.get(timeout=60)
+        if isinstance(event, Exited):
+            ends.append(event)
+        else:
+            assert isinstance(event, Note)
+    assert [one.task for one in ends] == ["worker-0"]
+    assert ends[0].exit_code in (137, 143)
 
 
-def test_nothing_is_made_once_the_run_is_being_removed(
-    site: Site, prepared: Callable[[str], tuple[KubernetesEngine, Plan, Inbox]]
-) -> None:
-    engine, plan, _ = prepared(site.text("program: {command: ['true']}\ncluster: {worker: 1}\n"))
+def test_nothing_is_made_once_the_run_is_being_removed(site: Site, prepared: Prepared) -> None:
+    engine, plan, _ = prepared(site.text(BRIEF))
     engine.tear_down(plan.run_id)
     with pytest.raises(EngineError, match="worker-0 can't start: its run is being removed"):
         engine.start(plan.task("worker-0"))
     assert site.objects() == []
 
 
-def test_a_run_of_the_same_id_is_refused_and_left_alone(
-    site: Site, prepared: Callable[[str, str], tuple[KubernetesEngine, Plan, Inbox]]
-) -> None:
+def test_a_run_of_the_same_id_is_refused_and_left_alone(site: Site, prepared: Prepared) -> None:
     """Perhaps of another user in the same namespace, who chose the same --run-id."""
     text = site.text("program: {command: [sleep, '1000']}\ncluster: {worker: 1}\n")
     first, plan, _ = prepared(text, own("same"))
@@ -385,7 +372,9 @@ def test_a_run_is_taken_over_without_losing_or_repeating_a_line(
 ) -> None:
     successor = emulate.start("attach", "last", "--out", emulate.out, "--plain")
     wait_for_line(successor, "worker-0 | line 100", "worker-1 | line 100")
-    site.execute(names.pod(killed.name, "worker-0"), "touch", "/shared/over")
+    with opened(site.cluster) as cluster:
+        pod, touch = names.pod(killed.name, "worker-0"), ["touch", "/shared/over"]
+        assert cluster.execute(pod, names.MAIN, touch, timeout=60).code == 0
     _, said = successor.communicate(timeout=120)
     assert successor.returncode == 0, said
     for task in ("worker-0", "worker-1"):

@@ -80,6 +80,13 @@ def mounted(documents: list[dict[str, Any]], folder: Path) -> Path:
     return folder
 
 
+def arrived(documents: list[dict[str, Any]], folder: Path) -> Scenario:
+    """Return the scenario as the Job's container has it."""
+    (folder / "work").mkdir()
+    inside.unpack(mounted(documents, folder / "mounted"), folder / "work")
+    return load(folder / "work" / "scenario.yaml")
+
+
 def without_places(scenario: Scenario) -> dict[str, Any]:
     """Return what a scenario says, but for the places of its programs and of its cluster."""
     data = scenario.model_dump()
@@ -107,10 +114,7 @@ def test_every_object_is_valid_and_in_the_namespace(given: Given) -> None:
 
 def test_the_scenario_arrives_with_its_files(given: Given, tmp_path: Path) -> None:
     _, documents = export(given)
-    work = tmp_path / "work"
-    work.mkdir()
-    inside.unpack(mounted(documents, tmp_path / "mounted"), work)
-    there, here = load(work / "scenario.yaml"), given.parse()
+    there, here = arrived(documents, tmp_path), given.parse()
     assert there.faults == here.faults
     assert there.kubernetes.context is None
     assert there.kubernetes.namespace == "team"
@@ -129,10 +133,7 @@ def test_the_scenario_arrives_with_its_files(given: Given, tmp_path: Path) -> No
 def test_scenarios_of_ours_arrive(name: str, tmp_path: Path) -> None:
     given = read_scenario(scenario_path(Path(name)))
     _, documents = export(given)
-    work = tmp_path / "work"
-    work.mkdir()
-    inside.unpack(mounted(documents, tmp_path / "mounted"), work)
-    assert without_places(load(work / "scenario.yaml")) == without_places(given.parse())
+    assert without_places(arrived(documents, tmp_path)) == without_places(given.parse())
 
 
 def test_the_same_scenario_gives_the_same_file(given: Given) -> None:
@@ -146,10 +147,7 @@ def test_a_large_program_is_cut_and_put_together(
     _, documents = export(given)
     names = [one["metadata"]["name"] for one in documents if one["kind"] == "ConfigMap"]
     assert names[:3] == [f"emulate-train-{end}" for end in ("scenario", "files-00", "files-01")]
-    work = tmp_path / "work"
-    work.mkdir()
-    inside.unpack(mounted(documents, tmp_path / "mounted"), work)
-    assert load(work / "scenario.yaml").program.source
+    assert arrived(documents, tmp_path).program.source
 
 
 def test_the_role_is_that_of_a_run_and_no_more(given: Given) -> None:
@@ -308,26 +306,26 @@ def test_without_a_run_there_is_nothing_to_store(tmp_path: Path) -> None:
     assert inside.keep(tmp_path / "runs", {}) == "emulate: there is no run to store"
 
 
+def running(script: str, folder: Path) -> subprocess.Popen[str]:
+    code = (
+        "import sys; from pathlib import Path; from emulator.engines.kubernetes.inside import run; "
+        f"sys.exit(run(['sh', '-c', {script!r}], Path({str(folder)!r})))"
+    )
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_command_gets_the_signals_and_its_code_is_ours(
     number: signal.Signals, tmp_path: Path
 ) -> None:
-    script = f"trap 'exit 7' {number.name.removeprefix('SIG')}; echo ready; sleep 60 & wait"
-    code = (
-        "import sys; from pathlib import Path; from emulator.engines.kubernetes.inside import run; "
-        f"sys.exit(run(['sh', '-c', {script!r}], Path({str(tmp_path)!r})))"
-    )
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    with process.stdout:
+    trap = f"trap 'exit 7' {number.name.removeprefix('SIG')}"
+    with running(f"{trap}; echo ready; sleep 60 & wait", tmp_path) as process:
+        assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(number)
         assert process.wait(60) == 7
 
 
 def test_a_command_that_a_signal_ends_has_the_code_of_a_shell(tmp_path: Path) -> None:
-    code = (
-        "import sys; from pathlib import Path; from emulator.engines.kubernetes.inside import run; "
-        f"sys.exit(run(['sh', '-c', 'kill -9 $$'], Path({str(tmp_path)!r})))"
-    )
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 128 + signal.SIGKILL
+    with running("kill -9 $$", tmp_path) as process:
+        assert process.wait(60) == 128 + signal.SIGKILL

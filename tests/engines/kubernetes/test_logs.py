@@ -180,19 +180,15 @@ def test_last_words_without_a_newline_outlive_their_container(pods: Pods) -> Non
     assert [pods.texts(name) for name in names] == [["ready", "saving", "saved"]] * len(names)
 
 
-def test_a_pod_deleted_without_grace_was_killed(pods: Pods) -> None:
+def test_a_pod_deleted_without_grace_or_before_it_ran_was_killed(pods: Pods) -> None:
     pods.start("killed", "echo ready; sleep 1000")
+    pods.start("nowhere", "echo ready", nodeSelector={"emulator": "nowhere"})
     pods.until_line("killed", "ready")
     pods.delete("killed", grace=0)
-    exited = pods.until_exit("killed")
-    assert exited.exit_code == 137
-    assert exited.wall >= pods.lines["killed"][-1].wall
-
-
-def test_a_pod_deleted_before_it_ran_was_killed(pods: Pods) -> None:
-    pods.start("nowhere", "echo ready", nodeSelector={"emulator": "nowhere"})
     pods.delete("nowhere")
+    assert pods.until_exit("killed").exit_code == 137
     assert pods.until_exit("nowhere").exit_code == 137
+    assert pods.exits["killed"].wall >= pods.lines["killed"][-1].wall
     assert pods.texts("nowhere") == []
 
 

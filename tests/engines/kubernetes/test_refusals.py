@@ -51,17 +51,15 @@ def status(message: str, reason: str = "Forbidden", **details: Any) -> dict[str,
 
 
 @pytest.mark.parametrize(
-    ("wanted", "code", "answer", "says", "advises"),
+    ("code", "answer", "says", "advises"),
     [
         (
-            CREATE_POD,
             401,
             status("Unauthorized", "Unauthorized"),
             "The Kubernetes API server refused the login of the context home.",
             "has expired",
         ),
         (
-            CREATE_POD,
             403,
             status(
                 'pods is forbidden: User "ann" cannot create resource "pods" in API group "" in '
@@ -71,7 +69,6 @@ def status(message: str, reason: str = "Forbidden", **details: Any) -> dict[str,
             'A Role with the verb "create" for "pods" allows it; `emulate doctor',
         ),
         (
-            CREATE_POD,
             403,
             status(
                 'pods "a" is forbidden: exceeded quota: small, requested: pods=1, used: pods=2, '
@@ -82,7 +79,6 @@ def status(message: str, reason: str = "Forbidden", **details: Any) -> dict[str,
             "kubectl describe quota -n team",
         ),
         (
-            CREATE_POD,
             403,
             status(
                 'pods "a" is forbidden: unable to create new content in namespace team because it '
@@ -93,7 +89,6 @@ def status(message: str, reason: str = "Forbidden", **details: Any) -> dict[str,
             "kubernetes.namespace=NAME",
         ),
         (
-            CREATE_POD,
             403,
             status(
                 'pods "a" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != '
@@ -105,7 +100,6 @@ def status(message: str, reason: str = "Forbidden", **details: Any) -> dict[str,
             "run_as",
         ),
         (
-            CREATE_POD,
             403,
             status(
                 'pods "a" is forbidden: error looking up service account team/x: serviceaccount '
@@ -116,7 +110,6 @@ def status(message: str, reason: str = "Forbidden", **details: Any) -> dict[str,
             "kubernetes.service_account",
         ),
         (
-            CREATE_POD,
             403,
             status('pods "a" is forbidden: maximum cpu usage per Container is 1, but limit is 2'),
             "The cluster's admission control refused to create pods: maximum cpu usage per "
@@ -124,7 +117,6 @@ def status(message: str, reason: str = "Forbidden", **details: Any) -> dict[str,
             "a rule of the cluster",
         ),
         (
-            CREATE_POD,
             400,
             status('admission webhook "no.example" denied the request: not today', "Denied"),
             "The cluster's admission control refused to create pods: admission webhook "
@@ -132,14 +124,12 @@ def status(message: str, reason: str = "Forbidden", **details: Any) -> dict[str,
             "a rule of the cluster",
         ),
         (
-            CREATE_POD,
             404,
             status('namespaces "team" not found', "NotFound", name="team", kind="namespaces"),
             "There is no namespace team in the cluster of the context home.",
             "kubectl create namespace team",
         ),
         (
-            CREATE_POD,
             422,
             status('Pod "a" is invalid: spec.containers[0].image: Required value', "Invalid"),
             'The cluster finds invalid what it should create pods: Pod "a" is invalid: '
@@ -147,51 +137,39 @@ def status(message: str, reason: str = "Forbidden", **details: Any) -> dict[str,
             "emulate plan --engine kubernetes",
         ),
         (
-            CREATE_POD,
             409,
             status('pods "a" already exists', "AlreadyExists"),
             'The cluster would not create pods: pods "a" already exists.',
             "--run-id",
         ),
         (
-            Access("create", "pods/eviction", "", "team", "a"),
-            429,
-            status(
-                "Cannot evict pod as it would violate the pod's disruption budget.",
-                "TooManyRequests",
-                causes=[
-                    {
-                        "reason": "DisruptionBudget",
-                        "message": "The disruption budget one needs 1 healthy pods and has 1",
-                    }
-                ],
-            ),
-            "The eviction of a is forbidden now: Cannot evict pod as it would violate the pod's "
-            "disruption budget (The disruption budget one needs 1 healthy pods and has 1).",
-            "via: delete",
-        ),
-        (
-            CREATE_POD,
             429,
             status("too many requests", "TooManyRequests"),
             "The Kubernetes API server is too busy to create pods: too many requests.",
             "",
         ),
-        (
-            CREATE_POD,
-            500,
-            {},
-            "The cluster would not create pods: status 500.",
-            "",
-        ),
+        (500, {}, "The cluster would not create pods: status 500.", ""),
     ],
 )
 def test_a_refusal_is_one_sentence(
-    wanted: Access, code: int, answer: dict[str, Any], says: str, advises: str
+    code: int, answer: dict[str, Any], says: str, advises: str
 ) -> None:
-    sentence = refusal(wanted, code, answer, "home")
+    sentence = refusal(CREATE_POD, code, answer, "home")
     assert sentence.message == says
     assert advises in sentence.hint
+
+
+def test_a_budget_is_why_an_eviction_is_forbidden_now() -> None:
+    said = "Cannot evict pod as it would violate the pod's disruption budget."
+    why = "The disruption budget one needs 1 healthy pods and has 1"
+    answer = status(
+        said, "TooManyRequests", causes=[{"reason": "DisruptionBudget", "message": why}]
+    )
+    wanted = Access("create", "pods/eviction", "", "team", "a")
+    sentence = refusal(wanted, 429, answer, "home")
+    expected = f"The eviction of a is forbidden now: {said.rstrip('.')} ({why})."
+    assert sentence.message == expected
+    assert "via: delete" in sentence.hint
 
 
 @pytest.mark.parametrize(

@@ -340,7 +340,7 @@ def test_the_parts_of_a_pod(program: Path) -> None:
         {"name": scratch[0], "mountPath": "/from", "readOnly": True}
     ]
     volumes = {one["name"]: one for one in pod["spec"]["volumes"]}
-    assert volumes[scratch[0]]["emptyDir"] == {}
+    assert volumes["disk"]["emptyDir"] == volumes[scratch[0]]["emptyDir"] == {}
     for path, size in (("/fast", "64Mi"), ("/dev/shm", "256Mi")):
         in_memory = volumes[mounts(main(pod))[path][0]]["emptyDir"]
         assert in_memory == {"medium": "Memory", "sizeLimit": size}

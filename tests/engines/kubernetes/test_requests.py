@@ -207,6 +207,8 @@ def test_the_program_is_unpacked_where_it_starts(program: Path) -> None:
     assert main(pod)["workingDir"] == "/job"
     (unpack,) = pod["spec"]["initContainers"]
     assert unpack["image"] == "img:1"
+    places = {"/.emulator/disk": ("disk", ""), "/.emulator/archives": ("archives", "")}
+    assert mounts(unpack) == places
     assert "unpack /.emulator/archives/program-0" in unpack["command"][-1]
 
 
@@ -432,6 +434,7 @@ def test_a_folder_of_a_node_keeps_all_pods_there(program: Path) -> None:
     service, *_ = requests(plan, shared)
     notes = {names.HOST_PATH: "true", names.NODE: "n1", names.IMAGE: "img:1"}
     assert service["metadata"]["annotations"].items() >= notes.items()
+    assert names.SECRET not in service["metadata"]["annotations"]
     pod = pods(plan, shared)[0]
     assert pod["spec"]["nodeSelector"] == {"pool": "spot", "kubernetes.io/hostname": "n1"}
     opening = pod["spec"]["initContainers"][0]

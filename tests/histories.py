@@ -84,10 +84,10 @@ def phase(begin: float, end: float, task: str, name: str, **data: Any) -> list[E
 
 
 def ended(
-    t: float, task: str, code: int, *, told: bool = False, oom: bool = False, late: float = 0.0
+    t: float, task: str, code: int, *, told: bool = False, oom: bool = False, **more: Any
 ) -> Entry:
     exited = {"exit_code": code, "told_to_stop": told, "oom_killed": oom}
-    return happened(t, "exit", task, late=late, **exited)
+    return happened(t, "exit", task, **exited, **more)
 
 
 def restart(t: float, task: str, scope: str = "task", number: int = 1) -> Entry:
@@ -101,6 +101,17 @@ def began_again(t: float, *tasks: str) -> list[Entry]:
 
 def fault(t: float, task: str, stage: str, kind: str = "preempt", **data: Any) -> Entry:
     return happened(t, "fault", task, kind=kind, stage=stage, **{"id": "0", **data})
+
+
+def preempted(t: float, task: str, *, back: float) -> list[Entry]:
+    """Return what happens to a task that ends as soon as it is preempted."""
+    return [
+        fault(t, task, "triggered"),
+        ended(t, task, 137, fault="0"),
+        fault(t, task, "applied", exit_code=137, seconds=0),
+        *began_again(back - 1, task),
+        fault(back, task, "healed"),
+    ]
 
 
 def job(t: float, outcome: str = "succeeded", reason: str = "worker-0 finished") -> Entry:

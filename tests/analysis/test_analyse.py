@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from emulator.analysis.analyse import Analysis, TaskResult, analyse
-from emulator.analysis.goodput import CAUSES, split
+from emulator.analysis.goodput import CAUSES
 from emulator.analysis.run_state import RunState
 from emulator.analysis.throughput import Rate, StepTimes, Throughput, curve
 from emulator.engines.base import Inbox
@@ -29,6 +29,7 @@ from tests.histories import (
     in_time,
     job,
     phase,
+    preempted,
     restart,
     step,
     timeline,
@@ -105,18 +106,16 @@ def test_a_restart_of_the_job() -> None:
             *began_again(10, "worker-0", "worker-1"),
             happened(11.5, "phase", "worker-0", phase="restore", state="end", step=20),
             *[step(t, "worker-0", n) for t, n in ((13, 25), (14, 35), (15, 45))],
-            step(15.5, "worker-1", 45),
+            step(15.5, "worker-1", 25),
             ended(16, "worker-0", 0),
             job(16),
         ]
     )
-    assert result.restarts == 1
+    assert (result.restarts, result.unrecovered) == (1, 0)
     assert [task.restarts for task in result.tasks.values()] == [1, 1]
     assert result.recoveries == [5]  # from the exit at 8 s to the step at 13 s
-    assert result.unrecovered == 0
-    assert result.tasks["worker-0"].lost_steps == 10  # 21 to 30
-    assert result.tasks["worker-1"].lost_steps == 0
-    assert result.lost_steps == 10
+    assert [task.lost_steps for task in result.tasks.values()] == [10, 6]  # 21 and 25 to 30
+    assert result.lost_steps == 10  # those of the task that lost most
     assert result.steps_per_second == 4  # 10 to 30 and 25 to 45 between 5 s and 15 s
     assert result.goodput == 3 / 16  # 5 to 7 s and 14 to 15 s; step 25 was done before
 
@@ -144,10 +143,8 @@ def test_restarts_of_a_task_while_the_others_continue() -> None:
         cluster="{chief: 1, ps: 1, worker: 1}",
     )
     assert (result.outcome, result.duration) == ("timeout", 20)
-    assert result.recoveries == [
-        4
-    ]  # at 8 s; the step at 5 s was reported while the worker was down
-    assert result.unrecovered == 1
+    # At 8 s: the step at 5 s was reported while the worker was down.
+    assert (result.recoveries, result.unrecovered) == ([4], 1)
     assert result.restarts == result.tasks["worker-0"].restarts == 2
     assert result.tasks["chief-0"] == TaskResult("failed", 1, first_step=2, last_step=8)
     assert result.tasks["ps-0"].state == "running"
@@ -196,20 +193,6 @@ def test_steps_lost_in_several_restarts_add_up() -> None:
     assert result.final_step == 10
 
 
-def test_the_job_loses_what_its_hardest_hit_task_loses() -> None:
-    entries = [*began_again(0, "worker-0", "worker-1")]
-    entries += [step(3, "worker-0", 10), step(3, "worker-1", 10)]
-    entries += [ended(4, "worker-1", 1), restart(4, "worker-1", "job")]
-    entries += [
-        ended(5, "worker-0", 143, told=True),
-        *began_again(6, "worker-0", "worker-1"),
-    ]
-    entries += [step(8, "worker-0", 5), step(8, "worker-1", 8)]
-    result = analysed(entries)
-    assert [task.lost_steps for task in result.tasks.values()] == [6, 3]
-    assert result.lost_steps == 6
-
-
 def test_steps_and_exits_are_timed_by_the_engine() -> None:
     """Their lines were read late; the time of printing counts."""
     result = analysed(
@@ -228,7 +211,9 @@ def test_steps_and_exits_are_timed_by_the_engine() -> None:
     assert result.first_step == 2
     assert result.steps_per_second == pytest.approx(4 / 13)  # 1 to 5; from 2 s to 15 s
     assert result.recoveries == [10]  # from 5 s to 15 s
-    assert result.goodput == 2 / 20  # from 2 s to 4 s
+    took = {"startup": 2, "productive": 2, "wasted": 1, "recovery": 10, "other": 5}
+    assert result.time == {**NO_TIME, **took}
+    assert result.goodput == 2 / 20
 
 
 # --- What may be missing ------------------------------------------------------------------------
@@ -312,17 +297,6 @@ def test_only_what_brings_the_job_on_counts_for_its_rate() -> None:
     assert analysed([happened(0, "run"), *entries]).steps_per_second == 5  # 10 in 2 s
 
 
-def test_steps_reported_at_the_same_time_have_no_rate() -> None:
-    assert analysed([step(1, "worker-0", 1), step(1, "worker-0", 9)]).steps_per_second is None
-
-
-def test_examples_are_counted_if_the_program_reports_them() -> None:
-    entries = [step(1, "worker-0", 1, examples=64), step(3, "worker-0", 2, examples=192)]
-    assert analysed(entries).examples_per_second == 64
-    without = [step(1, "worker-0", 1), step(3, "worker-0", 2)]
-    assert analysed(without).examples_per_second is None
-
-
 @pytest.mark.parametrize("nonsense", ["many", None, [1], {"a": 1}])
 def test_values_that_are_no_numbers_are_passed_over(nonsense: object) -> None:
     entries = [
@@ -337,46 +311,41 @@ def test_values_that_are_no_numbers_are_passed_over(nonsense: object) -> None:
 # --- What a grace period was used for -----------------------------------------------------------
 
 
+def saves(begin: float, end: float, task: str = "worker-1", name: str = "checkpoint") -> list[Told]:
+    return phase(begin, end, task, name)
+
+
 @pytest.mark.parametrize(
-    ("kind", "saves", "saved"),
+    ("kind", "saved", "after"),
     [
-        ("preempt", phase(21, 23, "worker-1", "checkpoint"), 3),
-        ("terminate", phase(21, 23, "worker-1", "checkpoint"), 3),
-        ("kill", phase(21, 23, "worker-1", "checkpoint"), None),  # it had no notice
-        ("preempt", phase(19, 21, "worker-1", "checkpoint"), 1),  # it had begun before the notice
-        ("preempt", phase(18, 19, "worker-1", "checkpoint"), None),
-        ("preempt", phase(24, 26, "worker-1", "checkpoint"), None),  # killed while at it
-        ("preempt", phase(21, 22, "worker-1", "eval"), None),
-        ("preempt", phase(21, 22, "worker-0", "checkpoint"), 2),
-        ("preempt", phase(26, 27, "worker-0", "checkpoint"), None),
-        (
-            "preempt",
-            phase(21, 22, "worker-0", "checkpoint") + phase(22, 24, "worker-1", "checkpoint"),
-            4,  # the target's own counts first
-        ),
-        (
-            "preempt",
-            phase(21, 22, "worker-1", "checkpoint") + phase(23, 24, "worker-1", "checkpoint"),
-            2,
-        ),
+        ("preempt", saves(21, 23), 3),
+        ("terminate", saves(21, 23), 3),
+        ("kill", saves(21, 23), None),  # it had no notice
+        ("preempt", saves(19, 21), 1),  # it had begun before the notice
+        ("preempt", saves(18, 19), None),
+        ("preempt", saves(24, 26), None),  # killed while at it
+        ("preempt", saves(21, 22, name="eval"), None),
+        ("preempt", saves(21, 22, "worker-0"), 2),
+        ("preempt", saves(26, 27, "worker-0"), None),
+        ("preempt", saves(21, 22, "worker-0") + saves(22, 24), 4),  # the target's own first
+        ("preempt", saves(21, 22) + saves(23, 24), 2),
         ("preempt", [], None),
     ],
 )
 def test_what_was_saved_before_a_task_was_gone(
-    kind: str, saves: Sequence[Told], saved: float | None
+    kind: str, saved: Sequence[Told], after: float | None
 ) -> None:
     entries = [
         *began_again(0, "worker-0", "worker-1"),
         step(10, "worker-0", 10),
         fault(20, "worker-1", "triggered", kind),
-        *saves,
+        *saved,
         fault(25, "worker-1", "applied", kind, exit_code=137, seconds=5, killed=True),
         ended(25, "worker-1", 137),
         job(40),
     ]
-    entries = in_time(entries)
-    result = analysed(entries, extra=f"faults: [{{{kind}: worker-1, at: {{step: 10}}}}]")
-    assert [(one.saved_after, one.applied_after) for one in result.faults] == [(saved, 5)]
+    result = analysed(in_time(entries), extra=f"faults: [{{{kind}: worker-1, at: {{step: 10}}}}]")
+    assert [(one.saved_after, one.applied_after) for one in result.faults] == [(after, 5)]
 
 
 # --- One time for all ---------------------------------------------------------------------------
@@ -389,21 +358,16 @@ def test_a_step_that_is_read_late_has_one_time_in_every_number() -> None:
         *began_again(1, "worker-0"),
         happened(2, "all-running"),
         *[step(t, "worker-0", t) for t in range(5, 11)],
-        fault(10, "worker-0", "triggered"),
-        happened(10, "exit", "worker-0", exit_code=137, fault="0"),
-        fault(10, "worker-0", "applied", exit_code=137, seconds=0),
-        *began_again(11, "worker-0"),
-        fault(12, "worker-0", "healed"),
+        *preempted(10, "worker-0", back=12),
         step(17, "worker-0", 11, late=-3),
         job(20),
     ]
-    text = "{worker: 1}", "faults: [{preempt: worker-0, at: {step: 10}}]"
-    plan, events = a_plan(*text), history(entries)
+    plan = a_plan("{worker: 1}", "faults: [{preempt: worker-0, at: {step: 10}}]")
+    events = history(entries)
     result = analyse(Timeline(plan, events))
     assert result.faults[0].first_step_after == 4
     assert result.recoveries == [4]
     assert result.time["recovery"] == 4
-    assert split(Timeline(plan, events), 20)["recovery"] == 4
     assert curve(Timeline(plan, events), 20).tasks["worker-0"][int(14 / 0.2) :] == [0.0] * 30
     (recovered,) = [t for t in (entry.t for entry in events if entry.event == "step") if t > 10]
     assert recovered == 14
@@ -411,26 +375,6 @@ def test_a_step_that_is_read_late_has_one_time_in_every_number() -> None:
     for entry in written(entries):
         live.entry(entry)
     assert live.front.at == 14
-
-
-def test_the_rate_after_a_fault_begins_with_the_first_step_after_it() -> None:
-    """The task is back at 20 s and trains from 29 s on, at the rate that it had before."""
-    entries = [
-        *began_again(0, "worker-0"),
-        *[step(t / 2, "worker-0", t) for t in range(4, 21)],
-        fault(10, "worker-0", "triggered"),
-        fault(10, "worker-0", "applied", exit_code=137, seconds=0),
-        ended(10, "worker-0", 137),
-        *began_again(19, "worker-0"),
-        fault(20, "worker-0", "healed"),
-        *[step(29 + t / 2, "worker-0", 21 + t) for t in range(40)],
-    ]
-    entries = in_time(entries)
-    extra = "faults: [{preempt: worker-0, at: {step: 20}}]"
-    (result,) = analysed(entries, "{worker: 1}", extra).faults
-    assert (result.restored_after, result.first_step_after) == (10, 19)
-    assert (result.rate_before, result.rate_after) == (2, 2)
-    assert (result.target_rate_before, result.target_rate_after) == (2, 2)
 
 
 def test_examples_of_a_task_and_the_job_are_over_the_same_time() -> None:
@@ -452,10 +396,7 @@ def test_examples_of_a_task_and_the_job_are_over_the_same_time() -> None:
         ([happened(14, "stall", "worker-0", seconds=3)], 4),
         ([happened(14, "stall", "worker-0", seconds=3), ended(14.5, "worker-0", 137)], 4),
         ([ended(13, "worker-0", 0)], None),  # it had finished
-        (
-            [ended(13, "worker-0", 143, told=True)],
-            None,
-        ),  # the job is restarted, it did not fail
+        ([ended(13, "worker-0", 143, told=True)], None),  # with the job, it did not fail
         ([ended(9, "worker-0", 1)], None),  # before the fault
         ([ended(21, "worker-0", 1)], None),  # when the target was back
     ],
@@ -472,62 +413,9 @@ def test_a_fault_is_noticed_where_another_task_fails_before_the_target_is_back(
         step(25, "worker-1", 3),
         *others,
     ]
-    entries = in_time(entries)
-    (result,) = analysed(entries, extra="faults: [{preempt: worker-1, at: {step: 1}}]").faults
-    assert result.detected_after == noticed
-
-
-@pytest.mark.parametrize(
-    ("kind", "gone", "rates"),
-    [
-        ("pause", [], (2, 0, 2)),  # the step that it was at took half a second beside the ten
-        ("preempt", [ended(20, "worker-1", 137), *began_again(29, "worker-1")], (2, 0, 2)),
-    ],
-)
-def test_the_target_has_its_own_rates_around_a_fault(
-    kind: str, gone: Sequence[Told], rates: tuple[float, float, float]
-) -> None:
-    lasts = ", for: 10s" if kind == "pause" else ""
-    entries = [*began_again(0, "worker-0", "worker-1")]
-    entries += [step(t, "worker-0", 100 + t) for t in range(5, 46)]
-    entries += [step(t / 2, "worker-1", t) for t in range(10, 41)]
-    entries += [fault(20, "worker-1", stage, kind) for stage in ("triggered", "applied")]
-    entries += [*gone, fault(30, "worker-1", "healed", kind)]
-    entries += [step(30.5 + t / 2, "worker-1", 41 + t) for t in range(30)]
-    entries = in_time(entries)
-    (result,) = analysed(entries, extra=f"faults: [{{{kind}: worker-1, at: 20s{lasts}}}]").faults
-    assert (result.target_rate_before, result.target_rate_during, result.target_rate_after) == rates
-    assert (result.rate_before, result.rate_during, result.rate_after) == (1, 1, 1)
-    assert (result.first_step_after, result.caught_up_after) == (10.5, 11)
-
-
-@pytest.mark.parametrize(("outcome", "rate"), [("succeeded", 0.5), ("failed", None)])
-def test_a_fault_that_outlasts_the_job_has_a_rate_only_if_the_job_was_done(
-    outcome: str, rate: float | None
-) -> None:
-    """A job that failed may have hung for any part of the time after its last step."""
-    entries = [step(t, "worker-0", t) for t in range(21)]
-    entries += [fault(20, "worker-1", stage, "pause") for stage in ("triggered", "applied")]
-    entries += [step(20 + 2 * t, "worker-0", 20 + t) for t in range(1, 6)]
-    entries += [happened(35, "job", "", outcome=outcome, reason="")]
-    entries += [fault(36, "worker-1", "healed", "pause")]
-    extra = "faults: [{pause: worker-1, at: 20s, for: forever}]"
+    extra = "faults: [{preempt: worker-1, at: {step: 1}}]"
     (result,) = analysed(in_time(entries), extra=extra).faults
-    assert (result.rate_before, result.rate_during, result.rate_after) == (1, rate, None)
-
-
-def test_a_target_that_reports_no_step_has_no_rates() -> None:
-    entries = [step(t, "worker-0", t) for t in range(40)]
-    entries += [
-        fault(20, "worker-1", stage, "pause") for stage in ("triggered", "applied", "healed")
-    ]
-    entries = in_time(entries)
-    (result,) = analysed(entries, extra="faults: [{pause: worker-1, at: 20s, for: 1s}]").faults
-    assert (result.rate_before, result.target_rate_before, result.target_rate_after) == (
-        1,
-        None,
-        None,
-    )
+    assert result.detected_after == noticed
 
 
 def test_a_task_that_goes_back_as_it_runs_has_lost_steps() -> None:
@@ -562,10 +450,8 @@ def test_a_restore_that_loses_nothing_counts_for_nothing() -> None:
         [
             happened(0, "run"),
             *began_again(1, "worker-0"),
-            step(5, "worker-0", 10),
-            step(6, "worker-0", 20),
-            happened(6, "phase", "worker-0", phase="restore", state="end", step=20),
-            happened(6, "phase", "worker-0", phase="restore", state="end", step=20),
+            *[step(5, "worker-0", 10), step(6, "worker-0", 20)],
+            *[happened(6, "phase", "worker-0", phase="restore", state="end", step=20)] * 2,
             step(7, "worker-0", 30),
             job(8),
         ],

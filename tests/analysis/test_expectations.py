@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
+import yaml
 
 import emulator
 from emulator.analysis import expectations as checks
@@ -62,99 +63,52 @@ def verdicts(expect: dict[str, Any], analysis: Analysis) -> list[Verdict]:
     return judge(Expectations.model_validate(expect), analysis, timeline([]))
 
 
+NOT_REPORTED = "the tasks did not report it"
+NO_SHARE = "the tasks reported 1.236, which is not between 0 and 1"
+NEVER_AGAIN = "no step followed the last failure"
+NO_FAILURE = "there was nothing to recover from"
+NEVER = replace(RAN, unrecovered=1)
+
+
 @pytest.mark.parametrize(
-    ("expect", "analysis", "verdict"),
+    ("name", "bound", "analysis", "status", "expected", "actual"),
     [
-        ({"final_step": 50}, RAN, Verdict("final_step", "ok", "at least 50", "50")),
-        ({"final_step": 51}, RAN, Verdict("final_step", "failed", "at least 51", "50")),
-        ({"accuracy": 0.9}, RAN, Verdict("accuracy", "ok", "at least 0.900", "0.900")),
-        ({"accuracy": 0.91}, RAN, Verdict("accuracy", "failed", "at least 0.910", "0.900")),
-        (
-            {"accuracy": 0.9},
-            replace(RAN, accuracy=1.236),
-            Verdict(
-                "accuracy",
-                "unknown",
-                "at least 0.900",
-                "the tasks reported 1.236, which is not between 0 and 1",
-            ),
-        ),
-        (
-            {"throughput": {"min": 10}},
-            RAN,
-            Verdict("throughput.min", "ok", "at least 10.00 steps/s", "10.00 steps/s"),
-        ),
-        (
-            {"throughput": {"min": 10.5}},
-            RAN,
-            Verdict("throughput.min", "failed", "at least 10.50 steps/s", "10.00 steps/s"),
-        ),
-        (
-            {"throughput": {"max": 10}},
-            RAN,
-            Verdict("throughput.max", "ok", "at most 10.00 steps/s", "10.00 steps/s"),
-        ),
-        (
-            {"throughput": {"max": 9}},
-            RAN,
-            Verdict("throughput.max", "failed", "at most 9.00 steps/s", "10.00 steps/s"),
-        ),
-        ({"max_restarts": 2}, RAN, Verdict("max_restarts", "ok", "at most 2", "2")),
-        ({"max_restarts": 1}, RAN, Verdict("max_restarts", "failed", "at most 1", "2")),
-        ({"max_restarts": 0}, SILENT, Verdict("max_restarts", "ok", "at most 0", "0")),
-        ({"max_lost_steps": 10}, RAN, Verdict("max_lost_steps", "ok", "at most 10", "10")),
-        ({"max_lost_steps": 9}, RAN, Verdict("max_lost_steps", "failed", "at most 9", "10")),
-        (
-            {"recovers_within": "7500ms"},
-            RAN,
-            Verdict("recovers_within", "ok", "at most 7.50s", "7.50s"),
-        ),
-        (
-            {"recovers_within": "7s"},
-            RAN,
-            Verdict("recovers_within", "failed", "at most 7.00s", "7.50s"),
-        ),
-        (
-            {"recovers_within": "1h"},
-            replace(RAN, unrecovered=1),
-            Verdict(
-                "recovers_within", "failed", "at most 1h 00m", "no step followed the last failure"
-            ),
-        ),
-        (
-            {"recovers_within": "1h"},
-            SILENT,
-            Verdict(
-                "recovers_within", "unknown", "at most 1h 00m", "there was nothing to recover from"
-            ),
-        ),
-        ({"min_goodput": 0.4}, RAN, Verdict("min_goodput", "ok", "at least 0.400", "0.400")),
-        ({"min_goodput": 0.5}, RAN, Verdict("min_goodput", "failed", "at least 0.500", "0.400")),
+        ("final_step", 50, RAN, "ok", "at least 50", "50"),
+        ("final_step", 51, RAN, "failed", "at least 51", "50"),
+        ("final_step", 0, SILENT, "unknown", "at least 0", NOT_REPORTED),
+        ("accuracy", 0.9, RAN, "ok", "at least 0.900", "0.900"),
+        ("accuracy", 0.91, RAN, "failed", "at least 0.910", "0.900"),
+        ("accuracy", 0.9, replace(RAN, accuracy=1.236), "unknown", "at least 0.900", NO_SHARE),
+        ("accuracy", 0, SILENT, "unknown", "at least 0.000", NOT_REPORTED),
+        ("throughput.min", 10, RAN, "ok", "at least 10.00 steps/s", "10.00 steps/s"),
+        ("throughput.min", 10.5, RAN, "failed", "at least 10.50 steps/s", "10.00 steps/s"),
+        ("throughput.min", 1, SILENT, "unknown", "at least 1.00 steps/s", NOT_REPORTED),
+        ("throughput.max", 10, RAN, "ok", "at most 10.00 steps/s", "10.00 steps/s"),
+        ("throughput.max", 9, RAN, "failed", "at most 9.00 steps/s", "10.00 steps/s"),
+        ("throughput.max", 1, SILENT, "unknown", "at most 1.00 steps/s", NOT_REPORTED),
+        ("max_restarts", 2, RAN, "ok", "at most 2", "2"),
+        ("max_restarts", 1, RAN, "failed", "at most 1", "2"),
+        ("max_restarts", 0, SILENT, "ok", "at most 0", "0"),
+        ("max_lost_steps", 10, RAN, "ok", "at most 10", "10"),
+        ("max_lost_steps", 9, RAN, "failed", "at most 9", "10"),
+        ("max_lost_steps", 0, SILENT, "unknown", "at most 0", NOT_REPORTED),
+        ("recovers_within", "7500ms", RAN, "ok", "at most 7.50s", "7.50s"),
+        ("recovers_within", "7s", RAN, "failed", "at most 7.00s", "7.50s"),
+        ("recovers_within", "1h", NEVER, "failed", "at most 1h 00m", NEVER_AGAIN),
+        ("recovers_within", "1h", SILENT, "unknown", "at most 1h 00m", NO_FAILURE),
+        ("min_goodput", 0.4, RAN, "ok", "at least 0.400", "0.400"),
+        ("min_goodput", 0.5, RAN, "failed", "at least 0.500", "0.400"),
+        ("min_goodput", 0, SILENT, "unknown", "at least 0.000", NOT_REPORTED),
     ],
 )
 def test_an_expectation_is_judged_by_the_numbers(
-    expect: dict[str, Any], analysis: Analysis, verdict: Verdict
+    name: str, bound: object, analysis: Analysis, status: Status, expected: str, actual: str
 ) -> None:
-    events = {result.expectation: result for result in verdicts(expect, analysis)}
-    assert events[verdict.expectation] == verdict
-    assert events.keys() <= {"outcome", "faults", verdict.expectation}
-
-
-@pytest.mark.parametrize(
-    "expect",
-    [
-        {"final_step": 0},
-        {"accuracy": 0},
-        {"throughput": {"min": 1}},
-        {"throughput": {"max": 1}},
-        {"max_lost_steps": 0},
-        {"min_goodput": 0},
-    ],
-    ids=str,
-)
-def test_what_the_record_does_not_say_is_unknown(expect: dict[str, Any]) -> None:
-    verdict = verdicts(expect, SILENT)[1]
-    assert (verdict.status, verdict.actual) == ("unknown", "the tasks did not report it")
+    section, _, key = name.rpartition(".")
+    found = verdicts({section: {key: bound}} if section else {key: bound}, analysis)
+    assert Verdict(name, status, expected, actual) in found
+    others = [verdict.expectation for verdict in found if verdict.expectation != name]
+    assert others == ["outcome", "faults"][: len(found) - 1]
 
 
 @pytest.mark.parametrize(
@@ -209,69 +163,58 @@ def test_no_step_may_be_read_where_none_is_expected() -> None:
     assert steps.actual == "steps of worker-0"
 
 
+HALF = "0.500 of the reference, 10.00 of 20.00 steps/s"
+
+
 @pytest.mark.parametrize(
-    ("reference", "outcome", "verdict"),
+    ("reference", "outcome", "status", "actual"),
     [
-        (11.0, "succeeded", ("ok", "0.909 of the reference, 10.00 of 11.00 steps/s")),
-        (20.0, "succeeded", ("failed", "0.500 of the reference, 10.00 of 20.00 steps/s")),
-        (20.0, "failed", ("failed", "0.500 of the reference, 10.00 of 20.00 steps/s")),
+        (11.0, "succeeded", "ok", "0.909 of the reference, 10.00 of 11.00 steps/s"),
+        (20.0, "succeeded", "failed", HALF),
+        (20.0, "failed", "failed", HALF),
         # A job that was cut off might have reached more.
-        (
-            20.0,
-            "interrupted",
-            ("unknown", "0.500 of the reference, 10.00 of 20.00 steps/s, when the run was cut off"),
-        ),
-        (11.0, "interrupted", ("ok", "0.909 of the reference, 10.00 of 11.00 steps/s")),
+        (20.0, "interrupted", "unknown", f"{HALF}, when the run was cut off"),
+        (11.0, "interrupted", "ok", "0.909 of the reference, 10.00 of 11.00 steps/s"),
     ],
 )
 def test_a_share_of_another_rate_is_judged(
-    reference: float, outcome: str, verdict: tuple[Status, str]
+    reference: float, outcome: str, status: Status, actual: str
 ) -> None:
     expect = Expectations.model_validate({"throughput": {"at_least": 0.9, "of": "reference"}})
     comparison = Comparison(ThroughputReference(machine="m", reference=reference))
     *_, result = judge(expect, replace(RAN, outcome=outcome), HISTORY, comparison)
-    assert (result.expectation, result.expected) == (
-        "throughput.at_least",
-        "at least 0.9 of the reference",
-    )
-    assert (result.status, result.actual) == verdict
+    expected = "at least 0.9 of the reference"
+    assert result == Verdict("throughput.at_least", status, expected, actual)
 
 
 def preempted(target: str, saved: float | None, status: str = "applied") -> FaultResult:
     return FaultResult("0", "preempt", target, status, saved_after=saved, killed=True)
 
 
+SAVED, UNSAVED = preempted("ps-0", 1.0), preempted("worker-1", None)
 KILLED = FaultResult("1", "kill", "worker-0", "applied")
 LOST = FaultResult("3", "preempt", "worker-0", "applied", killed=True, silent=True)
 TERMINATED = FaultResult("2", "terminate", "worker-0", "applied")
+WITHOUT_NOTICE = "the record has no preemptions with notice"
 
 
 @pytest.mark.parametrize(
     ("faults", "status", "got"),
     [
-        ([preempted("ps-0", 1.0), KILLED], "ok", "1 of 1 preemptions with notice"),
-        ([preempted("ps-0", 1.0), LOST], "ok", "1 of 1 preemptions with notice"),
-        (
-            [preempted("ps-0", 1.0), preempted("worker-1", None)],
-            "failed",
-            "worker-1 saved no checkpoint before its end",
-        ),
-        ([KILLED, TERMINATED], "unknown", "the record has no preemptions with notice"),
-        ([LOST], "unknown", "the record has no preemptions with notice"),
-        (
-            [preempted("ps-0", None, "skipped")],
-            "unknown",
-            "the record has no preemptions with notice",
-        ),
-        ([], "unknown", "the record has no preemptions with notice"),
+        ([SAVED, KILLED], "ok", "1 of 1 preemptions with notice"),
+        ([SAVED, LOST], "ok", "1 of 1 preemptions with notice"),
+        ([SAVED, UNSAVED], "failed", "worker-1 saved no checkpoint before its end"),
+        ([KILLED, TERMINATED], "unknown", WITHOUT_NOTICE),
+        ([LOST], "unknown", WITHOUT_NOTICE),
+        ([preempted("ps-0", None, "skipped")], "unknown", WITHOUT_NOTICE),
+        ([], "unknown", WITHOUT_NOTICE),
     ],
 )
 def test_a_grace_period_is_there_to_save(
     faults: list[FaultResult], status: Status, got: str
 ) -> None:
     result = verdicts({"saved_within_grace": True}, replace(SILENT, faults=faults))[-1]
-    expected_text = "a checkpoint before each end"
-    assert result == Verdict("saved_within_grace", status, expected_text, got)
+    assert result == Verdict("saved_within_grace", status, "a checkpoint before each end", got)
 
 
 def test_an_invariant_is_judged_from_the_history() -> None:
@@ -353,113 +296,65 @@ def test_the_worst_verdict_decides(
     assert EXIT_CODES[together] == exit_code
 
 
+SUMMARY = """
+run_id: r-1
+scenario: s
+variant: a=1
+engine: fake
+warm: []
+outcome: succeeded
+reason: worker-0 finished
+verdict: failed
+verdicts:
+- {expectation: outcome, status: ok, expected: succeeded, actual: "succeeded: worker-0 finished"}
+- {expectation: faults, status: ok, expected: 1 applied, actual: 1 applied}
+- {expectation: final_step, status: failed, expected: at least 51, actual: "50"}
+warnings: []
+hints: []
+last_words: {}
+step_sources: {used: [], seen: []}
+duration: 10.0
+tasks:
+  worker-0: {state: succeeded, exit_code: 0, restarts: 0, oom_killed: false, last_step: 50}
+helpers: {}
+steps: {final: 50, lost: 10}
+startup: {network: 0.5, all_running: 3.0, first_step: 5.0}
+throughput:
+  steps_per_second: 10.0
+  examples_per_second: 320.0
+  step_time: {count: 40, mean: 0.1, p50: 0.1, p90: 0.123457, p99: 0.2, max: 0.3}
+  tasks: {worker-0: {steps_per_second: 9.8765, examples_per_second: null, step_time: null}}
+usage:
+  worker-0: {cpu_seconds: 2.5, cpu: null, memory_peak: 7, throttled: null,
+             received: null, sent: null, read: null, written: null}
+gpus: {}
+values: {loss: {worker-0: 0.25}}
+bytes_per_step: {worker: {sent: 2000, received: 1000}}
+accuracy: 0.9
+restarts: 2
+recoveries: [5.0, 7.5]
+unrecovered: 0
+worst_recovery: 7.5
+time: {productive: 4.0, startup: 6.00004}
+goodput: 0.4
+cost: {run: null, per_thousand_steps: null, preemptions: {cost: null}, break_even: null}
+"""
+
+
 def test_the_summary_has_the_numbers_and_is_json() -> None:
-    result = verdicts({"final_step": 51}, RAN)
-    events = summary(
+    written = summary(
         run_id="r-1",
         scenario="s",
         variant="a=1",
         engine="fake",
         analysis=RAN,
-        verdicts=result,
+        verdicts=verdicts({"final_step": 51}, RAN),
         samples=[Sample(1.0, 1.0, {"worker-0": Usage(2.5, memory=7)})],
     )
-    assert json.loads(json.dumps(events)) == {
-        "format": 2,
-        "emulator_version": emulator.__version__,
-        "step_sources": {"used": [], "seen": []},
-        "run_id": "r-1",
-        "scenario": "s",
-        "variant": "a=1",
-        "values": {"loss": {"worker-0": 0.25}},
-        "bytes_per_step": {"worker": {"sent": 2000, "received": 1000}},
-        "warm": [],
-        "engine": "fake",
-        "outcome": "succeeded",
-        "reason": "worker-0 finished",
-        "verdict": "failed",
-        "verdicts": [
-            {
-                "expectation": "outcome",
-                "status": "ok",
-                "expected": "succeeded",
-                "actual": "succeeded: worker-0 finished",
-            },
-            {
-                "expectation": "faults",
-                "status": "ok",
-                "expected": "1 applied",
-                "actual": "1 applied",
-            },
-            {
-                "expectation": "final_step",
-                "status": "failed",
-                "expected": "at least 51",
-                "actual": "50",
-            },
-        ],
-        "warnings": [],
-        "hints": [],
-        "last_words": {},
-        "duration": 10.0,
-        "helpers": {},
-        "tasks": {
-            "worker-0": {
-                "state": "succeeded",
-                "exit_code": 0,
-                "restarts": 0,
-                "oom_killed": False,
-                "last_step": 50,
-            }
-        },
-        "steps": {"final": 50, "lost": 10},
-        "startup": {"network": 0.5, "all_running": 3.0, "first_step": 5.0},
-        "throughput": {
-            "steps_per_second": 10.0,
-            "examples_per_second": 320.0,
-            "step_time": {
-                "count": 40,
-                "mean": 0.1,
-                "p50": 0.1,
-                "p90": 0.123457,
-                "p99": 0.2,
-                "max": 0.3,
-            },
-            "tasks": {
-                "worker-0": {
-                    "steps_per_second": 9.8765,
-                    "examples_per_second": None,
-                    "step_time": None,
-                }
-            },
-        },
-        "usage": {
-            "worker-0": {
-                "cpu_seconds": 2.5,
-                "cpu": None,
-                "memory_peak": 7,
-                "throttled": None,
-                "received": None,
-                "sent": None,
-                "read": None,
-                "written": None,
-            }
-        },
-        "gpus": {},
-        "accuracy": 0.9,
-        "restarts": 2,
+    assert json.loads(json.dumps(written)) == {
+        **{"format": 2, "emulator_version": emulator.__version__},
+        **yaml.safe_load(SUMMARY),
         "faults": [asdict(RAN.faults[0])],
-        "recoveries": [5.0, 7.5],
-        "unrecovered": 0,
-        "worst_recovery": 7.5,
-        "time": {"productive": 4.0, "startup": 6.00004},
-        "cost": {
-            "run": None,
-            "per_thousand_steps": None,
-            "preemptions": {"cost": None},
-            "break_even": None,
-        },
-        "goodput": 0.4,
     }
 
 

@@ -346,18 +346,6 @@ def test_what_follows_the_end_of_the_job_is_not_counted() -> None:
     assert spent(*events) == {"startup": 5, "productive": 10, "other": 5}
 
 
-def test_the_engine_says_when_a_step_was_made() -> None:
-    events = [*RUN, step(9, "worker-0", 1, late=-7), step(9, "worker-0", 5, late=-5)]
-    events += [ended(9, "worker-0", 1, late=-4), *began_again(10, "worker-0")]
-    assert spent(*events, step(16, "worker-0", 9, late=-1), job(20)) == {
-        "startup": 2,
-        "productive": 2,
-        "wasted": 1,
-        "recovery": 10,
-        "other": 5,
-    }
-
-
 TASKS = st.sampled_from(["chief-0", "worker-0", "worker-1"])
 TIMES = st.floats(0, 30, allow_nan=False)
 PHASES = st.sampled_from(["startup", "data", "compile", "checkpoint", "restore", "eval", "lunch"])

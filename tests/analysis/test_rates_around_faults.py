@@ -21,6 +21,7 @@ from tests.histories import (
     happened,
     in_time,
     job,
+    preempted,
     restart,
     step,
     timeline,
@@ -77,7 +78,7 @@ def history_of(program: Program, extra: str = "") -> Timeline:
                          program.after)  # fmt: skip
     entries += [
         fault(STRUCK, "worker-1", "triggered"),
-        happened(STRUCK + 0.05, "exit", "worker-1", exit_code=137, fault="0"),
+        ended(STRUCK + 0.05, "worker-1", 137, fault="0"),
         fault(STRUCK + 0.05, "worker-1", "applied", exit_code=137, seconds=0.05),
     ]
     entries += [ended(STRUCK + 0.3, name, 1) for name in names if name != "worker-1"]
@@ -90,7 +91,8 @@ def history_of(program: Program, extra: str = "") -> Timeline:
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_rates_of_programs_are_those_at_which_they_made_steps(program: Program) -> None:
-    (result,) = analyse(history_of(program)).faults
+    whole = history_of(program)
+    (result,) = analyse(whole).faults
     assert result.rate_before == pytest.approx(program.before, rel=0.02)
     assert result.rate_during == 0
     assert result.rate_after == pytest.approx(program.after, rel=0.02)
@@ -98,15 +100,9 @@ def test_rates_of_programs_are_those_at_which_they_made_steps(program: Program) 
         assert result.target_rate_before == pytest.approx(program.before, rel=0.02)
         assert result.target_rate_during == 0
         assert result.target_rate_after == pytest.approx(program.after, rel=0.02)
-
-
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
-def test_the_curve_of_a_job_is_0_while_none_of_its_tasks_runs(program: Program) -> None:
-    whole = history_of(program)
-    found = curve(whole, 91)
-    assert set(found.job[int(STRUCK) + 1 : int(STRUCK + 2 * program.away)]) == {0.0}
-    seen = [rate for rate in found.job if rate]
-    assert max(seen) == pytest.approx(max(program.before, program.after), rel=0.05)
+    drawn = curve(whole, 91).job  # 0 while none of the tasks runs
+    assert set(drawn[int(STRUCK) + 1 : int(STRUCK + 2 * program.away)]) == {0.0}
+    assert max(drawn) == pytest.approx(max(program.before, program.after), rel=0.05)
 
 
 def test_an_expectation_of_the_rate_sees_a_job_that_stood_still_and_came_back() -> None:
@@ -120,16 +116,28 @@ def test_an_expectation_of_the_rate_sees_a_job_that_stood_still_and_came_back() 
 
 # --- Pauses, and tasks that wait ------------------------------------------------------------------
 
+Rates = tuple[float | None, float | None, float | None]
+
 
 def struck(entries: Sequence[Told], faults: str, cluster: str = "{worker: 2}") -> FaultResult:
-    """Return the first fault of a run."""
-    whole = timeline(in_time([*entries, job(60)]), cluster, f"faults: [{faults}]")
+    """Return the first fault of a run, which succeeds after a minute unless it ends otherwise."""
+    end = [] if any(entry.event == "job" for entry in entries) else [job(60)]
+    whole = timeline(in_time([*entries, *end]), cluster, f"faults: [{faults}]")
     return analyse(whole).faults[0]
 
 
 def paused(begin: float, end: float, task: str, fault_id: str = "0") -> list[Told]:
     stages = (("triggered", begin), ("applied", begin), ("healed", end))
     return [fault(t, task, stage, "pause", id=fault_id) for stage, t in stages]
+
+
+def of_job(result: FaultResult) -> Rates:
+    """Return the rates of the job before, during and after a fault."""
+    return result.rate_before, result.rate_during, result.rate_after
+
+
+def of_target(result: FaultResult) -> Rates:
+    return result.target_rate_before, result.target_rate_during, result.target_rate_after
 
 
 UP = [happened(0, "run"), *began_again(0, "worker-0", "worker-1")]
@@ -141,8 +149,7 @@ def test_the_steps_of_a_gap_are_made_before_and_after_a_pause() -> None:
     entries = [*UP, *lines("worker-1", 5.5, 19.5, 10, 10, 10), *paused(20, 30, "worker-1")]
     entries += lines("worker-1", 30.5, 50, 160, 10, 10)
     result = struck(entries, PAUSE)
-    assert (result.rate_before, result.rate_during, result.rate_after) == (10, 0, 10)
-    assert (result.target_rate_before, result.target_rate_during) == (10, 0)
+    assert of_job(result) == of_target(result) == (10, 0, 10)
 
 
 def test_a_task_that_waits_for_a_paused_one_makes_no_step_meanwhile() -> None:
@@ -150,13 +157,13 @@ def test_a_task_that_waits_for_a_paused_one_makes_no_step_meanwhile() -> None:
     entries = [*UP, *lines("worker-0", 5.5, 19.5, 10, 10, 10), *paused(20, 30, "worker-1")]
     entries += lines("worker-0", 30.5, 50, 160, 10, 10)
     result = struck(entries, PAUSE)
-    assert (result.rate_before, result.rate_during, result.rate_after) == (10, 0, 10)
+    assert of_job(result) == (10, 0, 10)
 
 
 def test_a_task_that_does_not_wait_for_a_paused_one_makes_its_steps_meanwhile() -> None:
     entries = [*UP, *lines("worker-0", 5, 50, 10, 40, 10), *paused(22, 23.5, "worker-1")]
     result = struck(entries, "{pause: worker-1, at: 22s, for: 1.5s}")
-    assert (result.rate_before, result.rate_during, result.rate_after) == (10, 10, 10)
+    assert of_job(result) == (10, 10, 10)
 
 
 def test_a_task_that_is_paused_twice_is_frozen_until_both_are_over() -> None:
@@ -170,68 +177,79 @@ def test_a_task_that_is_paused_twice_is_frozen_until_both_are_over() -> None:
 def test_a_worker_that_trains_alone_makes_the_steps_of_the_job() -> None:
     """Worker 0 was far ahead; what worker 1 does is no less a step."""
     entries = [*UP, *lines("worker-0", 5, 20, 100, 10, 20), *lines("worker-1", 5, 50, 10, 10, 10)]
-    entries += [
-        fault(20, "worker-0", "triggered"),
-        happened(20, "exit", "worker-0", exit_code=137, fault="0"),
-        fault(20, "worker-0", "applied", exit_code=137, seconds=0),
-        *began_again(29, "worker-0"),
-        fault(30, "worker-0", "healed"),
-    ]
+    entries += preempted(20, "worker-0", back=30)
     result = struck(entries, "{preempt: worker-0, at: 20s}")
-    assert (result.rate_before, result.rate_during, result.rate_after) == (20, 10, 10)
+    assert of_job(result) == (20, 10, 10)
     assert result.target_rate_during == 0
 
 
 def test_it_is_unknown_what_was_done_in_a_time_shorter_than_that_from_line_to_line() -> None:
     """Worker 0 fails before its next line; worker 1 was away for half of that time."""
     entries = [*UP, *lines("worker-0", 5, 20, 10, 20, 10)]
-    entries += [
-        fault(20, "worker-1", "triggered"),
-        happened(20, "exit", "worker-1", exit_code=137, fault="0"),
-        fault(20, "worker-1", "applied", exit_code=137, seconds=0),
-        happened(20.5, "start", "worker-1"),
-        happened(21, "running", "worker-1"),
-        fault(21, "worker-1", "healed"),
-        ended(21.5, "worker-0", 1),
-        *began_again(30, "worker-0"),
-        *lines("worker-0", 35, 50, 180, 20, 10),
-    ]
+    entries += [*preempted(20, "worker-1", back=21), ended(21.5, "worker-0", 1)]
+    entries += [*began_again(30, "worker-0"), *lines("worker-0", 35, 50, 180, 20, 10)]
     result = struck(entries, "{preempt: worker-1, at: 20s}")
-    assert (result.rate_before, result.rate_during, result.rate_after) == (10, None, 10)
+    assert of_job(result) == (10, None, 10)
 
 
 def test_what_is_not_reported_at_the_end_of_a_life_makes_no_rate_lower() -> None:
     """A line in eight seconds: the five from the last one to the preemption are no slow ones."""
     entries = [*UP, *lines("worker-1", 5, 32, 80, 80, 10)]  # the last is at 29 s
-    entries += [
-        fault(34, "worker-1", "triggered"),
-        happened(34, "exit", "worker-1", exit_code=137, fault="0"),
-        fault(34, "worker-1", "applied", exit_code=137, seconds=0),
-        *began_again(40, "worker-1"),
-        fault(41, "worker-1", "healed"),
-        *lines("worker-1", 44, 60, 400, 80, 10),
-    ]
+    entries += [*preempted(34, "worker-1", back=41), *lines("worker-1", 44, 60, 400, 80, 10)]
     result = struck(entries, "{preempt: worker-1, at: 34s}")
-    assert (result.target_rate_before, result.target_rate_during, result.target_rate_after) == (
-        10,
-        0,
-        10,
-    )
+    assert of_target(result) == (10, 0, 10)
 
 
 def test_a_checkpoint_of_an_evaluator_is_no_step_of_the_job() -> None:
     entries = [happened(0, "run"), *began_again(0, "worker-0", "evaluator-0")]
     entries += [*lines("worker-0", 5, 20, 10, 10, 10), *lines("evaluator-0", 6, 28, 10, 50, 10)]
-    entries += [
-        fault(20, "worker-0", "triggered"),
-        happened(20, "exit", "worker-0", exit_code=137, fault="0"),
-        fault(20, "worker-0", "applied", exit_code=137, seconds=0),
-        *began_again(29, "worker-0"),
-        fault(30, "worker-0", "healed"),
-        *lines("worker-0", 35, 50, 180, 10, 10),
-    ]
+    entries += [*preempted(20, "worker-0", back=30), *lines("worker-0", 35, 50, 180, 10, 10)]
     result = struck(entries, "{preempt: worker-0, at: 20s}", "{worker: 1, evaluator: 1}")
-    assert (result.rate_before, result.rate_during, result.rate_after) == (10, 0, 10)
+    assert of_job(result) == (10, 0, 10)
+
+
+def test_the_rate_after_a_fault_begins_with_the_first_step_after_it() -> None:
+    """The task is back at 20 s and trains from 29 s on, at the rate that it had before."""
+    entries = [*UP, *lines("worker-0", 2, 10, 4, 1, 2), *preempted(10, "worker-0", back=20)]
+    entries += lines("worker-0", 29, 49, 21, 1, 2)
+    result = struck(entries, "{preempt: worker-0, at: {step: 20}}")
+    assert (result.restored_after, result.first_step_after) == (10, 19)
+    assert of_job(result) == of_target(result) == (2, 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("faults", "events"),
+    [
+        # The step that it was at took half a second beside the ten.
+        (PAUSE, paused(20, 30, "worker-1")),
+        ("{preempt: worker-1, at: 20s}", preempted(20, "worker-1", back=30)),
+    ],
+)
+def test_the_target_has_its_own_rates_around_a_fault(faults: str, events: Sequence[Told]) -> None:
+    entries = [*UP, *lines("worker-0", 5, 45, 105, 1, 1), *events]
+    entries += [*lines("worker-1", 5, 20, 10, 1, 2), *lines("worker-1", 30.5, 45, 41, 1, 2)]
+    result = struck(entries, faults)
+    assert of_target(result) == (2, 0, 2)
+    assert of_job(result) == (1, 1, 1)
+    assert (result.first_step_after, result.caught_up_after) == (10.5, 11)
+
+
+@pytest.mark.parametrize(("outcome", "rate"), [("succeeded", 0.5), ("failed", None)])
+def test_a_fault_that_outlasts_the_job_has_a_rate_only_if_the_job_was_done(
+    outcome: str, rate: float | None
+) -> None:
+    """A job that failed may have hung for any part of the time after its last step."""
+    entries = [*lines("worker-0", 0, 20, 0, 1, 1), *lines("worker-0", 22, 30, 21, 1, 0.5)]
+    entries += [*paused(20, 36, "worker-1"), job(35, outcome)]
+    result = struck(entries, "{pause: worker-1, at: 20s, for: forever}")
+    assert of_job(result) == (1, rate, None)
+
+
+def test_a_target_that_reports_no_step_has_no_rates() -> None:
+    entries = [*lines("worker-0", 0, 39, 0, 1, 1), *paused(20, 20, "worker-1")]
+    result = struck(entries, "{pause: worker-1, at: 20s, for: 1s}")
+    assert result.rate_before == 1
+    assert of_target(result) == (None, None, None)
 
 
 def test_a_worker_that_follows_the_one_that_ended_makes_no_step_twice() -> None:

@@ -189,12 +189,6 @@ def test_examples_of_a_task_begin_anew_with_it() -> None:
     assert measured(entries).tasks["worker-0"].examples_per_second == 20 / 5
 
 
-@pytest.mark.parametrize("nonsense", ["many", None, [1], {"a": 1}])
-def test_examples_that_are_no_numbers_are_passed_over(nonsense: object) -> None:
-    entries = [step(1, "worker-0", 1, examples=10), step(2, "worker-0", 2, examples=nonsense)]
-    assert measured([*entries, step(3, "worker-0", 3, examples=30)]).job.examples_per_second == 10
-
-
 # --- By the second ------------------------------------------------------------------------------
 
 

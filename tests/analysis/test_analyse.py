@@ -377,14 +377,6 @@ def test_a_step_that_is_read_late_has_one_time_in_every_number() -> None:
     assert live.front.at == 14
 
 
-def test_examples_of_a_task_and_the_job_are_over_the_same_time() -> None:
-    """The last step is reported again with an accuracy, after an evaluation of five seconds."""
-    entries = [step(t, "chief-0", t, examples=100 * t) for t in range(11)]
-    entries += [step(15, "chief-0", 10, examples=1000, accuracy=0.9)]
-    speed = analysed(entries, "{chief: 1}").throughput
-    assert speed.job.examples_per_second == speed.tasks["chief-0"].examples_per_second == 100
-
-
 # --- Around a fault -----------------------------------------------------------------------------
 
 

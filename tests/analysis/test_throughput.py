@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import astuple, replace
 
 import pytest
 from hypothesis import given
@@ -14,13 +15,13 @@ from emulator.analysis.throughput import (
     Rate,
     StepTimes,
     Throughput,
+    Work,
     curve,
     follow,
     rates,
     scaling_efficiency,
     workers,
 )
-from emulator.planning.plan import Plan
 from tests.histories import (
     Told,
     a_plan,
@@ -139,17 +140,11 @@ def test_a_step_that_is_reported_again_took_no_time() -> None:
 
 def test_the_job_steps_at_the_rate_of_the_task_that_advances_it() -> None:
     """Two tasks print at different times: no step of the job took the milliseconds between."""
-    entries = [step(1, "worker-0", 10), step(1.99, "worker-1", 19), step(2, "worker-0", 20)]
-    entries = [
-        happened(0, "run"),
-        step(0.99, "worker-1", 9),
-        *entries,
-        step(2.99, "worker-1", 29),
-    ]
+    entries = [step(0.99, "worker-1", 9), step(1, "worker-0", 10), step(1.99, "worker-1", 19)]
+    entries += [step(2, "worker-0", 20), step(2.99, "worker-1", 29)]
     times = measured(entries).job.step_times
     assert times is not None
-    assert times.p50 == pytest.approx(0.1)
-    assert times.max == pytest.approx(0.1)
+    assert (times.p50, times.max) == pytest.approx((0.1, 0.1))
     assert times.count == 20 - 1  # the first advance of worker 0 is measured by nothing
 
 
@@ -174,12 +169,17 @@ def test_examples_are_reported_or_follow_from_the_steps() -> None:
 
 def test_reported_examples_take_precedence_over_the_scenario() -> None:
     entries = [step(1, "worker-0", 1, examples=64), step(3, "worker-0", 2, examples=192)]
-    result = measured(
-        [*entries, step(4, "worker-1", 2), step(5, "worker-1", 3)],
-        "metrics: {examples_per_step: 7}",
-    )
+    entries += [step(4, "worker-1", 2), step(5, "worker-1", 3)]
+    result = measured(entries, "metrics: {examples_per_step: 7}")
     assert result.tasks["worker-0"].examples_per_second == 64
     assert result.tasks["worker-1"].examples_per_second == 7
+
+
+def test_examples_of_a_task_and_the_job_are_over_the_same_time() -> None:
+    """The last step is reported again with an accuracy, after an evaluation of five seconds."""
+    entries = [step(t, "worker-0", t, examples=100 * t) for t in range(11)]
+    speed = measured([*entries, step(15, "worker-0", 10, examples=1000, accuracy=0.9)])
+    assert speed.job.examples_per_second == speed.tasks["worker-0"].examples_per_second == 100
 
 
 def test_examples_of_a_task_begin_anew_with_it() -> None:
@@ -203,9 +203,8 @@ def test_a_stretch_is_spread_over_its_time() -> None:
 
 def test_nothing_is_spread_over_the_time_of_a_restart() -> None:
     result = binned(RESTARTED, 12)
-    for rates_ in (result.tasks["worker-0"], result.job):
-        seconds = by_second(rates_, result.width)
-        assert seconds == [0, 0, 2, 0, 0, 0, 0, 0, 1, 2, 0, 0]
+    assert by_second(result.job, result.width) == [0, 0, 2, 0, 0, 0, 0, 0, 1, 2, 0, 0]
+    assert result.tasks["worker-0"] == result.job
 
 
 def test_the_first_step_after_a_restart_is_not_counted() -> None:
@@ -240,7 +239,7 @@ ENTRIES = st.one_of(
 def test_a_curve_has_every_step_that_was_made_and_none_below_zero(
     entries: list[Told], bins: int
 ) -> None:
-    entries = [happened(0, "run"), *in_time(entries)]
+    entries = in_time(entries)
     result = binned(entries, 900, bins)
     for name, work in follow(timeline(entries)).items():
         one = result.tasks.get(name, result.job)
@@ -248,18 +247,23 @@ def test_a_curve_has_every_step_that_was_made_and_none_below_zero(
         assert min(one) >= 0
 
 
+def numbers(work: Work) -> list[float]:
+    return [number for stretch in work.stretches for number in astuple(stretch)]
+
+
 @given(entries=st.lists(ENTRIES, max_size=40))
 def test_a_job_makes_no_more_steps_than_its_tasks_and_the_only_task_is_the_job(
     entries: list[Told],
 ) -> None:
-    whole = timeline([happened(0, "run"), *in_time(entries)])
-    work = follow(whole)
+    work = follow(timeline(in_time(entries)))
     made = {name: sum(one.steps for one in of.stretches) for name, of in work.items()}
     assert made.pop(JOB) <= sum(made.values()) + 1e-6
-    alone = [e for e in entries if e.task == "worker-0"]
-    work = follow(timeline([happened(0, "run"), *in_time(alone)]))
-    if not any(one.late for one in timeline(in_time(alone)).tasks["worker-0"].incarnations):
-        assert work[JOB] == work["worker-0"]
+    alone = timeline(in_time(entry for entry in entries if entry.task == "worker-0"))
+    if not any(one.late for one in alone.tasks["worker-0"].incarnations):
+        work = follow(alone)
+        of_job, of_task = work[JOB], work["worker-0"]
+        assert numbers(of_job) == pytest.approx(numbers(of_task), abs=1e-9)
+        assert replace(of_job, stretches=[]) == replace(of_task, stretches=[])
 
 
 # --- Scaling ------------------------------------------------------------------------------------
@@ -288,5 +292,4 @@ def test_a_baseline_that_never_trained_says_nothing() -> None:
 
 
 def test_workers_are_the_tasks_that_train() -> None:
-    plan: Plan = a_plan("{chief: 1, worker: 3, ps: 2, evaluator: 1}")
-    assert workers(plan) == 4
+    assert workers(a_plan("{chief: 1, worker: 3, ps: 2, evaluator: 1}")) == 4

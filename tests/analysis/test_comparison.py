@@ -53,6 +53,7 @@ RAN = Analysis(
     recoveries=[5.0, 7.50001],
     goodput=0.4,
 )
+MONEY = ("cost", "cost_per_thousand_steps", "preemption_cost", "break_even")
 OK = [Verdict("outcome", "ok", "succeeded", "succeeded")]
 FAILED = [Verdict("outcome", "failed", "succeeded", "failed")]
 
@@ -77,10 +78,7 @@ def differing(*sets: Sequence[str]) -> dict[str, list[Any]]:
             [["restart.policy=never"], ["restart.policy=on-failure"]],
             {"restart.policy": ["never", "on-failure"]},
         ),
-        (
-            [["cluster.worker=2"], ["cluster.worker=4"], []],
-            {"cluster.worker.replicas": [2, 4, 2]},
-        ),
+        ([["cluster.worker=2"], ["cluster.worker=4"], []], {"cluster.worker.replicas": [2, 4, 2]}),
         ([["faults.0.grace=1s"], ["faults.0.grace=5s"]], {"faults.0.grace": ["1s", "5s"]}),
         (
             [["faults.0.at={step: 10}"], ["faults.0.at=40s"]],
@@ -110,34 +108,19 @@ def test_what_says_only_which_runs_there_are_sets_none_apart() -> None:
 def test_a_fault_that_only_one_has_is_shown_whole() -> None:
     result = differing([], ["faults=[]"])
     assert result.keys() == {"faults.0"}
-    assert result["faults.0"][0]["preempt"] == "worker-1"
-    assert result["faults.0"][1] is None
+    first, second = result["faults.0"]
+    assert (first["preempt"], second) == ("worker-1", None)
 
 
 def test_a_row_says_what_the_numbers_say() -> None:
     first, second = rows([(plan(), RAN, OK), (plan("seed=5", variant="seed=5"), RAN, FAILED)])
-    assert first == Row(
-        run_id="run-1",
-        variant="",
-        outcome="succeeded",
-        verdict="ok",
-        figures={
-            "final_step": 50,
-            "lost_steps": 10,
-            "restarts": 2,
-            "worst_recovery": 7.5,
-            "goodput": 0.4,
-            "steps_per_second": 20.0,
-            "duration": 10.0,
-            "examples_per_second": None,
-            "accuracy": None,
-            "cost": None,
-            "cost_per_thousand_steps": None,
-            "preemption_cost": None,
-            "break_even": None,
-        },
-        differs={"seed": 0},
-    )
+    known = {
+        **{"final_step": 50, "lost_steps": 10, "restarts": 2, "worst_recovery": 7.5},
+        **{"goodput": 0.4, "steps_per_second": 20.0, "duration": 10.0},
+    }
+    unknown = ("examples_per_second", "accuracy", *MONEY)
+    figures = {**known, **dict.fromkeys(unknown)}
+    assert first == Row("run-1", "", "succeeded", "ok", figures, differs={"seed": 0})
     assert (second.variant, second.verdict, second.differs) == ("seed=5", "failed", {"seed": 5})
 
 
@@ -163,13 +146,9 @@ def table(*compared: Row, width: int = 140) -> list[str]:
 
 
 def two(**second: Any) -> tuple[Row, Row]:
-    first, other = rows(
-        [
-            (plan("seed=1", run_id="run-1"), RAN, OK),
-            (plan("seed=2", run_id="run-2"), replace(RAN, **second), FAILED),
-        ]
-    )
-    return first, other
+    other = plan("seed=2", run_id="run-2"), replace(RAN, **second), FAILED
+    one, two = rows([(plan("seed=1"), RAN, OK), other])
+    return one, two
 
 
 def test_the_first_is_the_reference_and_others_have_their_ratio() -> None:
@@ -183,9 +162,8 @@ def test_the_first_is_the_reference_and_others_have_their_ratio() -> None:
 
 def test_no_ratio_to_nothing() -> None:
     first, second = two()
-    lines = table(
-        replace(first, figures={**first.figures, "steps_per_second": None, "goodput": 0.0}), second
-    )
+    figures = {**first.figures, "steps_per_second": None, "goodput": 0.0}
+    lines = table(replace(first, figures=figures), second)
     assert lines[-1] == "run-2 succeeded failed 50 10 2 7.50s x1.00 40% 20.0 10.0s x1.00"
 
 
@@ -193,11 +171,15 @@ def test_a_run_that_never_recovered_is_shown_as_such() -> None:
     assert "never" in table(*two(unrecovered=1))[-1].split()
 
 
+def named(first: str, second: str, width: int = 140, **changes: Any) -> list[str]:
+    """Return the table of two variants with these labels."""
+    one, other = two(**changes)
+    return table(replace(one, variant=first), replace(other, variant=second), width=width)
+
+
 def test_a_variant_is_called_by_its_label_and_by_its_id_where_two_have_it() -> None:
-    first, second = two()
-    named = table(replace(first, variant="seed=1"), replace(second, variant="seed=2"))
-    assert [line.split()[0] for line in named[-2:]] == ["seed=1", "seed=2"]
-    twice = table(replace(first, variant="seed=1"), replace(second, variant="seed=1"))
+    assert [line.split()[0] for line in named("seed=1", "seed=2")[-2:]] == ["seed=1", "seed=2"]
+    twice = named("seed=1", "seed=1")
     assert [line.split()[:2] for line in twice[-2:]] == [["run-1", "seed=1"], ["run-2", "seed=1"]]
 
 
@@ -211,11 +193,8 @@ def test_what_stands_in_a_fault_by_default_is_not_shown() -> None:
 
 @pytest.mark.parametrize("width", [80, 100, 120, 140])
 def test_no_word_is_broken_on_any_terminal(width: int) -> None:
-    first, second = two(goodput=0.8, outcome="interrupted")
     labels = ("restart.policy=never", "restart.policy=on-failure [a]")
-    lines = table(
-        replace(first, variant=labels[0]), replace(second, variant=labels[1]), width=width
-    )
+    lines = named(*labels, width, goodput=0.8, outcome="interrupted")
     for word in [*labels[1].split(), "succeeded", "interrupted", "restarts", "x2.00"]:
         assert any(word in line.split() for line in lines), word
 
@@ -270,10 +249,8 @@ def test_runs_without_prices_have_none() -> None:
 
 def test_a_run_without_prices_stays_empty_beside_one_with_prices() -> None:
     (plain,) = rows([(plan(run_id="run-2"), RAN, OK)])
-    assert table(priced(0.004, 0.001), plain)[-2:] == [
-        "run-1 0.00400 EUR 0.0800 EUR 0.00100 EUR",
-        "run-2",
-    ]
+    lines = table(priced(0.004, 0.001), plain)
+    assert lines[-2:] == ["run-1 0.00400 EUR 0.0800 EUR 0.00100 EUR", "run-2"]
 
 
 def test_amounts_in_two_currencies_have_no_ratio() -> None:
@@ -322,12 +299,10 @@ def test_without_a_rate_there_is_no_efficiency() -> None:
 
 
 def test_a_fault_that_differs_is_shown_as_it_was_written() -> None:
-    text = "name: x\nprogram: {command: [a]}\ncluster: {worker: 2}\nfaults: [%s]\n"
-    faults = (
+    for fault in (
         "{preempt: worker-1, at: {step: 300}, grace: 2s}",
         "{partition: [[worker-0], [worker-1]], at: 5s, for: 1s}",
-    )
-    for fault in faults:
-        dumped = parse(text % fault).model_dump(mode="json")["faults"]
+    ):
+        dumped = plan(f"faults=[{fault}]").scenario.model_dump(mode="json")["faults"]
         shown = json.loads(written(dumped))[0]
         assert shown.keys() == yaml.safe_load(fault).keys(), shown

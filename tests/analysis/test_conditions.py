@@ -54,13 +54,16 @@ def crash(task: str, code: int, t: float) -> list[Entry]:
     ]
 
 
-def types(history: Sequence[Entry], **operator: Any) -> list[str]:
-    return [one.type for one in changes(timeline(history, **operator))]
+STUCK = JobEnded(outcome="failed", reason="every pod has ended", cause="stuck", t=9.0)
+TIMEOUT = JobEnded(outcome="timeout", reason="too long", t=9.0)
+
+
+BOTH = runs("worker-0", "worker-1")
+PREEMPTED = TaskExit(task="worker-1", exit_code=143, fault="f1", t=3)
 
 
 def test_a_job_that_succeeds() -> None:
-    line = timeline([*runs("worker-0", "worker-1"), AllRunning(t=1), SUCCEEDED])
-    found = changes(line)
+    found = changes(timeline([*BOTH, AllRunning(t=1), SUCCEEDED]))
     assert [(one.type, one.status, one.reason, one.t) for one in found] == [
         ("Created", "True", "TFJobCreated", 0.0),
         ("Running", "True", "TFJobRunning", 1.0),
@@ -79,51 +82,31 @@ def test_a_job_that_succeeds() -> None:
 
 
 def test_a_new_pod_is_a_restart_and_running_replaces_it() -> None:
-    history = [
-        *runs("worker-0", "worker-1"),
-        *crash("worker-1", 137, 3),
-        *runs("worker-1", t=4),
-        SUCCEEDED,
-    ]
-    line = timeline(history, restart={"worker": "exit-code"})
-    found = changes(line)
-    assert [(one.type, one.t) for one in found] == [
-        ("Created", 0), ("Running", 1), ("Restarting", 3), ("Running", 4), ("Succeeded", 9),
-    ]  # fmt: skip
+    history = [*BOTH, *crash("worker-1", 137, 3), *runs("worker-1", t=4), SUCCEEDED]
+    found = changes(timeline(history, restart={"worker": "exit-code"}))
+    times = [("Created", 0), ("Running", 1), ("Restarting", 3), ("Running", 4), ("Succeeded", 9)]
+    assert [(one.type, one.t) for one in found] == times
     assert found[2].reason == "TFJobRestarting"
     assert "mnist-worker-1" in found[2].message
     assert [one.type for one in present(found)] == ["Created", "Running", "Succeeded"]
 
 
-def test_a_restart_in_its_pod_changes_no_condition() -> None:
-    history = [*runs("worker-0"), *crash("worker-0", 1, 3), *runs("worker-0", t=4), SUCCEEDED]
-    expected = ["Created", "Running", "Succeeded"]
-    assert types(history, restart={"worker": "on-failure"}) == expected
-
-
-def test_a_preempted_pod_is_made_again() -> None:
-    history = [
-        *runs("worker-0", "worker-1"),
-        TaskExit(task="worker-1", exit_code=143, fault="f1", t=3),
-        *runs("worker-0", t=4),
-        *runs("worker-1", t=6),
-    ]
-    found = changes(timeline(history, restart={"worker": "on-failure"}))
-    assert [(one.type, one.t) for one in found[1:]] == [
-        ("Running", 1), ("Restarting", 3), ("Running", 6),
-    ]  # fmt: skip
-
-
-def test_one_of_two_new_pods_is_not_enough() -> None:
-    history = [
-        *runs("worker-0", "worker-1"),
-        *crash("worker-0", 137, 3),
-        *crash("worker-1", 137, 3),
-        *runs("worker-0", t=4),
-        *runs("worker-1", t=5),
-    ]
-    found = changes(timeline(history, restart={"worker": "exit-code"}))
-    assert [(one.type, one.t) for one in found[2:]] == [("Restarting", 3), ("Running", 5)]
+@pytest.mark.parametrize(
+    ("restart", "after", "until"),
+    [
+        # A preempted pod is made again, whatever the policy.
+        ("on-failure", [PREEMPTED, *runs("worker-0", t=4), *runs("worker-1", t=6)], 6),
+        # One of two new pods is not enough.
+        ("exit-code", [*crash("worker-0", 137, 3), *crash("worker-1", 137, 3),
+                       *runs("worker-0", t=4), *runs("worker-1", t=5)], 5),
+    ],
+)  # fmt: skip
+def test_a_job_restarts_until_each_new_pod_runs(
+    restart: str, after: Sequence[Entry], until: float
+) -> None:
+    found = changes(timeline([*BOTH, *after], restart={"worker": restart}))
+    times = [("Created", 0), ("Running", 1), ("Restarting", 3), ("Running", until)]
+    assert [(one.type, one.t) for one in found] == times
 
 
 @pytest.mark.parametrize("kind", ["TFJob", "PyTorchJob"])
@@ -135,16 +118,20 @@ def test_the_master_decides_whether_the_job_runs(kind: str) -> None:
     assert [(one.reason, one.t) for one in found] == [(f"{kind}Created", 0), (f"{kind}Running", 2)]
 
 
-def test_a_job_that_fails_keeps_its_conditions() -> None:
-    history = [*runs("worker-0"), FAILED, *runs("worker-0", t=10)]
-    assert types(history) == ["Created", "Running", "Failed"]
-
-
-def test_a_job_that_would_never_end_has_no_last_condition() -> None:
-    stuck = JobEnded(outcome="failed", reason="every pod has ended", cause="stuck", t=9)
-    assert types([*runs("worker-0"), stuck]) == ["Created", "Running"]
-    timeout = JobEnded(outcome="timeout", reason="too long", t=9)
-    assert types([*runs("worker-0"), timeout]) == ["Created", "Running"]
+@pytest.mark.parametrize(
+    ("after", "last"),
+    [
+        # A restart in its pod changes no condition.
+        ([*crash("worker-0", 1, 3), *runs("worker-0", t=4), SUCCEEDED], ["Succeeded"]),
+        ([FAILED, *runs("worker-0", t=10)], ["Failed"]),
+        # A job that would never end has no last condition.
+        ([STUCK], []),
+        ([TIMEOUT], []),
+    ],
+)
+def test_what_follows_running(after: Sequence[Entry], last: Sequence[str]) -> None:
+    found = changes(timeline([*runs("worker-0"), *after], restart={"worker": "on-failure"}))
+    assert [one.type for one in found] == ["Created", "Running", *last]
 
 
 def test_a_suspended_job() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -31,23 +32,21 @@ from tests.histories import (
     timeline,
 )
 
+TWO = "{worker: 2}"
 ONE = "prices: {worker: 3600/h}\n"
 PREEMPT = "faults: [{preempt: worker-1, at: 5s, down: 3s}]\n"
 RUN = [happened(0, "run"), *began_again(1, "worker-0", "worker-1")]
 
 
-def cost_of(*events: Told, until: float = 20, extra: str = ONE, cluster: str = "") -> Costs:
-    replay = timeline(in_time(events), cluster or "{worker: 2}", extra)
-    found = costs(replay, until)
+def cost_of(*events: Told, until: float = 20, extra: str = ONE, cluster: str = TWO) -> Costs:
+    found = costs(timeline(in_time(events), cluster, extra), until)
     assert found is not None
     return found
 
 
-def lost(t: float, task: str, fault: str = "0", code: int = 143) -> Told:
+def lost(t: float, task: str) -> Told:
     """Return the exit of a task that was preempted."""
-    return happened(
-        t, "exit", task, exit_code=code, told_to_stop=False, oom_killed=False, fault=fault
-    )
+    return ended(t, task, 143, fault="0")
 
 
 def spent(found: Costs) -> dict[str, float]:
@@ -80,10 +79,8 @@ def test_each_role_has_its_price() -> None:
     prices = "prices: {worker: 3600/h, ps: 86400/d}\ncurrency: EUR\n"
     events = [*began_again(0, "worker-0", "ps-0"), step(5, "worker-0", 1), job(20)]
     found = cost_of(*events, extra=prices, cluster="{worker: 1, ps: 1}")
-    assert {name: task.per_hour for name, task in found.tasks.items()} == {
-        "worker-0": 3600,
-        "ps-0": 3600,
-    }
+    assert found.tasks.keys() == {"worker-0", "ps-0"}
+    assert [task.per_hour for task in found.tasks.values()] == [3600, 3600]
     assert [task.cost for task in found.tasks.values()] == pytest.approx([20, 20])
     assert found.currency == "EUR"
 
@@ -106,8 +103,7 @@ def test_an_hour_costs_what_the_price_says(price: str, kind: str, per_hour: floa
     found = cost_of(*RUN, job(20), extra=f"prices: {{worker: {price}}}\n")
     task = found.tasks["worker-0"]
     assert task.kind == kind
-    assert task.per_hour == pytest.approx(per_hour)
-    assert task.cost == pytest.approx(per_hour * 19 / 3600)
+    assert (task.per_hour, task.cost) == pytest.approx((per_hour, per_hour * 19 / 3600))
 
 
 def test_a_task_that_has_ended_is_no_longer_paid_for() -> None:
@@ -145,14 +141,10 @@ def synchronous() -> list[Told]:
     ]
 
 
-def test_a_preempted_task_is_not_paid_for_while_it_is_down() -> None:
+def test_a_preemption_costs_what_was_paid_until_all_was_made_up_for() -> None:
     found = cost_of(*synchronous(), extra=ONE + PREEMPT)
-    assert paid(found) == {"worker-0": 19, "worker-1": 19 - 3}
+    assert paid(found) == {"worker-0": 19, "worker-1": 19 - 3}  # not while it is down
     assert found.run == pytest.approx(35)
-
-
-def test_the_money_is_divided_like_the_time() -> None:
-    found = cost_of(*synchronous(), extra=ONE + PREEMPT)
     assert spent(found) == pytest.approx(
         {
             "startup": 2 * 2,  # from 1 until the step at 3
@@ -166,10 +158,6 @@ def test_the_money_is_divided_like_the_time() -> None:
         }
     )
     assert sum(found.time.values()) == pytest.approx(found.run)
-
-
-def test_a_preemption_costs_what_was_paid_until_all_was_made_up_for() -> None:
-    found = cost_of(*synchronous(), extra=ONE + PREEMPT)
     # From 6 until 19, with the restore: two machines, but for the 3 s in which one is down.
     assert preemptions(found) == pytest.approx((1, 2 * 13 - 3, 13))
     assert found.preempted.each == pytest.approx(23)
@@ -223,10 +211,10 @@ def test_what_follows_the_outcome_is_not_counted() -> None:
     assert found.preempted.count == 0
 
 
-@given(
-    events=st.lists(st.one_of(ENTRIES, st.builds(lost, TIMES, st.just("worker-1"))), max_size=40),
-    duration=TIMES,
-)
+EVENTS = st.one_of(ENTRIES, st.builds(lost, TIMES, st.just("worker-1")))
+
+
+@given(events=st.lists(EVENTS, max_size=40), duration=TIMES)
 def test_the_causes_cost_together_what_the_tasks_cost(
     events: Sequence[Told], duration: float
 ) -> None:
@@ -284,45 +272,39 @@ def test_only_roles_on_spot_machines_save() -> None:
 # --- As figures ---------------------------------------------------------------------------------
 
 
+def summed_up(extra: str) -> tuple[dict[str, Any], dict[str, float | None]]:
+    """Return the summary of a synchronous run, and its figures of money."""
+    analysis = analyse(timeline(synchronous(), TWO, extra + PREEMPT))
+    data = summary(run_id="r", scenario="s", engine="fake", analysis=analysis, verdicts=[])
+    keys = [key for key, figure in FIGURES.items() if figure.path.startswith("cost.")]
+    return data, {key: in_summary(data, key) for key in keys}
+
+
 def test_the_figures_are_in_the_summary() -> None:
     prices = "prices: {worker: {spot: 0.36/h, on_demand: 0.72/h}}\ncurrency: EUR\n"
-    replay = timeline(synchronous(), "{worker: 2}", prices + PREEMPT)
-    analysis = analyse(replay)
-    data = summary(run_id="r", scenario="s", engine="fake", analysis=analysis, verdicts=[])
-    # 0.36 an hour is 0.0001 a second.
-    assert {key: in_summary(data, key) for key in ("cost", "cost_per_thousand_steps")} == {
-        "cost": 0.0035,
+    data, figures = summed_up(prices)
+    assert figures == {
+        "cost": 0.0035,  # 0.36 an hour is 0.0001 a second
         "cost_per_thousand_steps": 0.1,
+        "preemption_cost": 0.0023,
+        # A second of work on both machines saves 0.0002: 11.5 s of work, and the 13 s themselves.
+        "break_even": 24.5,
     }
-    assert in_summary(data, "preemption_cost") == 0.0023
-    # A second of work on both machines saves 0.0002: 11.5 s of work, and the 13 s themselves.
-    assert in_summary(data, "break_even") == 24.5
-    assert data["cost"]["currency"] == "EUR"
-    assert data["cost"]["preemptions"] == {
-        "count": 1,
-        "each": 0.0023,
-        "seconds": 13.0,
-        "cost": 0.0023,
-    }
-    assert data["cost"]["time"]["restore"] == 0.0002
-    assert data["cost"]["tasks"]["worker-1"] == {
-        "kind": "spot",
-        "per_hour": 0.36,
-        "paid": 16.0,
-        "cost": 0.0016,
-    }
+    cost = data["cost"]
+    assert cost["currency"] == "EUR"
+    assert cost["preemptions"] == {"count": 1, "each": 0.0023, "seconds": 13.0, "cost": 0.0023}
+    assert cost["time"]["restore"] == 0.0002
+    task = {"kind": "spot", "per_hour": 0.36, "paid": 16.0, "cost": 0.0016}
+    assert cost["tasks"]["worker-1"] == task
 
 
 def test_without_prices_the_figures_are_unknown() -> None:
-    analysis = analyse(timeline(synchronous(), "{worker: 2}", PREEMPT))
-    data = summary(run_id="r", scenario="s", engine="fake", analysis=analysis, verdicts=[])
-    keys = [key for key, figure in FIGURES.items() if figure.path.startswith("cost.")]
-    assert len(keys) == 4
-    assert {in_summary(data, key) for key in keys} == {None}
+    _, figures = summed_up("")
+    assert [*figures.values()] == [None] * 4
 
 
 def test_no_steps_no_price_of_steps() -> None:
-    analysis = analyse(timeline([*RUN, job(20)], "{worker: 2}", ONE))
+    analysis = analyse(timeline([*RUN, job(20)], TWO, ONE))
     assert analysis.cost == pytest.approx(38)
     assert analysis.cost_per_thousand_steps is None
 

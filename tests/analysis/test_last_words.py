@@ -9,6 +9,7 @@ import pytest
 from emulator.analysis.last_words import LEFT_OUT, MOST, WIDTH, exceptions, last_words
 
 OUTPUTS = Path(__file__).parent / "outputs"
+TRACE = ("Traceback (most recent call last):", '  File "a.py", line 1, in <module>')
 
 
 def recorded(name: str) -> list[str]:
@@ -38,8 +39,9 @@ def test_an_exception_keeps_its_own_line(output: str, line: str) -> None:
 
 def test_a_message_of_many_lines_keeps_its_first_ones() -> None:
     message = [f"  {n}: value" for n in range(500)]
-    trace = ["Traceback (most recent call last):", '  File "train.py", line 1', "    step()"]
-    words = last_words(["step 1", *trace, "ValueError: can't convert", *message, "to a Tensor."])
+    words = last_words(
+        ["step 1", *TRACE, "    step()", "ValueError: can't convert", *message, "to a Tensor."]
+    )
     assert words[:4] == ("ValueError: can't convert", "  0: value", "  1: value", LEFT_OUT)
     assert words[-1] == "to a Tensor."
 
@@ -59,18 +61,8 @@ def test_tracebacks_of_two_processes_that_are_mixed_keep_the_exception() -> None
 
 
 def test_what_python_ignores_at_exit_is_no_reason() -> None:
-    noise = [
-        "Exception ignored in: <function Pool.__del__ at 0x7f>",
-        "Traceback (most recent call last):",
-        '  File "pool.py", line 271, in __del__',
-        "ResourceWarning: unclosed",
-    ]
-    trace = [
-        "Traceback (most recent call last):",
-        '  File "a.py", line 1, in <module>',
-        "KeyError: 7",
-    ]
-    lines = [*trace, *noise * 20]
+    ignored = "Exception ignored in: <function Pool.__del__ at 0x7f>"
+    lines = [*TRACE, "KeyError: 7", *[ignored, *TRACE, "ResourceWarning: unclosed"] * 20]
     assert [lines[one.line] for one in exceptions(lines)] == ["KeyError: 7"]
     assert "KeyError: 7" in last_words(lines)
 
@@ -101,15 +93,15 @@ def test_of_a_redrawn_line_the_last_state_is_kept() -> None:
 
 
 def test_many_tracebacks_leave_half_of_the_lines_to_the_end() -> None:
-    trace = ["Traceback (most recent call last):", '  File "a.py", line 1', "E: 1", "more", "text"]
+    trace = [*TRACE, "E: 1", "more", "text"]
     words = last_words([*trace * 100, *(f"last {n}" for n in range(40))], tells=lambda line: True)
     assert len([word for word in words if word != LEFT_OUT]) == MOST
     assert words[-(MOST // 2) :] == tuple(f"last {n}" for n in range(40 - MOST // 2, 40))
 
 
 def test_an_exception_that_each_start_raised_is_kept_once() -> None:
-    raised = ["Traceback (most recent call last):", '  File "t.py", line 1', "ValueError: 7"]
-    words = last_words([*(f"step {n}" for n in range(40)), *raised] * 3)
+    raised = [*(f"step {n}" for n in range(40)), *TRACE, "ValueError: 7"]
+    words = last_words(raised * 3)
     assert words.count("ValueError: 7") == 1
     assert words[-1] == "ValueError: 7"
     assert LEFT_OUT not in words

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from emulator.analysis.analyse import analyse
-from emulator.analysis.run_state import LINES, RunState
+from emulator.analysis.run_state import LINES, Estimate, RunState
 from emulator.faults.pause import Pause
 from emulator.faults.schedule import expand_targets, to_json
 from emulator.faults.spec import Trigger
-from emulator.metrics.catalog import GpuShare, GpuUsage, Usage
+from emulator.metrics.catalog import GpuShare, GpuUsage, Rates, Usage
 from emulator.metrics.samples import Sample
 from emulator.planning.plan import Plan, make_plan
 from emulator.record.events import Entry, StepSource, entry_of, fields_of
@@ -32,7 +33,6 @@ from tests.histories import (
     job,
     restart,
     step,
-    written,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -40,23 +40,20 @@ RECORDED = Path(__file__).parent / "recordings" / "mwms-preemption.jsonl"
 TARGET = "expect: {final_step: 100}\n"
 PREEMPT = "faults: [{preempt: worker-1, at: {step: 10}}]\n"
 
-UP = [
-    happened(0, "run"),
-    *began_again(1, "worker-0", "worker-1"),
-    happened(2, "all-running"),
-]
+UP = [happened(0, "run"), *began_again(1, "worker-0", "worker-1"), happened(2, "all-running")]
 
 
 def steps(begin: int, end: int, first: int, *, each: int = 1) -> list[Told]:
     """One event a second of both workers."""
-    entries = []
-    for n, t in enumerate(range(begin, end + 1)):
-        entries += [step(t, f"worker-{w}", first + n * each) for w in (0, 1)]
-    return entries
+    each_second = enumerate(range(begin, end + 1))
+    return [step(t, f"worker-{w}", first + n * each) for n, t in each_second for w in (0, 1)]
 
 
-def live(entries: Sequence[Told], extra: str = "") -> RunState:
-    run = RunState(a_plan("{worker: 2}", extra))
+TRAINED = [*UP, *steps(3, 13, 0, each=5)]
+
+
+def live(entries: Sequence[Told], extra: str = "", cluster: str = "{worker: 2}") -> RunState:
+    run = RunState(a_plan(cluster, extra))
     for entry in history(entries):
         run.entry(entry)
     return run
@@ -71,10 +68,8 @@ def states(run: RunState) -> list[str]:
 
 def test_before_anything_happened_nothing_is_known() -> None:
     run = live([], TARGET)
-    assert states(run) == ["pending", "pending"]
-    assert (run.state, run.t, run.began, run.step, run.steps_per_second) == (
-        "starting", 0.0, None, None, None,
-    )  # fmt: skip
+    assert (states(run), run.state) == (["pending", "pending"], "starting")
+    assert (run.t, run.began, run.step, run.steps_per_second) == (0.0, None, None, None)
     assert run.eta().why_not == "no step yet"
 
 
@@ -111,8 +106,7 @@ def test_a_restart_of_the_job_waits_until_all_have_ended() -> None:
 
 
 def test_what_was_down_when_the_job_ended_stays_away() -> None:
-    down = happened(5, "exit", "worker-1", exit_code=137, told_to_stop=False, oom_killed=False,
-                    fault="0")  # fmt: skip
+    down = ended(5, "worker-1", 137, fault="0")
     run = live([*UP, fault(4, "worker-1", "triggered"), down], PREEMPT)
     assert states(run) == ["running", "down"]
     assert [f.id for f in run.impairments("worker-1")] == ["0"]
@@ -148,38 +142,30 @@ def test_a_manual_fault_is_added_by_its_event() -> None:
     trigger = Trigger.model_construct(time=0.0)
     (planned,) = expand_targets("manual-1", pause, ["worker-0", "worker-1"], trigger)
     about = {"id": "manual-1", "kind": "pause"}
-    entries = [
-        *UP,
-        happened(5, "fault", "worker-0", stage="planned", plan=to_json(planned), **about),
-        happened(5, "fault", "worker-0", stage="triggered", **about),
-        happened(5, "fault", "worker-0", stage="applied", **about),
-    ]
-    run = live(entries)
-    assert [(f.id, f.kind, f.planned.target) for f in run.impairments("worker-0")] == [
-        ("manual-1", "pause", "worker-0")
-    ]
+    entries = [fault(5, "worker-0", "planned", plan=to_json(planned), **about)]
+    entries += [fault(5, "worker-0", stage, **about) for stage in ("triggered", "applied")]
+    (found,) = live([*UP, *entries]).impairments("worker-0")
+    assert (found.id, found.kind, found.planned.target) == ("manual-1", "pause", "worker-0")
 
 
 # --- Steps and the estimate ---------------------------------------------------------------------
 
 
 def test_steps_of_tasks_and_of_the_job() -> None:
-    run = live([*UP, *steps(3, 13, 0, each=5), step(13.5, "worker-0", 55)])
+    run = live([*TRAINED, step(13.5, "worker-0", 55)])
     assert (run.step, run.tasks["worker-1"].step) == (55, 50)
     assert run.tasks["worker-1"].steps_per_second == pytest.approx(5.0)
     assert run.steps_per_second == pytest.approx(55 / 10.5, rel=0.1)
     assert [task.steps for task in run.tasks.values()] == [55, 50]
     assert run.examples_per_second is None
-    run = live([*UP, *steps(3, 13, 0, each=5)], "metrics: {examples_per_step: 64}\n")
+    run = live(TRAINED, "metrics: {examples_per_step: 64}\n")
     assert run.examples_per_second == pytest.approx(320.0)
     assert run.tasks["worker-0"].examples == 50 * 64
 
 
 def test_steps_that_were_those_of_something_else_are_forgotten() -> None:
     source = StepSource(task="worker-0", source="a bar", counts=True, retracts=True, t=4.0)
-    run = RunState(a_plan("{worker: 2}"))
-    for entry in written([*UP, step(3, "worker-0", 600), source, step(5, "worker-0", 1, loss=0.5)]):
-        run.entry(entry)
+    run = live([*UP, step(3, "worker-0", 600), source, step(5, "worker-0", 1, loss=0.5)])
     assert (run.step, run.tasks["worker-0"].step) == (1, 1)
     assert [*run.values] == ["loss"]
 
@@ -195,59 +181,51 @@ def test_examples_that_a_task_reports_are_used() -> None:
 
 def test_merged_steps_count_each() -> None:
     merged = {"first": 11, "count": 4}
-    entries = [step(3, "worker-0", 1), step(4, "worker-0", 41, coalesced=merged)]
-    run = live([*UP, *entries])
+    run = live([*UP, step(3, "worker-0", 1), step(4, "worker-0", 41, coalesced=merged)])
     assert (run.step, run.tasks["worker-0"].step) == (41, 41)
     assert run.tasks["worker-0"].steps == 40
 
 
-def test_without_a_final_step_there_is_no_estimate() -> None:
-    estimate = live([*UP, *steps(3, 13, 0)]).eta()
-    assert (estimate.target, estimate.seconds) == (None, None)
-    assert estimate.why_not == "no final step is expected"
-
-
 def test_the_estimate_is_what_is_left_at_the_rate_without_disturbances() -> None:
-    run = live([*UP, *steps(3, 13, 0, each=5)], TARGET)
+    run = live(TRAINED, TARGET)
     assert run.eta().seconds == pytest.approx((100 - 50) / 5)
     run.tick(13.8)
     assert run.eta().seconds == pytest.approx((100 - 50) / 5 - 0.8)
     assert (run.eta().target, run.eta().why_not) == (100, "")
 
 
-def test_of_three_seconds_there_is_no_estimate_yet() -> None:
+def test_there_is_no_estimate_without_a_final_step_or_so_early() -> None:
+    assert live(TRAINED).eta() == Estimate(None, None, "no final step is expected")
     assert live([*UP, *steps(3, 5, 0)], TARGET).eta().why_not == "too early to say"
     assert live([*UP, *steps(3, 6, 0)], TARGET).eta().seconds is not None
 
 
 def test_while_it_recovers_there_is_no_estimate_and_no_nonsense_after() -> None:
-    before = [*UP, *steps(3, 13, 0, each=5)]
+    before = TRAINED
     failure = [*before, ended(14, "worker-1", 1), restart(14, "worker-1")]
     run = live(failure, TARGET)
     assert (run.recovering, run.eta().why_not) == (True, "recovering")
     again = [*failure, *began_again(40, "worker-1"), step(45, "worker-1", 30)]
-    run = live(again, TARGET)
-    assert run.eta().why_not == "recovering"  # 30 had been done before
+    assert live(again, TARGET).eta().why_not == "recovering"  # 30 had been done before
     run = live([*again, step(60, "worker-1", 55)], TARGET)
     assert not run.recovering
     # 46 s without an advance are not in the rate.
     assert run.eta().seconds == pytest.approx((100 - 55) / 5)
 
 
-def test_steps_of_other_tasks_do_not_recover() -> None:
-    run = live(
-        [*UP, *steps(3, 13, 0, each=5), ended(14, "worker-1", 1), step(15, "worker-0", 60)], TARGET
-    )
-    assert not run.recovering
-
-
-def test_a_task_that_the_supervisor_stopped_is_no_failure() -> None:
-    run = live([*UP, *steps(3, 13, 0, each=5), ended(14, "worker-1", 143, told=True)], TARGET)
-    assert not run.recovering
+@pytest.mark.parametrize(
+    "events",
+    [
+        [ended(14, "worker-1", 1), step(15, "worker-0", 60)],  # a step of another task is enough
+        [ended(14, "worker-1", 143, told=True)],  # stopped by the supervisor: no failure
+    ],
+)
+def test_a_job_that_goes_on_does_not_recover(events: Sequence[Told]) -> None:
+    assert not live([*TRAINED, *events], TARGET).recovering
 
 
 def test_a_hanging_job_has_no_estimate() -> None:
-    run = live([*UP, *steps(3, 13, 0, each=5)], TARGET)
+    run = live(TRAINED, TARGET)
     run.tick(30)
     assert run.eta().why_not == "no step for 17s"
     assert run.steps_per_second == 0.0
@@ -258,16 +236,15 @@ def test_a_hanging_job_has_no_estimate() -> None:
 def test_a_partition_blocks_the_job_until_the_next_step() -> None:
     text = "faults: [{partition: [[worker-0], [worker-1]], at: {step: 10}, for: 9s}]\n" + TARGET
     struck = happened(13.5, "fault", id="0", kind="partition", stage="applied", target="w | w")
-    run = live([*UP, *steps(3, 13, 0, each=5), struck], text)
+    run = live([*TRAINED, struck], text)
     assert run.eta().why_not == "recovering"
     assert [f.id for f in run.impairments("worker-1")] == ["0"]
-    run = live([*UP, *steps(3, 13, 0, each=5), struck, step(14, "worker-0", 55)], text)
+    run = live([*TRAINED, struck, step(14, "worker-0", 55)], text)
     assert run.eta().seconds is not None
 
 
 def test_when_the_final_step_is_reached_nothing_is_left() -> None:
-    run = live([*UP, *steps(3, 13, 90, each=1)], TARGET)
-    assert run.eta().seconds == 0.0
+    assert live([*UP, *steps(3, 13, 90)], TARGET).eta() == Estimate(100, 0.0)
     run = live([*UP, *steps(3, 13, 0), job(20, "failed")], TARGET)
     assert run.eta().why_not == "failed"
     assert run.steps_per_second is None
@@ -282,17 +259,15 @@ def test_after_the_final_step_it_waits_for_the_tasks_that_still_run() -> None:
 
 
 def test_after_the_final_step_nobody_waits_for_parameter_servers() -> None:
-    run = RunState(a_plan("{chief: 1, ps: 1}", TARGET))
     up = [happened(0, "run"), *began_again(1, "chief-0", "ps-0"), happened(2, "all-running")]
-    for entry in history([*up, step(3, "chief-0", 100)]):
-        run.entry(entry)
+    run = live([*up, step(3, "chief-0", 100)], TARGET, "{chief: 1, ps: 1}")
     assert run.finishing == ["chief-0"]
 
 
 def test_steps_without_an_emulator_have_their_own_times() -> None:
     """Steps of 10 s without an emulator are read at once, with the engine's stamps."""
     gap = [step(28 + 0.001 * n, "worker-0", 50 + 5 * n, late=-10.0 + n) for n in range(11)]
-    entries = [*UP, *steps(3, 13, 0, each=5), happened(28, "attached", gap=15.0, pid=1), *gap]
+    entries = [*TRAINED, happened(28, "attached", gap=15.0, pid=1), *gap]
     run = live(entries)
     assert run.tasks["worker-0"].steps == 100
     assert run.tasks["worker-0"].steps_per_second == pytest.approx(5.0, rel=0.05)
@@ -309,13 +284,10 @@ def sampled(t: float, cpu: float, gpus: Sequence[GpuUsage] = ()) -> Sample:
 def test_rates_are_between_the_last_two_samples() -> None:
     run = live(UP)
     run.sample(sampled(3, 1.0))
-    first = run.tasks["worker-0"].rates
-    assert first is not None
-    assert (first.cpu, first.memory, first.memory_share) == (None, 512, 0.5)
+    first = Rates(memory=512, memory_share=0.5)
+    assert run.tasks["worker-0"].rates == first
     run.sample(sampled(5, 3.0))
-    second = run.tasks["worker-0"].rates
-    assert second is not None
-    assert (second.cpu, second.cpu_share) == (1.0, 0.5)
+    assert run.tasks["worker-0"].rates == replace(first, cpu=1.0, cpu_share=0.5, received=0)
     assert (run.tasks["worker-1"].rates, run.tasks["worker-1"].usage) == (None, None)
     assert run.t == 5
 
@@ -367,9 +339,8 @@ def test_a_recorded_run_ends_as_its_analysis_says() -> None:
     assert (run.outcome, run.step) == (analysis.outcome, analysis.final_step) == ("succeeded", 2000)
     for name, result in analysis.tasks.items():
         task = run.tasks[name]
-        assert (task.restarts, task.step, task.exit_code) == (
-            result.restarts, result.last_step, result.exit_code,
-        )  # fmt: skip
+        expected = (result.restarts, result.last_step, result.exit_code)
+        assert (task.restarts, task.step, task.exit_code) == expected
     assert [(f.id, f.stage) for f in run.faults.values()] == [("0", "healed")]
 
 

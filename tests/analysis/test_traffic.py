@@ -19,17 +19,20 @@ from tests.histories import happened, job, step, timeline
 
 def samples(*counters: tuple[float, Mapping[str, tuple[int, int] | None]]) -> list[Sample]:
     """Return samples from (time, bytes sent and received by task); the CPU counter only grows."""
+
+    def usage(t: float, counted: tuple[int, int] | None) -> Usage:
+        return Usage(t) if counted is None else Usage(t, sent=counted[0], received=counted[1])
+
     return [
-        Sample(
-            t,
-            t,
-            {
-                task: Usage(t) if sent is None else Usage(t, sent=sent[0], received=sent[1])
-                for task, sent in tasks.items()
-            },
-        )
+        Sample(t, t, {task: usage(t, counted) for task, counted in tasks.items()})
         for t, tasks in counters
     ]
+
+
+def steadily(number: int, each: float = 1.0, received: int = 0) -> list[Sample]:
+    """Return samples in which a worker has sent 100 bytes a second."""
+    times = [each * n for n in range(number)]
+    return samples(*((t, {"worker-0": (round(100 * t), round(received * t))}) for t in times))
 
 
 def steps(times: Mapping[int, float], **values: float) -> list[Entry]:
@@ -60,8 +63,7 @@ def test_bytes_are_counted_from_the_first_step_to_the_last() -> None:
 
 
 def test_a_counter_is_interpolated_between_two_samples() -> None:
-    sampled = samples(*((10.0 * t, {"worker-0": (1000 * t, 2000 * t)}) for t in range(9)))
-    result = analysed(steps({10: 5.0, 50: 75.0}), sampled)
+    result = analysed(steps({10: 5.0, 50: 75.0}), steadily(9, 10.0, received=200))
     assert result.bytes_per_step == {"worker": Traffic(175, 350)}
 
 
@@ -77,20 +79,20 @@ def test_a_counter_is_interpolated_between_two_samples() -> None:
     ],
 )
 def test_less_than_half_of_the_steps_say_nothing(times: dict[int, float], known: bool) -> None:
-    sampled = samples(*((10.0 * t, {"worker-0": (1000 * t, 0)}) for t in range(9)))
-    assert bool(analysed(steps(times), sampled).bytes_per_step) is known
+    assert bool(analysed(steps(times), steadily(9, 10.0)).bytes_per_step) is known
 
 
-def test_steps_that_were_read_late_do_not_hide_the_bytes_before_them() -> None:
-    """Ten steps of 100 bytes, one each second; the first five have the time of the fifth."""
-    sampled = samples(*((float(t), {"worker-0": (100 * t, 0)}) for t in range(12)))
-    late = {n: max(5.0, float(n)) for n in range(1, 11)}
-    assert analysed(steps(late), sampled).bytes_per_step == {"worker": Traffic(100, 0)}
-
-
-def test_a_step_after_the_last_sample_is_left_out() -> None:
-    sampled = samples(*((float(t), {"worker-0": (100 * t, 0)}) for t in range(9)))
-    result = analysed(steps({n: float(n) for n in range(1, 11)}), sampled)
+@pytest.mark.parametrize(
+    ("number", "late"),
+    [
+        (12, 5.0),  # the first five steps were read late: they have the time of the fifth
+        (9, 0.0),  # the last steps are after the last sample
+    ],
+)
+def test_steps_read_late_or_after_the_last_sample_change_nothing(number: int, late: float) -> None:
+    """Ten steps of 100 bytes, one each second."""
+    times = {n: max(late, float(n)) for n in range(1, 11)}
+    result = analysed(steps(times), steadily(number))
     assert result.bytes_per_step == {"worker": Traffic(100, 0)}
 
 
@@ -106,10 +108,10 @@ def test_a_task_that_was_started_again_counts_from_zero() -> None:
 def test_a_role_is_known_if_all_its_tasks_are() -> None:
     """Tasks of a ps report no steps: the steps are those of the job."""
     events = steps({1: 1.0, 3: 3.0})
-    full: dict[str, tuple[int, int] | None] = {"worker-0": (0, 0), "worker-1": (0, 8)}
-    more: dict[str, tuple[int, int] | None] = {"worker-0": (20, 0), "worker-1": (60, 8)}
-    with_ps = {"ps-0": (0, 0)}, {"ps-0": (40, 2)}
-    sampled = samples((1.0, full | with_ps[0]), (3.0, more | with_ps[1]))
+    sampled = samples(
+        (1.0, {"worker-0": (0, 0), "worker-1": (0, 8), "ps-0": (0, 0)}),
+        (3.0, {"worker-0": (20, 0), "worker-1": (60, 8), "ps-0": (40, 2)}),
+    )
     cluster = "{worker: 2, ps: 1}"
     result = analysed(events, sampled, cluster).bytes_per_step
     assert result == {"worker": Traffic(20, 0), "ps": Traffic(20, 1)}
@@ -190,8 +192,6 @@ def test_without_a_prediction_a_share_is_unknown(values: dict[str, float]) -> No
 
 def test_without_counters_every_bound_is_unknown() -> None:
     bounds = {"sent": {"min": "1m", "at_most": 2, "of": "predicted"}}
-    for _, status, _, actual in judged(bounds, {"predicted": 1.0}, []):
-        assert (status, actual) == (
-            "unknown",
-            "its bytes were not counted, or not often enough between the steps",
-        )
+    actual = "its bytes were not counted, or not often enough between the steps"
+    found = [(status, why) for _, status, _, why in judged(bounds, {"predicted": 1.0}, [])]
+    assert found == [("unknown", actual)] * 2

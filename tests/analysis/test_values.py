@@ -50,12 +50,9 @@ def test_the_last_value_of_each_task_counts() -> None:
 def test_the_least_and_the_greatest_are_compared(
     bounds: dict[str, float], status: str, actual: str
 ) -> None:
-    ((found, expected, shown),) = judged(staleness=bounds).values()
-    assert (found, shown) == (status, actual)
-    assert (
-        expected
-        == ("at least" if "min" in bounds else "at most") + f" {next(iter(bounds.values()))}"
-    )
+    ((side, bound),) = bounds.items()
+    expected = f"at {'least' if side == 'min' else 'most'} {bound}"
+    assert judged(staleness=bounds) == {f"values.staleness.{side}": (status, expected, actual)}
 
 
 def test_a_value_that_is_no_number_at_the_end_is_not_judged_by_an_earlier_one() -> None:

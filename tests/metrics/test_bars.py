@@ -30,38 +30,31 @@ def used(news: Iterable[Seen]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("title", "unit"),
-    [
-        ("Adding EOS to train dataset", " examples"),
-        ("Adding EOS to train dataset", "it"),
-        ("Running tokenizer on dataset", "it"),
-        ("Grouping texts in chunks of #", "it"),
-        ("Resolving data files", "it"),
-        ("Map", "it"),
-        ("Map (num_proc=#)", " examples"),
-        ("Generating train split", " examples"),
-        ("Creating parquet from Arrow format", "ba"),
-        ("Loading checkpoint shards", "it"),
-        ("Training", " examples"),
-        ("", " examples"),
-        ("", "ba"),
-        ("", "B"),
-        ("", "MB"),
-        ("model.safetensors", "MB"),
-        ("Epoch # [Valid]", "it"),
-        ("Epoch # val", "it"),
-        ("Evaluating epoch #", "it"),
-        ("Sanity Checking DataLoader #", "it"),
-        ("Testing", "step"),
-    ],
-)
-def test_bars_of_data_and_of_evaluation_are_never_training(title: str, unit: str) -> None:
-    assert rank_of(title, unit.strip()) is Rank.NONE
-
-
-@pytest.mark.parametrize(
     ("title", "unit", "rank"),
     [
+        # Bars of data and of evaluation are never training.
+        ("Adding EOS to train dataset", " examples", Rank.NONE),
+        ("Adding EOS to train dataset", "it", Rank.NONE),
+        ("Running tokenizer on dataset", "it", Rank.NONE),
+        ("Grouping texts in chunks of #", "it", Rank.NONE),
+        ("Resolving data files", "it", Rank.NONE),
+        ("Map", "it", Rank.NONE),
+        ("Map (num_proc=#)", " examples", Rank.NONE),
+        ("Generating train split", " examples", Rank.NONE),
+        ("Creating parquet from Arrow format", "ba", Rank.NONE),
+        ("Loading checkpoint shards", "it", Rank.NONE),
+        ("Training", " examples", Rank.NONE),
+        ("", " examples", Rank.NONE),
+        ("", "ba", Rank.NONE),
+        ("", "B", Rank.NONE),
+        ("", "MB", Rank.NONE),
+        ("model.safetensors", "MB", Rank.NONE),
+        ("Epoch # [Valid]", "it", Rank.NONE),
+        ("Epoch # val", "it", Rank.NONE),
+        ("Evaluating epoch #", "it", Rank.NONE),
+        ("Sanity Checking DataLoader #", "it", Rank.NONE),
+        ("Testing", "step", Rank.NONE),
+        # Others say more or less.
         ("Training", "it", Rank.EVIDENT),
         ("Epoch #", "it", Rank.EVIDENT),
         ("Epoch #/#", "img", Rank.EVIDENT),
@@ -80,16 +73,17 @@ def test_bars_of_data_and_of_evaluation_are_never_training(title: str, unit: str
         ("MNIST", "it", None),
     ],
 )
-def test_titles_and_units_that_say_more_or_less(title: str, unit: str, rank: Rank | None) -> None:
-    assert rank_of(title, unit) is rank
+def test_the_title_and_the_unit_say_what_a_bar_is(title: str, unit: str, rank: Rank | None) -> None:
+    assert rank_of(title, unit.strip()) is rank
 
 
 def test_a_value_beside_a_bar_is_evidence() -> None:
-    with_loss = BarCounter().take(bar(3, 60, "MNIST", values="loss=0.4").strip("\r"))
-    with_accuracy = BarCounter().take(bar(3, 60, "MNIST", values="acc=0.4").strip("\r"))
-    with_nothing = BarCounter().take(bar(3, 60, "MNIST").strip("\r"))
-    found = [one.source for one in (with_loss, with_accuracy, with_nothing) if one and one.source]
-    assert [one.rank for one in found] == [Rank.EVIDENT, Rank.PLAIN, Rank.NONE]
+    ranks = {"loss=0.4": Rank.EVIDENT, "acc=0.4": Rank.PLAIN, "": Rank.NONE}
+    for values, rank in ranks.items():
+        seen = BarCounter().take(bar(3, 60, "MNIST", values=values).strip("\r"))
+        assert seen is not None
+        assert seen.source is not None
+        assert seen.source.rank is rank
 
 
 def test_a_bar_without_a_title_counts_where_there_is_nothing_better() -> None:
@@ -105,11 +99,8 @@ def test_a_bar_without_a_title_counts_where_there_is_nothing_better() -> None:
 
 def test_a_bar_with_evidence_takes_over_and_the_steps_before_are_retracted() -> None:
     reader = StepReader()
-    assert drawn(reader, bar(500, 1000), bar(3, 60, "Training"), bar(4, 60, "Training")) == [
-        500,
-        3,
-        4,
-    ]
+    training = [bar(n, 60, "Training") for n in (3, 4)]
+    assert drawn(reader, bar(500, 1000), *training) == [500, 3, 4]
     assert reader.take_news()[1:] == [Seen("the bar `Training` (60)", counts=True, retracts=True)]
     assert drawn(reader, bar(1000, 1000)) == []
 
@@ -130,10 +121,8 @@ def test_a_loss_that_the_trainer_prints_shows_which_bar_is_its_own() -> None:
     assert drawn(reader, bar(3, 60)) == []
     reader.read("{'loss': '0.7065', 'epoch': '0.5'}")
     assert drawn(reader, bar(4, 60), bar(5, 60)) == [4, 5]
-    assert used(reader.take_news()) == [
-        "a bar without a title (1000)",
-        "a bar without a title (60)",
-    ]
+    titles = [f"a bar without a title ({total})" for total in (1000, 60)]
+    assert used(reader.take_news()) == titles
     again = reader.again()
     assert drawn(again, bar(900, 1000), bar(26, 60)) == [26]
 
@@ -154,14 +143,8 @@ def test_a_loss_in_the_title_is_a_value_and_no_number_of_an_epoch() -> None:
 
 
 def test_other_numbers_in_a_title_are_none_of_an_epoch() -> None:
-    reader = StepReader()
-    assert drawn(reader, *(bar(n, 20, f"Training step {n}") for n in range(1, 6))) == [
-        1,
-        2,
-        3,
-        4,
-        5,
-    ]
+    bars = [bar(n, 20, f"Training step {n}") for n in range(1, 6)]
+    assert drawn(StepReader(), *bars) == [1, 2, 3, 4, 5]
 
 
 def test_a_step_beside_the_bar_is_the_step() -> None:
@@ -175,14 +158,9 @@ def test_a_step_beside_the_bar_is_the_step() -> None:
 
 
 def test_a_step_that_begins_again_with_each_epoch_is_not_the_global_one() -> None:
-    reader = StepReader()
-    steps = drawn(
-        reader,
-        bar(15, 16, "Epoch 0", values="step=15"),
-        bar(3, 16, "Epoch 1", values="step=3"),
-        bar(4, 16, "Epoch 1", values="step=4"),
-    )
-    assert steps == [15, 19, 20]
+    places = ((15, 0), (3, 1), (4, 1))
+    bars = [bar(n, 16, f"Epoch {epoch}", values=f"step={n}") for n, epoch in places]
+    assert drawn(StepReader(), *bars) == [15, 19, 20]
 
 
 def test_after_a_restart_epochs_have_the_numbers_that_they_had() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,6 +20,15 @@ def sample(number: int) -> Sample:
     return Sample(float(number), 100.0 + number, {"w": Usage(number * 0.5, memory=number % 7)})
 
 
+def append(path: Path, samples: Iterable[Sample], max_lines: int) -> list[Sample]:
+    """Return what is in the file afterwards."""
+    file = SampleFile(path, max_lines=max_lines)
+    for one in samples:
+        file.append(one)
+    file.close()
+    return list(read(path))
+
+
 def test_every_sample_is_there_at_once(tmp_path: Path) -> None:
     path = tmp_path / "samples.jsonl"
     file = SampleFile(path)
@@ -31,27 +41,17 @@ def test_every_sample_is_there_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("many", [99, 100, 101, 1000, 12_345])
 def test_a_long_run_is_thinned_and_loses_no_total(tmp_path: Path, many: int) -> None:
-    path = tmp_path / "samples.jsonl"
-    file = SampleFile(path, max_lines=100)
-    for number in range(many):
-        file.append(sample(number))
-    file.close()
-    kept = list(read(path))
-    assert len(kept) <= 100
-    assert len(kept) >= min(many, 49)
+    kept = append(tmp_path / "samples.jsonl", map(sample, range(many)), 100)
+    assert min(many, 49) <= len(kept) <= 100
     assert (kept[-1].t, kept[-1].tasks["w"].cpu) == (many - 1, (many - 1) * 0.5)
     assert all(one.t < two.t for one, two in pairwise(kept))
 
 
 def test_a_long_run_lacks_at_most_one_line_of_each_life(tmp_path: Path) -> None:
-    path = tmp_path / "samples.jsonl"
-    file, every = SampleFile(path, max_lines=400), []
-    for number in range(8000):
-        used = number % 150 + 1  # seconds since the task was started; it uses 2 cores
-        every.append(Sample(float(number), 0.0, {"w": Usage(used * 2.0, received=used)}))
-        file.append(every[-1])
-    file.close()
-    kept = list(read(path))
+    used = (number % 150 + 1 for number in range(8000))  # seconds since the start, with 2 cores
+    tasks = ({"w": Usage(seconds * 2.0, received=seconds)} for seconds in used)
+    every = [Sample(float(number), 0.0, task) for number, task in enumerate(tasks)]
+    kept = append(tmp_path / "samples.jsonl", every, 400)
     assert len(kept) <= 400
     line = max(two.t - one.t for one, two in pairwise(kept))
     found, exact = totals(kept, "w"), totals(every, "w")
@@ -73,20 +73,13 @@ def test_tasks_that_are_started_again_all_the_time_keep_to_the_bound(tmp_path: P
 
 
 def test_all_moments_of_a_long_run_are_equally_far_apart(tmp_path: Path) -> None:
-    path = tmp_path / "samples.jsonl"
-    file = SampleFile(path, max_lines=64)
-    for number in range(64 * 16):
-        file.append(sample(number))
-    file.close()
-    assert len({two.t - one.t for one, two in pairwise(read(path))}) == 1
+    kept = append(tmp_path / "samples.jsonl", map(sample, range(64 * 16)), 64)
+    assert len({two.t - one.t for one, two in pairwise(kept)}) == 1
 
 
 def test_a_torn_line_and_what_follows_it_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "samples.jsonl"
-    file = SampleFile(path)
-    file.append(sample(1))
-    file.append(sample(2))
-    file.close()
+    append(path, map(sample, (1, 2)), 100)
     for cut in range(1, path.stat().st_size // 2 - 1):
         torn = tmp_path / "torn.jsonl"
         torn.write_bytes(path.read_bytes()[:-cut])
@@ -119,10 +112,6 @@ def test_a_follower_sees_each_moment_once_while_the_file_is_thinned(
 def test_a_writer_that_opens_the_file_again_keeps_to_the_bound(tmp_path: Path) -> None:
     path = tmp_path / "samples.jsonl"
     for number in range(0, 300, 30):
-        file = SampleFile(path, max_lines=100)
-        for one in range(number, number + 30):
-            file.append(sample(one))
-        file.close()
-    kept = list(read(path))
+        kept = append(path, map(sample, range(number, number + 30)), 100)
     assert len(kept) <= 100
     assert kept[-1].tasks["w"].cpu == 299 * 0.5

@@ -117,10 +117,7 @@ READINGS: Mapping[str, Sequence[tuple[str, dict[str, object]]]] = {
         ("loss: 0.743335  [  640/60000]", {"step": 640, "examples": 640, "loss": 0.743335}),
     ],
     "epochs": [
-        (
-            "epoch 0: {'accuracy': 0.75, 'f1': 0.5}",
-            {"step": 1, "accuracy": 0.75, "f1": 0.5},
-        ),
+        ("epoch 0: {'accuracy': 0.75, 'f1': 0.5}", {"step": 1, "accuracy": 0.75, "f1": 0.5}),
         (
             "Epoch: 0, accuracy: 0.75, train_loss: 0.5.",
             {"step": 1, "accuracy": 0.75, "train_loss": 0.5},
@@ -147,44 +144,48 @@ def test_a_named_pattern_reads_its_lines(
     assert reader.read(line) == Observation("step", data)
 
 
-def test_keras_steps_are_counted_across_epochs() -> None:
-    reader = StepReader("keras")
-    lines = ["Epoch 1/3", "100/100 [====]", "Epoch 2/3", "5/100 [>...]", "Epoch 3/3", "1/100 [>.]"]
-    seen = [found.data["step"] for line in lines if (found := reader.read(line))]
-    assert seen == [100, 105, 201]
-
-
-def test_a_redrawn_line_counts_once_with_its_last_reading() -> None:
-    line = "1/3 [>....] - loss: 3.0\r2/3 [=>..] - loss: 2.0\b\b\b3/3 [===] - loss: 1.0"
-    assert StepReader("keras").read(line) == step(step=3, loss=1.0)
-
-
-def test_auto_stays_with_the_pattern_that_fitted_first() -> None:
-    reader = StepReader()
-    assert reader.read("global step: 8") == step(step=8)
-    assert reader.read("12/100 [==>.....]") is None
-    assert reader.read('{"emulate": "step", "step": 9}') == step(step=9)
-
-
-def test_a_program_that_prints_step_events_is_not_read_by_patterns() -> None:
-    reader = StepReader()
-    assert reader.read('{"emulate": "step", "step": 10}')
-    assert reader.read("12/100 [==>...] - loss: 0.41") is None
-
-
-def test_keras_over_data_of_unknown_length_counts_in_the_first_epoch() -> None:
-    assert StepReader().read("     12/Unknown - 3s 5ms/step - loss: 0.41") == step(step=12)
-
-
-def test_pytorch_epochs_may_begin_at_0() -> None:
-    reader = StepReader()
-    lines = ["Train Epoch: 0 [640/1000 (64%)]", "Train Epoch: 1 [640/1000 (64%)]"]
-    seen = [reader.read(line) for line in lines]
-    assert [o.data["step"] for o in seen if o] == [640, 1640]
-
-
-def test_under_json_nothing_but_json_is_read() -> None:
-    assert StepReader("json").read("global step: 8") is None
+@pytest.mark.parametrize(
+    ("rule", "lines", "expected"),
+    [
+        # Epochs are counted; those of PyTorch's examples may begin at 0.
+        (
+            "keras",
+            ["Epoch 1/3", "100/100 [====]", "Epoch 2/3", "5/100 [>...]", "Epoch 3/3", "1/100 [>.]"],
+            [None, {"step": 100}, None, {"step": 105}, None, {"step": 201}],
+        ),
+        (
+            "auto",
+            ["Train Epoch: 0 [640/1000 (64%)]", "Train Epoch: 1 [640/1000 (64%)]"],
+            [{"step": 640, "examples": 640}, {"step": 1640, "examples": 1640}],
+        ),
+        # So does Keras over data of unknown length, in the first epoch.
+        ("auto", ["     12/Unknown - 3s 5ms/step - loss: 0.41"], [{"step": 12}]),
+        # A redrawn line counts once with its last reading.
+        (
+            "keras",
+            ["1/3 [>....] - loss: 3.0\r2/3 [=>..] - loss: 2.0\b\b\b3/3 [===] - loss: 1.0"],
+            [{"step": 3, "loss": 1.0}],
+        ),
+        # `auto` stays with the pattern that fitted first; lines of JSON are read under every rule.
+        (
+            "auto",
+            ["global step: 8", "12/100 [==>.....]", '{"emulate": "step", "step": 9}'],
+            [{"step": 8}, None, {"step": 9}],
+        ),
+        # A program that prints step events is not read by patterns, nor is one under `json`.
+        (
+            "auto",
+            ['{"emulate": "step", "step": 10}', "12/100 [==>...] - loss: 0.41"],
+            [{"step": 10}, None],
+        ),
+        ("json", ["global step: 8"], [None]),
+    ],
+)
+def test_lines_one_after_the_other(
+    rule: str, lines: Sequence[str], expected: Sequence[Mapping[str, object] | None]
+) -> None:
+    seen = [*map(StepReader(rule).read, lines)]
+    assert seen == [data and Observation("step", data) for data in expected]
 
 
 def test_a_regex_gives_its_named_groups_as_numbers_where_they_are() -> None:
@@ -263,9 +264,8 @@ def test_a_regex_has_the_steps_and_what_else_is_printed_has_values() -> None:
     assert reader.read("{'loss': '0.7065', 'epoch': '0.5'}") == step(step=3, loss=0.7065, epoch=0.5)
     assert reader.read("accuracy=0.9 at it 4") == step(step=4, accuracy=0.9)
     assert reader.read("accuracy=0.95") == step(step=4, accuracy=0.95)
-    assert [one.words for one in reader.take_news() if one.counts] == [
-        "the pattern of `metrics.steps`"
-    ]
+    (source,) = [one.words for one in reader.take_news() if one.counts]
+    assert source == "the pattern of `metrics.steps`"
 
 
 def test_several_patterns_are_read_one_of_them_has_the_step() -> None:

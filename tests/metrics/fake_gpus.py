@@ -62,7 +62,10 @@ class Machine:
         text = "".join(f"{line}\n" for text in lines for line in text.splitlines())
         self.state.write_bytes(text.encode(errors="surrogateescape"))
 
-    def open(self, now: float = 0.0) -> Any:
+    def open(self, *lines: str, now: float = 0.0) -> Any:
+        """Open the sampler, with these lines in the file if there are any."""
+        if lines:
+            self.write(*lines)
         return self._ask({"do": "open", "now": now})
 
     def sample(self, pids: Mapping[str, Collection[int]] | None = None, now: float = 1.0) -> Any:

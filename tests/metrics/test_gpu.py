@@ -33,44 +33,38 @@ from tests.metrics.fake_gpus import (
 
 
 def test_every_column_of_every_device(machine: Machine) -> None:
-    machine.write(TWO)
-    assert machine.open() == {"why_none": "", "unavailable": {}}
+    assert machine.open(TWO) == {"why_none": "", "unavailable": {}}
     assert machine.sample() == [row(0), row(1)]
 
 
 def test_each_sample_queries_the_driver_again(machine: Machine) -> None:
-    machine.write(TWO)
-    machine.open()
+    machine.open(TWO)
     machine.write(TWO.replace("0.power 212500", "0.power 98000").replace("1.ecc 2", "1.ecc 3"))
     assert machine.sample() == [row(0, power=98.0), row(1, ecc_errors=3)]
 
 
 def test_tasks_are_found_by_their_processes(machine: Machine) -> None:
     compute = f"11:{GIB} 12:{2 * GIB} 21:{3 * GIB} 99:{GIB}"
-    machine.write(DRIVER, "devices 2", gpu(0, compute=compute), gpu(1, compute=f"21:{GIB}"))
-    machine.open()
+    machine.open(DRIVER, "devices 2", gpu(0, compute=compute), gpu(1, compute=f"21:{GIB}"))
     first, second = machine.sample({"worker-0": [11, 12, 13], "worker-1": [21], "ps-0": [31]})
     assert first["tasks"] == {"worker-0": share(3 * GIB), "worker-1": share(3 * GIB)}
     assert second["tasks"] == {"worker-1": share(GIB)}
 
 
 def test_a_process_that_computes_and_draws_counts_once(machine: Machine) -> None:
-    machine.write(DRIVER, "devices 1", gpu(0, compute="11:700", graphics="11:700 12:40"))
-    machine.open()
+    machine.open(DRIVER, "devices 1", gpu(0, compute="11:700", graphics="11:700 12:40"))
     assert machine.sample({"a": [11], "b": [12]})[0]["tasks"] == {"a": share(700), "b": share(40)}
 
 
 def test_memory_that_the_driver_hides_is_not_taken_for_none_used(machine: Machine) -> None:
-    machine.write(DRIVER, "devices 1", gpu(0, compute="11:500 12:- 21:-"))
-    machine.open()
+    machine.open(DRIVER, "devices 1", gpu(0, compute="11:500 12:- 21:-"))
     tasks = machine.sample({"a": [11, 12], "b": [21]})[0]["tasks"]
     assert tasks == {"a": share(None), "b": share(None)}
 
 
 def test_many_processes_on_one_device(machine: Machine) -> None:
     pids = range(100, 160)
-    machine.write(DRIVER, "devices 1", gpu(0, compute=" ".join(f"{pid}:1000" for pid in pids)))
-    machine.open()
+    machine.open(DRIVER, "devices 1", gpu(0, compute=" ".join(f"{pid}:1000" for pid in pids)))
     tasks = machine.sample({"even": pids[::2], "odd": pids[1::2]})[0]["tasks"]
     assert tasks == {"even": share(30_000), "odd": share(30_000)}
 
@@ -94,8 +88,7 @@ def test_utilisation_of_tasks_is_since_the_sample_before(machine: Machine) -> No
 
 
 def test_what_drivers_leave_in_the_list_is_no_utilisation(machine: Machine) -> None:
-    machine.write(DRIVER, "devices 1", gpu(0))
-    machine.open()
+    machine.open(DRIVER, "devices 1", gpu(0))
     busy = "0:50:9 11:4294967040:9 12:50:0 21:70:9 22:60:9"
     machine.write(DRIVER, "devices 1", gpu(0, compute="11:1 12:1 21:1 22:1", busy=busy))
     tasks = machine.sample({"a": [0, 11, 12], "b": [21, 22]})[0]["tasks"]
@@ -103,8 +96,7 @@ def test_what_drivers_leave_in_the_list_is_no_utilisation(machine: Machine) -> N
 
 
 def test_instances_have_memory_and_tasks_the_whole_has_the_rest(machine: Machine) -> None:
-    machine.write(MIG)
-    assert machine.open() == {"why_none": "", "unavailable": {}}
+    assert machine.open(MIG) == {"why_none": "", "unavailable": {}}
     whole, first, second, other = machine.sample({"a": [10, 30], "b": [20]})
     nothing = dict.fromkeys(COLUMNS)
     board = {**nothing, "power": 100.0, "temperature": 40.0, "sm_clock": 1000}
@@ -119,22 +111,19 @@ def test_instances_have_memory_and_tasks_the_whole_has_the_rest(machine: Machine
 
 
 def test_an_xid_belongs_to_the_instance_that_the_driver_names(machine: Machine) -> None:
-    machine.write(MIG)
-    machine.open()
+    machine.open(MIG)
     machine.write(MIG, "0.xid 1:13:5")
     assert [found["xid"] for found in machine.sample()] == [13, None, 13, None]
 
 
 def test_an_instance_that_is_destroyed_is_lost(machine: Machine) -> None:
-    machine.write(MIG)
-    machine.open()
+    machine.open(MIG)
     machine.write(MIG, "0.mig.5.lost 2")
     assert [found["lost"] for found in machine.sample()] == [False, False, True, False]
 
 
 def test_a_name_that_is_no_text_is_left_out(machine: Machine) -> None:
-    machine.write(TWO.replace("0.name NVIDIA H100", "0.name NVIDIA \udce9"))
-    machine.open()
+    machine.open(TWO.replace("0.name NVIDIA H100", "0.name NVIDIA \udce9"))
     assert machine.sample() == [row(0, name=""), row(1)]
 
 
@@ -190,8 +179,7 @@ def test_the_processes_of_real_tasks(machine: Machine, engine: Engine) -> None:
     # Docker's own init comes before the two.
     (one, child), (two, other) = (sorted(pids[f"worker-{index}"])[-2:] for index in range(2))
     used = f"{one}:1000 {child}:200 {two}:- {other}:30 {os.getpid()}:7"
-    machine.write(DRIVER, "devices 1", gpu(0, compute=used))
-    machine.open()
+    machine.open(DRIVER, "devices 1", gpu(0, compute=used))
     busy = f"{child}:50:1 {other}:20:1 {os.getpid()}:30:1"
     machine.write(DRIVER, "devices 1", gpu(0, compute=used, busy=busy))
     tasks = machine.sample(pids)[0]["tasks"]
@@ -209,22 +197,14 @@ def test_doctor_shows_a_sample_of_each_device(
     done = emulate("doctor", "--json", env=environment(library, state))
     findings = [(f["what"], f["status"], f["found"]) for f in done.json if f["what"][:3] == "GPU"]
     assert findings == [
-        ("GPU 0", "ok", "NVIDIA A100, 40.0 GiB, driver 580.65.06; in MIG mode, 100 W, 40 °C"),
-        (
-            "GPU 0: MIG-a",
-            "ok",
-            "NVIDIA A100 MIG 3g.20gb, 20.0 GiB, driver 580.65.06; 4.0 GiB of 20.0 GiB",
-        ),
-        (
-            "GPU 0: MIG-b",
-            "ok",
-            "NVIDIA A100 MIG 2g.10gb, 10.0 GiB, driver 580.65.06; 3.0 GiB of 10.0 GiB",
-        ),
+        ("GPU 0", "ok", f"NVIDIA A100, 40.0 GiB, {DRIVER}; in MIG mode, 100 W, 40 °C"),
+        ("GPU 0: MIG-a", "ok", f"NVIDIA A100 MIG 3g.20gb, 20.0 GiB, {DRIVER}; 4.0 GiB of 20.0 GiB"),
+        ("GPU 0: MIG-b", "ok", f"NVIDIA A100 MIG 2g.10gb, 10.0 GiB, {DRIVER}; 3.0 GiB of 10.0 GiB"),
         ("GPU 1", "warning", "the device is lost: it no longer answers the driver"),
         (
             "GPU 2",
             "ok",
-            "NVIDIA H100, 80.0 GiB, driver 580.65.06; 93% busy, 10.0 GiB of 80.0 GiB, 212 W, 61 °C",
+            f"NVIDIA H100, 80.0 GiB, {DRIVER}; 93% busy, 10.0 GiB of 80.0 GiB, 212 W, 61 °C",
         ),
         ("GPU 3", "warning", "the driver can't open it (GPU is lost)"),
         ("GPU columns", "warning", "never reported: ecc_errors, Not Supported (GPU 2)"),

@@ -28,6 +28,7 @@ from tests.metrics.fake_gpus import (
 pytestmark = pytest.mark.slow
 
 FUNCTIONS = sorted(set(re.findall(r"^nvmlReturn_t (nvml\w+)\(", SOURCE.read_text(), re.M)))
+FINE: dict[str, Any] = {"why_none": "", "unavailable": {}}
 CODES = [*range(1, 31), 999, 12345]
 """NVML's error codes, NVML_ERROR_UNKNOWN, and one that no version has."""
 
@@ -35,8 +36,7 @@ CODES = [*range(1, 31), 999, 12345]
 @pytest.mark.parametrize("code", [LOST, 6, 28, 999, 1, 16])
 def test_a_lost_device_is_lost_alone(machine: Machine, code: int) -> None:
     text = f"{DRIVER}\ndevices 2\n{gpu(0, compute='11:5')}{gpu(1, compute='11:6')}"
-    machine.write(text)
-    machine.open()
+    machine.open(text)
     machine.write(text, f"0.lost {code}")
     there = row(1, tasks={"a": share(6)})
     assert machine.look({"a": [11]}) == {"gpus": [lost(0), there], "unavailable": {}}
@@ -45,29 +45,27 @@ def test_a_lost_device_is_lost_alone(machine: Machine, code: int) -> None:
 
 
 def test_a_device_is_lost_if_one_function_reports_it(machine: Machine) -> None:
-    machine.write(TWO)
-    machine.open()
+    machine.open(TWO)
     machine.write(TWO, f"1.fail.nvmlDeviceGetPowerUsage {LOST}")
     assert machine.sample() == [row(0), lost(1)]
 
 
 def test_a_device_that_is_lost_before_the_start(machine: Machine) -> None:
-    machine.write(TWO, f"0.fail.nvmlDeviceGetHandleByIndex_v2 {LOST}")
-    assert machine.open() == {"why_none": "", "unavailable": {}}
+    assert machine.open(TWO, f"0.fail.nvmlDeviceGetHandleByIndex_v2 {LOST}") == FINE
     assert machine.sample() == [row(1)]
     assert machine.devices()["silent"] == {"0": "GPU is lost"}
-    machine.write(f"{DRIVER}\ndevices 1\n0.fail.nvmlDeviceGetHandleByIndex_v2 {LOST}")
-    assert machine.open()["why_none"] == "no GPU can be opened (GPU 0: GPU is lost)"
-    machine.write(TWO, f"0.lost {LOST}")
-    assert machine.open() == {
-        "why_none": "",
-        "unavailable": {},
-    }  # no column is listed for a lost device
+    assert (
+        machine.open(f"{DRIVER}\ndevices 1\n0.fail.nvmlDeviceGetHandleByIndex_v2 {LOST}")[
+            "why_none"
+        ]
+        == "no GPU can be opened (GPU 0: GPU is lost)"
+    )
+    # No column is listed for a lost device.
+    assert machine.open(TWO, f"0.lost {LOST}") == FINE
 
 
 def test_the_last_xid_stays_also_when_the_device_is_gone(machine: Machine) -> None:
-    machine.write(TWO)
-    machine.open()
+    machine.open(TWO)
     machine.write(TWO, "0.xid 1:31 2:43", f"1.fail.nvmlEventSetWait_v2 {LOST}")
     assert machine.sample() == [row(0, xid=43), row(1)]
     machine.write(TWO)
@@ -91,8 +89,7 @@ def test_columns_that_a_driver_lacks_are_empty_and_reported_once(machine: Machin
 
 
 def test_a_column_that_fails_for_a_moment_is_not_lacking(machine: Machine) -> None:
-    machine.write(TWO, "fail.nvmlDeviceGetPowerUsage 999")
-    assert list(machine.open()["unavailable"]) == ["power"]
+    assert list(machine.open(TWO, "fail.nvmlDeviceGetPowerUsage 999")["unavailable"]) == ["power"]
     machine.write(TWO)
     assert machine.look()["unavailable"] == {}
     machine.write(TWO, "fail.nvmlDeviceGetPowerUsage 999")
@@ -101,8 +98,9 @@ def test_a_column_that_fails_for_a_moment_is_not_lacking(machine: Machine) -> No
 
 def test_no_list_of_processes_as_under_windows_subsystem(machine: Machine) -> None:
     hidden = gpu(0).replace("0.compute \n", "").replace("0.graphics \n", "")
-    machine.write(DRIVER, "devices 1", hidden)
-    assert machine.open()["unavailable"] == {"tasks.memory": "Not Supported (GPU 0)"}
+    assert machine.open(DRIVER, "devices 1", hidden)["unavailable"] == {
+        "tasks.memory": "Not Supported (GPU 0)"
+    }
     machine.write(DRIVER, "devices 1", hidden.replace("0.busy ", "0.busy 11:30:5"))
     assert machine.sample({"a": [11]}) == [row(0, tasks={"a": share(None, 0.3)})]
 
@@ -120,21 +118,25 @@ def test_a_library_without_younger_or_older_functions(tmp_path: Path) -> None:
         first = row(0, ecc_errors=None, memory=11 * GIB, tasks={"a": share(5, None)})
         assert machine.sample({"a": [11]}) == [first]
         machine.close()
-        machine.write(DRIVER, "devices 1", gpu(0).replace("0.temperature 61\n", ""))
-        assert machine.open()["unavailable"]["temperature"] == "Not Supported (GPU 0)"
+        assert (
+            machine.open(DRIVER, "devices 1", gpu(0).replace("0.temperature 61\n", ""))[
+                "unavailable"
+            ]["temperature"]
+            == "Not Supported (GPU 0)"
+        )
 
 
 def test_used_memory_is_never_now_one_figure_and_now_another(machine: Machine) -> None:
     """The two ways to ask differ by what the driver keeps for itself."""
-    machine.write(TWO)
-    machine.open()
+    machine.open(TWO)
     machine.write(TWO, "0.fail.nvmlDeviceGetMemoryInfo_v2 999")
     assert machine.sample() == [row(0, memory=None, memory_total=None), row(1)]
 
 
 def test_a_device_without_any_column_is_not_lost(machine: Machine) -> None:
-    machine.write(DRIVER, "devices 1", "0.uuid GPU-0", "0.name NVIDIA H100")
-    unavailable = machine.open()["unavailable"]
+    unavailable = machine.open(DRIVER, "devices 1", "0.uuid GPU-0", "0.name NVIDIA H100")[
+        "unavailable"
+    ]
     assert machine.sample() == [row(0, **dict.fromkeys(COLUMNS))]
     columns = {*COLUMNS, "tasks.memory", "tasks.utilisation", "xid"} - {"memory_total"}
     assert unavailable == dict.fromkeys(columns, "Not Supported (GPU 0)")
@@ -158,29 +160,24 @@ def test_no_driver(tmp_path: Path) -> None:
         machine.close()
 
 
+NO_ANSWER = "the NVIDIA driver does not answer"
+MISMATCH = "the NVIDIA driver was updated: reboot (RM has detected an NVML/RM version mismatch.)"
+FORBIDDEN = "this user may not use the NVIDIA driver (Insufficient Permissions)"
+
+
 @pytest.mark.parametrize(
     ("lines", "why"),
     [
         ("", "the NVIDIA driver is installed but not loaded (Driver Not Loaded)"),
         (DRIVER, "the driver reports no GPU"),
-        (
-            f"{TWO}\nfail.nvmlInitWithFlags 18",
-            "the NVIDIA driver was updated: reboot (RM has detected an NVML/RM version mismatch.)",
-        ),
-        (
-            f"{TWO}\nfail.nvmlInitWithFlags 4",
-            "this user may not use the NVIDIA driver (Insufficient Permissions)",
-        ),
-        (f"{TWO}\nfail.nvmlInitWithFlags 12345", "the NVIDIA driver does not answer (error 12345)"),
-        (
-            f"{TWO}\nfail.nvmlDeviceGetCount_v2 999",
-            "the NVIDIA driver does not answer (Unknown Error)",
-        ),
+        (f"{TWO}\nfail.nvmlInitWithFlags 18", MISMATCH),
+        (f"{TWO}\nfail.nvmlInitWithFlags 4", FORBIDDEN),
+        (f"{TWO}\nfail.nvmlInitWithFlags 12345", f"{NO_ANSWER} (error 12345)"),
+        (f"{TWO}\nfail.nvmlDeviceGetCount_v2 999", f"{NO_ANSWER} (Unknown Error)"),
     ],
 )
 def test_why_there_are_no_gpus(machine: Machine, lines: str, why: str) -> None:
-    machine.write(lines)
-    assert machine.open() == {"why_none": why, "unavailable": {}}
+    assert machine.open(lines) == {"why_none": why, "unavailable": {}}
     assert machine.sample() == []
     assert machine.devices()["why_none"] == why
 
@@ -191,8 +188,7 @@ def test_a_function_that_fails_only_costs_its_own_columns(machine: Machine, func
     text = f"{MIG}{gpu(2, compute='40:7')}".replace("devices 2", "devices 3")
     text = text.replace(f" {GIB} {10 * GIB}", f" 0 {10 * GIB}")  # both functions return the same
     pids = {"a": [10, 30], "b": [20, 40]}
-    machine.write(text)
-    machine.open()
+    machine.open(text)
     healthy = machine.sample(pids)
     for code in CODES:
         machine.write(text, f"1.fail.{function} {code}")
@@ -206,8 +202,7 @@ def test_a_function_that_fails_only_costs_its_own_columns(machine: Machine, func
         why = machine.open()["why_none"]
         assert bool(why) == (machine.sample(pids) == [])
         machine.close()
-        machine.write(text)
-        machine.open()
+        machine.open(text)
         assert machine.sample(pids) == healthy
 
 
@@ -222,8 +217,7 @@ def assert_no_more_than(healthy: dict[str, Any], found: dict[str, Any]) -> None:
 
 
 def test_the_driver_is_opened_once_and_let_go(machine: Machine) -> None:
-    machine.write(MIG)
-    machine.open()
+    machine.open(MIG)
     for now in range(20):
         machine.sample({"a": [10]}, now=float(now))
     machine.close()
@@ -235,7 +229,8 @@ def test_the_driver_is_opened_once_and_let_go(machine: Machine) -> None:
 
 
 def test_events_that_a_driver_refuses_are_let_go_as_well(machine: Machine) -> None:
-    machine.write(TWO, "fail.nvmlDeviceRegisterEvents 999")
-    assert machine.open()["unavailable"] == {"xid": "Unknown Error (GPU 0, 1)"}
+    assert machine.open(TWO, "fail.nvmlDeviceRegisterEvents 999")["unavailable"] == {
+        "xid": "Unknown Error (GPU 0, 1)"
+    }
     calls = Counter(machine.calls())
     assert calls["nvmlEventSetCreate"] == calls["nvmlEventSetFree"] == 2

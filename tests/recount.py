@@ -18,20 +18,11 @@ from typing import Any
 
 
 @dataclass
-class Printed:
-    """A step that a task printed, and when: seconds since 1970."""
-
-    step: int
-    when: float
-    said: dict[str, Any]
-
-
-@dataclass
 class Life:
     """What a task printed between a start, or a restore of an earlier step, and the next."""
 
     restored: int | None = None
-    steps: list[Printed] = field(default_factory=list)
+    steps: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass
@@ -39,28 +30,23 @@ class Recount:
     """What the logs say."""
 
     tasks: dict[str, list[Life]]
-    advances: list[tuple[Printed, Life]]
-    """The steps that brought the job further, in the order in which they were printed."""
 
-    @property
-    def final_step(self) -> int:
-        return max(
-            one.step for lives in self.tasks.values() for life in lives for one in life.steps
-        )
-
-    def printed(self, task: str) -> list[Printed]:
+    def printed(self, task: str) -> list[dict[str, Any]]:
         return [one for life in self.tasks[task] for one in life.steps]
+
+    def everything(self) -> list[dict[str, Any]]:
+        return [one for task in self.tasks for one in self.printed(task)]
 
     def lost(self, task: str) -> int:
         """Count the steps up to where each life was, after what the next one goes on from."""
         lost, reached = 0, None
         for life in self.tasks[task]:
             if reached is not None and (life.restored is not None or life.steps):
-                base = life.restored if life.restored is not None else life.steps[0].step - 1
+                base = life.restored if life.restored is not None else life.steps[0]["step"] - 1
                 lost += len(range(base + 1, reached + 1))
                 reached = None
             if life.steps:
-                reached = life.steps[-1].step
+                reached = life.steps[-1]["step"]
         return lost
 
 
@@ -81,7 +67,6 @@ def recount(folder: Path) -> Recount:
     """Read a run's logs, and the stamps and order of their lines."""
     said = {log.stem: iter(list(_said(log))) for log in sorted((folder / "logs").glob("*.log"))}
     tasks: dict[str, list[Life]] = {}
-    advances: list[tuple[Printed, Life]] = []
     events = map(json.loads, (folder / "history.jsonl").read_text().splitlines())
     for event in sorted(events, key=lambda event: float(event["wall"])):
         task = event.get("task", "")
@@ -94,20 +79,17 @@ def recount(folder: Path) -> Recount:
         life = tasks[task][-1]
         if told["emulate"] == "phase":
             if told["phase"] == "restore" and "step" in told:
-                if life.steps and told["step"] < life.steps[-1].step:  # it goes back as it is
+                if life.steps and told["step"] < life.steps[-1]["step"]:  # it goes back as it is
                     tasks[task].append(Life(restored=told["step"]))
                 elif life.restored is None and not life.steps:
                     life.restored = told["step"]
             continue
         assert told["step"] == event["step"], (told, event)
-        if life.steps and life.steps[-1].step == told["step"]:
-            continue  # told again, with the accuracy
-        life.steps.append(Printed(told["step"], event["wall"], told))
-        if not advances or told["step"] > advances[-1][0].step:
-            advances.append((life.steps[-1], life))
+        if not life.steps or life.steps[-1]["step"] != told["step"]:  # or again, with the accuracy
+            life.steps.append(told)
     for task, rest in said.items():
         assert next(rest, None) is None, f"{task} printed what the history lacks"
-    return Recount(tasks, advances)
+    return Recount(tasks)
 
 
 def happened(folder: Path) -> list[dict[str, Any]]:

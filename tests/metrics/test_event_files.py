@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -37,6 +38,10 @@ def steps(lines: Sequence[str], starts: Mapping[str, Sequence[float]] = STARTS) 
 
 def seen(name: str) -> list[Mapping[str, object]]:
     return [one.seen.data for one in steps([*reader(RECORDED / name).lines()])]
+
+
+def with_loss(lines: Sequence[str]) -> list[object]:
+    return [one.seen.data["step"] for one in steps(lines) if "loss" in one.seen.data]
 
 
 def record(payload: bytes) -> bytes:
@@ -71,11 +76,8 @@ def test_torch() -> None:
     assert training[9] == {"step": 10, "loss": 0.1, "val_loss": 0.15}
     # By epoch in the program: these are values of the last step.
     accuracies = [one.seen.data for one in found if "val_accuracy" in one.seen.data]
-    assert [(data["step"], data["accuracy"]) for data in accuracies] == [
-        (10, 0.6),
-        (20, 0.7),
-        (30, 0.8),
-    ]
+    by_step = [(data["step"], data["accuracy"]) for data in accuracies]
+    assert by_step == [(10, 0.6), (20, 0.7), (30, 0.8)]
     assert all(1795353047 < one.wall < 1795353049 for one in found)
 
 
@@ -105,15 +107,14 @@ def test_keras_3_whose_steps_are_those_of_batches() -> None:
     assert all("accuracy" in data for data in found if "loss" in data)
 
 
-def scalars(step: int, **values: float) -> list[str]:
+def line(step: int, begun: float = 1.0, wall: float = 2.0, path: str = "e", **tags: object) -> str:
+    of = {"emulate": "scalars", "task": "worker-0", "file": path, "begun": begun, "wall": wall}
+    return json.dumps({**of, "step": step, "values": tags})
+
+
+def scalars(step: int, **values: Any) -> list[str]:
     """As a library writes each of them by itself."""
-    return [
-        json.dumps({
-            **{"emulate": "scalars", "task": "worker-0", "file": "events", "begun": 1.0},
-            **{"wall": step + 2.0, "step": step, "values": {tag: value}},
-        })
-        for tag, value in values.items()
-    ]  # fmt: skip
+    return [line(step, wall=step + 2.0, **{tag: value}) for tag, value in values.items()]
 
 
 @pytest.mark.parametrize(
@@ -131,14 +132,11 @@ def test_of_several_losses_the_plain_one_or_the_total_is_the_loss(
     tags: list[str], loss: str
 ) -> None:
     values = {tag: number + 0.5 for number, tag in enumerate(tags)}
-    found = steps([line for n in (1, 2) for line in scalars(n, **values)])
-    assert {one.seen.data["step"] for one in found} == {1, 2}
-    second = [
-        one.seen.data["loss"]
-        for one in found
-        if one.seen.data["step"] == 2 and "loss" in one.seen.data
+    found = [one.seen.data for one in steps([*scalars(1, **values), *scalars(2, **values)])]
+    assert {data["step"] for data in found} == {1, 2}
+    assert [data["loss"] for data in found if data["step"] == 2 and "loss" in data] == [
+        values[loss]
     ]
-    assert second == [values[loss]]
 
 
 def test_of_several_accuracies_the_plain_one_counts() -> None:
@@ -158,10 +156,8 @@ def test_a_file_that_grows_is_read_as_it_grows(tmp_path: Path) -> None:
         for at in range(0, len(content), 101):
             file.write(content[at : at + 101])
             found += reads.lines()
-    whole = steps([line for line in reader(RECORDED / "torch").lines() if "hparam" not in line])
-    assert [one.seen.data["step"] for one in steps(found) if "loss" in one.seen.data] == [
-        one.seen.data["step"] for one in whole if "loss" in one.seen.data
-    ]
+    whole = [line for line in reader(RECORDED / "torch").lines() if "hparam" not in line]
+    assert with_loss(found) == with_loss(whole)
     assert [*reads.lines()] == []
 
 
@@ -172,9 +168,7 @@ def test_pieces_that_are_smaller_than_the_file(
     whole = [*reader(tmp_path).lines()]
     monkeypatch.setattr(event_files, "PIECE", 1000)  # also skips the images
     pieces = [*reader(tmp_path).lines()]
-    assert [one.seen.data["step"] for one in steps(pieces) if "loss" in one.seen.data] == [
-        one.seen.data["step"] for one in steps(whole) if "loss" in one.seen.data
-    ]
+    assert with_loss(pieces) == with_loss(whole)
 
 
 def test_a_record_of_gigabytes_is_skipped(tmp_path: Path) -> None:
@@ -295,11 +289,6 @@ def test_the_program_prints_what_is_left_when_it_is_stopped(tmp_path: Path) -> N
 
 
 # --- Steps ---------------------------------------------------------------------------------------
-
-
-def line(step: int, begun: float = 1.0, wall: float = 2.0, path: str = "e", **tags: object) -> str:
-    of = {"emulate": "scalars", "task": "worker-0", "file": path, "begun": begun, "wall": wall}
-    return json.dumps({**of, "step": step, "values": tags})
 
 
 def test_scalars_of_validation_are_no_steps() -> None:

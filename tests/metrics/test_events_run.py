@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from emulator.pytest_plugin.harness import Emulator
 from emulator.record.events import FaultEvent, Step
 from emulator.record.reader import Record
@@ -41,20 +39,12 @@ SCENARIO = {
 }
 
 
-@pytest.mark.parametrize(
-    "engine",
-    [
-        pytest.param("process", marks=pytest.mark.tensorflow),
-        pytest.param("docker", marks=pytest.mark.docker),
-    ],
-)
 def test_steps_of_a_silent_program_are_read_from_its_event_files(
-    emulator: Emulator, request: pytest.FixtureRequest, tmp_path: Path, engine: str
+    emulator: Emulator, tensorflow_on: str, tmp_path: Path
 ) -> None:
-    request.getfixturevalue("host_tensorflow" if engine == "process" else "docker_engine")
     (tmp_path / "train.py").write_text(PROGRAM)
     program = {"source": str(tmp_path / "train.py"), "command": ["python", "train.py"]}
-    result = emulator.run({**SCENARIO, "program": program}, engine=engine)
+    result = emulator.run({**SCENARIO, "program": program}, engine=tensorflow_on)
     result.check()
     history = Record(result.folder).history
     (struck,) = [e for e in history if isinstance(e, FaultEvent) and e.stage == "triggered"]

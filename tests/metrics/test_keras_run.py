@@ -48,29 +48,19 @@ SCENARIO: Mapping[str, Any] = {
 
 
 @pytest.mark.parametrize("keras", [2, 3])
-@pytest.mark.parametrize(
-    "engine",
-    [
-        pytest.param("process", marks=pytest.mark.tensorflow),
-        pytest.param("docker", marks=pytest.mark.docker),
-    ],
-)
 def test_steps_within_an_epoch_and_the_accuracy_are_read(
-    emulator: Emulator, request: pytest.FixtureRequest, tmp_path: Path, engine: str, keras: int
+    emulator: Emulator, tensorflow_on: str, tmp_path: Path, keras: int
 ) -> None:
-    request.getfixturevalue("host_tensorflow" if engine == "process" else "docker_engine")
     (tmp_path / "fit.py").write_text(PROGRAM)
-    program = {
-        "source": str(tmp_path / "fit.py"),
-        "command": ["python", "fit.py", str(keras)],
-    }
-    result = emulator.run({**SCENARIO, "program": program}, engine=engine)
+    command = ["python", "fit.py", str(keras)]
+    program = {"source": str(tmp_path / "fit.py"), "command": command}
+    result = emulator.run({**SCENARIO, "program": program}, engine=tensorflow_on)
     result.check()
     history = Record(result.folder).history
-    triggered = [n for n, e in enumerate(history) if getattr(e, "stage", "") == "triggered"]
-    assert [isinstance(history[n], FaultEvent) for n in triggered] == [True, True]
-    for epoch, n in enumerate(triggered):
-        (before, *_) = [e.step for e in reversed(history[:n]) if isinstance(e, Step)]
+    struck = [e.n for e in history if isinstance(e, FaultEvent) and e.stage == "triggered"]
+    assert len(struck) == 2
+    for epoch, n in enumerate(struck):
+        *_, before = [e.step for e in history[:n] if isinstance(e, Step)]
         assert epoch * STEPS + 10 <= before < (epoch + 1) * STEPS
     ends = [e for e in history if isinstance(e, Step) and e.values]
     assert [e.step for e in ends] == [STEPS, 2 * STEPS, 3 * STEPS]

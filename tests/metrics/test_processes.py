@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from emulator.metrics.catalog import Usage
 from emulator.metrics.processes import ProcessSampler, session_members
 
 Start = Callable[[str], subprocess.Popen[str]]
@@ -52,6 +53,10 @@ def continue_(process: subprocess.Popen[str]) -> None:
     process.stdin.flush()
 
 
+def used(sampler: ProcessSampler, process: subprocess.Popen[str]) -> Usage:
+    return sampler.usage({"t": process.pid})["t"]
+
+
 def test_what_a_task_burns_and_holds_and_writes_is_counted(start: Start) -> None:
     process = start(
         "import os\nhold = b'x' * 50_000_000\n"
@@ -60,12 +65,12 @@ def test_what_a_task_burns_and_holds_and_writes_is_counted(start: Start) -> None
         + "print('ready', flush=True); input()"
     )
     assert read_line(process) == "ready"
-    usage = ProcessSampler().usage({"worker-0": process.pid})["worker-0"]
+    usage = used(ProcessSampler(), process)
     assert usage.cpu >= 0.25  # the kernel counts in hundredths, user and system each
     assert usage.memory is not None
     assert usage.memory >= 50_000_000
     assert usage.processes == 1
-    if usage.written is not None and usage.written:  # a file system in memory writes to no disk
+    if usage.written:  # a file system in memory writes to no disk
         assert usage.written >= 8_000_000
     assert (usage.received, usage.throttled, usage.cpus) == (None, None, None)
 
@@ -79,12 +84,12 @@ def test_children_count_while_they_run_and_after_their_end(start: Start) -> None
     )
     sampler = ProcessSampler()
     assert read_line(process) == "child"
-    both = sampler.usage({"t": process.pid})["t"]
+    both = used(sampler, process)
     assert both.processes == 2
     assert both.cpu >= 0.15
     continue_(process)
     assert read_line(process) == "alone"
-    alone = sampler.usage({"t": process.pid})["t"]
+    alone = used(sampler, process)
     assert alone.processes == 1
     assert alone.cpu >= both.cpu
 
@@ -97,7 +102,7 @@ def test_what_a_child_wrote_counts_after_its_end_though_no_sample_saw_it(start: 
         "print('written', flush=True); input()"
     )
     assert read_line(process) == "written"
-    usage = ProcessSampler().usage({"t": process.pid})["t"]
+    usage = used(ProcessSampler(), process)
     assert usage.processes == 1
     if usage.written:  # a file system in memory writes to no disk
         assert usage.written >= 12_000_000
@@ -118,14 +123,14 @@ def test_a_counter_never_goes_back_even_where_no_parent_waits_for_a_child(start:
     )
     assert read_line(process)
     sampler = ProcessSampler()
-    before = sampler.usage({"t": process.pid})["t"]
+    before = used(sampler, process)
     assert before.processes == 2
     assert before.cpu >= 0.15
     (orphan,) = set(session_members([process.pid])[process.pid]) - {process.pid}
     watched = psutil.Process(orphan)
     continue_(process)
     psutil.wait_procs([watched], timeout=30)
-    after = sampler.usage({"t": process.pid})["t"]
+    after = used(sampler, process)
     assert after.processes == 1
     assert after.cpu >= before.cpu
 

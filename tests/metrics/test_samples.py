@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from itertools import pairwise
 
 import psutil
@@ -14,8 +15,6 @@ from hypothesis import strategies as st
 from emulator.metrics.catalog import GpuShare, GpuUsage, Rates, Usage
 from emulator.metrics.processes import ProcessSampler
 from emulator.metrics.samples import Sample, from_json, halved, rates, series, to_json
-
-COUNTERS = ("cpu", "throttled", "received", "sent", "read", "written")
 
 
 def test_rates_are_what_was_used_per_second_of_the_time_between() -> None:
@@ -42,14 +41,11 @@ def test_a_session_is_measured_with_what_it_has_read() -> None:
 
 
 def test_a_restart_counts_from_zero_and_is_never_negative() -> None:
-    before, after = Usage(50.0, received=9000), Usage(0.5, received=100)
-    found = rates(before, after, 1.0)
+    before = Usage(50.0, received=9000)
+    found = rates(before, Usage(0.5, received=100), 1.0)
     assert (found.cpu, found.received) == (0.5, 100.0)
-
-
-def test_a_restart_is_known_by_the_cpu_even_where_another_counter_has_overtaken() -> None:
-    before, after = Usage(50.0, received=100), Usage(0.5, received=150)
-    assert rates(before, after, 1.0).received == 150.0
+    # It is known by the CPU, even where another counter has overtaken.
+    assert rates(Usage(50.0, received=100), Usage(0.5, received=150), 1.0).received == 150.0
 
 
 @pytest.mark.parametrize("earlier", [None, Usage(1.0)])
@@ -62,20 +58,10 @@ def test_what_is_not_known_stays_so(earlier: Usage | None) -> None:
 
 
 def test_a_task_that_comes_back_has_no_rate_over_its_absence() -> None:
-    a = Usage(1.0)
-    samples = [
-        Sample(1.0, 1.0, {"w": a}),
-        Sample(2.0, 2.0, {"w": Usage(1.5)}),
-        Sample(3.0, 3.0, {}),
-        Sample(4.0, 4.0, {"w": Usage(0.2)}),
-        Sample(5.0, 5.0, {"w": Usage(0.6)}),
-    ]
-    assert [(t, r.cpu) for t, r in series(samples, "w")] == [
-        (1.0, None),
-        (2.0, 0.5),
-        (4.0, None),
-        (5.0, pytest.approx(0.4)),
-    ]
+    used = {1.0: 1.0, 2.0: 1.5, 3.0: None, 4.0: 0.2, 5.0: 0.6}
+    samples = [Sample(t, t, {} if cpu is None else {"w": Usage(cpu)}) for t, cpu in used.items()]
+    cpus = [(t, rate.cpu) for t, rate in series(samples, "w")]
+    assert cpus == [(1.0, None), (2.0, 0.5), (4.0, None), (5.0, pytest.approx(0.4))]
     assert series(samples, "unknown") == []
 
 
@@ -87,9 +73,8 @@ def test_thinning_keeps_totals_peaks_and_order(steps: list[int], times: int) -> 
     total, samples = 0, []
     for number, used in enumerate(steps):
         total += used
-        samples.append(
-            Sample(number, number, {"w": Usage(float(total), memory=used, received=total)})
-        )
+        usage = Usage(float(total), memory=used, received=total)
+        samples.append(Sample(number, number, {"w": usage}))
     kept = samples
     for _ in range(times):
         kept = halved(kept)
@@ -104,28 +89,22 @@ def test_thinning_keeps_totals_peaks_and_order(steps: list[int], times: int) -> 
         assert used == by_time[two.t] - by_time[one.t]
 
 
-def test_thinning_averages_a_gpu_and_keeps_its_errors() -> None:
+def thinned(one: GpuUsage, two: GpuUsage) -> GpuUsage:
+    ((gpu,),) = (kept.gpus for kept in halved([Sample(1, 1, {}, [one]), Sample(2, 2, {}, [two])]))
+    return gpu
+
+
+def test_thinning_averages_a_gpu_and_keeps_its_errors_its_peak_and_that_it_was_lost() -> None:
     one = GpuUsage(0, "GPU-a", utilisation=0.2, memory=5, power=100.0, xid=79)
     two = GpuUsage(0, "GPU-a", utilisation=0.6, memory=3, power=None, tasks={"w": GpuShare(1)})
-    (kept,) = halved([Sample(1, 1, {}, [one]), Sample(2, 2, {}, [two])])
-    (gpu,) = kept.gpus
+    gpu = thinned(one, two)
     assert gpu.utilisation == pytest.approx(0.4)
     assert (gpu.memory, gpu.xid, gpu.tasks) == (5, 79, {"w": GpuShare(1)})
-
-
-def test_thinning_keeps_the_peak_of_a_gpu_that_was_left_and_that_it_was_lost() -> None:
     full = GpuUsage(0, "GPU-a", utilisation=0.5, memory=5, power=100.0, ecc_errors=2)
     empty, lost = GpuUsage(0, "GPU-a", memory=0), GpuUsage(0, "GPU-a", lost=True)
-
-    def kept(one: GpuUsage, two: GpuUsage) -> GpuUsage:
-        ((gpu,),) = (s.gpus for s in halved([Sample(1, 1, {}, [one]), Sample(2, 2, {}, [two])]))
-        return gpu
-
-    assert (kept(full, empty).memory, kept(full, empty).utilisation) == (5, 0.5)
-    assert kept(full, lost) == GpuUsage(
-        0, "GPU-a", utilisation=0.5, memory=5, power=100.0, ecc_errors=2, lost=True
-    )
-    assert kept(lost, empty).lost
+    assert (thinned(full, empty).memory, thinned(full, empty).utilisation) == (5, 0.5)
+    assert thinned(full, lost) == replace(full, lost=True)
+    assert thinned(lost, empty).lost
 
 
 def test_a_task_that_left_between_two_moments_is_kept() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -74,6 +74,16 @@ def happened(t: float, event: str, task: str = "", **fields: Any) -> Entry:
 
 def step(t: float, task: str, number: int, **data: Any) -> Entry:
     return happened(t, "step", task, step=number, **data)
+
+
+def steps_of(task: str, at: Mapping[float, int]) -> list[Entry]:
+    """Return the steps of a task by the times at which it made them."""
+    return [step(t, task, number) for t, number in at.items()]
+
+
+def restored(t: float, task: str, number: int) -> Entry:
+    """Return the end of a restore of what a step had saved."""
+    return happened(t, "phase", task, phase="restore", state="end", step=number)
 
 
 def phase(begin: float, end: float, task: str, name: str, **data: Any) -> list[Entry]:

@@ -31,7 +31,9 @@ from tests.histories import (
     phase,
     preempted,
     restart,
+    restored,
     step,
+    steps_of,
     timeline,
     written,
 )
@@ -94,23 +96,13 @@ def test_a_plain_run() -> None:
 
 def test_a_restart_of_the_job() -> None:
     """Worker 1 is killed at 8 s, all start again from a checkpoint of step 20."""
-    result = analysed(
-        [
-            happened(0, "run"),
-            *began_again(1, "worker-0", "worker-1"),
-            *[step(t, "worker-0", n) for t, n in ((5, 10), (6, 20), (7, 30))],
-            step(7.5, "worker-1", 30),
-            ended(8, "worker-1", 137),
-            restart(8, "worker-1", "job"),
-            ended(8.5, "worker-0", 143, told=True),
-            *began_again(10, "worker-0", "worker-1"),
-            happened(11.5, "phase", "worker-0", phase="restore", state="end", step=20),
-            *[step(t, "worker-0", n) for t, n in ((13, 25), (14, 35), (15, 45))],
-            step(15.5, "worker-1", 25),
-            ended(16, "worker-0", 0),
-            job(16),
-        ]
-    )
+    events = [happened(0, "run"), *began_again(1, "worker-0", "worker-1")]
+    events += [*steps_of("worker-0", {5: 10, 6: 20, 7: 30}), step(7.5, "worker-1", 30)]
+    events += [ended(8, "worker-1", 137), restart(8, "worker-1", "job")]
+    events += [ended(8.5, "worker-0", 143, told=True), *began_again(10, "worker-0", "worker-1")]
+    events += [restored(11.5, "worker-0", 20), *steps_of("worker-0", {13: 25, 14: 35, 15: 45})]
+    events += [step(15.5, "worker-1", 25), ended(16, "worker-0", 0), job(16)]
+    result = analysed(events)
     assert (result.restarts, result.unrecovered) == (1, 0)
     assert [task.restarts for task in result.tasks.values()] == [1, 1]
     assert result.recoveries == [5]  # from the exit at 8 s to the step at 13 s
@@ -121,27 +113,13 @@ def test_a_restart_of_the_job() -> None:
 
 
 def test_restarts_of_a_task_while_the_others_continue() -> None:
-    result = analysed(
-        [
-            happened(0, "run"),
-            *began_again(0, "chief-0", "ps-0", "worker-0"),
-            step(2, "chief-0", 2),
-            step(3, "chief-0", 3),
-            ended(4, "worker-0", 1),
-            restart(4, "worker-0"),
-            step(5, "chief-0", 4),
-            *began_again(6, "worker-0"),
-            step(8, "chief-0", 6),
-            step(10, "chief-0", 8),
-            ended(11, "worker-0", 137, oom=True),
-            restart(11, "worker-0", number=2),
-            happened(12, "start", "worker-0"),
-            job(20, "timeout", "too late"),
-            ended(21, "chief-0", 1),
-            ended(21, "worker-0", 0),
-        ],
-        cluster="{chief: 1, ps: 1, worker: 1}",
-    )
+    events = [happened(0, "run"), *began_again(0, "chief-0", "ps-0", "worker-0")]
+    events += [*steps_of("chief-0", {2: 2, 3: 3}), ended(4, "worker-0", 1), restart(4, "worker-0")]
+    events += [step(5, "chief-0", 4), *began_again(6, "worker-0")]
+    events += [*steps_of("chief-0", {8: 6, 10: 8}), ended(11, "worker-0", 137, oom=True)]
+    events += [restart(11, "worker-0", number=2), happened(12, "start", "worker-0")]
+    events += [job(20, "timeout", "too late"), ended(21, "chief-0", 1), ended(21, "worker-0", 0)]
+    result = analysed(events, "{chief: 1, ps: 1, worker: 1}")
     assert (result.outcome, result.duration) == ("timeout", 20)
     # At 8 s: the step at 5 s was reported while the worker was down.
     assert (result.recoveries, result.unrecovered) == ([4], 1)
@@ -167,16 +145,9 @@ def test_restarts_of_a_task_while_the_others_continue() -> None:
     ],
 )
 def test_lost_steps_are_those_told_of_again(reported: Sequence[Told], lost: int) -> None:
-    result = analysed(
-        [
-            *began_again(0, "worker-0"),
-            step(5, "worker-0", 30),
-            ended(6, "worker-0", 1),
-            restart(6, "worker-0"),
-            *began_again(7, "worker-0"),
-            *reported,
-        ]
-    )
+    events = [*began_again(0, "worker-0"), step(5, "worker-0", 30), ended(6, "worker-0", 1)]
+    events += [restart(6, "worker-0"), *began_again(7, "worker-0"), *reported]
+    result = analysed(events)
     assert result.tasks["worker-0"].lost_steps == lost
 
 
@@ -184,30 +155,19 @@ def test_steps_lost_in_several_restarts_add_up() -> None:
     entries = [*began_again(0, "worker-0"), step(2, "worker-0", 10)]
     for t in (10, 20):
         entries += [ended(t, "worker-0", 1), restart(t, "worker-0")]
-        entries += [*began_again(t + 1, "worker-0"), step(t + 5, "worker-0", 6)]
-        entries += [step(t + 6, "worker-0", 10)]
+        entries += [*began_again(t + 1, "worker-0"), *steps_of("worker-0", {t + 5: 6, t + 6: 10})]
     result = analysed(entries)
-    assert result.lost_steps == 5 + 5
+    assert (result.lost_steps, result.final_step) == (5 + 5, 10)
     assert result.recoveries == [5, 5]
     assert result.goodput is not None
-    assert result.final_step == 10
 
 
 def test_steps_and_exits_are_timed_by_the_engine() -> None:
     """Their lines were read late; the time of printing counts."""
-    result = analysed(
-        [
-            happened(0, "run"),
-            *began_again(0, "worker-0"),
-            step(9, "worker-0", 1, late=-7),
-            step(9, "worker-0", 5, late=-5),
-            ended(9, "worker-0", 1, late=-4),
-            restart(9, "worker-0"),
-            *began_again(10, "worker-0"),
-            step(16, "worker-0", 9, late=-1),
-            job(20),
-        ]
-    )
+    events = [happened(0, "run"), *began_again(0, "worker-0"), step(9, "worker-0", 1, late=-7)]
+    events += [step(9, "worker-0", 5, late=-5), ended(9, "worker-0", 1, late=-4)]
+    events += [restart(9, "worker-0"), *began_again(10, "worker-0")]
+    result = analysed([*events, step(16, "worker-0", 9, late=-1), job(20)])
     assert result.first_step == 2
     assert result.steps_per_second == pytest.approx(4 / 13)  # 1 to 5; from 2 s to 15 s
     assert result.recoveries == [10]  # from 5 s to 15 s
@@ -222,10 +182,9 @@ def test_steps_and_exits_are_timed_by_the_engine() -> None:
 def test_a_record_that_just_ends_is_still_running() -> None:
     result = analysed(PLAIN[:8])
     assert (result.outcome, result.reason) == ("running", "the record ends before the job does")
-    assert result.duration == 5
+    assert (result.duration, result.goodput) == (5, 0)
     assert result.tasks["worker-0"].state == "running"
     assert result.steps_per_second is None  # one step is no rate
-    assert result.goodput == 0
 
 
 def test_a_torn_record_is_judged_as_far_as_it_goes(tmp_path: Path) -> None:
@@ -261,12 +220,9 @@ def test_an_error_of_ours_is_the_outcome_even_after_the_job() -> None:
     assert result.duration == 3
 
 
-def test_a_job_without_steps_has_no_goodput() -> None:
+def test_a_job_without_steps_has_no_goodput_and_one_with_the_first_has_zero() -> None:
     result = analysed([happened(0, "run"), job(5, "failed", "worker-0 failed")])
     assert (result.goodput, result.final_step, result.first_step) == (None, None, None)
-
-
-def test_a_job_whose_only_step_is_the_first_has_a_goodput_of_zero() -> None:
     assert analysed([happened(0, "run"), step(1, "worker-0", 0), job(5)]).goodput == 0
 
 
@@ -299,12 +255,9 @@ def test_only_what_brings_the_job_on_counts_for_its_rate() -> None:
 
 @pytest.mark.parametrize("nonsense", ["many", None, [1], {"a": 1}])
 def test_values_that_are_no_numbers_are_passed_over(nonsense: object) -> None:
-    entries = [
-        step(1, "worker-0", 1, examples=10, accuracy=0.5),
-        step(2, "worker-0", 2, examples=nonsense, accuracy=nonsense),
-        step(3, "worker-0", 3, examples=30),
-    ]
-    result = analysed(entries)
+    entries = [step(1, "worker-0", 1, examples=10, accuracy=0.5)]
+    entries += [step(2, "worker-0", 2, examples=nonsense, accuracy=nonsense)]
+    result = analysed([*entries, step(3, "worker-0", 3, examples=30)])
     assert (result.accuracy, result.examples_per_second) == (0.5, 10)
 
 
@@ -353,24 +306,16 @@ def test_what_was_saved_before_a_task_was_gone(
 
 def test_a_step_that_is_read_late_has_one_time_in_every_number() -> None:
     """Made 4 s after a preemption, by the engine's stamp; its line was read after 7 s."""
-    entries = [
-        happened(0, "run"),
-        *began_again(1, "worker-0"),
-        happened(2, "all-running"),
-        *[step(t, "worker-0", t) for t in range(5, 11)],
-        *preempted(10, "worker-0", back=12),
-        step(17, "worker-0", 11, late=-3),
-        job(20),
-    ]
+    entries = [happened(0, "run"), *began_again(1, "worker-0"), happened(2, "all-running")]
+    entries += steps_of("worker-0", {t: t for t in range(5, 11)})
+    entries += [*preempted(10, "worker-0", back=12), step(17, "worker-0", 11, late=-3), job(20)]
     plan = a_plan("{worker: 1}", "faults: [{preempt: worker-0, at: {step: 10}}]")
     events = history(entries)
     result = analyse(Timeline(plan, events))
-    assert result.faults[0].first_step_after == 4
+    assert result.faults[0].first_step_after == result.time["recovery"] == 4
     assert result.recoveries == [4]
-    assert result.time["recovery"] == 4
     assert curve(Timeline(plan, events), 20).tasks["worker-0"][int(14 / 0.2) :] == [0.0] * 30
-    (recovered,) = [t for t in (entry.t for entry in events if entry.event == "step") if t > 10]
-    assert recovered == 14
+    assert [entry.t for entry in events if entry.event == "step" and entry.t > 10] == [14]
     live = RunState(plan)
     for entry in written(entries):
         live.entry(entry)
@@ -396,15 +341,9 @@ def test_a_step_that_is_read_late_has_one_time_in_every_number() -> None:
 def test_a_fault_is_noticed_where_another_task_fails_before_the_target_is_back(
     others: Sequence[Told], noticed: float | None
 ) -> None:
-    entries = [
-        *began_again(0, "worker-0", "worker-1"),
-        fault(10, "worker-1", "triggered"),
-        ended(11, "worker-1", 137),
-        fault(11, "worker-1", "applied", exit_code=137, seconds=1),
-        fault(20, "worker-1", "healed"),
-        step(25, "worker-1", 3),
-        *others,
-    ]
+    entries = [*began_again(0, "worker-0", "worker-1"), fault(10, "worker-1", "triggered")]
+    entries += [ended(11, "worker-1", 137), fault(11, "worker-1", "applied", exit_code=137)]
+    entries += [fault(20, "worker-1", "healed"), step(25, "worker-1", 3), *others]
     extra = "faults: [{preempt: worker-1, at: {step: 1}}]"
     (result,) = analysed(in_time(entries), extra=extra).faults
     assert result.detected_after == noticed
@@ -412,24 +351,14 @@ def test_a_fault_is_noticed_where_another_task_fails_before_the_target_is_back(
 
 def test_a_task_that_goes_back_as_it_runs_has_lost_steps() -> None:
     """Worker 1 is lost; the session of the chief goes on from a checkpoint of step 20, twice."""
-    result = analysed(
-        [
-            happened(0, "run"),
-            *began_again(1, "chief-0", "worker-0"),
-            *[step(t, "chief-0", n) for t, n in ((5, 10), (6, 20), (7, 30))],
-            ended(8, "worker-0", 137),
-            restart(8, "worker-0"),
-            *began_again(10, "worker-0"),
-            happened(11, "phase", "chief-0", phase="restore", state="end", step=20),
-            *[step(t, "chief-0", n) for t, n in ((12, 30), (13, 40))],
-            # Nobody had failed: another chief has restored the variables that all share.
-            happened(14, "phase", "chief-0", phase="restore", state="end", step=20),
-            *[step(t, "chief-0", n) for t, n in ((15, 30), (16, 40), (17, 50))],
-            ended(18, "chief-0", 0),
-            job(18),
-        ],
-        cluster="{chief: 1, worker: 1}",
-    )
+    events = [happened(0, "run"), *began_again(1, "chief-0", "worker-0")]
+    events += [*steps_of("chief-0", {5: 10, 6: 20, 7: 30}), ended(8, "worker-0", 137)]
+    events += [restart(8, "worker-0"), *began_again(10, "worker-0"), restored(11, "chief-0", 20)]
+    events += steps_of("chief-0", {12: 30, 13: 40})
+    # Nobody had failed: another chief has restored the variables that all share.
+    events += [restored(14, "chief-0", 20), *steps_of("chief-0", {15: 30, 16: 40, 17: 50})]
+    events += [ended(18, "chief-0", 0), job(18)]
+    result = analysed(events, "{chief: 1, worker: 1}")
     assert result.lost_steps == 10 + 20  # 21 to 30, 21 to 40
     assert result.restarts == 1
     assert result.time["recovery"] == 4  # from 8 s to the step at 12 s
@@ -438,39 +367,24 @@ def test_a_task_that_goes_back_as_it_runs_has_lost_steps() -> None:
 
 
 def test_a_restore_that_loses_nothing_counts_for_nothing() -> None:
-    result = analysed(
-        [
-            happened(0, "run"),
-            *began_again(1, "worker-0"),
-            *[step(5, "worker-0", 10), step(6, "worker-0", 20)],
-            *[happened(6, "phase", "worker-0", phase="restore", state="end", step=20)] * 2,
-            step(7, "worker-0", 30),
-            job(8),
-        ],
-        cluster="{worker: 1}",
-    )
+    events = [
+        happened(0, "run"),
+        *began_again(1, "worker-0"),
+        *steps_of("worker-0", {5: 10, 6: 20}),
+    ]
+    events += [restored(6, "worker-0", 20), restored(6, "worker-0", 20), step(7, "worker-0", 30)]
+    result = analysed([*events, job(8)], "{worker: 1}")
     assert (result.lost_steps, result.time["wasted"]) == (0, 0)
 
 
 def test_a_chief_that_comes_back_takes_the_others_back() -> None:
     """Worker 1 continues alone for 4 s, until worker 0 restores what both train."""
-    result = analysed(
-        [
-            happened(0, "run"),
-            *began_again(1, "worker-0", "worker-1"),
-            step(5, "worker-0", 10),
-            step(6, "worker-1", 20),
-            ended(7, "worker-0", 137),
-            restart(7, "worker-0"),
-            *[step(t, "worker-1", n) for t, n in ((8, 30), (9, 40))],
-            *began_again(8.5, "worker-0"),
-            happened(10, "phase", "worker-0", phase="restore", state="end", step=10),
-            happened(10, "phase", "worker-1", phase="restore", state="end", step=10),
-            *[step(t, "worker-1", n) for t, n in ((11, 20), (12, 30), (13, 40), (14, 50))],
-            ended(15, "worker-0", 0),
-            job(15),
-        ],
-    )
+    events = [happened(0, "run"), *began_again(1, "worker-0", "worker-1"), step(5, "worker-0", 10)]
+    events += [step(6, "worker-1", 20), ended(7, "worker-0", 137), restart(7, "worker-0")]
+    events += [*steps_of("worker-1", {8: 30, 9: 40}), *began_again(8.5, "worker-0")]
+    events += [restored(10, "worker-0", 10), restored(10, "worker-1", 10)]
+    events += steps_of("worker-1", {11: 20, 12: 30, 13: 40, 14: 50})
+    result = analysed([*events, ended(15, "worker-0", 0), job(15)])
     lost = {name: task.lost_steps for name, task in result.tasks.items()}
     assert lost == {"worker-0": 0, "worker-1": 30}
     # 6 to 7 s are cut off by the failure, as far as anybody knows then; 10 to 14 s are repeated.

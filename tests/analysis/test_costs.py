@@ -29,6 +29,7 @@ from tests.histories import (
     phase,
     restart,
     step,
+    steps_of,
     timeline,
 )
 
@@ -127,7 +128,7 @@ def synchronous() -> list[Told]:
     """
     return [
         *RUN,
-        *[step(t, "worker-0", n) for t, n in ((3, 10), (4, 20), (6, 30))],
+        *steps_of("worker-0", {3: 10, 4: 20, 6: 30}),
         fault(7, "worker-1", "triggered"),
         lost(9, "worker-1"),
         fault(9, "worker-1", "applied", exit_code=143),
@@ -136,7 +137,7 @@ def synchronous() -> list[Told]:
         *began_again(12, "worker-0", "worker-1"),
         fault(13, "worker-1", "healed"),
         *phase(14, 15, "worker-0", "restore", step=20),
-        *[step(t, "worker-0", n) for t, n in ((17, 25), (18, 30), (19, 35))],
+        *steps_of("worker-0", {17: 25, 18: 30, 19: 35}),
         job(20),
     ]
 
@@ -172,7 +173,7 @@ def test_the_machine_itself_remains_in_a_rolling_restart() -> None:
 
 def test_a_failure_that_is_no_preemption_is_none_of_its_costs() -> None:
     events = [*RUN, step(3, "worker-0", 10), ended(5, "worker-0", 1), restart(5, "worker-0", "job")]
-    events += [*began_again(6, "worker-0"), step(9, "worker-0", 20), step(10, "worker-0", 30)]
+    events += [*began_again(6, "worker-0"), *steps_of("worker-0", {9: 20, 10: 30})]
     events += [fault(12, "worker-1", "triggered"), lost(13, "worker-1"), step(14, "worker-0", 40)]
     found = cost_of(*events, job(20), extra=ONE + PREEMPT)
     # Of the crash: 3 to 9. Of the preemption: 10 to 14, the last second with one machine.

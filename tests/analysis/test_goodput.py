@@ -20,6 +20,7 @@ from tests.histories import (
     phase,
     restart,
     step,
+    steps_of,
     timeline,
 )
 
@@ -51,16 +52,8 @@ def test_a_reported_phase_is_the_cause_of_its_time() -> None:
         *phase(17, 18, "worker-0", "siesta"),
         job(20),
     ]
-    assert spent(*events) == {
-        "startup": 3.25,
-        "data": 0.5,
-        "compile": 1,
-        "restore": 0.25,
-        "productive": 8,
-        "checkpoint": 2,
-        "eval": 1,
-        "other": 4,
-    }
+    took = {"startup": 3.25, "data": 0.5, "compile": 1, "restore": 0.25, "productive": 8}
+    assert spent(*events) == {**took, "checkpoint": 2, "eval": 1, "other": 4}
 
 
 @pytest.mark.parametrize(
@@ -105,17 +98,11 @@ def test_the_task_with_the_next_step_decides_which_phases_count() -> None:
     assert spent(*events) == {"startup": 5, "productive": 2, "checkpoint": 5, "other": 8}
 
 
+BEGUN, ENDED = phase(6, 12, "worker-0", "checkpoint")
+
+
 @pytest.mark.parametrize(
-    "cut",
-    [
-        [happened(6, "phase", "worker-0", phase="checkpoint", state="begin")],
-        [happened(6, "phase", "worker-0", phase="checkpoint", state="end")],
-        [
-            happened(6, "phase", "worker-0", phase="checkpoint", state="begin"),
-            happened(10, "start", "worker-0"),
-            happened(12, "phase", "worker-0", phase="checkpoint", state="end"),
-        ],
-    ],
+    "cut", [[BEGUN], [ENDED], [BEGUN, happened(10, "start", "worker-0"), ENDED]]
 )
 def test_a_phase_without_its_begin_or_its_end_counts_for_nothing(cut: Sequence[Told]) -> None:
     events = [*RUN, step(5, "worker-0", 10), *cut, step(15, "worker-0", 20), job(20)]
@@ -126,19 +113,12 @@ def test_a_phase_without_its_begin_or_its_end_counts_for_nothing(cut: Sequence[T
 
 
 def test_a_restart_of_the_job_from_a_checkpoint() -> None:
-    events = [
-        *RUN,
-        *[step(t, "worker-0", n) for t, n in ((3, 10), (4, 20), (5, 30))],
-        ended(5.5, "worker-1", 1),
-        restart(5.5, "worker-1", "job"),
-        ended(6, "worker-0", 143, told=True),
-        *began_again(7, "worker-0", "worker-1"),
-        *phase(8, 9, "worker-0", "startup"),
-        *phase(9, 9.5, "worker-0", "restore", step=20),
-        *[step(t, "worker-0", n) for t, n in ((11, 25), (12, 30), (13, 35), (15, 45))],
-        ended(16, "worker-0", 0),
-        job(16),
-    ]
+    events = [*RUN, *steps_of("worker-0", {3: 10, 4: 20, 5: 30}), ended(5.5, "worker-1", 1)]
+    events += [restart(5.5, "worker-1", "job"), ended(6, "worker-0", 143, told=True)]
+    events += [*began_again(7, "worker-0", "worker-1"), *phase(8, 9, "worker-0", "startup")]
+    events += phase(9, 9.5, "worker-0", "restore", step=20)
+    events += steps_of("worker-0", {11: 25, 12: 30, 13: 35, 15: 45})
+    events += [ended(16, "worker-0", 0), job(16)]
     assert spent(*events, until=16) == {
         "startup": 3,
         "productive": 2 + 2,  # 10 to 30 and 35 to 45

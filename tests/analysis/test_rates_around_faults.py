@@ -254,17 +254,10 @@ def test_a_target_that_reports_no_step_has_no_rates() -> None:
 
 def test_a_worker_that_follows_the_one_that_ended_makes_no_step_twice() -> None:
     """It tells of the same ten steps a moment later."""
-    whole = timeline(
-        [
-            *UP,
-            *[step(t, f"worker-{n}", 10 * t) for t in range(5, 10) for n in (0, 1)],
-            step(10, "worker-0", 100),
-            ended(10, "worker-0", 0),
-            step(10, "worker-1", 100),
-            job(11),
-        ]
-    )
-    assert sum(one.steps for one in follow(whole)[JOB].stretches) == 50
+    entries = [*UP, *[step(t, f"worker-{n}", 10 * t) for t in range(5, 10) for n in (0, 1)]]
+    entries += [step(10, "worker-0", 100), ended(10, "worker-0", 0), step(10, "worker-1", 100)]
+    work = follow(timeline([*entries, job(11)]))
+    assert sum(one.steps for one in work[JOB].stretches) == 50
 
 
 def test_what_is_made_after_the_outcome_is_not_of_the_job() -> None:

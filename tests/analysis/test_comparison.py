@@ -229,8 +229,7 @@ def test_a_program_that_reports_hundreds_of_values_has_the_first_as_columns() ->
 def priced(cost: float, lost: float, currency: str = "EUR", run_id: str = "run-1") -> Row:
     tasks = {"worker-0": TaskCost("spot", 0.1, 10.0, cost)}
     ran = replace(RAN, costs=Costs(tasks, {}, Preempted(1, lost, 5.0), None, currency))
-    (row,) = rows([(plan(f"currency={currency}", run_id=run_id), ran, OK)])
-    return row
+    return rows([(plan(f"currency={currency}", run_id=run_id), ran, OK)])[0]
 
 
 def test_runs_with_prices_have_a_table_of_money_with_their_ratios() -> None:
@@ -261,30 +260,28 @@ def test_amounts_in_two_currencies_have_no_ratio() -> None:
 # --- Scaling ------------------------------------------------------------------------------------
 
 
-def scaled(rate: Rate) -> list[Row]:
+def scaled(rate: Rate) -> Row:
     """Return the row of a run of two workers, against one worker with 10 steps a second."""
     first = plan("cluster.worker=1", "faults=[]")
     baseline = replace(RAN, throughput=Throughput(Rate(10, 320)))
     run = replace(RAN, throughput=Throughput(rate))
-    return rows([(plan("cluster.worker=2"), run, OK)], (first, baseline, OK))
+    return rows([(plan("cluster.worker=2"), run, OK)], (first, baseline, OK))[0]
 
 
 def test_a_baseline_gives_each_run_its_efficiency() -> None:
-    (row,) = scaled(Rate(9, 576))
+    row = scaled(Rate(9, 576))
     assert (row.efficiency, row.efficiency_by) == (0.9, "examples")
     lines = table(row)
     assert lines[0].endswith(" took efficiency")
     assert lines[-1].endswith(" 10.0s 0.90")
-
-
-def test_the_header_of_the_efficiency_stays_whole_where_it_is_narrow() -> None:
-    row = replace(scaled(Rate(18, 900))[0], run_id="mwms-1120180437-5d2e31")
+    # The header stays whole where it is narrow.
+    row = replace(scaled(Rate(18, 900)), run_id="mwms-1120180437-5d2e31")
     for width in (100, 110, 120, 130):
         assert any(line.rstrip().endswith("efficiency") for line in table(row, width=width))
 
 
 def test_an_efficiency_by_steps_has_a_note_on_its_validity() -> None:
-    (row,) = scaled(Rate(18, None))
+    row = scaled(Rate(18, None))
     assert (row.efficiency, row.efficiency_by) == (0.9, "steps")
     lines = table(row)
     assert lines[-2].endswith(" 10.0s 0.90*")
@@ -292,10 +289,10 @@ def test_an_efficiency_by_steps_has_a_note_on_its_validity() -> None:
 
 
 def test_without_a_rate_there_is_no_efficiency() -> None:
-    (row,) = scaled(Rate())
+    row = scaled(Rate())
     assert (row.efficiency, row.efficiency_by) == (None, None)
     assert "efficiency" not in table(row)[0]
-    assert "efficiency" in table(row, scaled(Rate(18))[0])[0]
+    assert "efficiency" in table(row, scaled(Rate(18)))[0]
 
 
 def test_a_fault_that_differs_is_shown_as_it_was_written() -> None:

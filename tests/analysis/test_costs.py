@@ -107,15 +107,29 @@ def test_an_hour_costs_what_the_price_says(price: str, kind: str, per_hour: floa
     assert (task.per_hour, task.cost) == pytest.approx((per_hour, per_hour * 19 / 3600))
 
 
-def test_a_task_that_has_ended_is_no_longer_paid_for() -> None:
-    events = [*RUN, step(5, "worker-0", 1), ended(8, "worker-1", 0), job(20)]
-    assert paid(cost_of(*events)) == {"worker-0": 19, "worker-1": 7}
+STEPPED = [*RUN, step(5, "worker-0", 10)]
+FAILED = [*STEPPED, ended(8, "worker-1", 1), restart(8, "worker-1")]
 
 
-def test_a_machine_that_waits_for_a_restart_by_the_policy_is_paid_for() -> None:
-    events = [*RUN, step(5, "worker-0", 1), ended(8, "worker-1", 1), restart(8, "worker-1")]
-    assert paid(cost_of(*events, *began_again(12, "worker-1"), job(20)))["worker-1"] == 19
-    assert paid(cost_of(*events, job(20)))["worker-1"] == 19  # it still waits
+@pytest.mark.parametrize(
+    ("events", "seconds", "preempted"),
+    [
+        ([*STEPPED, ended(8, "worker-1", 0), job(20)], 7, 0),
+        # A machine that waits for a restart by the policy is paid for, also if it still waits.
+        ([*FAILED, *began_again(12, "worker-1"), job(20)], 19, 0),
+        ([*FAILED, job(20)], 19, 0),
+        # One that never comes back is not paid for again.
+        ([*STEPPED, fault(6, "worker-1", "triggered"), lost(8, "worker-1"), job(20)], 7, 1),
+        # What follows the outcome is not counted.
+        ([*STEPPED, job(20), lost(21, "worker-1"), *began_again(22, "worker-1")], 19, 0),
+    ],
+)
+def test_until_when_a_machine_is_paid_for(
+    events: Sequence[Told], seconds: float, preempted: int
+) -> None:
+    found = cost_of(*events, extra=ONE + PREEMPT)
+    assert paid(found) == {"worker-0": 19, "worker-1": seconds}
+    assert found.preempted.count == preempted
 
 
 # --- Preemptions --------------------------------------------------------------------------------
@@ -197,19 +211,6 @@ def test_of_a_job_that_goes_on_a_preemption_costs_only_until_the_next_step() -> 
     found = cost_of(*events, until=12, extra=ONE + PREEMPT)
     assert preemptions(found) == pytest.approx((1, 2 * 1 + 1 * 1, 2))
     assert found.run == pytest.approx(11 + 5 + 2)
-
-
-def test_one_that_never_comes_back_is_not_paid_for_again() -> None:
-    events = [*RUN, step(5, "worker-0", 10), fault(6, "worker-1", "triggered"), lost(8, "worker-1")]
-    found = cost_of(*events, step(15, "worker-0", 20), job(20), extra=ONE + PREEMPT)
-    assert paid(found) == {"worker-0": 19, "worker-1": 7}
-
-
-def test_what_follows_the_outcome_is_not_counted() -> None:
-    events = [*RUN, step(5, "worker-0", 10), job(20), lost(21, "worker-1")]
-    found = cost_of(*events, *began_again(22, "worker-1"), until=20, extra=ONE + PREEMPT)
-    assert paid(found) == {"worker-0": 19, "worker-1": 19}
-    assert found.preempted.count == 0
 
 
 EVENTS = st.one_of(ENTRIES, st.builds(lost, TIMES, st.just("worker-1")))

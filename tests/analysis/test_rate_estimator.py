@@ -66,10 +66,7 @@ def test_what_a_stall_took_is_in_no_estimate() -> None:
 
 def test_a_checkpoint_now_and_then_is_in_it_with_its_share() -> None:
     """Ten steps in a second, then a second of saving: five a second over all."""
-    pace = RateEstimator()
-    for second in range(0, 100, 2):
-        for n in range(10):
-            pace.advance(second + n / 10, second * 5 + n)
+    pace = paced(*((t + n / 10, t * 5 + n) for t in range(0, 100, 2) for n in range(10)))
     assert pace.undisturbed == pytest.approx(5.0, rel=0.05)
 
 

@@ -201,8 +201,7 @@ def test_there_is_no_estimate_without_a_final_step_or_so_early() -> None:
 
 
 def test_while_it_recovers_there_is_no_estimate_and_no_nonsense_after() -> None:
-    before = TRAINED
-    failure = [*before, ended(14, "worker-1", 1), restart(14, "worker-1")]
+    failure = [*TRAINED, ended(14, "worker-1", 1), restart(14, "worker-1")]
     run = live(failure, TARGET)
     assert (run.recovering, run.eta().why_not) == (True, "recovering")
     again = [*failure, *began_again(40, "worker-1"), step(45, "worker-1", 30)]
@@ -256,9 +255,7 @@ def test_after_the_final_step_it_waits_for_the_tasks_that_still_run() -> None:
     assert live(training, TARGET).finishing == ["worker-0", "worker-1"]
     assert live([*training, ended(13, "worker-1", 0)], TARGET).finishing == ["worker-0"]
     assert live(training).finishing == []
-
-
-def test_after_the_final_step_nobody_waits_for_parameter_servers() -> None:
+    # Nobody waits for parameter servers.
     up = [happened(0, "run"), *began_again(1, "chief-0", "ps-0"), happened(2, "all-running")]
     run = live([*up, step(3, "chief-0", 100)], TARGET, "{chief: 1, ps: 1}")
     assert run.finishing == ["chief-0"]
@@ -267,8 +264,7 @@ def test_after_the_final_step_nobody_waits_for_parameter_servers() -> None:
 def test_steps_without_an_emulator_have_their_own_times() -> None:
     """Steps of 10 s without an emulator are read at once, with the engine's stamps."""
     gap = [step(28 + 0.001 * n, "worker-0", 50 + 5 * n, late=-10.0 + n) for n in range(11)]
-    entries = [*TRAINED, happened(28, "attached", gap=15.0, pid=1), *gap]
-    run = live(entries)
+    run = live([*TRAINED, happened(28, "attached", gap=15.0, pid=1), *gap])
     assert run.tasks["worker-0"].steps == 100
     assert run.tasks["worker-0"].steps_per_second == pytest.approx(5.0, rel=0.05)
 

@@ -104,14 +104,16 @@ RESTARTED = [
 
 def test_steps_that_are_done_again_are_work_of_the_task_and_of_the_job() -> None:
     result = measured(RESTARTED)
-    assert result.job.steps_per_second == (2 + 3) / 8  # 1 to 3, 2 to 5, from 2 s to 10 s
+    assert result.job == Rate(
+        (2 + 3) / 8,  # 1 to 3, 2 to 5, from 2 s to 10 s
+        None,
+        # 4 of half a second, one of a second: the time of the restart is no step time.
+        StepTimes(5, 0.6, 0.5, 1, 1, 1),
+    )
+    drawn = binned(RESTARTED, 12)  # nor is anything spread over it
+    assert by_second(drawn.job, drawn.width) == [0, 0, 2, 0, 0, 0, 0, 0, 1, 2, 0, 0]
     assert result.tasks["worker-0"] == result.job
-
-
-def test_the_time_of_a_restart_is_no_step_time() -> None:
-    times = measured(RESTARTED).tasks["worker-0"].step_times
-    assert times == StepTimes(5, 0.6, 0.5, 1, 1, 1)  # 4 of half a second, one of a second
-    assert measured(RESTARTED).job.step_times == times
+    assert drawn.tasks["worker-0"] == drawn.job
 
 
 def test_a_task_that_goes_back_by_itself_begins_anew() -> None:
@@ -196,15 +198,9 @@ def test_a_stretch_is_spread_over_its_time() -> None:
     result = binned(PLAIN, 10)
     assert (result.begin, result.width) == (0, 0.2)
     assert by_second(result.job, result.width) == [0, 0, 0, 0, 0, 5, 5, 10, 0, 0]
-    assert by_second(result.tasks["worker-0"], result.width) == by_second(result.job, result.width)
+    assert result.tasks["worker-0"] == result.job
     seconds = by_second(result.tasks["worker-1"], result.width)
     assert seconds == pytest.approx([0, 0, 0, 0, 0, 10 / 3, 10 / 3, 10 / 3, 5, 5])
-
-
-def test_nothing_is_spread_over_the_time_of_a_restart() -> None:
-    result = binned(RESTARTED, 12)
-    assert by_second(result.job, result.width) == [0, 0, 2, 0, 0, 0, 0, 0, 1, 2, 0, 0]
-    assert result.tasks["worker-0"] == result.job
 
 
 def test_the_first_step_after_a_restart_is_not_counted() -> None:
@@ -268,27 +264,26 @@ def test_a_job_makes_no_more_steps_than_its_tasks_and_the_only_task_is_the_job(
 
 # --- Scaling ------------------------------------------------------------------------------------
 
+BASELINE = Rate(10, 320)
+
 
 @pytest.mark.parametrize(
-    ("rate", "count", "efficiency"),
+    ("rate", "count", "baseline", "baseline_count", "efficiency"),
     [
-        (Rate(8, 512), 2, (0.8, "examples")),  # 640 would be twice the baseline's 320
-        (Rate(8, None), 2, (0.4, "steps")),
-        (Rate(10, 640), 2, (1.0, "examples")),  # weak scaling: as many steps, twice the work
-        (Rate(5, 320), 1, (1.0, "examples")),
-        (Rate(None, None), 2, None),
-        (Rate(8, 512), 0, None),
+        (Rate(8, 512), 2, BASELINE, 1, (0.8, "examples")),  # 640 would be twice as many
+        (Rate(8, None), 2, BASELINE, 1, (0.4, "steps")),
+        (Rate(10, 640), 2, BASELINE, 1, (1.0, "examples")),  # as many steps, twice the work
+        (Rate(5, 320), 1, BASELINE, 1, (1.0, "examples")),
+        (Rate(None, None), 2, BASELINE, 1, None),
+        (Rate(8, 512), 0, BASELINE, 1, None),
+        (Rate(8, 512), 2, NOTHING, 1, None),  # it never trained
+        (Rate(8, 512), 2, Rate(1, 1), 0, None),
     ],
 )
 def test_efficiency_is_the_share_of_a_perfect_speed_up(
-    rate: Rate, count: int, efficiency: tuple[float, str] | None
+    rate: Rate, count: int, baseline: Rate, baseline_count: int, efficiency: object
 ) -> None:
-    assert scaling_efficiency(rate, count, Rate(10, 320), 1) == efficiency
-
-
-def test_a_baseline_that_never_trained_says_nothing() -> None:
-    assert scaling_efficiency(Rate(8, 512), 2, NOTHING, 1) is None
-    assert scaling_efficiency(Rate(8, 512), 2, Rate(1, 1), 0) is None
+    assert scaling_efficiency(rate, count, baseline, baseline_count) == efficiency
 
 
 def test_workers_are_the_tasks_that_train() -> None:

@@ -81,16 +81,17 @@ def test_torch() -> None:
     assert all(1795353047 < one.wall < 1795353049 for one in found)
 
 
-def test_tf_summary() -> None:
-    found = seen("tf-summary")
-    assert [data["step"] for data in found] == list(range(1, 21))
-    assert found[9] == {"step": 10, "loss": 0.1, "accuracy": 0.6}
-
-
-def test_tensorflow_1() -> None:
-    found = seen("tf1")
-    assert [data["step"] for data in found] == [100, 200, 300, 400, 500]
-    assert found[-1] == {"step": 500, "loss": 0.2, "accuracy": 0.5}
+@pytest.mark.parametrize(
+    ("name", "numbers", "value"),
+    [
+        ("tf-summary", range(1, 21), {"step": 10, "loss": 0.1, "accuracy": 0.6}),
+        ("tf1", range(100, 600, 100), {"step": 500, "loss": 0.2, "accuracy": 0.5}),
+    ],
+)
+def test_tensorflow(name: str, numbers: Sequence[int], value: Mapping[str, object]) -> None:
+    found = seen(name)
+    assert [data["step"] for data in found] == [*numbers]
+    assert value in found
 
 
 def test_keras_2_which_writes_epochs_only() -> None:

@@ -105,22 +105,15 @@ def happened(folder: Path) -> list[dict[str, Any]]:
     for event in events:
         task, name = event.get("task", ""), event["event"]
         event["at"] = began + event["t"]
-        if name in ("step", "phase", "exit"):
-            least = earliest.get(task, began)
-            if name == "exit":
-                least = max(least, running.get(task, began))
+        ends = name == "exit" or (name == "fault" and "exit_code" in event)
+        own = name in ("step", "phase", "exit")
+        if own or ends or (name == "fault" and event["stage"] in ("reapplied", "healed")):
+            least = max(running.get(task, began) if ends else began,
+                        earliest.get(task, began) if own else began)  # fmt: skip
             event["at"] = max(least, min(event["wall"], event["at"]))
+        if own or name == "start":
             earliest[task] = event["at"]
-            if name == "exit":
-                running[task] = event["at"]
-        elif name == "fault" and (
-            "exit_code" in event or event["stage"] in ("reapplied", "healed")
-        ):
-            least = running.get(task, began) if "exit_code" in event else began
-            event["at"] = max(least, min(event["wall"], event["at"]))
-        elif name == "start":
-            earliest[task] = event["at"]
-        elif name == "running":
+        if name in ("exit", "running"):
             running[task] = event["at"]
     return sorted(events, key=lambda event: float(event["at"]))
 

@@ -108,6 +108,8 @@ GIB = 2**30
 LOST = 15
 """NVML_ERROR_GPU_IS_LOST."""
 
+FINE = {"why_none": "", "unavailable": {}}
+"""What `Machine.open` returns where all is there."""
 DRIVER = "driver 580.65.06"
 COLUMNS = (
     "utilisation",

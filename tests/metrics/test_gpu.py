@@ -20,6 +20,7 @@ from tests.engines.inbox import EachLine
 from tests.metrics.fake_gpus import (
     COLUMNS,
     DRIVER,
+    FINE,
     GIB,
     LOST,
     MIG,
@@ -33,7 +34,7 @@ from tests.metrics.fake_gpus import (
 
 
 def test_every_column_of_every_device(machine: Machine) -> None:
-    assert machine.open(TWO) == {"why_none": "", "unavailable": {}}
+    assert machine.open(TWO) == FINE
     assert machine.sample() == [row(0), row(1)]
 
 
@@ -96,7 +97,7 @@ def test_what_drivers_leave_in_the_list_is_no_utilisation(machine: Machine) -> N
 
 
 def test_instances_have_memory_and_tasks_the_whole_has_the_rest(machine: Machine) -> None:
-    assert machine.open(MIG) == {"why_none": "", "unavailable": {}}
+    assert machine.open(MIG) == FINE
     whole, first, second, other = machine.sample({"a": [10, 30], "b": [20]})
     nothing = dict.fromkeys(COLUMNS)
     board = {**nothing, "power": 100.0, "temperature": 40.0, "sm_clock": 1000}
@@ -110,16 +111,12 @@ def test_instances_have_memory_and_tasks_the_whole_has_the_rest(machine: Machine
     assert other == row(1, tasks={"a": share(GIB)})
 
 
-def test_an_xid_belongs_to_the_instance_that_the_driver_names(machine: Machine) -> None:
+def test_an_xid_belongs_to_an_instance_and_one_that_is_destroyed_is_lost(machine: Machine) -> None:
     machine.open(MIG)
-    machine.write(MIG, "0.xid 1:13:5")
-    assert [found["xid"] for found in machine.sample()] == [13, None, 13, None]
-
-
-def test_an_instance_that_is_destroyed_is_lost(machine: Machine) -> None:
-    machine.open(MIG)
-    machine.write(MIG, "0.mig.5.lost 2")
-    assert [found["lost"] for found in machine.sample()] == [False, False, True, False]
+    machine.write(MIG, "0.xid 1:13:5", "0.mig.5.lost 2")
+    found = machine.sample()
+    assert [gpu["xid"] for gpu in found] == [13, None, 13, None]
+    assert [gpu["lost"] for gpu in found] == [False, False, True, False]
 
 
 def test_a_name_that_is_no_text_is_left_out(machine: Machine) -> None:
@@ -131,13 +128,9 @@ def test_tasks_are_given_instances_in_place_of_a_divided_device(machine: Machine
     machine.write(MIG)
     found = machine.devices()
     assert found["ids"] == ["MIG-a", "MIG-b", "GPU-1"]
-    assert [(g["uuid"], g["parent"], g["divided"]) for g in found["gpus"]] == [
-        ("GPU-0", "", True),
-        ("MIG-a", "GPU-0", False),
-        ("MIG-b", "GPU-0", False),
-        ("GPU-1", "", False),
-    ]
-    assert [g["memory"] for g in found["gpus"]] == [40 * GIB, 20 * GIB, 10 * GIB, 80 * GIB]
+    gpus = {g["uuid"]: (g["parent"], g["divided"], g["memory"] // GIB) for g in found["gpus"]}
+    instances = {"MIG-a": ("GPU-0", False, 20), "MIG-b": ("GPU-0", False, 10)}
+    assert gpus == {"GPU-0": ("", True, 40), **instances, "GPU-1": ("", False, 80)}
 
 
 def test_a_device_without_uuid_goes_by_its_number(machine: Machine) -> None:
@@ -155,12 +148,11 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     folder.mkdir()
     live = going_on(folder)
     live.acquire()
-    command = ["sh", "-c", "sleep 600 & echo started; wait"]
     scenario = Scenario(
         name="gpus",
         framework="none",
         image=request.getfixturevalue("tiny_image") if docker else "none",
-        program=Program(command=command),
+        program=Program(command=["sh", "-c", "sleep 600 & echo started; wait"]),
         cluster={"worker": Role(replicas=2)},
     )
     plan = make_plan(scenario, run_id, engine.plan_context(run_id, folder))

@@ -12,6 +12,7 @@ import pytest
 from tests.metrics.fake_gpus import (
     COLUMNS,
     DRIVER,
+    FINE,
     GIB,
     LOST,
     MIG,
@@ -28,7 +29,6 @@ from tests.metrics.fake_gpus import (
 pytestmark = pytest.mark.slow
 
 FUNCTIONS = sorted(set(re.findall(r"^nvmlReturn_t (nvml\w+)\(", SOURCE.read_text(), re.M)))
-FINE: dict[str, Any] = {"why_none": "", "unavailable": {}}
 CODES = [*range(1, 31), 999, 12345]
 """NVML's error codes, NVML_ERROR_UNKNOWN, and one that no version has."""
 
@@ -54,12 +54,10 @@ def test_a_device_that_is_lost_before_the_start(machine: Machine) -> None:
     assert machine.open(TWO, f"0.fail.nvmlDeviceGetHandleByIndex_v2 {LOST}") == FINE
     assert machine.sample() == [row(1)]
     assert machine.devices()["silent"] == {"0": "GPU is lost"}
-    assert (
-        machine.open(f"{DRIVER}\ndevices 1\n0.fail.nvmlDeviceGetHandleByIndex_v2 {LOST}")[
-            "why_none"
-        ]
-        == "no GPU can be opened (GPU 0: GPU is lost)"
-    )
+    why = machine.open(f"{DRIVER}\ndevices 1\n0.fail.nvmlDeviceGetHandleByIndex_v2 {LOST}")[
+        "why_none"
+    ]
+    assert why == "no GPU can be opened (GPU 0: GPU is lost)"
     # No column is listed for a lost device.
     assert machine.open(TWO, f"0.lost {LOST}") == FINE
 
@@ -77,13 +75,10 @@ def test_the_last_xid_stays_also_when_the_device_is_gone(machine: Machine) -> No
 def test_columns_that_a_driver_lacks_are_empty_and_reported_once(machine: Machine) -> None:
     no_ecc = gpu(0).replace("0.ecc 2\n", "").replace("0.events 8", "0.events 1")
     text = f"{DRIVER}\ndevices 2\n{no_ecc}{gpu(1)}"
-    machine.write(text, "fail.nvmlDeviceGetPowerUsage 4")
-    unavailable = {
-        "ecc_errors": "Not Supported (GPU 0)",
-        "xid": "Not Supported (GPU 0)",
-        "power": "Insufficient Permissions (GPU 0, 1)",
-    }
-    assert machine.open() == {"why_none": "", "unavailable": unavailable}
+    unavailable = dict.fromkeys(("ecc_errors", "xid"), "Not Supported (GPU 0)")
+    unavailable["power"] = "Insufficient Permissions (GPU 0, 1)"
+    opened = machine.open(text, "fail.nvmlDeviceGetPowerUsage 4")
+    assert opened == {"why_none": "", "unavailable": unavailable}
     gpus = [row(0, ecc_errors=None, power=None), row(1, power=None)]
     assert machine.look() == {"gpus": gpus, "unavailable": unavailable}
 
@@ -98,9 +93,8 @@ def test_a_column_that_fails_for_a_moment_is_not_lacking(machine: Machine) -> No
 
 def test_no_list_of_processes_as_under_windows_subsystem(machine: Machine) -> None:
     hidden = gpu(0).replace("0.compute \n", "").replace("0.graphics \n", "")
-    assert machine.open(DRIVER, "devices 1", hidden)["unavailable"] == {
-        "tasks.memory": "Not Supported (GPU 0)"
-    }
+    unavailable = machine.open(DRIVER, "devices 1", hidden)["unavailable"]
+    assert unavailable == {"tasks.memory": "Not Supported (GPU 0)"}
     machine.write(DRIVER, "devices 1", hidden.replace("0.busy ", "0.busy 11:30:5"))
     assert machine.sample({"a": [11]}) == [row(0, tasks={"a": share(None, 0.3)})]
 

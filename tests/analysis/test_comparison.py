@@ -124,13 +124,9 @@ def test_a_row_says_what_the_numbers_say() -> None:
     assert (second.variant, second.verdict, second.differs) == ("seed=5", "failed", {"seed": 5})
 
 
-def test_what_is_not_known_is_not_nought() -> None:
+def test_what_is_not_known_is_not_nought_and_a_failure_without_recovery_is_the_worst() -> None:
     (silent,) = rows([(plan(), Analysis("succeeded", "done", 3.0, {}), OK)])
-    assert silent.figures["lost_steps"] is None
-    assert silent.figures["worst_recovery"] is None
-
-
-def test_a_failure_without_recovery_is_the_worst() -> None:
+    assert (silent.figures["lost_steps"], silent.figures["worst_recovery"]) == (None, None)
     (row,) = rows([(plan(), replace(RAN, unrecovered=1), OK)])
     assert row.figures["worst_recovery"] == math.inf
     assert as_data(row)["worst_recovery"] is None  # JSON has no infinity
@@ -242,11 +238,8 @@ def test_runs_with_prices_have_a_table_of_money_with_their_ratios() -> None:
     ]
 
 
-def test_runs_without_prices_have_none() -> None:
+def test_runs_without_prices_have_none_or_stay_empty_beside_one_with_prices() -> None:
     assert "cost" not in " ".join(table(*two()))
-
-
-def test_a_run_without_prices_stays_empty_beside_one_with_prices() -> None:
     (plain,) = rows([(plan(run_id="run-2"), RAN, OK)])
     lines = table(priced(0.004, 0.001), plain)
     assert lines[-2:] == ["run-1 0.00400 EUR 0.0800 EUR 0.00100 EUR", "run-2"]

@@ -98,17 +98,6 @@ def test_the_task_with_the_next_step_decides_which_phases_count() -> None:
     assert spent(*events) == {"startup": 5, "productive": 2, "checkpoint": 5, "other": 8}
 
 
-BEGUN, ENDED = phase(6, 12, "worker-0", "checkpoint")
-
-
-@pytest.mark.parametrize(
-    "cut", [[BEGUN], [ENDED], [BEGUN, happened(10, "start", "worker-0"), ENDED]]
-)
-def test_a_phase_without_its_begin_or_its_end_counts_for_nothing(cut: Sequence[Told]) -> None:
-    events = [*RUN, step(5, "worker-0", 10), *cut, step(15, "worker-0", 20), job(20)]
-    assert spent(*events) == {"startup": 5, "productive": 10, "other": 5}
-
-
 # --- Failures -----------------------------------------------------------------------------------
 
 
@@ -186,17 +175,24 @@ def test_a_worker_that_finishes_as_it_is_stopped_has_not_failed() -> None:
     assert timeline(events).tasks["worker-1"].state == "succeeded"
 
 
+BEGUN, ENDED = phase(6, 12, "worker-0", "checkpoint")
+
+
 @pytest.mark.parametrize(
     "harmless",
     [
-        fault(6, "worker-1", "triggered", "pause"),
-        fault(6, "worker-1", "skipped"),
-        ended(6, "worker-1", 0),
-        restart(6, "worker-1"),
+        [fault(6, "worker-1", "triggered", "pause")],
+        [fault(6, "worker-1", "skipped")],
+        [ended(6, "worker-1", 0)],
+        [restart(6, "worker-1")],
+        # A phase without its begin or its end.
+        [BEGUN],
+        [ENDED],
+        [BEGUN, happened(10, "start", "worker-0"), ENDED],
     ],
 )
-def test_what_is_no_failure_costs_nothing(harmless: Told) -> None:
-    events = [*RUN, step(5, "worker-0", 10), harmless, step(15, "worker-0", 20), job(20)]
+def test_what_is_no_failure_and_no_phase_costs_nothing(harmless: Sequence[Told]) -> None:
+    events = [*RUN, step(5, "worker-0", 10), *harmless, step(15, "worker-0", 20), job(20)]
     assert spent(*events) == {"startup": 5, "productive": 10, "other": 5}
 
 

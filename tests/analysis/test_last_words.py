@@ -84,12 +84,9 @@ def test_lines_that_a_group_of_exceptions_indents_are_found() -> None:
 def test_short_output_is_kept_whole_and_long_lines_are_cut_in_their_middle() -> None:
     assert last_words(["", "hello", "   ", "bye\r"]) == ("hello", "bye")
     assert last_words([]) == ()
+    assert last_words(["1/3 \b\b\b\b2/3 \r3/3 done"]) == ("3/3 done",)  # as it was last drawn
     (long,) = last_words(["a" * 10_000 + "z"])
     assert (len(long), long[0], long[-1]) == (WIDTH + 3, "a", "z")
-
-
-def test_of_a_redrawn_line_the_last_state_is_kept() -> None:
-    assert last_words(["1/3 \b\b\b\b2/3 \r3/3 done"]) == ("3/3 done",)
 
 
 def test_many_tracebacks_leave_half_of_the_lines_to_the_end() -> None:

@@ -144,20 +144,16 @@ UP = [happened(0, "run"), *began_again(0, "worker-0", "worker-1")]
 PAUSE = "{pause: worker-1, at: 20s, for: 10s}"
 
 
-def test_the_steps_of_a_gap_are_made_before_and_after_a_pause() -> None:
-    """Ten steps a second, a line for each ten; the task is frozen within one of them."""
-    entries = [*UP, *lines("worker-1", 5.5, 19.5, 10, 10, 10), *paused(20, 30, "worker-1")]
-    entries += lines("worker-1", 30.5, 50, 160, 10, 10)
-    result = struck(entries, PAUSE)
-    assert of_job(result) == of_target(result) == (10, 0, 10)
+@pytest.mark.parametrize("prints", ["worker-1", "worker-0"])
+def test_no_step_is_made_by_a_paused_task_nor_by_one_that_waits_for_it(prints: str) -> None:
+    """Ten steps a second, a line for each ten; the pause is within a gap.
 
-
-def test_a_task_that_waits_for_a_paused_one_makes_no_step_meanwhile() -> None:
-    """In synchronous training worker 0 prints nothing for as long; it alone prints steps."""
-    entries = [*UP, *lines("worker-0", 5.5, 19.5, 10, 10, 10), *paused(20, 30, "worker-1")]
-    entries += lines("worker-0", 30.5, 50, 160, 10, 10)
-    result = struck(entries, PAUSE)
+    In synchronous training the other worker, which alone prints steps, prints nothing for as long.
+    """
+    entries = [*UP, *lines(prints, 5.5, 19.5, 10, 10, 10), *paused(20, 30, "worker-1")]
+    result = struck([*entries, *lines(prints, 30.5, 50, 160, 10, 10)], PAUSE)
     assert of_job(result) == (10, 0, 10)
+    assert of_target(result) == ((10, 0, 10) if prints == "worker-1" else (None, None, None))
 
 
 def test_a_task_that_does_not_wait_for_a_paused_one_makes_its_steps_meanwhile() -> None:

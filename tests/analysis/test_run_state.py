@@ -286,14 +286,8 @@ def test_rates_are_between_the_last_two_samples() -> None:
     assert run.tasks["worker-0"].rates == replace(first, cpu=1.0, cpu_share=0.5, received=0)
     assert (run.tasks["worker-1"].rates, run.tasks["worker-1"].usage) == (None, None)
     assert run.t == 5
-
-
-def test_what_has_ended_uses_nothing() -> None:
-    run = live(UP)
-    run.sample(sampled(3, 1.0))
-    for entry in history([ended(4, "worker-0", 1)]):
-        run.entry(entry)
-    assert (run.tasks["worker-0"].usage, run.tasks["worker-0"].rates) == (None, None)
+    run.entry(ended(6, "worker-0", 1))  # what has ended uses nothing
+    assert [(task.usage, task.rates) for task in run.tasks.values()] == [(None, None)] * 2
 
 
 def test_a_task_has_its_share_of_each_device() -> None:

@@ -76,17 +76,12 @@ def test_a_plain_run() -> None:
 def test_a_task_with_at_most_one_step_has_no_rate() -> None:
     assert measured([]) == Throughput(NOTHING, {"worker-0": NOTHING, "worker-1": NOTHING})
     assert measured(PLAIN[:5]).job == NOTHING
-
-
-def test_a_task_with_one_step_in_each_of_two_incarnations_has_no_rate() -> None:
-    incarnations = [*began_again(0, "worker-0"), step(2, "worker-0", 5), ended(3, "worker-0", 1)]
-    result = measured([*incarnations, *began_again(4, "worker-0"), step(6, "worker-0", 5)])
+    # Nor has one with a step in each of two incarnations, nor one with all at the same time.
+    lives = [*began_again(0, "worker-0"), step(2, "worker-0", 5), ended(3, "worker-0", 1)]
+    result = measured([*lives, *began_again(4, "worker-0"), step(6, "worker-0", 5)])
     assert result.tasks["worker-0"] == NOTHING
-
-
-def test_steps_at_the_same_time_have_no_rate() -> None:
-    result = measured([step(1, "worker-0", 1), step(1, "worker-0", 9)]).job
-    assert result == Rate(None, None, StepTimes(8, 0, 0, 0, 0, 0))
+    at_once = measured([step(1, "worker-0", 1), step(1, "worker-0", 9)]).job
+    assert at_once == Rate(None, None, StepTimes(8, 0, 0, 0, 0, 0))
 
 
 RESTARTED = [
@@ -167,14 +162,10 @@ def test_examples_are_reported_or_follow_from_the_steps() -> None:
     result = measured(PLAIN, "metrics: {examples_per_step: 3}")
     assert result.job.examples_per_second == 20
     assert result.tasks["worker-1"].examples_per_second == 12
-
-
-def test_reported_examples_take_precedence_over_the_scenario() -> None:
-    entries = [step(1, "worker-0", 1, examples=64), step(3, "worker-0", 2, examples=192)]
+    # What is reported takes precedence.
     entries += [step(4, "worker-1", 2), step(5, "worker-1", 3)]
-    result = measured(entries, "metrics: {examples_per_step: 7}")
-    assert result.tasks["worker-0"].examples_per_second == 64
-    assert result.tasks["worker-1"].examples_per_second == 7
+    tasks = measured(entries, "metrics: {examples_per_step: 7}").tasks
+    assert [tasks[f"worker-{n}"].examples_per_second for n in (0, 1)] == [64, 7]
 
 
 def test_examples_of_a_task_and_the_job_are_over_the_same_time() -> None:

@@ -55,12 +55,9 @@ def test_the_least_and_the_greatest_are_compared(
     assert judged(staleness=bounds) == {f"values.staleness.{side}": (status, expected, actual)}
 
 
-def test_a_value_that_is_no_number_at_the_end_is_not_judged_by_an_earlier_one() -> None:
+def test_a_value_that_is_no_number_at_the_end_or_that_nobody_reported_is_unknown() -> None:
     status, _, actual = judged(loss={"max": 3})["values.loss.max"]
     assert (status, actual) == ("unknown", "the last value of worker-0 is no number")
-
-
-def test_a_value_that_nobody_reported_is_unknown() -> None:
     assert judged(speed={"min": 1})["values.speed.min"][0] == "unknown"
 
 

@@ -30,35 +30,6 @@ def test_a_line_of_json_is_a_phase(phase: str) -> None:
     assert seen == Observation("phase", {"phase": phase, "state": "begin", "step": 3})
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        '{"emulate": "step"}',
-        '{"emulate": "step", "step": "12"}',
-        '{"emulate": "step", "step": true}',
-        '{"emulate": "step", "step": 1.5}',
-        '{"emulate": "phase", "phase": "data", "state": "middle"}',
-        '{"emulate": "phase", "phase": 3, "state": "begin"}',
-        '{"emulate": "stop", "step": 1}',
-        '{"step": 12}',
-        '{"emulate": "step", "step": 12',
-        '[{"emulate": "step", "step": 12}]',
-        "",
-        "epoch 3 of 4, 10 steps to go",
-        "Epoch 2/5",
-        " 45%|████▌     | 12.0M/26.4M [00:01<00:01, 11.5MB/s]",
-        "model.bin:  45%|████▌     | 120/264 [00:01<00:01, 11.5MB/s]",
-        "Map:  50%|█████     | 500/1000 [00:00<00:00, 12345.6 examples/s]",
-        "Validation DataLoader 0:  50%|█████     | 5/10 [00:00<00:00, 50.0it/s]",
-        "  0%|          | 0/20 [00:00<?, ?it/s]",
-        "{'loss': '0.7065', 'epoch': '0.5'}",
-        "2024-05-01 12/31 was a Tuesday",
-    ],
-)
-def test_other_lines_are_just_output(line: str) -> None:
-    assert StepReader().read(line) is None
-
-
 def test_a_program_can_not_overwrite_the_fields_of_the_history() -> None:
     fields = {"emulate": "step", "step": 1, "n": 9, "t": 9, "wall": 9, "event": "x", "task": "y"}
     assert StepReader().read(json.dumps({**fields, "loss": 0.5})) == step(step=1, loss=0.5)
@@ -200,32 +171,56 @@ def test_a_regex_whose_step_is_no_integer_matches_nothing(caught: str) -> None:
     assert StepReader(r"step=(?P<step>\S*);").read(f"step={caught};") is None
 
 
+JUST_OUTPUT = (
+    '{"emulate": "step"}',
+    '{"emulate": "step", "step": "12"}',
+    '{"emulate": "step", "step": true}',
+    '{"emulate": "step", "step": 1.5}',
+    '{"emulate": "phase", "phase": "data", "state": "middle"}',
+    '{"emulate": "phase", "phase": 3, "state": "begin"}',
+    '{"emulate": "stop", "step": 1}',
+    '{"step": 12}',
+    '{"emulate": "step", "step": 12',
+    '[{"emulate": "step", "step": 12}]',
+    "",
+    "epoch 3 of 4, 10 steps to go",
+    "Epoch 2/5",
+    " 45%|████▌     | 12.0M/26.4M [00:01<00:01, 11.5MB/s]",
+    "model.bin:  45%|████▌     | 120/264 [00:01<00:01, 11.5MB/s]",
+    "Map:  50%|█████     | 500/1000 [00:00<00:00, 12345.6 examples/s]",
+    "Validation DataLoader 0:  50%|█████     | 5/10 [00:00<00:00, 50.0it/s]",
+    "  0%|          | 0/20 [00:00<?, ?it/s]",
+    "{'loss': '0.7065', 'epoch': '0.5'}",
+    "2024-05-01 12/31 was a Tuesday",
+    # Numbers of any length do no harm.
+    "9" * 5000 + "/10 [==>..]",
+    "Train Epoch: " + "1" * 5000 + " [640/60000 (1%)]",
+    "global step: " + "1" * 5000,
+    '{"emulate": "step", "step": ' + "1" * 5000 + "}",
+    '{"emulate": "step", "step": ' + "1" * 400 + "}",
+    '{"emulate": "step", "step": 9223372036854775808}',
+    '{"a":' * 100_000,
+)
+HUGE = '{"emulate": "step", "step": 1, "loss": NaN, "examples": ' + "1" * 400 + "}"
+NORMS = '{"emulate": "step", "step": 1, "norms": [1e999, -Infinity, 0.5]}'
+
+
 @pytest.mark.parametrize(
     ("line", "seen"),
     [
+        *((line, None) for line in JUST_OUTPUT),
         ("5/10 [==>..] - loss: 1.2.3", step(step=5)),
         ("5/10 [==>..] - loss: -", step(step=5)),
         ("Train Epoch: 1 [640/60000 (1%)]\tLoss: ...", step(step=640, examples=640)),
-        ("9" * 5000 + "/10 [==>..]", None),
-        ("Train Epoch: " + "1" * 5000 + " [640/60000 (1%)]", None),
-        ("global step: " + "1" * 5000, None),
-        ('{"emulate": "step", "step": ' + "1" * 5000 + "}", None),
-        ('{"emulate": "step", "step": ' + "1" * 400 + "}", None),
         ('{"emulate": "step", "step": 9223372036854775807}', step(step=2**63 - 1)),
-        ('{"emulate": "step", "step": 9223372036854775808}', None),
-        (
-            '{"emulate": "step", "step": 1, "loss": NaN, "examples": ' + "1" * 400 + "}",
-            step(step=1, loss=None, examples=None),
-        ),
-        (
-            '{"emulate": "step", "step": 1, "norms": [1e999, -Infinity, 0.5]}',
-            step(step=1, norms=[None, None, 0.5]),
-        ),
-        ('{"a":' * 100_000, None),
+        (HUGE, step(step=1, loss=None, examples=None)),
+        (NORMS, step(step=1, norms=[None, None, 0.5])),
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_malformed_numbers_do_no_harm(line: str, seen: Observation | None) -> None:
+def test_other_lines_are_just_output_and_malformed_numbers_do_no_harm(
+    line: str, seen: Observation | None
+) -> None:
     assert StepReader().read(line) == seen
 
 

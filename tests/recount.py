@@ -232,11 +232,9 @@ def made(folder: Path, of: str = "step") -> dict[str, Work]:
     inside = [life for life in lives if life.task not in outside]
     fronts, lost_at = fronts_of(events, inside)
     usual: dict[str, list[tuple[float, int]]] = {}
-    prints = [
-        (place, life, number) for life in lives for number, (place, _, _) in enumerate(life.printed)
-    ]
-    for place, life, number in sorted(prints, key=lambda one: one[0]):
-        _, at, step = life.printed[number]
+    prints = [(life, number) for life in lives for number in range(len(life.printed))]
+    for life, number in sorted(prints, key=lambda one: one[0].printed[one[1]][0]):
+        place, at, step = life.printed[number]
         mine, job, front = work[life.task], work[""], fronts[place]
         still = frozen.get(life.task, [])
         mine.told.append(at)
@@ -380,17 +378,11 @@ def fault_times(folder: Path, fault: str, target: str) -> dict[str, float | None
     back = stages.get("healed", next(again, None))
     steps = [] if back is None else [e for e in events[back:] if e["event"] == "step"]
     before = max((e["step"] for e in events[:begin] if e["event"] == "step"), default=-1)
-    failed = [
-        e
-        for e in events[begin:back]
-        if e["event"] == "exit" and e["exit_code"] and not e["told_to_stop"] and e["task"] != target
-    ]
+    ends = [e for e in events[begin:back] if e["event"] == "exit" and e["task"] != target]
+    failed = [e for e in ends if e["exit_code"] and not e["told_to_stop"]]
     signs = [e for e in events[begin:back] if e["event"] == "stall" or e in failed]
-    saves = [
-        e
-        for e in events[begin:applied]
-        if (e["event"], e.get("phase"), e.get("state")) == ("phase", "checkpoint", "end")
-    ]
+    phases = [e for e in events[begin:applied] if e["event"] == "phase"]
+    saves = [e for e in phases if (e["phase"], e["state"]) == ("checkpoint", "end")]
     own = [e for e in saves if e["task"] == target]
     found = {
         "triggered": events[begin],

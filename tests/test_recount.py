@@ -102,7 +102,8 @@ def agrees(folder: Path, summary: dict[str, Any]) -> Recount:
     assert summary["steps"]["lost"] == max(logs.lost(task) for task in logs.tasks)
     rates, work = summary["throughput"], made(folder)
     assert rates["steps_per_second"] == near(work[""].rate())
-    each = summary_of_examples(folder)
+    metrics = json.loads((folder / "plan.json").read_text())["scenario"]["metrics"]
+    each = metrics["examples_per_step"]
     if any("examples" in one for one in logs.everything()):
         assert rates["examples_per_second"] == near(made(folder, "examples")[""].rate())
     elif each and (rate := work[""].rate()) is not None:
@@ -147,9 +148,10 @@ def same_fault(
         return
     times = fault_times(folder, fault["id"], fault["target"])
     first = json.loads((folder / "history.jsonl").read_text().partition("\n")[0])
+    began = first["wall"] - first["t"]
     trigger = times["triggered"]
     assert trigger is not None
-    assert fault["triggered"] == near(trigger - (first["wall"] - first["t"]))
+    assert fault["triggered"] == near(trigger - began)
     for key in TIMES:
         if key == "saved_after" and fault["kind"] not in ("preempt", "terminate"):
             assert fault[key] is None  # there was no notice
@@ -163,7 +165,7 @@ def same_fault(
         if of is None or not of.told:
             continue
         until = back
-        if back is not None and back - first["wall"] + first["t"] >= summary["duration"]:
+        if back is not None and back - began >= summary["duration"]:
             until = None  # only because the job was over
         if summary["outcome"] == "succeeded" and stepped is None:
             until = of.told[-1]
@@ -174,12 +176,6 @@ def same_fault(
         }
         for when, rate in rates.items():
             assert fault[f"{name}_{when}"] == near(rate), (name, when)
-
-
-def summary_of_examples(folder: Path) -> float | None:
-    metrics = json.loads((folder / "plan.json").read_text())["scenario"]["metrics"]
-    each: float | None = metrics["examples_per_step"]
-    return each
 
 
 def same_times(told: dict[str, Any] | None, times: list[tuple[float, float]]) -> None:

@@ -63,8 +63,8 @@ PLAIN = [
 
 
 def test_a_plain_run() -> None:
-    result = analysed(PLAIN, extra="metrics: {examples_per_step: 32}")
-    assert result == Analysis(
+    rate = Rate(10, 320, StepTimes(40, 0.1, 0.1, 0.1, 0.1, 0.1))
+    assert analysed(PLAIN, extra="metrics: {examples_per_step: 32}") == Analysis(
         outcome="succeeded",
         reason="worker-0 finished",
         duration=10,
@@ -78,10 +78,7 @@ def test_a_plain_run() -> None:
         first_step=5,
         steps_per_second=10,  # 40 steps in 4 s
         examples_per_second=320,  # 32 a step
-        throughput=Throughput(
-            Rate(10, 320, StepTimes(40, 0.1, 0.1, 0.1, 0.1, 0.1)),
-            {"worker-0": Rate(10, 320, StepTimes(40, 0.1, 0.1, 0.1, 0.1, 0.1)), "worker-1": Rate()},
-        ),
+        throughput=Throughput(rate, {"worker-0": rate, "worker-1": Rate()}),
         accuracy=0.9,
         values={"accuracy": {"worker-0": 0.9}},
         restarts=0,
@@ -288,15 +285,10 @@ def saves(begin: float, end: float, task: str = "worker-1", name: str = "checkpo
 def test_what_was_saved_before_a_task_was_gone(
     kind: str, saved: Sequence[Told], after: float | None
 ) -> None:
-    entries = [
-        *began_again(0, "worker-0", "worker-1"),
-        step(10, "worker-0", 10),
-        fault(20, "worker-1", "triggered", kind),
-        *saved,
-        fault(25, "worker-1", "applied", kind, exit_code=137, seconds=5, killed=True),
-        ended(25, "worker-1", 137),
-        job(40),
-    ]
+    entries = [*began_again(0, "worker-0", "worker-1"), step(10, "worker-0", 10)]
+    entries += [fault(20, "worker-1", "triggered", kind), *saved]
+    entries += [fault(25, "worker-1", "applied", kind, exit_code=137, seconds=5, killed=True)]
+    entries += [ended(25, "worker-1", 137), job(40)]
     result = analysed(in_time(entries), extra=f"faults: [{{{kind}: worker-1, at: {{step: 10}}}}]")
     assert [(one.saved_after, one.applied_after) for one in result.faults] == [(after, 5)]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -62,39 +61,39 @@ def plan(*sets: str, variant: str = "", run_id: str = "run-1") -> Plan:
     return make_plan(parse(TEXT, sets=sets), run_id, SITE, variant=variant)
 
 
-def differing(*sets: Sequence[str]) -> dict[str, list[Any]]:
-    return differences(
-        [plan(*one).scenario.model_dump(mode="json", exclude=IRRELEVANT) for one in sets]
-    )
+def differing(*sets: str) -> dict[str, list[Any]]:
+    """Return how scenarios differ of which each has one change, or none."""
+    scenarios = [plan(*filter(None, [one])).scenario for one in sets]
+    return differences([one.model_dump(mode="json", exclude=IRRELEVANT) for one in scenarios])
 
 
 @pytest.mark.parametrize(
     ("sets", "result"),
     [
-        ([[], []], {}),
-        ([["restart.policy=never"], []], {}),  # the default, written or not
-        ([["description=other words"], []], {}),
+        (["", ""], {}),
+        (["restart.policy=never", ""], {}),  # the default, written or not
+        (["description=other words", ""], {}),
         (
-            [["restart.policy=never"], ["restart.policy=on-failure"]],
+            ["restart.policy=never", "restart.policy=on-failure"],
             {"restart.policy": ["never", "on-failure"]},
         ),
-        ([["cluster.worker=2"], ["cluster.worker=4"], []], {"cluster.worker.replicas": [2, 4, 2]}),
-        ([["faults.0.grace=1s"], ["faults.0.grace=5s"]], {"faults.0.grace": ["1s", "5s"]}),
+        (["cluster.worker=2", "cluster.worker=4", ""], {"cluster.worker.replicas": [2, 4, 2]}),
+        (["faults.0.grace=1s", "faults.0.grace=5s"], {"faults.0.grace": ["1s", "5s"]}),
         (
-            [["faults.0.at={step: 10}"], ["faults.0.at=40s"]],
+            ["faults.0.at={step: 10}", "faults.0.at=40s"],
             {"faults.0.at.time": [None, "40s"], "faults.0.at.step": [10, None]},
         ),
-        ([["program.command.2=5"], []], {"program.command.2": ["5", "10"]}),
+        (["program.command.2=5", ""], {"program.command.2": ["5", "10"]}),
         (
-            [["program.command=[train]"], []],
+            ["program.command=[train]", ""],
             {"program.command": [["train"], ["train", "--steps", "10"]]},
         ),
-        ([["program.env.A=1"], []], {"program.env.A": ["1", None]}),
-        ([["timeout=5s"], []], {"timeout": ["5s", None]}),
+        (["program.env.A=1", ""], {"program.env.A": ["1", None]}),
+        (["timeout=5s", ""], {"timeout": ["5s", None]}),
     ],
 )
 def test_keys_that_differ_are_named_as_set_takes_them(
-    sets: list[list[str]], result: dict[str, list[Any]]
+    sets: list[str], result: dict[str, list[Any]]
 ) -> None:
     assert differing(*sets) == result
 
@@ -106,7 +105,7 @@ def test_what_says_only_which_runs_there_are_sets_none_apart() -> None:
 
 
 def test_a_fault_that_only_one_has_is_shown_whole() -> None:
-    result = differing([], ["faults=[]"])
+    result = differing("", "faults=[]")
     assert result.keys() == {"faults.0"}
     first, second = result["faults.0"]
     assert (first["preempt"], second) == ("worker-1", None)

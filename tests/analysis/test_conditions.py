@@ -64,21 +64,13 @@ PREEMPTED = TaskExit(task="worker-1", exit_code=143, fault="f1", t=3)
 
 def test_a_job_that_succeeds() -> None:
     found = changes(timeline([*BOTH, AllRunning(t=1), SUCCEEDED]))
-    assert [(one.type, one.status, one.reason, one.t) for one in found] == [
-        ("Created", "True", "TFJobCreated", 0.0),
-        ("Running", "True", "TFJobRunning", 1.0),
-        ("Succeeded", "True", "TFJobSucceeded", 9.0),
+    assert [(one.t, one.type, one.status, one.reason, one.message) for one in found] == [
+        (0, "Created", "True", "TFJobCreated", "default/mnist was made"),
+        (1, "Running", "True", "TFJobRunning", "mnist-worker-0 runs"),
+        (9, "Succeeded", "True", "TFJobSucceeded", "default/mnist succeeded: worker-0 finished"),
     ]
-    assert [one.message for one in found] == [
-        "default/mnist was made",
-        "mnist-worker-0 runs",
-        "default/mnist succeeded: worker-0 finished",
-    ]
-    assert [(one.type, one.status) for one in present(found)] == [
-        ("Created", "True"),
-        ("Running", "False"),
-        ("Succeeded", "True"),
-    ]
+    last = [(one.type, one.status) for one in present(found)]
+    assert last == [("Created", "True"), ("Running", "False"), ("Succeeded", "True")]
 
 
 def test_a_new_pod_is_a_restart_and_running_replaces_it() -> None:
@@ -111,10 +103,8 @@ def test_a_job_restarts_until_each_new_pod_runs(
 
 @pytest.mark.parametrize("kind", ["TFJob", "PyTorchJob"])
 def test_the_master_decides_whether_the_job_runs(kind: str) -> None:
-    cluster = {"master": 1, "worker": 1}
-    found = changes(
-        timeline([*runs("worker-0"), *runs("master-0", t=2)], kind=kind, cluster=cluster)
-    )
+    history = [*runs("worker-0"), *runs("master-0", t=2)]
+    found = changes(timeline(history, kind=kind, cluster={"master": 1, "worker": 1}))
     assert [(one.reason, one.t) for one in found] == [(f"{kind}Created", 0), (f"{kind}Running", 2)]
 
 
@@ -135,13 +125,9 @@ def test_what_follows_running(after: Sequence[Entry], last: Sequence[str]) -> No
 
 
 def test_a_suspended_job() -> None:
-    history = [
-        *runs("worker-0"),
-        Suspension(suspended=True, t=2),
-        TaskExit(task="worker-0", exit_code=143, told_to_stop=True, t=3),
-        Suspension(suspended=False, t=5),
-        *runs("worker-0", t=6),
-    ]
+    stopped = TaskExit(task="worker-0", exit_code=143, told_to_stop=True, t=3)
+    history = [*runs("worker-0"), Suspension(suspended=True, t=2), stopped]
+    history += [Suspension(suspended=False, t=5), *runs("worker-0", t=6)]
     found = changes(timeline(history))
     assert [(one.type, one.status, one.reason, one.t) for one in found[1:]] == [
         ("Running", "True", "TFJobRunning", 1),

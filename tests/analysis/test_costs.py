@@ -230,38 +230,30 @@ def test_the_causes_cost_together_what_the_tasks_cost(
 # --- The break-even -----------------------------------------------------------------------------
 
 
-def test_at_the_break_even_both_kinds_of_machines_cost_the_same() -> None:
-    """Two machines, 0.40 on demand and 0.10 as spot; a preemption takes 60 s and costs 0.003."""
-    between = break_even(Preempted(1, 0.003, 60), 2 * (0.40 - 0.10))
-    assert between is not None
-    assert between == pytest.approx(18 + 60)  # 18 s of work save 0.6 / 3600 * 18 = 0.003
-    work = 3600 * 10
-    times = work / (between - 60)  # how often it is preempted meanwhile
-    assert 2 * 0.10 * 10 + times * 0.003 == pytest.approx(2 * 0.40 * 10)
+@pytest.mark.parametrize(
+    ("preempted", "saved_per_hour", "between"),
+    [
+        # Two machines, 0.40 on demand and 0.10 as spot: 18 s of work save 0.6 / 3600 * 18 = 0.003.
+        # In ten hours of work they are preempted 2000 times: 2 * 0.10 * 10 + 6 = 2 * 0.40 * 10.
+        (Preempted(1, 0.003, 60), 0.6, 18 + 60),
+        (Preempted(4, 0.012, 240), 0.6, 18 + 60),  # the average of several
+        # If what is down were paid for, the share that is lost would equal the discount.
+        (Preempted(1, 2 * 0.10 * 60 / 3600, 60), 0.6, 60 / (1 - 0.10 / 0.40)),
+        (Preempted(0, 0.0, 0.0), 0.6, None),
+        (Preempted(1, 0.003, 60), 0.0, math.inf),  # spot machines that are not cheaper never are
+    ],
+)
+def test_at_the_break_even_both_kinds_of_machines_cost_the_same(
+    preempted: Preempted, saved_per_hour: float, between: float | None
+) -> None:
+    assert break_even(preempted, saved_per_hour) == pytest.approx(between)
 
 
-def test_if_what_is_down_were_paid_for_the_lost_share_would_equal_the_discount() -> None:
-    on_demand, spot, seconds = 0.40, 0.10, 60
-    between = break_even(Preempted(1, 2 * spot * seconds / 3600, seconds), 2 * (on_demand - spot))
-    assert between is not None
-    assert seconds / between == pytest.approx(1 - spot / on_demand)
-
-
-def test_of_several_preemptions_the_average_counts() -> None:
-    assert break_even(Preempted(4, 0.012, 240), 0.6) == pytest.approx(78)
-
-
-def test_there_is_none_without_a_preemption_or_without_both_prices() -> None:
-    assert break_even(Preempted(0, 0.0, 0.0), 0.6) is None
+def test_there_is_none_without_both_prices() -> None:
     both = "prices: {worker: {spot: 0.1/h, on_demand: 0.4/h}}\n"
     only = "prices: {worker: {spot: 0.1/h}}\n"
-    assert cost_of(*synchronous(), extra=both + PREEMPT).break_even is not None
-    assert cost_of(*synchronous(), extra=only + PREEMPT).break_even is None
-    assert cost_of(*synchronous(), extra=ONE + PREEMPT).break_even is None
-
-
-def test_spot_machines_that_are_not_cheaper_never_are() -> None:
-    assert break_even(Preempted(1, 0.003, 60), 0.0) == math.inf
+    found = [cost_of(*synchronous(), extra=extra + PREEMPT) for extra in (both, only, ONE)]
+    assert [one.break_even is None for one in found] == [False, True, True]
 
 
 def test_only_roles_on_spot_machines_save() -> None:

@@ -54,17 +54,10 @@ def test_a_run_with_unknown_begin_is_not_listed_with_since() -> None:
 
 
 def test_a_finished_run_has_the_numbers_of_its_summary(tmp_path: Path) -> None:
-    record = finished(tmp_path)
-    assert listed(record) == Listed(
-        run_id="run",
-        scenario="test",
-        variant="",
-        engine="memory",
-        began=1_700_000_000.0,
-        outcome="succeeded",
-        verdict="ok",
-        figures={"steps_per_second": 1.0, "goodput": 0.75, "lost_steps": 0, "duration": 12.0},
-    )
+    figures = {"steps_per_second": 1.0, "goodput": 0.75, "lost_steps": 0, "duration": 12.0}
+    began = 1_700_000_000.0
+    expected = Listed("run", "test", "", "memory", began, "succeeded", "ok", figures)
+    assert listed(finished(tmp_path)) == expected
 
 
 def test_a_running_run_has_no_verdict_and_a_crashed_one_is_unknown(tmp_path: Path) -> None:

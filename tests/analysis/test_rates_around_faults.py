@@ -71,20 +71,14 @@ def history_of(program: Program, extra: str = "") -> Timeline:
     entries: list[Told] = [*began_again(0, *names)]
     for number, name in enumerate(names[: program.printing]):
         late = number * 0.01  # of one step, one tells of it a little later
-        made = lines(name, 5 + late, STRUCK, program.every, program.every, program.before)
-        entries += made
+        entries += lines(name, 5 + late, STRUCK, program.every, program.every, program.before)
         again = back + program.away + late
         entries += lines(name, again, 90, program.resumes + program.every, program.every,
                          program.after)  # fmt: skip
-    entries += [
-        fault(STRUCK, "worker-1", "triggered"),
-        ended(STRUCK + 0.05, "worker-1", 137, fault="0"),
-        fault(STRUCK + 0.05, "worker-1", "applied", exit_code=137, seconds=0.05),
-    ]
-    entries += [ended(STRUCK + 0.3, name, 1) for name in names if name != "worker-1"]
-    entries += [restart(STRUCK + 0.3, "worker-0", "job")]
-    entries += began_again(back - 1, *names)
-    entries += [fault(back, "worker-1", "healed"), job(91)]
+    others = [name for name in names if name != "worker-1"]
+    entries += preempted(STRUCK, "worker-1", back=back)
+    entries += [ended(STRUCK + 0.3, name, 1) for name in others]
+    entries += [restart(STRUCK + 0.3, "worker-0", "job"), *began_again(back - 1, *others), job(91)]
     text = f"faults: [{{preempt: worker-1, at: {STRUCK:g}s}}]\n{extra}"
     return timeline(in_time(entries), f"{{worker: {program.tasks}}}", text)
 

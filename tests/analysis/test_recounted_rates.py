@@ -72,10 +72,9 @@ def lived(seed: int) -> Iterator[Told]:
                 case _:
                     for number_of in range(rng.choice([1, 1, 2])):  # a second one may outlast it
                         begin, end = t + number_of, t + number_of + rng.uniform(1, 9)
-                        stages = (("applied", begin), ("healed", end))
-                        for stage, when in stages:
-                            about = {"id": f"{task} {begin}", "kind": "pause"}
-                            yield fault(when, task, stage, **about)
+                        about = {"id": f"{task} {begin}", "kind": "pause"}
+                        yield fault(begin, task, "applied", **about)
+                        yield fault(end, task, "healed", **about)
                         lasting.append((about, end))
                         frozen_until = max(frozen_until, end)
 

@@ -51,13 +51,8 @@ def analysed(
 
 def test_bytes_are_counted_from_the_first_step_to_the_last() -> None:
     """What was sent before the first step and after the last one is no part of a step."""
-    sampled = samples(
-        (0.0, {"worker-0": (0, 0)}),
-        (2.0, {"worker-0": (5000, 9000)}),
-        (3.0, {"worker-0": (5100, 9020)}),
-        (4.0, {"worker-0": (5200, 9040)}),
-        (6.0, {"worker-0": (9999, 9999)}),
-    )
+    counted = {0: (0, 0), 2: (5000, 9000), 3: (5100, 9020), 4: (5200, 9040), 6: (9999, 9999)}
+    sampled = samples(*((float(t), {"worker-0": counters}) for t, counters in counted.items()))
     result = analysed(steps({1: 2.0, 2: 3.0, 3: 4.0}), sampled)
     assert result.bytes_per_step == {"worker": Traffic(100, 20)}
 

@@ -8,7 +8,7 @@ import pytest
 
 from emulator.metrics.bars import BarCounter, rank_of
 from emulator.metrics.readings import Rank
-from emulator.metrics.steps import Seen, StepReader
+from emulator.metrics.steps import Observation, Seen, StepReader
 
 
 def bar(done: int, total: int, title: str = "", unit: str = "it", values: str = "") -> str:
@@ -44,10 +44,7 @@ def used(news: Iterable[Seen]) -> list[str]:
         ("Creating parquet from Arrow format", "ba", Rank.NONE),
         ("Loading checkpoint shards", "it", Rank.NONE),
         ("Training", " examples", Rank.NONE),
-        ("", " examples", Rank.NONE),
-        ("", "ba", Rank.NONE),
-        ("", "B", Rank.NONE),
-        ("", "MB", Rank.NONE),
+        *(("", unit, Rank.NONE) for unit in (" examples", "ba", "B", "MB")),
         ("model.safetensors", "MB", Rank.NONE),
         ("Epoch # [Valid]", "it", Rank.NONE),
         ("Epoch # val", "it", Rank.NONE),
@@ -108,9 +105,7 @@ def test_a_bar_with_evidence_takes_over_and_the_steps_before_are_retracted() -> 
 def test_lines_of_a_known_format_take_over() -> None:
     reader = StepReader()
     line(reader, bar(500, 1000))
-    seen = reader.read("global step: 8")
-    assert seen is not None
-    assert seen.data == {"step": 8}
+    assert reader.read("global step: 8") == Observation("step", {"step": 8})
     assert reader.take_news()[-1].retracts
 
 
@@ -136,9 +131,8 @@ def test_the_bar_of_epochs_counts_until_one_within_an_epoch_is_seen() -> None:
 def test_a_loss_in_the_title_is_a_value_and_no_number_of_an_epoch() -> None:
     reader = StepReader()
     line(reader, bar(3, 20, "Epoch 1 loss: 1.25"))
-    seen = reader.read(bar(4, 20, "Epoch 2 loss: 0.75"))
-    assert seen is not None
-    assert seen.data == {"step": 24, "loss": 0.75}
+    seen = Observation("step", {"step": 24, "loss": 0.75})
+    assert reader.read(bar(4, 20, "Epoch 2 loss: 0.75")) == seen
     assert used(reader.take_news()) == ["the bar `Epoch loss` (20)"]
 
 
@@ -153,8 +147,7 @@ def test_a_step_beside_the_bar_is_the_step() -> None:
     assert drawn(reader, bar(6, 16, "Epoch 1", values="loss=0.1, step=21")) == []
     assert drawn(reader, bar(1, 16, "Epoch 2")) == []  # it will say
     seen = reader.read(bar(2, 16, "Epoch 2", values="step=34"))
-    assert seen is not None
-    assert seen.data == {"step": 34}
+    assert seen == Observation("step", {"step": 34})
 
 
 def test_a_step_that_begins_again_with_each_epoch_is_not_the_global_one() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -77,21 +78,13 @@ def root(request: pytest.FixtureRequest) -> Path:
     return Path(request.getfixturevalue(request.param))
 
 
+USED = Usage(1.5, 600, 2.5, 1234, 305, 101, 202, processes=3, cpus=0.5, memory_limit=4096)
+
+
 def test_both_versions_tell_the_same(root: Path) -> None:
     cgroup = found(root)
     assert cgroup.pids() == [7, 8]
-    assert cgroup.usage() == Usage(
-        cpu=1.5,
-        memory=600,
-        throttled=2.5,
-        received=1234,
-        sent=305,
-        read=101,
-        written=202,
-        processes=3,
-        cpus=0.5,
-        memory_limit=4096,
-    )
+    assert cgroup.usage() == USED
 
 
 def test_where_there_is_no_limit_there_is_none(root: Path) -> None:
@@ -103,18 +96,14 @@ def test_where_there_is_no_limit_there_is_none(root: Path) -> None:
     }.items():
         for file in root.rglob(path):
             file.write_text(text + "\n")
-    usage = found(root).usage()
-    assert usage is not None
-    assert (usage.cpus, usage.memory_limit) == (None, None)
+    assert found(root).usage() == replace(USED, cpus=None, memory_limit=None)
 
 
 def test_what_a_controller_that_is_off_would_count_is_left_out(version_2: Path) -> None:
     (folder,) = version_2.glob("sys/fs/cgroup/*/*")
     (folder / "io.stat").unlink()
     cgroup = found(version_2)
-    usage = cgroup.usage()
-    assert usage is not None
-    assert (usage.cpu, usage.memory, usage.read, usage.written) == (1.5, 600, None, None)
+    assert cgroup.usage() == replace(USED, read=None, written=None)
     for name in ("cpu.max", "memory.current", "memory.max", "memory.stat", "pids.current"):
         (folder / name).unlink()
     (folder / "cpu.stat").write_text("usage_usec 1500000\n")

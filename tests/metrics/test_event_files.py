@@ -68,8 +68,7 @@ def file_of(folder: Path, content: bytes, name: str = "events.out.tfevents.1.vm"
 
 
 def test_torch() -> None:
-    lines = [*reader(RECORDED / "torch").lines()]
-    found = steps(lines)
+    found = steps([*reader(RECORDED / "torch").lines()])
     assert {one.task for one in found} == {"worker-1"}  # the host name in the file's name
     training = [one.seen.data for one in found if one.seen.data.get("loss")]
     assert [data["step"] for data in training] == list(range(1, 31))
@@ -135,9 +134,8 @@ def test_of_several_losses_the_plain_one_or_the_total_is_the_loss(
     values = {tag: number + 0.5 for number, tag in enumerate(tags)}
     found = [one.seen.data for one in steps([*scalars(1, **values), *scalars(2, **values)])]
     assert {data["step"] for data in found} == {1, 2}
-    assert [data["loss"] for data in found if data["step"] == 2 and "loss" in data] == [
-        values[loss]
-    ]
+    losses = [data["loss"] for data in found if data["step"] == 2 and "loss" in data]
+    assert losses == [values[loss]]
 
 
 def test_of_several_accuracies_the_plain_one_counts() -> None:
@@ -293,17 +291,10 @@ def test_the_program_prints_what_is_left_when_it_is_stopped(tmp_path: Path) -> N
 
 
 def test_scalars_of_validation_are_no_steps() -> None:
-    lines = [
-        line(1, val_loss=1.0),
-        line(5, loss=0.5),
-        line(9, path="Loss_test/e", loss=0.7),
-        line(9, path="run_test_1/e", loss=0.4),
-    ]
-    assert [one.seen.data for one in steps(lines)] == [
-        {"step": 5, "loss": 0.5},
-        {"step": 5, "val_loss": 0.7},
-        {"step": 9, "loss": 0.4},
-    ]
+    lines = [line(1, val_loss=1.0), line(5, loss=0.5)]
+    lines += [line(9, path="Loss_test/e", loss=0.7), line(9, path="run_test_1/e", loss=0.4)]
+    seen = [{"step": 5, "loss": 0.5}, {"step": 5, "val_loss": 0.7}, {"step": 9, "loss": 0.4}]
+    assert [one.seen.data for one in steps(lines)] == seen
 
 
 def test_other_scalars_count_until_there_is_a_loss() -> None:

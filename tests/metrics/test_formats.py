@@ -168,26 +168,14 @@ def test_what_is_drawn_and_what_the_log_has_are_one_count(name: str) -> None:
 
 def test_after_a_restart_a_program_that_counts_epochs_from_0_goes_on() -> None:
     """Killed at step 26, diffusers' example goes on after its checkpoint of step 20."""
-    reader = StepReader()
-    steps = []
-    for name in ("diffusers-1", "diffusers-2"):
-        text = recorded(name).decode()
+    reader, of_bars = StepReader(), StepReader()
+    steps, drawn = [], []
+    for text in (recorded("diffusers-1").decode(), recorded("diffusers-2").decode()):
         steps.append([one.data["step"] for line in text.split("\n") if (one := reader.read(line))])
-        reader = reader.again()
+        bars = re.sub(r", step=\d+", "", text).split("\r")  # without a step beside the bar
+        drawn.append([one.data["step"] for bar in bars if (one := of_bars.read_part(bar))])
+        reader, of_bars = reader.again(), of_bars.again()
     assert steps == [[9, 16, 19, 26], [29, 32, 39, 48, 49, 59, 64]]
-
-
-def test_after_a_restart_bars_are_counted_from_their_epoch() -> None:
-    """Here without a step beside the bar."""
-    bars = re.sub(
-        r", step=\d+", "", (recorded("diffusers-1") + b"\f" + recorded("diffusers-2")).decode()
-    )
-    reader, drawn = StepReader(), []
-    for one in bars.split("\f"):
-        drawn.append(
-            [seen.data["step"] for bar in one.split("\r") if (seen := reader.read_part(bar))]
-        )
-        reader = reader.again()
     assert drawn == [[*range(1, 27)], [*range(21, 65)]]
 
 
@@ -203,14 +191,10 @@ def test_a_trainer_without_its_bar_has_no_steps_and_says_so() -> None:
 def test_every_hint_is_needed_and_enough(name: str) -> None:
     """A line with a reading has a hint of its format: others are not even looked at."""
     hints = FORMATS[EXPECTED[name].format].hints
-    text = recorded(name).decode()
-    kept = [line for line in text.split("\n") if any(hint in line for hint in hints)]
-    found = [StepReader(), StepReader()]
-    readings = [
-        [one for line in lines if (one := reader.read(line.removesuffix("\r")))]
-        for reader, lines in zip(found, (text.split("\n"), kept), strict=True)
-    ]
-    assert readings[0] == readings[1]
+    lines = [line.removesuffix("\r") for line in recorded(name).decode().split("\n")]
+    kept = [line for line in lines if any(hint in line for hint in hints)]
+    found = [[*filter(None, map(StepReader().read, each))] for each in (lines, kept)]
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("name", [name for name in EXPECTED if name.startswith("keras-2")])

@@ -249,7 +249,7 @@ def test_at_the_break_even_both_kinds_of_machines_cost_the_same(
     assert break_even(preempted, saved_per_hour) == pytest.approx(between)
 
 
-def test_there_is_none_without_both_prices() -> None:
+def test_there_is_no_break_even_without_both_prices() -> None:
     both = "prices: {worker: {spot: 0.1/h, on_demand: 0.4/h}}\n"
     only = "prices: {worker: {spot: 0.1/h}}\n"
     found = [cost_of(*synchronous(), extra=extra + PREEMPT) for extra in (both, only, ONE)]

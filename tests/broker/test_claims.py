@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.broker import Capacity, Claim, Need, grant, need_of
 from emulator.scenario.loader import parse
-from emulator.scenario.schema import Scenario
 
 TWO_GPUS = Capacity(cpus=4, memory=100, gpus=("a", "b"))
 
@@ -30,23 +30,6 @@ def test_what_fits_is_granted() -> None:
     assert granted(claim(1, cpus=1), claim(2, cpus=3.5)) == [1]
     assert granted(claim(1, memory=60), claim(2, memory=60)) == [1]
     assert granted(claim(1, gpus=2), claim(2, gpus=1)) == [1]
-
-
-def test_helpers_need_their_limits_as_well() -> None:
-    scenario = parse(
-        "name: a\nprogram: {command: [a]}\ncluster: {worker: {replicas: 2, cpus: 1, memory: 1g}}\n"
-        "helpers: {board: {command: [b], cpus: 0.5, memory: 512m}, free: {command: [c]}}\n"
-    )
-    assert need_of(scenario) == Need(cpus=2.5, memory=5 * 2**29)
-
-
-def test_tasks_before_training_need_nothing_beside_the_others() -> None:
-    scenario = parse(
-        "name: a\nprogram: {command: [a]}\ncluster:\n"
-        "  ingest: {replicas: 1, before: training, cpus: 3, memory: 1g, gpus: 1}\n"
-        "  worker: {replicas: 2, cpus: 1, memory: 1g, gpus: 1}\n"
-    )
-    assert need_of(scenario) == Need(cpus=3, memory=2 * 2**30, gpus=2)
 
 
 def test_no_claim_overtakes_a_waiting_one() -> None:
@@ -153,33 +136,39 @@ def test_without_grants_the_first_is_granted_whatever_capacity_others_see(
     assert all(claim.granted for claim in grant(waiting)[:1])
 
 
-def scenario(text: str) -> Scenario:
-    return parse("name: test\nprogram: {command: [python, t.py]}\n" + text)
+LIMITS = "cluster: {worker: {replicas: 2, cpus: 1, memory: 8m, gpus: 1}}\n"
+HELPERS = "helpers: {board: {command: [b], cpus: 0.5, memory: 512m}, free: {command: [c]}}\n"
+BEFORE = """\
+cluster:
+  ingest: {replicas: 1, before: training, cpus: 3, memory: 1g, gpus: 1}
+  worker: {replicas: 2, cpus: 1, memory: 1g, gpus: 1}
+"""
+SHARED = """\
+cluster:
+  chief: {gpus: 1}
+  worker: {replicas: 2, gpus: 2}
+  ps: {replicas: 3, gpus: {count: 1, shared: true}}
+  evaluator: {gpus: {count: 2, shared: true}}
+"""
 
 
-def test_a_scenario_needs_what_its_tasks_are_limited_to() -> None:
-    made = scenario("cluster: {worker: {replicas: 3, cpus: 0.5, memory: 1g}, ps: {cpus: 1}}")
-    assert need_of(made) == Need(cpus=2.5, memory=3 * 2**30, gpus=0)
-
-
-def test_a_scenario_without_limits_needs_nothing() -> None:
-    assert need_of(scenario("cluster: {worker: 2}")) == Need()
-
-
-def test_tasks_that_share_gpus_need_as_many_as_the_largest_of_them() -> None:
-    made = scenario(
-        "cluster:\n"
-        "  chief: {gpus: 1}\n"
-        "  worker: {replicas: 2, gpus: 2}\n"
-        "  ps: {replicas: 3, gpus: {count: 1, shared: true}}\n"
-        "  evaluator: {gpus: {count: 2, shared: true}}\n"
-    )
-    assert need_of(made).gpus == 1 + 2 * 2 + 2
-
-
-def test_what_a_scenario_reserves_counts_instead_of_its_limits() -> None:
-    limits = "cluster: {worker: {replicas: 2, cpus: 1, memory: 8m, gpus: 1}}\n"
-    both = scenario(limits + "reserve: {cpus: 0.5, memory: 7k}")
-    assert need_of(both) == Need(cpus=0.5, memory=7 * 2**10, gpus=2)
-    one = scenario(limits + "reserve: {memory: 1m}")
-    assert need_of(one) == Need(cpus=2, memory=2**20, gpus=2)
+@pytest.mark.parametrize(
+    ("text", "need"),
+    [
+        ("cluster: {worker: 2}", Need()),
+        (
+            "cluster: {worker: {replicas: 3, cpus: 0.5, memory: 1g}, ps: {cpus: 1}}",
+            Need(cpus=2.5, memory=3 * 2**30, gpus=0),
+        ),
+        (LIMITS + HELPERS, Need(cpus=2.5, memory=2**24 + 2**29, gpus=2)),
+        # Tasks before training have ended when the others start.
+        (BEFORE, Need(cpus=3, memory=2 * 2**30, gpus=2)),
+        # Of the tasks that share, the largest counts.
+        (SHARED, Need(gpus=1 + 2 * 2 + 2)),
+        # What is reserved counts instead of the limits.
+        (LIMITS + "reserve: {cpus: 0.5, memory: 7k}", Need(0.5, 7 * 2**10, 2)),
+        (LIMITS + "reserve: {memory: 1m}", Need(2, 2**20, 2)),
+    ],
+)
+def test_a_scenario_needs_what_its_tasks_are_limited_to_at_the_most(text: str, need: Need) -> None:
+    assert need_of(parse("name: test\nprogram: {command: [python, t.py]}\n" + text)) == need

@@ -58,12 +58,6 @@ class Party:
         self.process.kill()
         self.process.wait()
 
-    def end(self) -> int:
-        """Close its stdin, so that it ends."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        return self.process.wait()
-
     def reap(self) -> None:
         self.process.kill()
         for stream in (self.process.stdin, self.process.stdout):
@@ -96,10 +90,13 @@ def start() -> Iterator[Start]:
 
 @pytest.fixture
 def party(start: Start, folder: Path) -> Start:
-    """Start a process that acquires: `party("name", cpus=2, gpus=1)`."""
+    """Start a process that acquires: `party("name", cpus=2, gpus=1)`; check what it `says`."""
 
-    def one(name: str, cpus: float = 0, gpus: int = 0, *more: str) -> Party:
-        return start("party.py", folder, name, cpus, gpus, *ALL.gpus, *more)
+    def one(name: str, cpus: float = 0, gpus: int = 0, *more: str, says: str = "") -> Party:
+        begun = start("party.py", folder, name, cpus, gpus, *ALL.gpus, *more)
+        if says:
+            assert begun.says() == says
+        return begun
 
     return one
 
@@ -132,67 +129,27 @@ def test_what_is_free_is_granted_at_once_and_given_back(folder: Path) -> None:
     take_all(folder)
 
 
-def test_without_room_it_waits_for_a_release(party: Start, folder: Path) -> None:
-    first = party("first", 3)
-    assert first.says() == "granted"
-    second = party("second", 2)
-    assert second.says() == "waiting first"
-    assert first.tell("release") == "released"
-    assert second.says() == "granted"
-    assert second.tell("release") == "released"
-    take_all(folder)
-
-
-def test_devices_go_to_one_at_a_time(party: Start) -> None:
-    first, second = party("first", 0, 1), party("second", 0, 1)
-    assert {first.says(), second.says()} == {"granted a", "granted b"}
-    third = party("third", 0, 1)
-    assert third.says().startswith("waiting")
-    second.let("release")
-    second.says()
-    assert third.says() in ("granted a", "granted b")
-
-
-def test_they_come_in_order_of_arrival_and_small_ones_do_not_overtake(party: Start) -> None:
-    first = party("first", 3)
-    assert first.says() == "granted"
-    large = party("large", 4)
-    assert large.says() == "waiting first"
-    small = party("small", 1)
-    assert small.says() == "waiting first large"
-    last = party("last", 4)
-    assert last.says() == "waiting first large small"
+def test_they_wait_in_order_of_arrival_and_small_ones_do_not_overtake(
+    party: Start, folder: Path
+) -> None:
+    first = party("first", 3, says="granted")
+    large = party("large", 4, says="waiting first")
+    small = party("small", 1, says="waiting first large")
+    last = party("last", 4, says="waiting first large small")
     first.tell("release")
     assert large.says() == "granted"
     large.tell("release")
     assert small.says() == "granted"  # and not `last`, which still waits for it
     small.tell("release")
     assert last.says() == "granted"
-
-
-def test_several_are_let_in_at_once(party: Start) -> None:
-    first = party("first", 4)
-    assert first.says() == "granted"
-    others = [party(f"other-{n}", 2) for n in range(2)]
-    assert all(other.says().startswith("waiting first") for other in others)
-    first.tell("release")
-    assert [other.says() for other in others] == ["granted", "granted"]
-
-
-def test_a_claim_of_more_than_the_capacity_runs_alone(party: Start) -> None:
-    large = party("large", 64, 8)
-    assert large.says() == "granted a b"
-    small = party("small", 0.1)
-    assert small.says() == "waiting large"
-    large.tell("release")
-    assert small.says() == "granted"
+    assert last.tell("release") == "released"
+    take_all(folder)
 
 
 def test_a_killed_holder_is_recovered_once_and_the_others_continue(
     party: Start, folder: Path
 ) -> None:
-    holder = party("holder", 4, 1)
-    assert holder.says() == "granted a"
+    holder = party("holder", 4, 1, says="granted a")
     assert holder.tell("run run-1") == "noted"
     assert holder.tell("run run-2") == "noted"
     waiters = [party(f"waiter-{n}", 1) for n in range(3)]
@@ -211,41 +168,13 @@ def test_a_killed_holder_is_recovered_once_and_the_others_continue(
     take_all(folder)
 
 
-def test_a_holder_that_died_before_is_recovered_by_the_next_process(
-    party: Start, folder: Path
-) -> None:
-    holder = party("holder", 1)
-    holder.says()
-    holder.tell("run run-1")
-    holder.kill()
-    assert party("next", 1).says() == f"recovering holder {holder.process.pid} run-1"
-
-
-def test_what_is_granted_is_not_free_before_it_is_recovered(party: Start) -> None:
-    holder = party("holder", 4)
-    assert holder.says() == "granted"
-    finder = party("finder", 4, 0, "stuck")
-    assert finder.says() == "waiting holder"
-    holder.kill()
-    assert finder.says().startswith("recovering holder")
-    late = party("late", 1)
-    assert late.says() == "waiting holder finder"
-    finder.let()
-    assert finder.says() == "granted"
-    finder.tell("release")
-    assert late.says() == "granted"
-
-
 def test_one_that_dies_while_it_recovers_is_found_in_turn(party: Start, folder: Path) -> None:
-    holder = party("holder", 4)
-    holder.says()
+    holder = party("holder", 4, says="granted")
     holder.tell("run run-1")
-    finder = party("finder", 4, 0, "stuck")
-    finder.says()
+    finder = party("finder", 4, 0, "stuck", says="waiting holder")
     holder.kill()
     assert finder.says().startswith("recovering holder")
-    other = party("other", 4)
-    assert other.says() == "waiting holder finder"
+    other = party("other", 4, says="waiting holder finder")
     finder.kill()
     assert other.says() == f"recovering holder {finder.process.pid} run-1"
     answers = other.says()
@@ -275,12 +204,9 @@ def test_a_holder_that_dies_while_another_is_recovered_is_found_as_well(
 
 
 def test_a_killed_waiter_is_forgotten(party: Start, folder: Path) -> None:
-    holder = party("holder", 2)
-    holder.says()
-    large, small = party("large", 4), None
-    assert large.says() == "waiting holder"
-    small = party("small", 2)
-    assert small.says() == "waiting holder large"
+    holder = party("holder", 2, says="granted")
+    large = party("large", 4, says="waiting holder")
+    small = party("small", 2, says="waiting holder large")
     large.kill()
     assert small.says() == "granted"  # nothing recovered, `holder` continues
     assert holder.tell("release") == "released"
@@ -289,12 +215,10 @@ def test_a_killed_waiter_is_forgotten(party: Start, folder: Path) -> None:
 
 
 def test_a_stopped_holder_is_not_dead(party: Start) -> None:
-    holder = party("holder", 4)
-    holder.says()
+    holder = party("holder", 4, says="granted")
     holder.signal(signal.SIGSTOP)
     os.waitid(os.P_PID, holder.process.pid, os.WSTOPPED | os.WNOWAIT)
-    waiter = party("waiter", 1)
-    assert waiter.says() == "waiting holder"
+    waiter = party("waiter", 1, says="waiting holder")
     holder.signal(signal.SIGCONT)
     holder.tell("release")
     assert waiter.says() == "granted"
@@ -306,13 +230,10 @@ def test_a_stopped_holder_is_not_dead(party: Start) -> None:
 def test_waiting_can_be_interrupted_and_leaves_nothing(
     party: Start, folder: Path, number: signal.Signals, error: str
 ) -> None:
-    holder = party("holder", 4)
-    holder.says()
+    holder = party("holder", 4, says="granted")
     one = claims(folder)
-    waiter = party("waiter", 2)
-    assert waiter.says() == "waiting holder"
-    behind = party("behind", 2)
-    assert behind.says() == "waiting holder waiter"
+    waiter = party("waiter", 2, says="waiting holder")
+    behind = party("behind", 2, says="waiting holder waiter")
     waiter.signal(number)
     assert waiter.says() == f"not {error}"
     left = [name for name in claims(folder) if name not in one]
@@ -325,14 +246,11 @@ def test_waiting_can_be_interrupted_and_leaves_nothing(
 
 
 def test_a_second_lease_of_a_process_is_granted_at_once(party: Start, folder: Path) -> None:
-    holder = party("holder", 4, 1)
-    assert holder.says() == "granted a"
-    waiter = party("waiter", 1)
-    assert waiter.says() == "waiting holder"
+    holder = party("holder", 4, 1, says="granted a")
+    waiter = party("waiter", 1, says="waiting holder")
     assert holder.tell("again 4 1") == "granted b"
     assert holder.tell("release") == "released"
-    late = party("late", 1)
-    assert late.says() == "waiting holder waiter"
+    late = party("late", 1, says="waiting holder waiter")
     assert holder.tell("release") == "released"
     assert waiter.says() == "granted"
     assert late.says() == "granted"
@@ -340,12 +258,10 @@ def test_a_second_lease_of_a_process_is_granted_at_once(party: Start, folder: Pa
 
 
 def test_what_is_abandoned_is_recovered_before_it_is_free(party: Start, folder: Path) -> None:
-    holder = party("holder", 4, 2)
-    assert holder.says() == "granted a b"
+    holder = party("holder", 4, 2, says="granted a b")
     assert holder.tell("run run-1") == "noted"
     assert holder.tell("run run-2") == "noted"
-    waiter = party("waiter", 4, 2)
-    assert waiter.says() == "waiting holder"
+    waiter = party("waiter", 4, 2, says="waiting holder")
     assert holder.tell("abandon run-2") == "abandoned"
     assert waiter.says() == f"recovering holder {holder.process.pid} run-2"
     assert waiter.says() == "granted a b"
@@ -357,8 +273,7 @@ def test_what_is_abandoned_is_recovered_before_it_is_free(party: Start, folder: 
 
 
 def test_the_process_that_abandons_a_run_may_recover_it(party: Start, folder: Path) -> None:
-    holder = party("holder", 4)
-    assert holder.says() == "granted"
+    holder = party("holder", 4, says="granted")
     assert holder.tell("run run-1") == "noted"
     assert holder.tell("abandon run-1") == "abandoned"
     assert holder.tell("again 4 0") == f"recovering holder {holder.process.pid} run-1"
@@ -368,38 +283,26 @@ def test_the_process_that_abandons_a_run_may_recover_it(party: Start, folder: Pa
 
 
 def test_a_process_with_only_a_lease_of_nothing_waits_as_others_do(party: Start) -> None:
-    nothing = party("nothing", 0)
-    assert nothing.says() == "granted"
-    holder = party("holder", 4, 2)
-    assert holder.says() == "granted a b"
+    nothing = party("nothing", 0, says="granted")
+    holder = party("holder", 4, 2, says="granted a b")
     assert nothing.tell("again 1 1") == "waiting holder"
     holder.tell("release")
     assert nothing.says() == "granted a"
 
 
-def test_a_claim_of_nothing_overtakes_waiting_ones(party: Start) -> None:
-    holder = party("holder", 4)
-    assert holder.says() == "granted"
-    waiter = party("waiter", 1)
-    assert waiter.says() == "waiting holder"
-    assert party("small", 0).says() == "granted"
-    holder.tell("release")
-    assert waiter.says() == "granted"
-
-
 def test_one_that_waits_also_waits_for_a_second_lease_granted_later(party: Start) -> None:
-    holder = party("holder", 4)
-    assert holder.says() == "granted"
-    waiter = party("waiter", 1)
-    assert waiter.says() == "waiting holder"
+    holder = party("holder", 4, says="granted")
+    waiter = party("waiter", 1, says="waiting holder")
     assert holder.tell("again 4 0") == "granted"
     assert holder.tell("release first") == "released"
-    assert party("late", 1).says() == "waiting waiter holder"
+    party("late", 1, says="waiting waiter holder")
     assert holder.tell("release") == "released"
     assert waiter.says() == "granted"
 
 
-def test_devices_that_a_process_can_not_wait_for_are_refused(party: Start, folder: Path) -> None:
+def test_devices_that_a_process_can_not_wait_for_are_refused_and_those_of_a_dead_one_recovered(
+    party: Start, folder: Path
+) -> None:
     other, holder = party("other", 0, 1), party("holder", 1)
     assert {other.says(), holder.says()} == {"granted a", "granted"}
     answers = holder.tell("again 0 2")
@@ -407,13 +310,7 @@ def test_devices_that_a_process_can_not_wait_for_are_refused(party: Start, folde
     assert "It can't wait for those of other, because" in answers
     assert holder.tell("again 0 1") == "granted b"
     assert len(claims(folder)) == 6
-
-
-def test_devices_of_a_dead_one_are_recovered_for_a_process_that_can_not_wait(
-    party: Start, folder: Path
-) -> None:
-    other, holder = party("other", 0, 2), party("holder", 1)
-    assert {other.says(), holder.says()} == {"granted a b", "granted"}
+    holder.tell("release")
     other.kill()
     assert holder.tell("again 0 2").startswith("recovering other")
     assert holder.says() == "granted a b"
@@ -464,8 +361,7 @@ def test_a_child_that_is_forked_under_the_mutex_does_not_keep_it(folder: Path) -
 def test_a_forked_child_keeps_nothing_alive_and_gives_nothing_back(
     party: Start, folder: Path
 ) -> None:
-    holder = party("holder", 4)
-    holder.says()
+    holder = party("holder", 4, says="granted")
     child = int(holder.tell("fork").removeprefix("forked "))
     try:
         waiter = party("waiter", 1)
@@ -478,8 +374,7 @@ def test_a_forked_child_keeps_nothing_alive_and_gives_nothing_back(
 
 
 def test_a_forked_child_holds_nothing_and_waits_as_others_do(party: Start) -> None:
-    holder = party("holder", 4)
-    holder.says()
+    holder = party("holder", 4, says="granted")
     assert holder.tell("fork and acquire") == "waiting holder"
     holder.let("release")
     assert {holder.says(), holder.says()} == {"released", "granted"}
@@ -490,7 +385,7 @@ def test_a_process_that_was_started_keeps_nothing_alive(folder: Path, party: Sta
     with broker.acquire("me", Need(4), ALL, recover=unexpected):
         child = subprocess.Popen(["sleep", "1000"], close_fds=False)
     try:
-        assert party("other", 4).says() == "granted"
+        party("other", 4, says="granted")
     finally:
         child.kill()
         child.wait()
@@ -518,33 +413,22 @@ def test_recover_dead_says_how_many_and_spares_the_living(party: Start, folder: 
     take_all(folder)
 
 
-def test_what_can_not_be_recovered_stays_for_the_next(party: Start, folder: Path) -> None:
-    broker = Broker(folder)
-    holder = party("holder", 4)
-    holder.says()
-    holder.kill()
-
-    def fails(claim: Claim) -> None:
+def test_what_waiting_or_recovering_raises_ends_it(party: Start, folder: Path) -> None:
+    def fails(claims: object) -> None:
         raise UsageError("The engine does not answer.")
 
+    broker = Broker(folder)
+    holder = party("holder", 4, says="granted")
+    with pytest.raises(UsageError, match="does not answer"):
+        broker.acquire("me", Need(1), ALL, recover=unexpected, waiting=fails)
+    assert len(claims(folder)) == 2  # that of `holder`
+    holder.kill()
     with pytest.raises(UsageError, match="does not answer"):
         broker.acquire("me", Need(1), ALL, recover=fails)
-    assert len(claims(folder)) == 2  # that of `holder`
+    assert len(claims(folder)) == 2  # it stays for the next
     found: list[Claim] = []
     assert broker.recover_dead(found.append) == 1
     take_all(folder)
-
-
-def test_what_waiting_raises_ends_it(party: Start, folder: Path) -> None:
-    holder = party("holder", 4)
-    holder.says()
-
-    def tired(claims: object) -> None:
-        raise ValueError("tired of it")
-
-    with pytest.raises(ValueError, match="tired"):
-        Broker(folder).acquire("me", Need(1), ALL, recover=unexpected, waiting=tired)
-    assert len(claims(folder)) == 2
 
 
 def test_half_written_claims_are_swept(folder: Path) -> None:
@@ -680,8 +564,7 @@ def test_threads_of_a_process_wait_for_others_as_processes_do(folder: Path) -> N
 def test_an_interrupt_at_any_point_leaves_nothing_that_lives(
     start: Start, party: Start, folder: Path, granted: str
 ) -> None:
-    holder = party("holder", float(granted))
-    assert holder.says() == "granted"
+    holder = party("holder", float(granted), says="granted")
     victim = start("interrupted.py", folder, 1000, 2)
     interrupted, taken = map(int, victim.says().split())
     assert interrupted + taken == 1000 or granted == "0"

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from emulator.errors import ScenarioError, UsageError
 from emulator.manifests.assembly import as_text, moved, relocated
 from emulator.manifests.convert import Additions, Given, is_scenario, load, read_scenario
-from emulator.manifests.overlay import merged
 from emulator.record.folder import GIVEN
 from emulator.scenario.document import read
 
@@ -82,17 +81,17 @@ def test_a_scenario_is_told_by_its_keys(text: str, expected: bool) -> None:
     assert is_scenario(text) is expected
 
 
-def test_a_scenario_passes_as_it_is(tmp_path: Path) -> None:
-    found = read_scenario(written(tmp_path, s_yaml=SCENARIO))
-    assert (found.text, found.origins, found.kept, found.warnings) == (SCENARIO, None, {}, ())
-    assert moved(found, tmp_path) == SCENARIO
+IN_BRACES = '{"name": "x", "framework": "none", "program": {"command": ["a"]}, "cluster": {"w": 1}}'
 
 
-def test_a_scenario_in_braces_passes_as_it_is(tmp_path: Path) -> None:
-    text = '{"name": "x", "framework": "none", "program": {"command": ["a"]}, "cluster": {"w": 1}}'
-    path = written(tmp_path, s_json=text)
-    assert read_scenario(path).text == text
-    assert load(path, ["cluster.w=3"]).cluster["w"].replicas == 3
+@pytest.mark.parametrize("text", [SCENARIO, IN_BRACES])
+def test_a_scenario_passes_as_it_is(tmp_path: Path, text: str) -> None:
+    path = written(tmp_path, s_yaml=text)
+    found = read_scenario(path)
+    assert (found.text, found.origins, found.kept, found.warnings) == (text, None, {}, ())
+    assert moved(found, tmp_path) == text
+    (role,) = found.parse().cluster
+    assert load(path, [f"cluster.{role}=3"]).cluster[role].replicas == 3
 
 
 @pytest.mark.parametrize(
@@ -127,24 +126,28 @@ def test_faults_are_merged_over_a_scenario(tmp_path: Path) -> None:
     assert found.kept.keys() <= set(GIVEN)
 
 
-def test_a_mistake_in_faults_is_reported_in_its_file(tmp_path: Path) -> None:
-    faults = "# a line\nfaults:\n- {kil: worker-1, at: 3s}\nexpect: {final_step: x}\n"
+@pytest.mark.parametrize(
+    ("more", "faults", "places"),
+    [
+        (
+            "",
+            "# a line\nfaults:\n- {kil: worker-1, at: 3s}\nexpect: {final_step: x}\n",
+            {"faults.0.kil": "f.yaml:3", "expect.final_step": "f.yaml:4"},
+        ),
+        (
+            "seed: x\nfaults: [{kill: worker-9, at: 1s}]\n",
+            "cluster: {worker: many}\n",
+            {"seed": "s.yaml:6", "cluster.worker": "f.yaml:1"},
+        ),
+    ],
+)
+def test_a_mistake_is_reported_in_the_file_that_has_it(
+    tmp_path: Path, more: str, faults: str, places: dict[str, str]
+) -> None:
     with pytest.raises(ScenarioError) as caught:
-        with_faults(tmp_path, faults).parse()
-    assert [problem.place for problem in caught.value.problems] == [
-        f"{tmp_path}/f.yaml:3",
-        f"{tmp_path}/f.yaml:4",
-    ]
-    assert caught.value.problems[0].path == "faults.0.kil"
-
-
-def test_a_mistake_in_the_rest_is_reported_in_its_own_file(tmp_path: Path) -> None:
-    scenario = f"{SCENARIO}seed: x\nfaults: [{{kill: worker-9, at: 1s}}]\n"
-    with pytest.raises(ScenarioError) as caught:
-        with_faults(tmp_path, "cluster: {worker: many}\n", scenario).parse()
-    places = {problem.path: problem.place for problem in caught.value.problems}
-    assert places["seed"] == f"{tmp_path}/s.yaml:6"
-    assert places["cluster.worker"] == f"{tmp_path}/f.yaml:1"
+        with_faults(tmp_path, faults, SCENARIO + more).parse()
+    found = {problem.path: problem.place for problem in caught.value.problems}
+    assert found == {path: f"{tmp_path}/{place}" for path, place in places.items()}
 
 
 def test_an_override_wins_over_faults(tmp_path: Path) -> None:
@@ -170,49 +173,27 @@ def test_a_bad_file_of_faults_is_refused(tmp_path: Path, faults: str, problem: s
     assert problem in str(caught.value)
 
 
-def test_a_missing_file_of_faults_is_refused(tmp_path: Path) -> None:
-    path = written(tmp_path, s_yaml=SCENARIO)
-    with pytest.raises(
-        UsageError, match=r"Can't read .*/f.yaml, the file of --faults: No such file"
-    ):
-        read_scenario(path, Additions(faults=tmp_path / "f.yaml"))
-
-
 @pytest.mark.parametrize(
-    ("added", "option"),
+    ("added", "problem"),
     [
-        (Additions(images={"worker": "cpu"}), "--image"),
-        (Additions(configmaps={"a": Path("b")}), "--configmap"),
-        (Additions(command=("true",)), "--command"),
-        (Additions(quirks=True), "--operator-quirks"),
+        (Additions(images={"worker": "cpu"}), "--image is for manifests; .*s.yaml is a scenario"),
+        (Additions(configmaps={"a": Path("b")}), "--configmap is for manifests; .*s.yaml is a sc"),
+        (Additions(command=("true",)), "--command is for manifests; .*s.yaml is a scenario"),
+        (Additions(quirks=True), "--operator-quirks is for manifests; .*s.yaml is a scenario"),
+        (
+            Additions(faults=Path("/nowhere/f.yaml")),
+            r"Can't read /nowhere/f.yaml, the file of --faults: No such file",
+        ),
     ],
 )
-def test_what_is_for_manifests_is_refused_for_a_scenario(
-    tmp_path: Path, added: Additions, option: str
+def test_options_that_a_scenario_can_not_have_are_refused(
+    tmp_path: Path, added: Additions, problem: str
 ) -> None:
-    with pytest.raises(UsageError, match=f"{option} is for manifests; .*s.yaml is a scenario"):
+    with pytest.raises(UsageError, match=problem):
         read_scenario(written(tmp_path, s_yaml=SCENARIO), added)
 
 
-# --- Merging, moving, writing ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("base", "patch", "expected"),
-    [
-        ({"a": 1}, {"a": None}, {}),
-        ({"a": {"b": 1}}, {"a": {"c": 2}}, {"a": {"b": 1, "c": 2}}),
-        ({"faults": [1, 2]}, {"faults": [3]}, {"faults": [3]}),
-        ({"cluster": {"ps": {"replicas": 2, "cpus": 1}}}, {"cluster": {"ps": 8}},
-         {"cluster": {"ps": {"replicas": 8, "cpus": 1}}}),
-        ({"cluster": {"ps": 2}}, {"cluster": {"ps": {"cpus": 1}}},
-         {"cluster": {"ps": {"replicas": 2, "cpus": 1}}}),
-        ({"restart": "always"}, {"restart": {"backoff": "1s"}},
-         {"restart": {"policy": "always", "backoff": "1s"}}),
-    ],
-)  # fmt: skip
-def test_parts_are_merged_as_json_is(base: object, patch: object, expected: object) -> None:
-    assert merged(base, patch) == expected
+# --- Moving, writing ---------------------------------------------------------------------
 
 
 MOVED = {

@@ -61,11 +61,7 @@ class Job:
 
 ALL = [
     Job(
-        "between-graph.yaml",
-        ("tensorflow=cpu",),
-        "graphs",
-        ("graphs.py", *DATA),
-        "/programs",
+        "between-graph.yaml", ("tensorflow=cpu",), "graphs", ("graphs.py", *DATA), "/programs",
     ),
     Job("mwms.yaml", ("tensorflow=cpu",), "mwms", ("mwms.py", "events.py", *DATA), "/programs"),
     Job(
@@ -96,21 +92,23 @@ def plan(scenario: Scenario) -> Plan:
     return make_plan(scenario, "job-1", SITE)
 
 
-def containers(scenario: Scenario) -> list[Any]:
-    """Return everything in a scenario that may have files."""
-    roles = scenario.cluster.values()
-    return [scenario.program, *roles, *(step for role in roles for step in role.init)]
-
-
 @pytest.mark.parametrize("job", ALL, ids=lambda job: job.name)
-def test_a_manifest_is_the_scenario_that_it_should_be(job: Job, tmp_path: Path) -> None:
+def test_a_manifest_is_the_scenario_that_it_should_be_with_its_traps(
+    job: Job, tmp_path: Path
+) -> None:
     images = dict(pair.split("=") for pair in job.image)
     added = Additions(images, job.configmaps(tmp_path), job.faults())
     made, meant = load(JOBS / job.manifest, added=added), load(job.expected())
-    assert plan(made).tasks == plan(meant).tasks
+    planned = plan(made)
+    assert planned.tasks == plan(meant).tasks
     assert (made.name, made.operator) == (meant.name, meant.operator)
-    files = {path for container in containers(made) for path in container.files}
+    roles = made.cluster.values()
+    containers: list[Any] = [made.program, *roles, *(step for role in roles for step in role.init)]
+    files = {path for container in containers for path in container.files}
     assert files == {f"{job.place}/{name}" for name in job.files}
+    traps = {*lint(made)}
+    assert bool(traps) == (made.operator is not None and made.operator.kind == "TFJob")
+    assert traps <= {*planned.warnings}
 
 
 @pytest.mark.parametrize("job", ALL, ids=lambda job: job.name)
@@ -137,16 +135,6 @@ def test_the_page_has_the_command_that_runs_it(
 def test_a_cluster_would_take_the_manifest(job: Job) -> None:
     documents = list(yaml.safe_load_all((JOBS / job.manifest).read_text()))
     check(next(one for one in documents if one["kind"].endswith("Job")))
-
-
-@pytest.mark.parametrize("job", ALL, ids=lambda job: job.name)
-def test_a_plan_warns_of_the_traps_that_a_manifest_is_in(job: Job, tmp_path: Path) -> None:
-    images = dict(pair.split("=") for pair in job.image)
-    added = Additions(images, job.configmaps(tmp_path), job.faults())
-    made = load(JOBS / job.manifest, added=added)
-    traps = list(lint(made))
-    assert bool(traps) == (made.operator is not None and made.operator.kind == "TFJob")
-    assert {*traps} <= {*plan(made).warnings}
 
 
 @pytest.mark.docker

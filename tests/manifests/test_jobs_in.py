@@ -13,7 +13,16 @@ from emulator.manifests.assembly import as_text
 from emulator.manifests.spec import Conversion
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import Scenario
-from tests.manifests.test_bad_jobs import PYTORCHJOB, TFJOB, T, changed, converted, with_container
+from tests.manifests.test_bad_jobs import (
+    PYTORCHJOB,
+    TFJOB,
+    C,
+    P,
+    T,
+    changed,
+    converted,
+    with_container,
+)
 
 MAPS = """\
 ---
@@ -38,6 +47,14 @@ def worker(text: str, **options: Any) -> dict[str, Any]:
     role = role if isinstance(role, dict) else {"replicas": role}
     job = {key: scenario[key] for key in ("image", "mounts", "shm_size") if key in scenario}
     return {**job, **scenario["program"], **role}
+
+
+def a_job(container: str, pod: str = "{}") -> str:
+    """Return a TFJob with more fields of its container and of its pod, which are YAML."""
+    text = with_container(**yaml.safe_load(container))
+    for key, value in yaml.safe_load(pod).items():
+        text = changed(text, f"{T}.{key}", value)
+    return text
 
 
 def notes(conversion: Conversion) -> list[str]:
@@ -79,38 +96,36 @@ def test_the_smallest_pytorchjob() -> None:
     assert scenario_of(PYTORCHJOB).operator
 
 
+JOB = """\
+apiVersion: kubeflow.org/v1
+kind: TFJob
+metadata:
+  name: job
+  labels: {team: a}
+  annotations: {emulator/overlay: "{}", x/y: z}
+spec:
+  runPolicy:
+    cleanPodPolicy: All
+    backoffLimit: 3
+    activeDeadlineSeconds: 60
+    ttlSecondsAfterFinished: 0
+    suspend: true
+    schedulingPolicy: {minAvailable: 2, minResources: {cpu: "1"}}
+  successPolicy: AllWorkers
+  enableDynamicWorker: true
+  tfReplicaSpecs:
+    Worker: {replicas: 2, template: {spec: {containers: [{name: tensorflow, image: i}]}}}
+status: {conditions: []}
+"""
+
+
 def test_run_policy_and_metadata() -> None:
-    text = changed(
-        TFJOB,
-        "spec.runPolicy",
-        {
-            "cleanPodPolicy": "All",
-            "backoffLimit": 3,
-            "activeDeadlineSeconds": 60,
-            "ttlSecondsAfterFinished": 0,
-            "suspend": True,
-            "schedulingPolicy": {"minAvailable": 2, "minResources": {"cpu": "1"}},
-        },
-    )
-    text = changed(text, "spec.successPolicy", "AllWorkers")
-    text = changed(text, "spec.enableDynamicWorker", True)
-    text = changed(text, "metadata.labels", {"team": "a"})
-    text = changed(text, "metadata.annotations", {"emulator/overlay": "{}", "x/y": "z"})
-    text = changed(text, "status", {"conditions": []})
-    found = converted(text, quirks=True)
-    operator = found.scenario["operator"]
-    assert {key: operator[key] for key in operator if key not in ("kind", "job", "restart")} == {
-        "namespace": "default",
-        "dynamic_worker": True,
-        "backoff_limit": 3,
-        "active_deadline": "60s",
-        "clean_pods": "all",
-        "success": "all-workers",
-        "ttl_after_finished": "0s",
-        "suspend": True,
-        "labels": {"team": "a"},
-        "annotations": {"x/y": "z"},
-        "quirks": True,
+    found = converted(JOB, quirks=True)
+    assert found.scenario["operator"] == {
+        **{"kind": "TFJob", "job": "job", "namespace": "default", "restart": {"worker": "never"}},
+        **{"dynamic_worker": True, "backoff_limit": 3, "active_deadline": "60s"},
+        **{"clean_pods": "all", "success": "all-workers", "ttl_after_finished": "0s"},
+        **{"suspend": True, "labels": {"team": "a"}, "annotations": {"x/y": "z"}, "quirks": True},
     }
     assert notes(found) == [
         "spec.runPolicy.schedulingPolicy is ignored: tasks start together, and no queue holds "
@@ -134,8 +149,8 @@ def test_types_are_folded_and_policies_are_by_role() -> None:
 
 
 def test_ports_are_those_of_the_container_that_trains() -> None:
-    ports = [{"name": "http", "containerPort": 80}, {"name": "tfjob-port", "containerPort": 3333}]
-    found = converted(with_container(ports=ports)).scenario
+    ports = "ports: [{name: http, containerPort: 80}, {name: tfjob-port, containerPort: 3333}]"
+    found = converted(a_job(ports)).scenario
     assert found["operator"]["ports"] == {"worker": 3333}
     assert "ports" not in str(found["cluster"])
 
@@ -173,30 +188,24 @@ def test_of_the_bounds_of_an_elastic_job_one_is_the_other(
     assert converted(text).scenario["operator"]["elastic"] == bounds
 
 
+ELASTIC = """\
+rdzvHost: host
+rdzvPort: 29400
+rdzvBackend: etcd
+rdzvId: "1"
+rdzvConf: [{key: timeout, value: "5"}]
+standalone: true
+nProcPerNode: 2
+maxRestarts: 3
+"""
+
+
 def test_an_elastic_job() -> None:
-    text = changed(
-        PYTORCHJOB,
-        "spec.elasticPolicy",
-        {
-            "rdzvHost": "host",
-            "rdzvPort": 29400,
-            "rdzvBackend": "etcd",
-            "rdzvId": "1",
-            "rdzvConf": [{"key": "timeout", "value": "5"}],
-            "standalone": True,
-            "nProcPerNode": 2,
-            "maxRestarts": 3,
-        },
-    )
+    text = changed(PYTORCHJOB, "spec.elasticPolicy", yaml.safe_load(ELASTIC))
     assert converted(text).scenario["operator"]["elastic"] == {
-        "rdzv_host": "host",
-        "rdzv_port": 29400,
-        "rdzv_backend": "etcd",
-        "rdzv_id": "1",
-        "rdzv_conf": {"timeout": "5"},
-        "standalone": True,
-        "nproc_per_node": 2,
-        "max_restarts": 3,
+        **{"rdzv_host": "host", "rdzv_port": 29400, "rdzv_backend": "etcd", "rdzv_id": "1"},
+        **{"rdzv_conf": {"timeout": "5"}, "standalone": True},
+        **{"nproc_per_node": 2, "max_restarts": 3},
     }
     text = changed(changed(text, "spec.elasticPolicy.nProcPerNode", None), "spec.nprocPerNode", "4")
     assert scenario_of(text).operator.nproc_per_node == 4  # type: ignore[union-attr]
@@ -224,36 +233,38 @@ def test_command_and_args(
 
 
 def test_variables_in_their_order() -> None:
-    env = [
-        {"name": "A", "value": "1"},
-        {"name": "B", "value": "$(A)-$(C)-$$(A)-${A}"},
-        {"name": "C", "value": "c"},
-        {"name": "A", "value": "$(A)2"},
-        {"name": "E"},
-    ]
-    role = worker(with_container(env=env, args=["$(B) $(A)", "$(date)", "${HOME}", "$(E)."]))
+    role = worker(
+        a_job("""\
+env:
+- {name: A, value: "1"}
+- {name: B, value: "$(A)-$(C)-$$(A)-${A}"}
+- {name: C, value: c}
+- {name: A, value: $(A)2}
+- {name: E}
+args: [$(B) $(A), $(date), "${HOME}", $(E).]
+""")
+    )
     assert role["env"] == {"B": "1-$(C)-$(A)-$${A}", "C": "c", "A": "12", "E": ""}
     assert role["command"][2:] == ["1-$(C)-$(A)-$${A} 12", "$(date)", "$${HOME}", "."]
 
 
 def test_variables_of_the_operator_are_those_of_the_task() -> None:
-    env = [{"name": "TF_CONFIG", "value": "{}"}, {"name": "X", "value": "$(TF_CONFIG)"}]
-    found = converted(with_container(env=env, args=["$(TF_CONFIG)"]))
+    text = a_job("""\
+env: [{name: TF_CONFIG, value: "{}"}, {name: X, value: $(TF_CONFIG)}]
+args: [$(TF_CONFIG)]
+""")
+    found = converted(text)
     assert found.scenario["program"]["command"][-1] == "${env.TF_CONFIG}"
     assert found.scenario["program"]["env"] == {"X": "{}"}
-    path = "spec.tfReplicaSpecs.Worker.template.spec.containers[0].env"
-    assert notes(found) == [f"{path} is ignored: TF_CONFIG is replaced: the operator sets it"]
+    assert notes(found) == [f"{C}.env is ignored: TF_CONFIG is replaced: the operator sets it"]
     # A single replica has none, and what the container has remains.
-    alone = changed(
-        with_container(env=env, args=["$(TF_CONFIG)"]), "spec.tfReplicaSpecs.Worker.replicas", 1
-    )
+    alone = changed(text, "spec.tfReplicaSpecs.Worker.replicas", 1)
     program = converted(alone).scenario["program"]
     assert program["env"]["TF_CONFIG"] == "{}"
     assert program["command"][-1] == "{}"
 
 
 def test_variables_of_a_pytorchjob_are_in_every_container() -> None:
-    path = "spec.pytorchReplicaSpecs.Worker.template.spec"
     data = yaml.safe_load(changed(PYTORCHJOB, "spec.nprocPerNode", "2"))
     template = data["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
     del data["spec"]["pytorchReplicaSpecs"]["Master"]
@@ -261,94 +272,80 @@ def test_variables_of_a_pytorchjob_are_in_every_container() -> None:
     template["initContainers"] = [{"name": "init", "image": "i", "args": ["$(PET_NNODES)"]}]
     found = converted(yaml.dump(data))
     role = found.scenario["cluster"]["worker"]
-    assert role["sidecars"] == [
-        {
-            "name": "log",
-            "image": "l",
-            "command": ["${env.PET_NNODES}"],
-            "env": {
-                "PET_NNODES": "${env.PET_NNODES}",
-                "PET_NPROC_PER_NODE": "${env.PET_NPROC_PER_NODE}",
-                "PYTHONUNBUFFERED": "${env.PYTHONUNBUFFERED}",
-            },
-        }
-    ]
+    names = ("PET_NNODES", "PET_NPROC_PER_NODE", "PYTHONUNBUFFERED")
+    env = {name: f"${{env.{name}}}" for name in names}
+    command = ["${env.PET_NNODES}"]
+    assert role["sidecars"] == [{"name": "log", "image": "l", "command": command, "env": env}]
     assert role["init"] == [{"name": "init", "image": "i", "command": ["$(PET_NNODES)"]}]
     assert notes(found) == [
-        f"{path}.containers[1] is approximated: it runs beside the task and is stopped with it; "
+        f"{P}.containers[1] is approximated: it runs beside the task and is stopped with it; "
         "in a cluster the pod waits for its end"
     ]
     assert scenario_of(yaml.dump(data), images={"l": "cpu", "i": "cpu"})
 
 
-def test_variables_from_maps_secrets_and_fields() -> None:
-    def of(kind: str, **reference: object) -> dict[str, object]:
-        return {"valueFrom": {kind: reference}}
+VARIABLES = """\
+env:
+- {name: RATE, valueFrom: {configMapKeyRef: {name: settings, key: rate}}}
+- {name: TOKEN, valueFrom: {secretKeyRef: {name: keys, key: token}}}
+- {name: PLAIN, valueFrom: {secretKeyRef: {name: keys, key: plain}}}
+- {name: NONE, valueFrom: {secretKeyRef: {name: other, key: x, optional: true}}}
+- {name: POD, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+- {name: NS, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
+- {name: IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
+- {name: APP, valueFrom: {fieldRef: {fieldPath: "metadata.labels['app']"}}}
+- name: INDEX
+  valueFrom: {fieldRef: {fieldPath: "metadata.labels['training.kubeflow.org/replica-index']"}}
+- {name: CPUS, valueFrom: {resourceFieldRef: {resource: limits.cpu}}}
+- {name: MIB, valueFrom: {resourceFieldRef: {resource: requests.memory, divisor: 1Mi}}}
+resources: {limits: {cpu: 1500m, memory: 1Gi}}
+"""
 
-    env = [
-        {"name": "RATE", **of("configMapKeyRef", name="settings", key="rate")},
-        {"name": "TOKEN", **of("secretKeyRef", name="keys", key="token")},
-        {"name": "PLAIN", **of("secretKeyRef", name="keys", key="plain")},
-        {"name": "NONE", **of("secretKeyRef", name="other", key="x", optional=True)},
-        {"name": "POD", **of("fieldRef", fieldPath="metadata.name")},
-        {"name": "NS", **of("fieldRef", fieldPath="metadata.namespace")},
-        {"name": "IP", **of("fieldRef", fieldPath="status.podIP")},
-        {"name": "APP", **of("fieldRef", fieldPath="metadata.labels['app']")},
-        {
-            "name": "INDEX",
-            **of("fieldRef", fieldPath="metadata.labels['training.kubeflow.org/replica-index']"),
-        },
-        {"name": "CPUS", **of("resourceFieldRef", resource="limits.cpu")},
-        {"name": "MIB", **of("resourceFieldRef", resource="requests.memory", divisor="1Mi")},
-    ]
-    text = with_container(env=env, resources={"limits": {"cpu": "1500m", "memory": "1Gi"}})
-    text = changed(text, T.removesuffix(".spec") + ".metadata", {"labels": {"app": "x"}})
+
+def test_variables_from_maps_secrets_and_fields() -> None:
+    labels = {"labels": {"app": "x"}}
+    text = changed(a_job(VARIABLES), T.removesuffix(".spec") + ".metadata", labels)
     found = converted(text + MAPS)
     assert found.scenario["program"]["env"] == {
-        "RATE": "0.1",
-        "TOKEN": "hello",
-        "PLAIN": "p$${x}",
-        "POD": "${pod}",
-        "NS": "default",
-        "IP": "${host}",
-        "APP": "x",
-        "INDEX": "${index}",
-        "CPUS": "2",
-        "MIB": "1024",
+        **{"RATE": "0.1", "TOKEN": "hello", "PLAIN": "p$${x}", "POD": "${pod}", "NS": "default"},
+        **{"IP": "${host}", "APP": "x", "INDEX": "${index}", "CPUS": "2", "MIB": "1024"},
     }
     assert [note.how for note in found.notes] == ["approximated"] * 3
     assert scenario_of(text + MAPS)
 
 
-def test_all_values_of_a_map_as_variables() -> None:
-    sources = [
-        {"prefix": "S_", "secretRef": {"name": "keys"}},
-        {"configMapRef": {"name": "none", "optional": True}},
-    ]
-    role = worker(
-        with_container(envFrom=sources, env=[{"name": "X", "value": "$(S_token)"}]) + MAPS
-    )
-    assert role["env"] == {"S_token": "hello", "S_plain": "p$${x}", "X": "hello"}
-
-
-def test_binary_values_of_a_map_are_no_variables() -> None:
-    sources = [{"configMapRef": {"name": "settings"}}]
-    role = worker(with_container(envFrom=sources) + MAPS)
-    assert role["env"] == {"rate": "0.1", "app.yaml": "a: 1\n"}
+@pytest.mark.parametrize(
+    ("fields", "env"),
+    [
+        (
+            "envFrom:\n"
+            "- {prefix: S_, secretRef: {name: keys}}\n"
+            "- {configMapRef: {name: none, optional: true}}\n"
+            "env: [{name: X, value: $(S_token)}]\n",
+            {"S_token": "hello", "S_plain": "p$${x}", "X": "hello"},
+        ),
+        # Binary values are no variables.
+        (
+            "envFrom: [{configMapRef: {name: settings}}]",
+            {"rate": "0.1", "app.yaml": "a: 1\n"},
+        ),
+    ],
+)
+def test_all_values_of_a_map_as_variables(fields: str, env: dict[str, str]) -> None:
+    assert worker(a_job(fields) + MAPS)["env"] == env
 
 
 def test_limits() -> None:
-    resources = {
-        "limits": {"cpu": "1500m", "memory": "1Gi", "nvidia.com/gpu": 2, "rdma/hca": 1},
-        "requests": {"cpu": 1, "ephemeral-storage": "1Gi"},
-    }
-    found = converted(with_container(resources=resources))
+    text = a_job("""\
+resources:
+  limits: {cpu: 1500m, memory: 1Gi, nvidia.com/gpu: 2, rdma/hca: 1}
+  requests: {cpu: 1, ephemeral-storage: 1Gi}
+""")
+    found = converted(text)
     limits = found.scenario["cluster"]["worker"]
     assert limits == {"replicas": 2, "cpus": 1.5, "memory": "1g", "gpus": 2}
-    assert [note.path.partition("resources.")[2] for note in found.notes] == [
-        "limits[rdma/hca]",
-        "requests.ephemeral-storage",
-    ]
+    unknown = ["limits[rdma/hca]", "requests.ephemeral-storage"]
+    assert [note.path.partition("resources.")[2] for note in found.notes] == unknown
 
 
 def test_images() -> None:
@@ -366,93 +363,98 @@ def test_images() -> None:
 # --- Volumes --------------------------------------------------------------------------------------
 
 
-def mounts_of(source: dict[str, Any], *, more: str = "", **mount: Any) -> dict[str, Any]:
+def mounts_of(source: str, more: str = "", **mount: Any) -> dict[str, Any]:
     """Return the task of a job with one volume, which is mounted at /data."""
     text = with_container(volumeMounts=[{"name": "v", "mountPath": "/data/", **mount}])
-    return worker(changed(text, f"{T}.volumes", [{"name": "v", **source}]) + more)
+    volume = {"name": "v", **yaml.safe_load(source)}
+    return worker(changed(text, f"{T}.volumes", [volume]) + more)
 
 
 @pytest.mark.parametrize(
     ("source", "mount", "result"),
     [
-        ({"emptyDir": {}}, {}, {"scratch": "v"}),
-        ({}, {"readOnly": True}, {"scratch": "v", "writable": False}),
-        ({"emptyDir": {}}, {"subPath": "a/b"}, {"scratch": "v-a-b-f413cbcd"}),
-        ({"emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}}, {}, {"tmpfs": "64m"}),
-        ({"emptyDir": {"medium": "Memory"}}, {}, {"scratch": "v"}),
-        ({"persistentVolumeClaim": {"claimName": "c"}}, {}, {"volume": "pvc-default-c"}),
+        ("emptyDir: {}", {}, {"scratch": "v"}),
+        ("{}", {"readOnly": True}, {"scratch": "v", "writable": False}),
+        ("emptyDir: {}", {"subPath": "a/b"}, {"scratch": "v-a-b-f413cbcd"}),
+        ("emptyDir: {medium: Memory, sizeLimit: 64Mi}", {}, {"tmpfs": "64m"}),
+        ("emptyDir: {medium: Memory}", {}, {"scratch": "v"}),
+        ("persistentVolumeClaim: {claimName: c}", {}, {"volume": "pvc-default-c"}),
         (
-            {"persistentVolumeClaim": {"claimName": "c", "readOnly": True}},
+            "persistentVolumeClaim: {claimName: c, readOnly: true}",
             {},
             {"volume": "pvc-default-c", "writable": False},
         ),
-        ({"hostPath": {"path": "/"}}, {}, {"scratch": "v"}),
-        ({"nfs": {"server": "s", "path": "/"}}, {}, {"volume": "pvc-default-v"}),
+        ("hostPath: {path: /}", {}, {"scratch": "v"}),
+        ("nfs: {server: s, path: /}", {}, {"volume": "pvc-default-v"}),
     ],
 )
-def test_volumes(source: dict[str, Any], mount: dict[str, Any], result: dict[str, Any]) -> None:
+def test_volumes(source: str, mount: dict[str, Any], result: dict[str, Any]) -> None:
     assert mounts_of(source, **mount)["mounts"] == {"/data": result}
 
 
-@pytest.mark.parametrize(
-    "source", [{"emptyDir": {}}, {"persistentVolumeClaim": {"claimName": "c"}}]
-)
-def test_a_part_of_a_volume_is_not_seen_in_all_of_it(source: dict[str, Any]) -> None:
-    both = [
-        {"name": "v", "mountPath": "/all", "subPath": "."},
-        {"name": "v", "mountPath": "/part", "subPath": "part"},
-    ]
-    text = with_container(volumeMounts=both)
-    found = converted(changed(text, f"{T}.volumes", [{"name": "v", **source}]))
+@pytest.mark.parametrize("source", ["emptyDir: {}", "persistentVolumeClaim: {claimName: c}"])
+def test_a_part_of_a_volume_is_not_seen_in_all_of_it(source: str) -> None:
+    both = """\
+volumeMounts:
+- {name: v, mountPath: /all, subPath: .}
+- {name: v, mountPath: /part, subPath: part}
+"""
+    found = converted(a_job(both, f"volumes: [{{name: v, {source}}}]"))
     (note,) = [note for note in found.notes if note.path.endswith("subPath")]
     assert note.path.endswith("containers[0].volumeMounts[1].subPath")
     assert note.how == "approximated"
 
 
-def test_a_note_of_another_document_says_which() -> None:
-    service = "---\napiVersion: v1\nkind: Service\nmetadata: {name: web}\n"
-    assert notes(converted(TFJOB + service)) == [
-        "Service web: kind is ignored: a Service has no meaning on this machine"
-    ]
-
-
 def test_shared_memory() -> None:
-    role = mounts_of({"emptyDir": {"medium": "Memory", "sizeLimit": "2Gi"}}, mountPath="/dev/shm")
+    role = mounts_of("emptyDir: {medium: Memory, sizeLimit: 2Gi}", mountPath="/dev/shm")
     assert role["shm_size"] == "2g"
     assert "mounts" not in role
 
 
 def test_the_shared_volume_of_the_run_is_there_already() -> None:
-    text = with_container(volumeMounts=[{"name": "v", "mountPath": "/shared"}])
-    claim = {"name": "v", "persistentVolumeClaim": {"claimName": "c"}}
-    found = converted(changed(text, f"{T}.volumes", [claim]))
+    claim = "volumes: [{name: v, persistentVolumeClaim: {claimName: c}}]"
+    found = converted(a_job("volumeMounts: [{name: v, mountPath: /shared}]", claim))
     assert "mounts" not in str(found.scenario)
     assert "mountPath is approximated: the shared volume of the run is there" in notes(found)[0]
 
 
-def test_files_of_a_map() -> None:
-    files = mounts_of({"configMap": {"name": "settings", "defaultMode": 0o755}}, more=MAPS)["files"]
-    assert files == {
-        "/data/rate": {"text": "0.1", "mode": "0755"},
-        "/data/app.yaml": {"text": "a: 1\n", "mode": "0755"},
-        "/data/model": {"base64": "/wA=", "mode": "0755"},
-    }
-    items = [{"key": "rate", "path": "a/b"}, {"key": "model", "path": "m", "mode": 0o400}]
-    files = mounts_of({"configMap": {"name": "settings", "items": items}}, more=MAPS)["files"]
-    assert files == {"/data/a/b": "0.1", "/data/m": {"base64": "/wA=", "mode": "0400"}}
-    usual = {"name": "settings", "defaultMode": 0o644}
-    files = mounts_of({"configMap": usual}, more=MAPS, subPath="rate")["files"]
-    assert files == {"/data": "0.1"}
-    assert "files" not in mounts_of({"configMap": {"name": "no", "optional": True}})
+ITEMS = "[{key: rate, path: a/b}, {key: model, path: m, mode: 0400}]"
+SOURCES = """\
+projected:
+  sources:
+  - configMap: {name: settings, items: [{key: rate, path: r}]}
+  - secret: {name: keys}
+"""
 
 
-def test_files_of_several_sources() -> None:
-    sources = [
-        {"configMap": {"name": "settings", "items": [{"key": "rate", "path": "r"}]}},
-        {"secret": {"name": "keys"}},
-    ]
-    files = mounts_of({"projected": {"sources": sources}}, more=MAPS)["files"]
-    assert files == {"/data/plain": "p${x}", "/data/token": "hello", "/data/r": "0.1"}
+@pytest.mark.parametrize(
+    ("source", "mount", "files"),
+    [
+        (
+            "configMap: {name: settings, defaultMode: 0755}",
+            {},
+            {
+                "/data/rate": {"text": "0.1", "mode": "0755"},
+                "/data/app.yaml": {"text": "a: 1\n", "mode": "0755"},
+                "/data/model": {"base64": "/wA=", "mode": "0755"},
+            },
+        ),
+        (
+            f"configMap: {{name: settings, items: {ITEMS}}}",
+            {},
+            {"/data/a/b": "0.1", "/data/m": {"base64": "/wA=", "mode": "0400"}},
+        ),
+        (
+            "configMap: {name: settings, defaultMode: 0644}",
+            {"subPath": "rate"},
+            {"/data": "0.1"},
+        ),
+        ("configMap: {name: none, optional: true}", {}, None),
+        (SOURCES, {}, {"/data/plain": "p${x}", "/data/token": "hello", "/data/r": "0.1"}),
+    ],
+)
+def test_files_of_a_map(source: str, mount: dict[str, Any], files: dict[str, Any] | None) -> None:
+    assert mounts_of(source, MAPS, **mount).get("files") == files
 
 
 def test_a_folder_as_a_map(tmp_path: Path) -> None:
@@ -460,8 +462,8 @@ def test_a_folder_as_a_map(tmp_path: Path) -> None:
     (tmp_path / "data.gz").write_bytes(b"\x1f\x8b\0")
     (tmp_path / "below").mkdir()
     (tmp_path / "link").symlink_to("/etc/passwd")
-    text = with_container(volumeMounts=[{"name": "v", "mountPath": "/p"}])
-    text = changed(text, f"{T}.volumes", [{"name": "v", "configMap": {"name": "m"}}])
+    volume = "volumes: [{name: v, configMap: {name: m}}]"
+    text = a_job("volumeMounts: [{name: v, mountPath: /p}]", volume)
     files = worker(text, configmaps={"m": tmp_path})["files"]
     assert files == {
         "/p/data.gz": {"base64": base64.b64encode(b"\x1f\x8b\0").decode()},
@@ -470,16 +472,13 @@ def test_a_folder_as_a_map(tmp_path: Path) -> None:
     assert scenario_of(text, configmaps={"m": tmp_path})
 
 
-def test_objects_of_another_namespace_are_not_seen() -> None:
+def test_what_another_document_is_ignored_for_is_a_note_that_says_which() -> None:
     text = changed(TFJOB, "metadata.namespace", "team")
-    found = converted(
-        text + MAPS + "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: team}\n"
-    )
-    assert notes(found) == [
-        "ConfigMap settings: metadata.namespace is ignored: "
-        "it is in the namespace default, and the job in team",
-        "Secret keys: metadata.namespace is ignored: "
-        "it is in the namespace default, and the job in team",
+    team = "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: team}\n"
+    elsewhere = "it is in the namespace default, and the job in team"
+    assert notes(converted(text + MAPS + team)) == [
+        f"ConfigMap settings: metadata.namespace is ignored: {elsewhere}",
+        f"Secret keys: metadata.namespace is ignored: {elsewhere}",
         "Namespace team: kind is ignored: a Namespace has no meaning on this machine",
     ]
 
@@ -488,16 +487,13 @@ def test_objects_of_another_namespace_are_not_seen() -> None:
 
 
 def test_init_containers_and_side_cars() -> None:
-    text = changed(
-        TFJOB,
-        f"{T}.initContainers",
-        [
-            {"name": "fetch", "image": "f", "command": ["get"], "workingDir": "/w"},
-            {"name": "proxy", "image": "p", "restartPolicy": "Always", "args": ["x"]},
-        ],
+    text = a_job(
+        "{}",
+        "initContainers:\n"
+        "- {name: fetch, image: f, command: [get], workingDir: /w}\n"
+        "- {name: proxy, image: p, restartPolicy: Always, args: [x]}\n",
     )
-    found = converted(text)
-    role = found.scenario["cluster"]["worker"]
+    role = converted(text).scenario["cluster"]["worker"]
     fetch = {"image": "f", "command": ["get"], "entrypoint": "none", "working_dir": "/w"}
     assert role["init"] == [{"name": "fetch", **fetch}]
     assert role["sidecars"] == [{"name": "proxy", "image": "p", "command": ["x"]}]
@@ -508,9 +504,8 @@ def test_init_containers_and_side_cars() -> None:
 
 def test_values_have_the_places_of_their_fields() -> None:
     origins = converted(TFJOB).origins
-    path = "spec.tfReplicaSpecs.Worker.template.spec.containers[0]"
-    assert (origins["image",].place, origins["image",].path) == ("job.yaml:13", f"{path}.image")
-    assert origins["program", "command"].path == f"{path}.command"
+    assert (origins["image",].place, origins["image",].path) == ("job.yaml:13", f"{C}.image")
+    assert origins["program", "command"].path == f"{C}.command"
     assert origins["cluster", "worker", "replicas"].place == "job.yaml:8"
     assert origins["operator", "job"].path == "metadata.name"
 
@@ -521,9 +516,5 @@ def test_different_roles_have_commands_of_their_own() -> None:
     data["spec"]["tfReplicaSpecs"]["PS"] = {"template": {"spec": {"containers": [container]}}}
     found = converted(yaml.dump(data, sort_keys=False)).scenario
     assert found["program"] == {"command": ["python", "train.py"], "entrypoint": "none"}
-    assert found["cluster"]["ps"] == {
-        "replicas": 1,
-        "entrypoint": "image",
-        "command": ["serve"],
-        "env": {"A": ""},
-    }
+    ps = {"replicas": 1, "entrypoint": "image", "command": ["serve"], "env": {"A": ""}}
+    assert found["cluster"]["ps"] == ps

@@ -1,4 +1,4 @@
-"""Merge patches: the examples of RFC 7386, and that a difference brings back what was."""
+"""Merge patches: the examples of RFC 7386, short forms, and that a difference brings back all."""
 
 from __future__ import annotations
 
@@ -29,9 +29,27 @@ from emulator.manifests.overlay import difference, merged
         ({"e": None}, {"a": 1}, {"e": None, "a": 1}),
         ([1, 2], {"a": "b", "c": None}, {"a": "b"}),
         ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
+        # Not in it: a section that has a short form remains one.
+        (
+            {"cluster": {"ps": {"replicas": 2, "cpus": 1}}},
+            {"cluster": {"ps": 8}},
+            {"cluster": {"ps": {"replicas": 8, "cpus": 1}}},
+        ),
+        (
+            {"cluster": {"ps": 2}},
+            {"cluster": {"ps": {"cpus": 1}}},
+            {"cluster": {"ps": {"replicas": 2, "cpus": 1}}},
+        ),
+        (
+            {"restart": "always"},
+            {"restart": {"backoff": "1s"}},
+            {"restart": {"policy": "always", "backoff": "1s"}},
+        ),
     ],
 )
-def test_the_examples_of_the_standard(data: Any, patch: Any, result: Any) -> None:
+def test_a_patch_is_merged_as_the_standard_says_and_short_forms_as_well(
+    data: Any, patch: Any, result: Any
+) -> None:
     assert merged(data, patch) == result
 
 

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -95,41 +95,36 @@ def test_a_file_without_baselines_is_refused_and_not_changed(
 
 
 def test_a_place_that_can_not_be_written_or_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "baselines.json"
     with pytest.raises(UsageError, match=r"Can't write the baselines to .*: No such file"):
         BaselineFile(tmp_path / "nowhere" / "baselines.json").put("a docker", STORED)
-    (tmp_path / "baselines.json").mkdir()
+    path.mkdir()
     with pytest.raises(UsageError, match=r"Can't read the baselines in .*: it is a folder"):
-        BaselineFile(tmp_path / "baselines.json").get("a docker")
-    (tmp_path / "baselines.json").rmdir()
-    (tmp_path / "baselines.json").write_bytes(b"\xff\xfe")
+        BaselineFile(path).get("a docker")
+    path.rmdir()
+    path.write_bytes(b"\xff\xfe")
     with pytest.raises(UsageError, match=r"Can't read the baselines in .*: it is not text"):
-        BaselineFile(tmp_path / "baselines.json").get("a docker")
-    (tmp_path / "baselines.json").unlink()
-    os.mkfifo(tmp_path / "baselines.json")
+        BaselineFile(path).get("a docker")
+    path.unlink()
+    os.mkfifo(path)
     with pytest.raises(UsageError, match=r"Can't read the baselines in .*: it is a named pipe"):
-        BaselineFile(tmp_path / "baselines.json").get("a docker")
+        BaselineFile(path).get("a docker")
 
 
-@given(
-    st.dictionaries(
-        st.text(max_size=20),
-        st.tuples(st.floats(1e-9, 1e9), st.none() | st.floats(1e-9, 1e9), st.text(max_size=20)),
-        max_size=5,
-    )
+RATES = st.floats(1e-9, 1e9)
+BASELINES = st.builds(
+    Baseline, steps_per_second=RATES, of_reference=st.none() | RATES, machine=st.text(max_size=20)
 )
+
+
+@given(st.dictionaries(st.text(max_size=20), BASELINES, max_size=5))
 def test_whatever_is_put_is_got(
-    tmp_path_factory: pytest.TempPathFactory, target: dict[str, tuple[float, float | None, str]]
+    tmp_path_factory: pytest.TempPathFactory, target: dict[str, Baseline]
 ) -> None:
     baselines = BaselineFile(tmp_path_factory.mktemp("b") / "baselines.json")
-    made = {
-        key: Baseline(
-            steps_per_second=rate, of_reference=share, engine="e", machine=text, measured="m"
-        )
-        for key, (rate, share, text) in target.items()
-    }
-    for key, stored in made.items():
+    for key, stored in target.items():
         baselines.put(key, stored)
-    assert {key: baselines.get(key) for key in made} == made
+    assert {key: baselines.get(key) for key in target} == target
 
 
 PUTS = """
@@ -146,56 +141,54 @@ for number in range(int(sys.argv[3])):
 """
 
 
+Puts = Callable[[str, int], "subprocess.Popen[str]"]
+
+
 @pytest.fixture
-def started() -> Iterator[list[subprocess.Popen[str]]]:
+def puts(tmp_path: Path) -> Iterator[Puts]:
+    """Start a process that stores so many under a name, once it is told to."""
     processes: list[subprocess.Popen[str]] = []
-    yield processes
+
+    def start(name: str, count: int) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", PUTS, str(tmp_path / "baselines.json"), name, str(count)]
+        processes.append(
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        )
+        return processes[-1]
+
+    yield start
     for process in processes:
         process.kill()
         process.communicate()
 
 
-def puts(path: Path, name: str, count: int) -> subprocess.Popen[str]:
-    """Start a process that stores so many, after a signal."""
-    return subprocess.Popen(
-        [sys.executable, "-c", PUTS, str(path), name, str(count)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def go(process: subprocess.Popen[str]) -> None:
+def go(process: subprocess.Popen[str]) -> Iterator[str]:
+    """Tell a process to begin; return what it says from then on."""
     assert process.stdout is not None
     assert process.stdin is not None
     assert process.stdout.readline() == "ready\n"
     process.stdin.write("\n")
     process.stdin.flush()
+    return process.stdout
 
 
 def test_several_processes_put_and_none_loses_what_another_has_put(
-    tmp_path: Path, started: list[subprocess.Popen[str]]
+    tmp_path: Path, puts: Puts
 ) -> None:
-    path = tmp_path / "baselines.json"
-    started += [puts(path, name, 10) for name in "abc"]
-    for process in started:
+    processes = [puts(name, 10) for name in "abc"]
+    for process in processes:
         go(process)
-    assert [process.wait() for process in started] == [0, 0, 0]
-    assert len(json.loads(path.read_text())) == 30
+    assert [process.wait() for process in processes] == [0, 0, 0]
+    assert len(json.loads((tmp_path / "baselines.json").read_text())) == 30
 
 
-def test_a_killed_process_leaves_a_whole_file_and_no_lock(
-    tmp_path: Path, started: list[subprocess.Popen[str]]
-) -> None:
+def test_a_killed_process_leaves_a_whole_file_and_no_lock(tmp_path: Path, puts: Puts) -> None:
     path = tmp_path / "baselines.json"
-    process = puts(path, "a", 100_000)
-    started.append(process)
-    go(process)
-    assert process.stdout is not None
-    for events in process.stdout:
+    process = puts("a", 100_000)
+    for number in go(process):
         # Whoever reads meanwhile sees a whole file with all that was put before.
-        assert BaselineFile(path).get(f"a-{events.strip()}") is not None
-        if events == "20\n":
+        assert BaselineFile(path).get(f"a-{number.strip()}") is not None
+        if number == "20\n":
             break
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -285,10 +278,8 @@ def test_only_what_passes_otherwise_is_stored(tmp_path: Path) -> None:
     reported = {v.expectation: (v.status, v.actual) for v in result.verdicts}
     assert reported["final_step"] == ("failed", "50")
     status, got = reported["throughput.at_least"]
-    assert (status, got.partition(", ")[2]) == (
-        "unknown",
-        "not stored: another expectation is not met",
-    )
+    why = "not stored: another expectation is not met"
+    assert (status, got.partition(", ")[2]) == ("unknown", why)
 
 
 @pytest.mark.parametrize(
@@ -324,10 +315,8 @@ def test_a_plan_of_before_there_were_baselines_is_read(tmp_path: Path) -> None:
     plan["scenario"]["expect"]["throughput"] = {"min": 5.0}
     path.write_text(json.dumps(plan))
     _, verdicts, _ = judge(Record(result.folder))
-    assert [(v.expectation, v.status) for v in verdicts] == [
-        ("outcome", "ok"),
-        ("throughput.min", "ok"),
-    ]
+    reported = {v.expectation: v.status for v in verdicts}
+    assert reported == {"outcome": "ok", "throughput.min": "ok"}
 
 
 # --- Beside a scenario --------------------------------------------------------------------------

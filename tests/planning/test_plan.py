@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from emulator.errors import Unsupported
+from emulator.metrics import event_files
+from emulator.planning import events
 from emulator.planning.context import PlanContext
 from emulator.planning.plan import Plan, Task, make_plan, new_run_id
 from emulator.scenario.loader import parse
@@ -72,40 +74,8 @@ def test_a_task_has_all_that_the_scenario_says() -> None:
     )
     assert (made.task("ps-0").cpus, made.task("ps-0").memory) == (None, None)
     assert (made.run_id, made.engine) == ("test-1", "fake")
-
-
-def test_an_unknown_task_is_not_in_the_plan() -> None:
     with pytest.raises(KeyError, match="worker-2"):
-        plan("cluster: {worker: 2}").task("worker-2")
-
-
-def test_every_task_gets_the_addresses_of_the_engine() -> None:
-    site = replace(SITE, address=lambda name: ("127.0.0.1", 5000 + int(name[-1])))
-    made = plan("cluster: {worker: 2}", site)
-    assert [(task.host, task.port) for task in made.tasks] == [
-        ("127.0.0.1", 5000),
-        ("127.0.0.1", 5001),
-    ]
-    for task in made.tasks:
-        cluster = json.loads(task.env["TF_CONFIG"])["cluster"]
-        assert cluster == {"worker": ["127.0.0.1:5000", "127.0.0.1:5001"]}
-
-
-def test_a_role_may_have_its_own_command_and_image() -> None:
-    made = plan(
-        "image: cpu\ncluster: {worker: 1, ps: {command: [serve], image: other:1}, chief: 1}\n"
-    )
-    assert [(task.image, task.command) for task in made.tasks] == [
-        ("ref-cpu", ("python", "t.py")),
-        ("ref-other:1", ("serve",)),
-        ("ref-cpu", ("python", "t.py")),
-    ]
-
-
-def test_an_image_may_be_a_dockerfile(tmp_path: Path) -> None:
-    (tmp_path / "Dockerfile").touch()
-    text = f"image: {{dockerfile: {tmp_path}/Dockerfile}}\ncluster: {{worker: 1}}\n"
-    assert plan(text).task("worker-0").image == "custom"
+        made.task("worker-2")
 
 
 def test_an_image_is_looked_for_once_however_many_tasks_have_it(tmp_path: Path) -> None:
@@ -121,11 +91,8 @@ def test_an_image_is_looked_for_once_however_many_tasks_have_it(tmp_path: Path) 
     text = text.replace("ps: 50", "ps: 50, chief: {image: cpu}")
     made = plan(text, replace(SITE, image=image))
     assert len(asked) == 2
-    assert [made.task(name).image for name in ("worker-9", "ps-1", "chief-0")] == [
-        "custom",
-        "custom",
-        "cpu",
-    ]
+    images = [made.task(name).image for name in ("worker-9", "ps-1", "chief-0")]
+    assert images == ["custom", "custom", "cpu"]
 
 
 def test_the_nearer_environment_wins() -> None:
@@ -148,33 +115,34 @@ cluster: {worker: {replicas: 2, env: {A: role, C: role}}, ps: 1}
 # --- GPUs ---------------------------------------------------------------------------------------
 
 
-def test_each_task_gets_devices_of_its_own() -> None:
-    assert handed_out("cluster: {chief: 1, worker: {replicas: 2, gpus: 2}}", *"abcd") == {
-        "chief-0": (),
-        "worker-0": ("a", "b"),
-        "worker-1": ("c", "d"),
-    }
+TURNS = "cluster: {worker: {replicas: 3, gpus: {count: COUNT, shared: true}}}"
+BOTH = "cluster: {ps: {replicas: 2, gpus: {shared: true}}, worker: {replicas: 2, gpus: 1}}"
 
 
-def test_tasks_that_share_take_turns_over_all_devices() -> None:
-    text = "cluster: {worker: {replicas: 3, gpus: {count: 1, shared: true}}}"
-    assert handed_out(text, "a", "b") == {
-        "worker-0": ("a",),
-        "worker-1": ("b",),
-        "worker-2": ("a",),
-    }
-    assert handed_out(text.replace("count: 1", "count: 2"), *"abc") == {
-        "worker-0": ("a", "b"),
-        "worker-1": ("c", "a"),
-        "worker-2": ("b", "c"),
-    }
-
-
-def test_those_that_share_leave_the_others_their_own_as_long_as_any_is_left() -> None:
-    text = "cluster: {ps: {replicas: 2, gpus: {shared: true}}, worker: {replicas: 2, gpus: 1}}"
-    own = {"worker-0": ("a",), "worker-1": ("b",)}
-    assert handed_out(text, *"abc") == {"ps-0": ("c",), "ps-1": ("c",), **own}
-    assert handed_out(text, *"ab") == {"ps-0": ("a",), "ps-1": ("b",), **own}
+@pytest.mark.parametrize(
+    ("text", "devices", "of_tasks"),
+    [
+        # Each task has devices of its own.
+        (
+            "cluster: {chief: 1, worker: {replicas: 2, gpus: 2}}",
+            "abcd",
+            {"chief-0": "", "worker-0": "ab", "worker-1": "cd"},
+        ),
+        # Tasks that share take turns over all devices.
+        (TURNS.replace("COUNT", "1"), "ab", {"worker-0": "a", "worker-1": "b", "worker-2": "a"}),
+        (
+            TURNS.replace("COUNT", "2"),
+            "abc",
+            {"worker-0": "ab", "worker-1": "ca", "worker-2": "bc"},
+        ),
+        # They leave the others their own, as long as any is left.
+        (BOTH, "abc", {"ps-0": "c", "ps-1": "c", "worker-0": "a", "worker-1": "b"}),
+        (BOTH, "ab", {"ps-0": "a", "ps-1": "b", "worker-0": "a", "worker-1": "b"}),
+    ],
+)
+def test_devices_are_handed_out(text: str, devices: str, of_tasks: dict[str, str]) -> None:
+    expected = {task: tuple(own) for task, own in of_tasks.items()}
+    assert handed_out(text, *devices) == expected
 
 
 @pytest.mark.parametrize(
@@ -193,12 +161,8 @@ def test_too_few_gpus_are_refused_with_the_task_that_lacks_them(
         handed_out(f"cluster: {{worker: {{replicas: 2, gpus: {gpus}}}}}", *devices)
     assert refused.value.message.startswith(why)
     assert "gpus:" in refused.value.hint
-
-
-def test_a_manifest_is_told_how_to_do_without_gpus() -> None:
-    with pytest.raises(Unsupported) as refused:
-        handed_out("cluster: {worker: {replicas: 2, gpus: 1}}")
-    assert "--set cluster.worker.gpus=0" in refused.value.hint
+    # A manifest, which has no such key, is told how to do without any.
+    assert ("--set cluster.worker.gpus=0" in refused.value.hint) == (not devices)
 
 
 # --- Warnings -----------------------------------------------------------------------------------
@@ -267,7 +231,7 @@ KILL = "faults: [{kill: worker-1, at: 5s}]\n"
 def test_what_is_rarely_meant_is_warned_of(text: str, warnings: list[str]) -> None:
     result = plan(text).warnings
     assert len(result) == len(warnings)
-    assert all(events.startswith(warning) for events, warning in zip(result, warnings, strict=True))
+    assert all(found.startswith(warning) for found, warning in zip(result, warnings, strict=True))
 
 
 # --- The plan as a value ------------------------------------------------------------------------
@@ -331,23 +295,24 @@ cluster:
 """
 
 
-def test_commands_and_variables_have_the_values_of_their_task() -> None:
-    made = make_plan(parse(VALUES), "test-1", SITE)
-    worker, server = made.task("worker-1"), made.task("ps-0")
-    assert worker.command == ("python", "t.py", "--task=worker-1", "--ps=ps-0:2222")
-    assert (worker.env["AT"], worker.env["RANK_OF_ALL"]) == ("worker-1:2222", "1/2")
-    assert server.command == ("sh", "-c", "echo ${HOME} /shared 3")
-    assert server.env["AT"] == "ps-0:2222"
-    assert "EMULATOR_RANK" not in server.env
-
-
-def test_values_are_those_of_the_engine() -> None:
+@pytest.mark.parametrize(("host", "shared"), [("", "/shared"), ("127.0.0.1", "/runs/a/shared")])
+def test_commands_and_variables_have_the_values_of_their_task_and_engine(
+    host: str, shared: str
+) -> None:
     ports = {"worker-0": 5000, "worker-1": 5001, "ps-0": 5002}
-    site = replace(SITE, address=lambda name: ("127.0.0.1", ports[name]), shared="/runs/a/shared")
+    site = replace(SITE, address=lambda name: (host or name, ports[name]), shared=shared)
     made = make_plan(parse(VALUES), "test-1", site)
-    assert made.task("worker-1").command[2:] == ("--task=worker-1", "--ps=127.0.0.1:5002")
-    assert made.task("worker-1").env["AT"] == "127.0.0.1:5001"
-    assert made.task("ps-0").command[2] == "echo ${HOME} /runs/a/shared 3"
+    at = {name: f"{host or name}:{port}" for name, port in ports.items()}
+    worker, server = made.task("worker-1"), made.task("ps-0")
+    assert worker.command == ("python", "t.py", "--task=worker-1", f"--ps={at['ps-0']}")
+    assert (worker.env["AT"], worker.env["RANK_OF_ALL"]) == (at["worker-1"], "1/2")
+    assert server.command == ("sh", "-c", f"echo ${{HOME}} {shared} 3")
+    assert server.env["AT"] == at["ps-0"]
+    assert "EMULATOR_RANK" not in server.env
+    for task in made.tasks:
+        assert f"{task.host}:{task.port}" == at[task.name]
+        cluster = json.loads(task.env["TF_CONFIG"])["cluster"]
+        assert cluster == {"worker": [at["worker-0"], at["worker-1"]], "ps": [at["ps-0"]]}
 
 
 def test_a_stored_plan_is_not_expanded_again() -> None:
@@ -364,15 +329,17 @@ def test_a_role_may_have_a_program_of_its_own(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     text = """\
 name: test
+image: cpu
 program: {source: train.py, command: [python, train.py]}
 cluster:
   worker: 1
   ps: {source: serve.py, command: [python, serve.py], env: {A: b}, image: other:1}
+  chief: 1
 """
     made = make_plan(parse(text, folder=tmp_path), "test-1", SITE)
-    worker, server = made.tasks
-    assert (worker.source, server.source) == (tmp_path / "train.py", tmp_path / "serve.py")
-    assert (server.command, server.image) == (("python", "serve.py"), "ref-other:1")
+    train = (tmp_path / "train.py", ("python", "train.py"), "ref-cpu")
+    serve = (tmp_path / "serve.py", ("python", "serve.py"), "ref-other:1")
+    assert [(task.source, task.command, task.image) for task in made.tasks] == [train, serve, train]
 
 
 def test_a_framework_that_tasks_can_not_import_is_a_warning() -> None:
@@ -382,3 +349,13 @@ def test_a_framework_that_tasks_can_not_import_is_a_warning() -> None:
     assert warning.startswith("torch is not installed beside emulate")
     assert make_plan(parse(text), "test-1", SITE).warnings == ()
     assert make_plan(parse(text.replace("python,", "sh,")), "test-1", bare).warnings == ()
+
+
+def test_a_helper_reads_event_files_in_the_image_of_the_leading_task() -> None:
+    scenario = BASE + "cluster: {ps: 1, worker: 2, chief: {image: 'own:1'}}\n"
+    names = ["ps-0", "worker-0", "worker-1", "chief-0"]
+    (helper,) = events.helpers(parse(scenario + "metrics: {events: logs}\n"), names).values()
+    assert helper.command == ["python3", "event_files.py", "logs", "chief-0", *names]
+    assert helper.source == Path(event_files.__file__)
+    assert helper.image == "own:1"
+    assert events.helpers(parse(scenario), names) == {}

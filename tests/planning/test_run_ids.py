@@ -18,39 +18,20 @@ from emulator.engines.docker import DockerEngine
 from emulator.engines.process import ProcessEngine
 from emulator.engines.process.table import labels_in
 from emulator.errors import UsageError
-from emulator.planning.plan import Plan, make_plan, new_run_id
+from emulator.planning.plan import Plan, new_run_id
 from emulator.record.folder import runs_in
 from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
 from emulator.runtime.clock import RealClock
-from emulator.scenario.schema import Scenario
 from emulator.supervisor.cleanup import abandoned, remove
 from emulator.sweep import plan_all
 from emulator.validation.run_id import check_run_id, is_run_id
 from tests.conftest import Emulate, own
+from tests.histories import a_plan
 
 BAD = [
-    "",
-    "/",
-    ".",
-    "..",
-    "../../etc",
-    "a/b",
-    "/etc",
-    "<script>",
-    "A",
-    "a b",
-    "a_b",
-    "a.b",
-    "-a",
-    "a-",
-    "1a",
-    "ä",
-    "a\n",
-    "a\0b",
-    "\x1b]52;c;aGk=\x07",
-    "a" * 64,
-    "a" * 100_000,
+    *("", "/", ".", "..", "../../etc", "a/b", "/etc", "<script>", "A", "a b", "a_b", "a.b", "-a"),
+    *("a-", "1a", "ä", "a\n", "a\0b", "\x1b]52;c;aGk=\x07", "a" * 64, "a" * 100_000),
 ]
 GOOD = ["a", "a1", "mwms-1120180437-5d2e31", "a" * 63, "a--1"]
 TEXT = """\
@@ -95,42 +76,36 @@ def scenario(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("how", [["up"], ["up", "-d"], ["plan"]])
-def test_the_word_for_the_latest_run_names_no_new_one(
-    emulate: Emulate, scenario: Path, how: list[str]
-) -> None:
-    done = emulate(*how, scenario, "--engine", "process", "--run-id", "last", cwd=scenario.parent)
-    assert done.returncode == 2
-    assert "'last' can't be a run id: to all commands it means the latest run" in done.stderr
-    assert os.listdir(scenario.parent) == [scenario.name]
-
-
 PASSABLE = [text for text in BAD if "\0" not in text and len(text) < 1000]
 HARMLESS = [text for text in PASSABLE if not text.startswith("/")]
 """If they were taken, the run would be written into the folder of the test."""
 
 
-@pytest.mark.parametrize("text", [*HARMLESS, "absolute"])
-def test_up_refuses_it_and_writes_nothing(
-    emulate: Emulate, scenario: Path, tmp_path: Path, text: str
+NO_ID, LATEST = "can't be a run id. It has 1 to 63", "to all commands it means the latest run"
+UP, PLAN, VARY = ("up",), ("plan",), ("up", "--vary", "seed=1,2")
+
+
+@pytest.mark.parametrize(
+    ("how", "text", "why"),
+    [
+        *((UP, text, NO_ID) for text in (*HARMLESS, "absolute")),
+        *((how, text, NO_ID) for how in (("up", "-d"), VARY, PLAN) for text in ("..", "a/b")),
+        *((how, "last", LATEST) for how in (UP, ("up", "-d"), PLAN)),
+    ],
+)
+def test_each_command_refuses_it_and_writes_nothing(
+    emulate: Emulate, scenario: Path, tmp_path: Path, how: tuple[str, ...], text: str, why: str
 ) -> None:
     text = str(tmp_path / "elsewhere") if text == "absolute" else text
-    done = emulate.up(scenario, "--engine", "process", f"--run-id={text}")
+    done = emulate(*how, scenario, "--engine", "process", f"--run-id={text}", cwd=scenario.parent)
     assert done.returncode == 2
     assert "can't be a run id" in done.stderr
+    assert why in done.stderr
     assert done.stderr.rstrip("\n").isprintable()
-    assert sorted(os.listdir(tmp_path)) == ["in"]
-
-
-@pytest.mark.parametrize("text", ["..", "a/b"])
-@pytest.mark.parametrize("how", [["up", "-d"], ["up", "--vary", "seed=1,2"], ["plan"]])
-def test_so_do_the_other_commands(
-    emulate: Emulate, scenario: Path, text: str, how: list[str]
-) -> None:
-    out = [] if how == ["plan"] else ["--out", str(emulate.out)]
-    done = emulate(*how, scenario, "--engine", "process", f"--run-id={text}", *out)
-    assert (done.returncode, "can't be a run id" in done.stderr) == (2, True), done.stderr
-    assert not emulate.out.exists()
+    assert [path.relative_to(tmp_path) for path in tmp_path.rglob("*")] == [
+        Path("in"),
+        Path("in", scenario.name),
+    ]
 
 
 def test_variants_need_room_for_their_number(scenario: Path, tmp_path: Path) -> None:
@@ -153,28 +128,12 @@ def test_the_api_refuses_it(scenario: Path, tmp_path: Path, text: str) -> None:
 # --- Where it comes back ------------------------------------------------------------------------
 
 
-def a_plan(run_id: str) -> Plan:
-    engine = ProcessEngine()
-    try:
-        return make_plan(
-            Scenario.model_validate(_PARSED), run_id, engine.plan_context(run_id, Path("/r"))
-        )
-    finally:
-        engine.close()
-
-
-_PARSED = {
-    "name": "ids",
-    "framework": "none",
-    "image": "none",
-    "program": {"command": ["true"]},
-    "cluster": {"worker": 1},
-}
+ONE = "{worker: 1}"
 
 
 @pytest.mark.parametrize("text", BAD)
 def test_a_stored_plan_with_such_an_id_is_no_plan(text: str) -> None:
-    stored = a_plan("run-1").model_dump(mode="json")
+    stored = a_plan(ONE).model_dump(mode="json")
     with pytest.raises(ValidationError, match="it can't be a run id"):
         Plan.model_validate({**stored, "run_id": text}, context={"stored": True})
 
@@ -182,7 +141,7 @@ def test_a_stored_plan_with_such_an_id_is_no_plan(text: str) -> None:
 def test_folders_without_a_runs_name_are_no_runs(tmp_path: Path) -> None:
     for name in ("run-1", "Run_2", "\x1b]0;title\x07"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "plan.json").write_text(a_plan("run-1").model_dump_json())
+        (tmp_path / name / "plan.json").write_text(a_plan(ONE).model_dump_json())
     assert [record.run_id for record in runs_in(tmp_path)] == ["run-1"]
 
 
@@ -212,7 +171,7 @@ def test_a_link_can_not_be_a_run_folder(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "run-1").symlink_to("elsewhere")
     with pytest.raises(UsageError, match="run-1 is a link"):
-        RunWriter(tmp_path / "run-1", a_plan("run-1"), TEXT, RealClock())
+        RunWriter(tmp_path / "run-1", a_plan(ONE), TEXT, RealClock())
     assert os.listdir(tmp_path / "elsewhere") == []
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from emulator.manifests.out.export import Written
 from tests.manifests.out.exporting import documents, exported, given
 
 SCENARIO: dict[str, Any] = {
@@ -34,6 +35,11 @@ echo "$1 | $2 | $3 | $OTHERS | $PRICE | $data | $found | $(hostname) | $(stat -f
 """
 
 
+def written(tmp_path: Path, cluster: Any, **more: Any) -> Written:
+    data = {"name": "a", "program": {"command": ["true"]}, "cluster": cluster, **more}
+    return exported(given(data, tmp_path), "compose", tmp_path)
+
+
 def test_a_file_says_what_the_tasks_are(tmp_path: Path) -> None:
     (tmp_path / "say.sh").write_text(SAY)
     (file,) = documents(exported(given(SCENARIO, tmp_path), "compose", tmp_path))
@@ -48,54 +54,33 @@ def test_a_file_says_what_the_tasks_are(tmp_path: Path) -> None:
     )
 
 
+WAIT = "docker wait $(docker-compose -f FILE ps -aq"
+
+
 @pytest.mark.parametrize(
     ("cluster", "command"),
     [
         ({"worker": 2}, "docker-compose -f FILE up"),
-        (
-            {"worker": {"replicas": 2, "sidecars": [{"name": "log"}]}},
-            "docker wait $(docker-compose -f FILE ps -aq worker-0 worker-1)",
-        ),
-        (
-            {"chief": 1, "worker": 2, "ps": 1},
-            "docker wait $(docker-compose -f FILE ps -aq chief-0)",
-        ),
-        (
-            {"worker": {"replicas": 1, "mounts": {"/a": {"volume": "kept"}}}},
-            "docker volume create kept",
-        ),
-        (
-            {"worker": {"replicas": 2, "init": [{"name": "fetch"}]}},
-            "docker wait $(docker-compose -f FILE ps -aq worker-0 worker-1)",
-        ),
+        ({"worker": {"replicas": 2, "sidecars": [{"name": "log"}]}}, f"{WAIT} worker-0 worker-1)"),
+        ({"worker": {"replicas": 2, "init": [{"name": "fetch"}]}}, f"{WAIT} worker-0 worker-1)"),
+        ({"chief": 1, "worker": 2, "ps": 1}, f"{WAIT} chief-0)"),
+        ({"worker": {"mounts": {"/a": {"volume": "kept"}}}}, "docker volume create kept"),
     ],
 )
 def test_how_a_file_is_used(cluster: dict[str, Any], command: str, tmp_path: Path) -> None:
-    data = {"name": "a", "program": {"command": ["true"]}, "cluster": cluster}
-    text = exported(given(data, tmp_path), "compose", tmp_path).text
-    assert f"#     {command}\n" in text
+    assert f"#     {command}\n" in written(tmp_path, cluster).text
 
 
 def test_the_end_of_the_first_container_is_not_that_of_the_others(tmp_path: Path) -> None:
     """A worker that ends a little earlier must not stop the last steps of the others."""
-    data = {
-        "name": "a",
-        "program": {"command": ["true"]},
-        "cluster": {"worker": 2},
-        "helpers": {"store": {"command": ["true"]}},
-    }
-    assert "--abort" not in exported(given(data, tmp_path), "compose", tmp_path).text
+    helpers = {"store": {"command": ["true"]}}
+    assert "--abort" not in written(tmp_path, {"worker": 2}, helpers=helpers).text
 
 
 def test_a_volume_that_is_kept_is_not_removed_with_the_file(tmp_path: Path) -> None:
     """`down --volumes`, at the head of the file, removes what is not external."""
-    data = {
-        "name": "a",
-        "program": {"command": ["true"]},
-        "cluster": {"worker": 1},
-        "mounts": {"/data": {"volume": "kept", "writable": False}},
-    }
-    (document,) = documents(exported(given(data, tmp_path), "compose", tmp_path))
+    mounts = {"/data": {"volume": "kept", "writable": False}}
+    (document,) = documents(written(tmp_path, {"worker": 1}, mounts=mounts))
     kept = {"type": "volume", "source": "kept", "target": "/data", "read_only": True}
     assert kept in document["services"]["worker-0"]["volumes"]
     assert document["volumes"]["kept"] == {"name": "kept", "external": True}
@@ -104,14 +89,9 @@ def test_a_volume_that_is_kept_is_not_removed_with_the_file(tmp_path: Path) -> N
 def test_the_folders_that_a_file_needs_are_said(tmp_path: Path) -> None:
     (tmp_path / "programs").mkdir()
     (tmp_path / "data").mkdir()
-    data = {
-        "name": "a",
-        "program": {"source": "programs", "command": ["true"]},
-        "cluster": {"worker": 1},
-        "mounts": {"/data": "data"},
-        "restart": "on-failure",
-    }
-    notes = exported(given(data, tmp_path), "compose", tmp_path).notes
+    program = {"source": "programs", "command": ["true"]}
+    more = {"program": program, "mounts": {"/data": "data"}, "restart": "on-failure"}
+    notes = written(tmp_path, {"worker": 1}, **more).notes
     assert not [one for one in notes if "restart.scope" in one]
     assert [one for one in notes if "take it along" in one] == [
         "./programs is mounted: take it along with this file",

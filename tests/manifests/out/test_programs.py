@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import yaml
 from emulator.errors import ScenarioError, UsageError
 from emulator.manifests.convert import read_scenario
 from emulator.manifests.out.deployment import program_files
-from emulator.scenario.schema import Scenario
 from tests.manifests.out.exporting import back, documents, exported, given
 
 WITH_CONFIGMAP = ("tfjob", "kubernetes", "trainjob")
@@ -31,9 +29,10 @@ def _source(folder: Path) -> Path:
     return folder
 
 
-def _moved(tmp_path: Path, to: str, **program: Any) -> Path:
+def _moved(tmp_path: Path, to: str, mode: int = 0o644, **program: Any) -> Path:
     """Export a scenario, and return the file in a folder from which the program can't be seen."""
     own = _source(tmp_path / "own")
+    (own / "programs" / "train.py").chmod(mode)
     data = {
         "name": "scenario",
         "program": {"source": "programs", "command": ["python", "train.py"], **program},
@@ -45,30 +44,27 @@ def _moved(tmp_path: Path, to: str, **program: Any) -> Path:
     return file
 
 
-def _files(scenario: Scenario) -> dict[str, bytes]:
-    return {path: file.content for path, file in scenario.program.files.items()}
-
-
+@pytest.mark.parametrize(
+    ("folder", "mode"), [("/job", 0o644), ("/job", 0o755), ("/srv/app", 0o644)]
+)
 @pytest.mark.parametrize("to", WITH_CONFIGMAP)
 def test_the_files_of_the_configmap_serve_for_a_folder_that_is_not_there(
-    tmp_path: Path, to: str
+    tmp_path: Path, to: str, folder: str, mode: int
 ) -> None:
-    back = read_scenario(_moved(tmp_path, to))
-    scenario = back.parse()
-    assert scenario.program.source is None
-    assert _files(scenario) == {f"/job/{name}": content for name, content in PROGRAM.items()}
-    assert scenario.program.working_dir == "/job"
+    """They are where the program started, and as executable as it was."""
+    place = {} if folder == "/job" else {"working_dir": folder}
+    back = read_scenario(_moved(tmp_path, to, mode, **place))
+    program = back.parse().program
+    assert program.source is None
+    expected = {f"{folder}/{name}": content for name, content in PROGRAM.items()}
+    assert {path: file.content for path, file in program.files.items()} == expected
+    assert program.files[f"{folder}/train.py"].permissions == mode
+    assert program.working_dir == folder
     (warning,) = [one for one in back.warnings if "program.source" in one]
     assert warning == (
         "program.source is approximated: there is no programs here; "
         "the program is that of the ConfigMap scenario-program"
     )
-
-
-@pytest.mark.parametrize("to", WITH_CONFIGMAP)
-def test_they_are_where_the_program_started(tmp_path: Path, to: str) -> None:
-    scenario = read_scenario(_moved(tmp_path, to, working_dir="/srv/app")).parse()
-    assert _files(scenario) == {f"/srv/app/{name}": content for name, content in PROGRAM.items()}
 
 
 @pytest.mark.parametrize("to", WITH_CONFIGMAP)
@@ -78,15 +74,6 @@ def test_the_folder_counts_where_it_is_there(tmp_path: Path, to: str) -> None:
     back = read_scenario(file)
     assert back.parse().program.source == (file.parent / "programs").resolve()
     assert not [one for one in back.warnings if "program.source" in one]
-
-
-@pytest.mark.parametrize("to", WITH_CONFIGMAP)
-def test_what_is_executable_remains_so(tmp_path: Path, to: str) -> None:
-    own = _source(tmp_path / "own")
-    os.chmod(own / "programs" / "train.py", 0o755)
-    file = _moved(tmp_path, to)
-    found = read_scenario(file).parse().program.files["/job/train.py"]
-    assert found.permissions == 0o755
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "a/../../../etc/passwd"])

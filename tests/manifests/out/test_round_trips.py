@@ -17,7 +17,7 @@ from emulator.manifests.out.difference import at_length, patch_of
 from emulator.manifests.out.export import Written
 from emulator.manifests.out.table import TARGETS
 from emulator.manifests.overlay import merged
-from tests.manifests.out.exporting import LOADER, back, documents, exported, given
+from tests.manifests.out.exporting import back, documents, exported, given
 from tests.manifests.validation import check
 
 pytestmark = pytest.mark.slow
@@ -239,28 +239,17 @@ def test_an_edit_of_a_manifest_counts(tmp_path: Path) -> None:
 
 
 def test_an_edit_of_values_counts(tmp_path: Path) -> None:
-    values = documents(exported(given(EDITED, tmp_path), "helm-values", tmp_path))[0]
-    values["tfCluster"]["settings"]["jobs"]["ps"] = 3
-    edited = back(
-        Written(yaml.safe_dump(values), ()),
-        tmp_path,
-    )
+    cluster = {"chief": 1, "worker": {"replicas": 16, "memory": "1g"}, "ps": 8}
+    data = {**EDITED, "cluster": cluster}
+    (values,) = documents(exported(given(data, tmp_path), "helm-values", tmp_path))
+    jobs = values["tfCluster"]["settings"]["jobs"]
+    assert jobs == {"chief": 1, "ps": 8, "worker": 16}
+    assert values["tfCluster"]["image"] == {"repo": "registry", "name": "train", "dockerTag": "1"}
+    jobs["ps"] = 3
+    edited = back(Written(yaml.safe_dump(values), ()), tmp_path)
     assert edited.cluster["ps"].replicas == 3
     assert edited.framework == "tensorflow"
     assert edited.rendezvous is None
-
-
-def test_the_values_have_the_numbers_of_tasks(tmp_path: Path) -> None:
-    written = exported(
-        given({**EDITED, "cluster": {"ps": 8, "worker": 16}}, tmp_path), "helm-values", tmp_path
-    )
-    (values,) = yaml.load_all(written.text, LOADER)
-    assert values["tfCluster"]["settings"]["jobs"] == {"ps": 8, "worker": 16}
-    assert values["tfCluster"]["image"] == {
-        "repo": "registry",
-        "name": "train",
-        "dockerTag": "1",
-    }
 
 
 def test_a_manifest_says_enough_alone(tmp_path: Path) -> None:
@@ -274,14 +263,8 @@ def test_a_manifest_says_enough_alone(tmp_path: Path) -> None:
     assert alone.operator is not None
     worker = alone.cluster["worker"]
     assert (worker.replicas, worker.memory) == (2, 2**30)
-    assert worker.command == [
-        "python",
-        "t.py",
-        "--name=worker-${index}",
-        "--index",
-        "${index}",
-        "$(date)",
-    ]
+    name = "--name=worker-${index}"
+    assert worker.command == ["python", "t.py", name, "--index", "${index}", "$(date)"]
     # The emulator sets its own variables itself, here as there.
     assert {**alone.program.env, **worker.env} == {"WHERE": "worker-${index}/$EMULATOR_SEED"}
     assert alone.operator.restart["worker"] == "on-failure"

@@ -10,21 +10,14 @@ from emulator.manifests.out.templates import Different, Template, escaped, templ
 from tests.manifests.out.exporting import in_pod
 
 
-def test_a_number_that_follows_the_index() -> None:
-    texts = [f'{{"task": {{"type": "worker", "index": {n}}}}}' for n in range(12)]
-    made = template(texts)
+def test_what_differs_is_a_number_that_follows_the_index() -> None:
+    made = template([f'{{"task": {{"type": "worker", "index": {n}}}}}' for n in range(12)])
     assert made.text == '{"task": {"type": "worker", "index": $(EMULATOR_INDEX)}}'
     assert not made.computes
-
-
-def test_a_rank_is_computed_by_a_shell() -> None:
-    made = template(["--rank=1", "--rank=2", "--rank=3"])
-    assert made == Template(("--rank=", 1))
-    assert made.computes
-    assert made.word == '--rank="$((EMULATOR_INDEX + 1))"'
-
-
-def test_what_is_the_same_is_text() -> None:
+    rank = template(["--rank=1", "--rank=2", "--rank=3"])  # which a shell computes
+    assert rank == Template(("--rank=", 1))
+    assert rank.computes
+    assert rank.word == '--rank="$((EMULATOR_INDEX + 1))"'
     assert template(["port 2222"] * 3) == Template(("port 2222",))
     assert template(["", ""]).text == ""
 

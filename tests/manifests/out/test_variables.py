@@ -64,11 +64,8 @@ def test_tensorflow(name: str, tmp_path: Path) -> None:
         for role, count in (("chief", 1), ("ps", 2), ("worker", 12))
     }
     found = workloads(name, PS, tmp_path)
-    assert {role: count for role, (count, _) in found.items()} == {
-        "chief": 1,
-        "worker": 12,
-        "ps": 2,
-    }
+    counts = {role: count for role, (count, _) in found.items()}
+    assert counts == {"chief": 1, "worker": 12, "ps": 2}
     for role, (count, container) in found.items():
         for index in range(count):
             command, env = in_pod(container, index)
@@ -78,11 +75,8 @@ def test_tensorflow(name: str, tmp_path: Path) -> None:
                 "environment": "cloud",
             }
             assert env["WHO"] == f"{role}-{index} at {addresses[role][index]}"
-            assert (env["PRICE"], env["SEED"], env["EMULATOR_SEED"]) == (
-                "5$",
-                "$EMULATOR_SEED",
-                "0",
-            )
+            prices = (env["PRICE"], env["SEED"], env["EMULATOR_SEED"])
+            assert prices == ("5$", "$EMULATOR_SEED", "0")
             rank = index + (role == "worker")
             trains = ["python", "t.py", f"--rank={rank}", "--of", "12", "it's $(x) $$1"]
             assert command == (["python", "ps.py", str(index)] if role == "ps" else trains)
@@ -125,11 +119,8 @@ def test_the_operator_makes_its_own_variables(tmp_path: Path) -> None:
     job = documents(written)[-1]
     assert job["metadata"]["namespace"] == "team"
     specs = job["spec"]["tfReplicaSpecs"]
-    assert {role: spec["replicas"] for role, spec in specs.items()} == {
-        "Chief": 1,
-        "Worker": 12,
-        "PS": 2,
-    }
+    counts = {role: spec["replicas"] for role, spec in specs.items()}
+    assert counts == {"Chief": 1, "Worker": 12, "PS": 2}
     for spec in specs.values():
         (container,) = spec["template"]["spec"]["containers"]
         assert container["name"] == "tensorflow"

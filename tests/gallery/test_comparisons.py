@@ -1,4 +1,4 @@
-"""The recovery ladder: what one rung is better at than another, under the same preemptions."""
+"""What runs of the gallery show beside each other, and some of them as processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from emulator.results import Result
 from tests.gallery.this_session import result_of
 
 pytestmark = [pytest.mark.gallery, pytest.mark.long]
-
 
 STAY = ("torchft", "parameter-server")
 """Rungs on which the other worker trains on."""
@@ -37,3 +36,32 @@ def test_who_need_not_restart_keeps_training(rungs: dict[str, Result]) -> None:
     restart = [name for name in rungs if name not in STAY]
     assert min(during[name] for name in STAY) > 2 * max(during[name] for name in restart)
     assert min(kept[name] for name in STAY) > max(kept[name] for name in restart)
+
+
+def test_a_straggler_slows_synchronous_training_more(emulator: Emulator) -> None:
+    ways = ("synchronous", "asynchronous")
+    names = [f"{way}{slow}" for way in ways for slow in ("", "-straggler")]
+    runs = {name: result_of(emulator, name) for name in names}
+    seconds = {
+        name: max(value or 0 for value in run.analysis.values["seconds"].values())
+        for name, run in runs.items()
+    }
+    factor = {way: seconds[f"{way}-straggler"] / seconds[way] for way in ways}
+    assert factor["synchronous"] > 1.3 * factor["asynchronous"]
+
+    # The updates are the same ones, however long they take: so is their number.
+    plain, slow = runs["synchronous"], runs["synchronous-straggler"]
+    assert plain.final_step is not None
+    assert plain.final_step == slow.final_step
+    # Asynchronous training makes more updates, each by fewer examples.
+    apart = runs["asynchronous"].final_step
+    assert apart is not None
+    assert apart > 1.2 * plain.final_step
+
+
+@pytest.mark.tensorflow
+@pytest.mark.usefixtures("host_tensorflow")
+@pytest.mark.parametrize("name", ["any-image", "dtensor", "in-graph", "input-position", "mirrored"])
+def test_a_scenario_runs_as_processes(emulator: Emulator, name: str) -> None:
+    """PyTorch and JAX are in their images only; limits of CPU and network need Docker."""
+    emulator.run(name, engine="process").check()

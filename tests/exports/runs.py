@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from emulator.metrics.catalog import GpuShare, GpuUsage, Usage
 from emulator.metrics.samples import Sample
-from emulator.planning.context import PlanContext
 from emulator.planning.plan import Plan, make_plan
 from emulator.record.events import Entry
 from emulator.scenario.loader import parse
-from tests.histories import BEGAN, ended, fault, happened, history, job, phase, restart, step
+from tests.histories import BEGAN, SITE, ended, fault, happened, history, job, phase, restart, step
 
 TEXT = """\
 name: test
@@ -22,8 +21,7 @@ DURATION = 10.0
 
 
 def a_plan(text: str = TEXT) -> Plan:
-    site = PlanContext("fake", lambda name: (name, 2222), str, list, "/shared")
-    return make_plan(parse(text), "run-1", site)
+    return make_plan(parse(text), "run-1", SITE)
 
 
 def a_history() -> list[Entry]:
@@ -64,16 +62,9 @@ def a_history() -> list[Entry]:
 
 def some_samples() -> list[Sample]:
     """Return samples at 2, 4 and 7 s; worker-1 is not there at 4, and was restarted by 7."""
+    tasks = {"worker-0": GpuShare(2**30, 0.25), "worker-1": GpuShare(2**31)}
     gpus = [
-        GpuUsage(
-            index=0,
-            uuid="GPU-0",
-            name="H200",
-            utilisation=0.5,
-            memory=3 * 2**30,
-            power=212.5,
-            tasks={"worker-0": GpuShare(2**30, 0.25), "worker-1": GpuShare(2**31)},
-        )
+        GpuUsage(0, "GPU-0", "H200", utilisation=0.5, memory=3 * 2**30, power=212.5, tasks=tasks)
     ]
     return [
         Sample(2, BEGAN + 2, {"worker-0": _used(1.5), "worker-1": _used(1.0)}, gpus),

@@ -118,13 +118,9 @@ def wandb_records(path: Path) -> Iterator[Any]:
 def test_weights_and_biases_has_configuration_curves_and_summary(
     record: Record, emulate: Emulate, tmp_path: Path
 ) -> None:
-    environment = {
-        "WANDB_MODE": "offline",
-        **{
-            f"WANDB_{what}": str(tmp_path / "wandb-home")
-            for what in ("DIR", "CACHE_DIR", "CONFIG_DIR", "DATA_DIR", "ARTIFACT_DIR")
-        },
-    }
+    folders = ("DIR", "CACHE_DIR", "CONFIG_DIR", "DATA_DIR", "ARTIFACT_DIR")
+    environment = {f"WANDB_{name}": str(tmp_path / "wandb-home") for name in folders}
+    environment["WANDB_MODE"] = "offline"
     done = emulate("export", record.path, "--wandb", "mine", env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "wandb sync" in done.stderr
@@ -140,21 +136,14 @@ def test_weights_and_biases_has_configuration_curves_and_summary(
         {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in row.item}
         for row in (one.history for one in records if one.HasField("history"))
     ]
-    losses = [row for row in rows if "worker-0/training/loss" in row]
-    assert [(row["step"], row["worker-0/training/loss"]) for row in losses][:2] == [
-        (1, 1.0),
-        (2, 0.5),
-    ]
+    loss = "worker-0/training/loss"
+    losses = [(row["step"], row[loss]) for row in rows if loss in row]
+    assert losses[:2] == [(1, 1.0), (2, 0.5)]
     seconds = [row["seconds"] for row in rows if "seconds" in row]
     assert seconds == sorted(seconds)
     assert any(key.startswith("faults") for row in rows for key in row)
-    summary = {
-        item.key: json.loads(item.value_json)
-        for one in records
-        if one.HasField("summary")
-        for item in one.summary.update
-    }
-    assert summary["final_step"] == 10
+    updates = [item for one in records if one.HasField("summary") for item in one.summary.update]
+    assert {item.key: json.loads(item.value_json) for item in updates}["final_step"] == 10
 
 
 # --- OpenTelemetry --------------------------------------------------------------------------------

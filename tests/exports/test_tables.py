@@ -32,18 +32,11 @@ def types(table: Table) -> dict[str, str]:
 
 
 def test_steps_have_a_column_for_whatever_a_task_tells(found: dict[str, Table]) -> None:
-    assert list(types(found["steps"]).items()) == [
-        ("n", "int"),
-        ("t", "float"),
-        ("wall", "float"),
-        ("task", "text"),
-        ("step", "int"),
-        ("examples", "int"),
-        ("loss", "float"),
-        ("accuracy", "float"),
-        ("converged", "bool"),
-        ("note", "text"),
-    ]
+    columns = [f"{column.name} {column.type}" for column in found["steps"].columns]
+    assert ", ".join(columns) == (
+        "n int, t float, wall float, task text, step int, examples int, loss float, "
+        "accuracy float, converged bool, note text"
+    )
     first, *_, last = rows(found["steps"])
     assert first == {
         **{"n": 9, "t": 2.0, "wall": BEGAN + 2, "task": "worker-0", "step": 10, "examples": 320},
@@ -57,9 +50,9 @@ def test_a_step_event_that_stands_for_several_says_for_which() -> None:
     entries = history([step(1, "a", 10), step(2, "a", 20, loss=0.5, coalesced=coalesced)])
     table = tables(entries, [], [])[0]
     assert types(table)["coalesced_count"] == "int"
-    assert [
-        (row["step"], row["coalesced_first"], row["coalesced_count"]) for row in rows(table)
-    ] == [(10, None, None), (20, 11, 4)]
+    names = ("step", "coalesced_first", "coalesced_count")
+    found = [tuple(row[name] for name in names) for row in rows(table)]
+    assert found == [(10, None, None), (20, 11, 4)]
 
 
 @pytest.mark.parametrize(
@@ -98,14 +91,11 @@ def test_samples_have_counters_and_the_rates_since_the_sample_before(
         (7.0, "worker-0", 6.5, 1.0),
         (7.0, "worker-1", 0.5, None),
     ]
-    third = table[2]
-    assert third["wall"] == BEGAN + 4
-    assert third["cpu_share"] == 0.5
-    assert third["memory_share"] == 0.5
-    assert third["throttled_share"] == pytest.approx(0.1)
-    assert third["received_per_second"] == 1000.0
-    assert third["sent"] is None
-    assert third["sent_per_second"] is None
+    expected = {
+        **{"wall": BEGAN + 4, "cpu_share": 0.5, "memory_share": 0.5, "received_per_second": 1000.0},
+        **{"throttled_share": pytest.approx(0.1), "sent": None, "sent_per_second": None},
+    }
+    assert expected.items() <= table[2].items()
 
 
 def test_nothing_that_is_measured_of_a_task_or_device_is_left_out(found: dict[str, Table]) -> None:
@@ -138,13 +128,11 @@ def test_events_are_the_rest_of_the_history(found: dict[str, Table]) -> None:
 
 def test_faults_are_what_the_analysis_says(found: dict[str, Table]) -> None:
     (row,) = rows(found["faults"])
-    assert (row["kind"], row["target"], row["triggered"]) == ("preempt", "worker-1", 3.0)
-    assert (
-        row["applied_after"],
-        row["restored_after"],
-        row["first_step_after"],
-        row["caught_up_after"],
-    ) == (1.0, 3.6, 5.0, 6.0)
+    expected: Row = {
+        **{"kind": "preempt", "target": "worker-1", "triggered": 3.0, "applied_after": 1.0},
+        **{"restored_after": 3.6, "first_step_after": 5.0, "caught_up_after": 6.0},
+    }
+    assert expected.items() <= row.items()
 
 
 def test_every_column_that_has_a_unit_says_it(found: dict[str, Table]) -> None:

@@ -62,12 +62,8 @@ def row(events: list[Event], process: str, name: str) -> list[tuple[str, int, in
 def test_every_task_is_a_process_below_the_job(events: list[Event]) -> None:
     names = named(events, "process_name")
     order = {pid: args["sort_index"] for pid, args in named(events, "process_sort_index").items()}
-    assert [names[pid]["name"] for pid in sorted(names, key=order.__getitem__)] == [
-        "job",
-        "worker-0",
-        "worker-1",
-        "ps-0",
-    ]
+    shown = [names[pid]["name"] for pid in sorted(names, key=order.__getitem__)]
+    assert shown == ["job", "worker-0", "worker-1", "ps-0"]
 
 
 def test_rows_show_states_phases_and_steps(events: list[Event]) -> None:
@@ -79,10 +75,8 @@ def test_rows_show_states_phases_and_steps(events: list[Event]) -> None:
         ("running", 5600, 9800),
     ]
     assert row(events, "worker-0", "phases") == [("checkpoint", 2200, 2800)]
-    assert row(events, "worker-0", "steps") == [
-        ("steps to 20", 2000, 3000),
-        ("steps to 30", 8000, 9000),
-    ]
+    steps = [("steps to 20", 2000, 3000), ("steps to 30", 8000, 9000)]
+    assert row(events, "worker-0", "steps") == steps
     assert row(events, "job", "stage") == [
         ("prepare", 0, 500),
         ("start tasks", 500, 1000),
@@ -155,18 +149,13 @@ def test_a_network_fault_shows_at_each_task_of_its_target() -> None:
 
 
 def test_a_fault_that_was_skipped_has_a_mark_and_no_slice() -> None:
-    entries = [
-        entry
-        for entry in a_history()
-        if not isinstance(entry, FaultEvent) or entry.stage == "triggered"
-    ]
+    later = [e for e in a_history() if isinstance(e, FaultEvent) and e.stage != "triggered"]
+    entries = [entry for entry in a_history() if entry not in later]
     skipped = fault(3.1, "worker-1", "skipped", reason="worker-1 was not running")
     events = traced(history(in_time([*entries, skipped])))
     assert row(events, "worker-1", "faults") == []
-    assert [e["name"] for e in events if e["ph"] == "i" and "preempt" in e["name"]] == [
-        "preempt worker-1",
-        "preempt worker-1 skipped",
-    ]
+    marks = [e["name"] for e in events if e["ph"] == "i" and "preempt" in e["name"]]
+    assert marks == ["preempt worker-1", "preempt worker-1 skipped"]
 
 
 def test_too_many_steps_are_shown_by_their_rate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,12 +171,8 @@ def test_a_record_that_breaks_off_anywhere_is_a_trace(length: int) -> None:
 
 
 def test_values_that_json_lacks_are_text() -> None:
-    entries = [
-        happened(1, "running", "worker-0"),
-        step(1, "worker-0", 1),
-        step(2, "worker-0", 2, loss=float("nan")),
-    ]
-    events = traced(history(entries))
+    steps = [step(1, "worker-0", 1), step(2, "worker-0", 2, loss=float("nan"))]
+    events = traced(history([happened(1, "running", "worker-0"), *steps]))
     assert [e["args"]["loss"] for e in events if e["name"] == "steps to 2"] == ["nan"]
 
 
@@ -201,12 +186,9 @@ def test_the_rules_are_rules() -> None:
     slice_ = next(n for n, e in enumerate(good) if e["ph"] == "X")
     arrow = next(n for n, e in enumerate(good) if e["ph"] == "f")
     counter = next(n for n, e in enumerate(good) if e["ph"] == "C")
-    assert broken(slice_, ts=-1)
-    assert broken(slice_, dur=1.5)
-    assert broken(slice_, pid=77)
-    assert broken(slice_, tid=77)
-    assert broken(slice_, ph="B")
-    assert broken(slice_, dur=600_000)  # into the next of its row
+    into_the_next = {"dur": 600_000}
+    for changed in ({"ts": -1}, {"dur": 1.5}, {"pid": 77}, {"tid": 77}, {"ph": "B"}, into_the_next):
+        assert broken(slice_, **changed), changed
     assert broken(arrow, ts=0)
     assert broken(arrow, id="other")
     assert broken(counter, args={"cores": "1"})

@@ -214,38 +214,49 @@ def test_an_elastic_job() -> None:
 # --- Containers -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("fields", "command", "entrypoint"),
-    [
-        ({"command": ["a"], "args": ["b", "c"]}, ["a", "b", "c"], "none"),
-        ({"command": ["a"]}, ["a"], "none"),
-        ({"command": None, "args": ["b"]}, ["b"], None),
-        ({"command": None}, [], None),
-        ({"command": [], "args": ["b"]}, ["b"], None),
-    ],
-)
-def test_command_and_args(
-    fields: dict[str, Any], command: list[str], entrypoint: str | None
-) -> None:
-    role = worker(with_container(**fields))
-    assert role["command"] == command
-    assert role.get("entrypoint") == entrypoint
-
-
-def test_variables_in_their_order() -> None:
-    role = worker(
-        a_job("""\
+IN_THEIR_ORDER = """\
 env:
 - {name: A, value: "1"}
 - {name: B, value: "$(A)-$(C)-$$(A)-${A}"}
 - {name: C, value: c}
 - {name: A, value: $(A)2}
 - {name: E}
+command: []
 args: [$(B) $(A), $(date), "${HOME}", $(E).]
-""")
-    )
-    assert role["env"] == {"B": "1-$(C)-$(A)-$${A}", "C": "c", "A": "12", "E": ""}
-    assert role["command"][2:] == ["1-$(C)-$(A)-$${A} 12", "$(date)", "$${HOME}", "."]
+"""
+ALL_OF_A_SECRET = """\
+envFrom:
+- {prefix: S_, secretRef: {name: keys}}
+- {configMapRef: {name: none, optional: true}}
+env: [{name: X, value: $(S_token)}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ("{command: [a], args: [b, c]}", {"command": ["a", "b", "c"], "entrypoint": "none"}),
+        ("{command: [a]}", {"command": ["a"], "entrypoint": "none"}),
+        ("{command: ~, args: [b]}", {"command": ["b"], "entrypoint": None}),
+        ("{command: ~}", {"command": [], "entrypoint": None}),
+        ("{command: [], args: [b]}", {"command": ["b"], "entrypoint": None}),
+        (
+            IN_THEIR_ORDER,
+            {
+                "env": {"B": "1-$(C)-$(A)-$${A}", "C": "c", "A": "12", "E": ""},
+                "command": ["1-$(C)-$(A)-$${A} 12", "$(date)", "$${HOME}", "."],
+            },
+        ),
+        (ALL_OF_A_SECRET, {"env": {"S_token": "hello", "S_plain": "p$${x}", "X": "hello"}}),
+        (  # Binary values are no variables.
+            "envFrom: [{configMapRef: {name: settings}}]",
+            {"env": {"rate": "0.1", "app.yaml": "a: 1\n"}},
+        ),
+    ],
+)
+def test_commands_and_variables(fields: str, expected: dict[str, Any]) -> None:
+    role = worker(a_job(fields) + MAPS)
+    assert {key: role.get(key) for key in expected} == expected
 
 
 def test_variables_of_the_operator_are_those_of_the_task() -> None:
@@ -314,27 +325,6 @@ def test_variables_from_maps_secrets_and_fields() -> None:
     assert scenario_of(text + MAPS)
 
 
-@pytest.mark.parametrize(
-    ("fields", "env"),
-    [
-        (
-            "envFrom:\n"
-            "- {prefix: S_, secretRef: {name: keys}}\n"
-            "- {configMapRef: {name: none, optional: true}}\n"
-            "env: [{name: X, value: $(S_token)}]\n",
-            {"S_token": "hello", "S_plain": "p$${x}", "X": "hello"},
-        ),
-        # Binary values are no variables.
-        (
-            "envFrom: [{configMapRef: {name: settings}}]",
-            {"rate": "0.1", "app.yaml": "a: 1\n"},
-        ),
-    ],
-)
-def test_all_values_of_a_map_as_variables(fields: str, env: dict[str, str]) -> None:
-    assert worker(a_job(fields) + MAPS)["env"] == env
-
-
 def test_limits() -> None:
     text = a_job("""\
 resources:
@@ -363,36 +353,66 @@ def test_images() -> None:
 # --- Volumes --------------------------------------------------------------------------------------
 
 
-def mounts_of(source: str, more: str = "", **mount: Any) -> dict[str, Any]:
-    """Return the task of a job with one volume, which is mounted at /data."""
-    text = with_container(volumeMounts=[{"name": "v", "mountPath": "/data/", **mount}])
-    volume = {"name": "v", **yaml.safe_load(source)}
-    return worker(changed(text, f"{T}.volumes", [volume]) + more)
+def mounted(**what: Any) -> dict[str, Any]:
+    return {"mounts": {"/data": what}}
+
+
+PROJECTED = """\
+projected:
+  sources:
+  - configMap: {name: settings, items: [{key: rate, path: r}]}
+  - secret: {name: keys}
+"""
+ALL_FILES = {
+    "/data/rate": {"text": "0.1", "mode": "0755"},
+    "/data/app.yaml": {"text": "a: 1\n", "mode": "0755"},
+    "/data/model": {"base64": "/wA=", "mode": "0755"},
+}
+PARTS = "[{key: rate, path: a/b}, {key: model, path: m, mode: 0400}]"
+SHM = {"mountPath": "/dev/shm"}
+CLAIM = "persistentVolumeClaim: {claimName: c}"
 
 
 @pytest.mark.parametrize(
-    ("source", "mount", "result"),
+    ("source", "mount", "expected"),
     [
-        ("emptyDir: {}", {}, {"scratch": "v"}),
-        ("{}", {"readOnly": True}, {"scratch": "v", "writable": False}),
-        ("emptyDir: {}", {"subPath": "a/b"}, {"scratch": "v-a-b-f413cbcd"}),
-        ("emptyDir: {medium: Memory, sizeLimit: 64Mi}", {}, {"tmpfs": "64m"}),
-        ("emptyDir: {medium: Memory}", {}, {"scratch": "v"}),
-        ("persistentVolumeClaim: {claimName: c}", {}, {"volume": "pvc-default-c"}),
+        ("emptyDir: {}", {}, mounted(scratch="v")),
+        ("{}", {"readOnly": True}, mounted(scratch="v", writable=False)),
+        ("emptyDir: {}", {"subPath": "a/b"}, mounted(scratch="v-a-b-f413cbcd")),
+        ("emptyDir: {medium: Memory, sizeLimit: 64Mi}", {}, mounted(tmpfs="64m")),
+        ("emptyDir: {medium: Memory}", {}, mounted(scratch="v")),
+        ("emptyDir: {medium: Memory, sizeLimit: 2Gi}", SHM, {"shm_size": "2g"}),
+        (CLAIM, {}, mounted(volume="pvc-default-c")),
+        (f"{CLAIM[:-1]}, readOnly: true}}", {}, mounted(volume="pvc-default-c", writable=False)),
+        ("hostPath: {path: /}", {}, mounted(scratch="v")),
+        ("nfs: {server: s, path: /}", {}, mounted(volume="pvc-default-v")),
+        ("configMap: {name: settings, defaultMode: 0755}", {}, {"files": ALL_FILES}),
         (
-            "persistentVolumeClaim: {claimName: c, readOnly: true}",
-            {},
-            {"volume": "pvc-default-c", "writable": False},
+            "configMap: {name: settings, defaultMode: 0644}",
+            {"subPath": "rate"},
+            {"files": {"/data": "0.1"}},
         ),
-        ("hostPath: {path: /}", {}, {"scratch": "v"}),
-        ("nfs: {server: s, path: /}", {}, {"volume": "pvc-default-v"}),
+        (
+            f"configMap: {{name: settings, items: {PARTS}}}",
+            {},
+            {"files": {"/data/a/b": "0.1", "/data/m": {"base64": "/wA=", "mode": "0400"}}},
+        ),
+        ("configMap: {name: none, optional: true}", {}, {}),
+        (
+            PROJECTED,
+            {},
+            {"files": {"/data/plain": "p${x}", "/data/token": "hello", "/data/r": "0.1"}},
+        ),
     ],
 )
-def test_volumes(source: str, mount: dict[str, Any], result: dict[str, Any]) -> None:
-    assert mounts_of(source, **mount)["mounts"] == {"/data": result}
+def test_volumes(source: str, mount: dict[str, Any], expected: dict[str, Any]) -> None:
+    text = with_container(volumeMounts=[{"name": "v", "mountPath": "/data/", **mount}])
+    role = worker(changed(text, f"{T}.volumes", [{"name": "v", **yaml.safe_load(source)}]) + MAPS)
+    kinds = ("mounts", "files", "shm_size")
+    assert {kind: role[kind] for kind in kinds if kind in role} == expected
 
 
-@pytest.mark.parametrize("source", ["emptyDir: {}", "persistentVolumeClaim: {claimName: c}"])
+@pytest.mark.parametrize("source", ["emptyDir: {}", CLAIM])
 def test_a_part_of_a_volume_is_not_seen_in_all_of_it(source: str) -> None:
     both = """\
 volumeMounts:
@@ -405,56 +425,11 @@ volumeMounts:
     assert note.how == "approximated"
 
 
-def test_shared_memory() -> None:
-    role = mounts_of("emptyDir: {medium: Memory, sizeLimit: 2Gi}", mountPath="/dev/shm")
-    assert role["shm_size"] == "2g"
-    assert "mounts" not in role
-
-
 def test_the_shared_volume_of_the_run_is_there_already() -> None:
     claim = "volumes: [{name: v, persistentVolumeClaim: {claimName: c}}]"
     found = converted(a_job("volumeMounts: [{name: v, mountPath: /shared}]", claim))
     assert "mounts" not in str(found.scenario)
     assert "mountPath is approximated: the shared volume of the run is there" in notes(found)[0]
-
-
-ITEMS = "[{key: rate, path: a/b}, {key: model, path: m, mode: 0400}]"
-SOURCES = """\
-projected:
-  sources:
-  - configMap: {name: settings, items: [{key: rate, path: r}]}
-  - secret: {name: keys}
-"""
-
-
-@pytest.mark.parametrize(
-    ("source", "mount", "files"),
-    [
-        (
-            "configMap: {name: settings, defaultMode: 0755}",
-            {},
-            {
-                "/data/rate": {"text": "0.1", "mode": "0755"},
-                "/data/app.yaml": {"text": "a: 1\n", "mode": "0755"},
-                "/data/model": {"base64": "/wA=", "mode": "0755"},
-            },
-        ),
-        (
-            f"configMap: {{name: settings, items: {ITEMS}}}",
-            {},
-            {"/data/a/b": "0.1", "/data/m": {"base64": "/wA=", "mode": "0400"}},
-        ),
-        (
-            "configMap: {name: settings, defaultMode: 0644}",
-            {"subPath": "rate"},
-            {"/data": "0.1"},
-        ),
-        ("configMap: {name: none, optional: true}", {}, None),
-        (SOURCES, {}, {"/data/plain": "p${x}", "/data/token": "hello", "/data/r": "0.1"}),
-    ],
-)
-def test_files_of_a_map(source: str, mount: dict[str, Any], files: dict[str, Any] | None) -> None:
-    assert mounts_of(source, MAPS, **mount).get("files") == files
 
 
 def test_a_folder_as_a_map(tmp_path: Path) -> None:

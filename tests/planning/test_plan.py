@@ -168,16 +168,20 @@ def test_too_few_gpus_are_refused_with_the_task_that_lacks_them(
 # --- Warnings -----------------------------------------------------------------------------------
 
 
+TWO = "cluster: {worker: 2}\n"
+BASELINE = "expect: {throughput: {at_least: 0.9, of: baseline}}"
 TORCHRUN = "framework: pytorch\ncluster: {worker: {replicas: 2, command: [torchrun, t.py]}}\n"
 ELASTIC = "elastic: {min: 1, max: 2, max_restarts: 3}\n"
-UNSHARED = "{env: {TORCH_DISABLE_SHARE_RDZV_TCP_STORE: 1}, replicas"
+C10D = TORCHRUN.replace("torchrun,", "torchrun, --rdzv_backend=c10d,")
+OWN_STORE = TORCHRUN.replace("{r", "{env: {TORCH_DISABLE_SHARE_RDZV_TCP_STORE: 1}, r") + ELASTIC
 KILL = "faults: [{kill: worker-1, at: 5s}]\n"
+LOST = "torchrun without `elastic`: once a task is lost"
 
 
 @pytest.mark.parametrize(
     ("text", "warnings"),
     [
-        ("cluster: {worker: 2}", []),
+        (TWO, []),
         ("cluster: {chief: 1, worker: 2, ps: 1, evaluator: 1}", []),
         ("cluster: {worker: 1}", ["a single task"]),
         ("cluster: {worker: 2, ps: 1}", ["parameter servers without a chief"]),
@@ -186,33 +190,29 @@ KILL = "faults: [{kill: worker-1, at: 5s}]\n"
         ("cluster: {chief: 1, ps: 1}", ["parameter servers without workers"]),
         ("cluster: {evaluator: 1}", ["a single task", "an evaluator alone"]),
         ("cluster: {worker: 1}\nframework: none", []),
-        ("cluster: {worker: 2}\nrestart: always", ["restart always"]),
-        ("cluster: {worker: 2}\nrestart: {policy: always, scope: job}", []),
-        ("cluster: {worker: 2}\nexpect: {max_restarts: 3}", ["max_restarts is expected, but"]),
-        ("cluster: {worker: 2}\nexpect: {max_restarts: 0}", []),
-        ("cluster: {worker: 2}\nrestart: on-failure\nexpect: {max_restarts: 3}", []),
+        (TWO + "restart: always", ["restart always"]),
+        (TWO + "restart: {policy: always, scope: job}", []),
+        (TWO + "expect: {max_restarts: 3}", ["max_restarts is expected, but"]),
+        (TWO + "expect: {max_restarts: 0}", []),
+        (TWO + "restart: on-failure\nexpect: {max_restarts: 3}", []),
         (
-            "cluster: {worker: 2}\nparametrize: {seed: [0, 1, 2], cluster.worker: [2, 4]}",
+            TWO + "parametrize: {seed: [0, 1, 2], cluster.worker: [2, 4]}",
             ["parametrize: pytest runs 6 variants; this is the scenario as written"],
         ),
-        ("cluster: {worker: 2}\nreference: {seed: 1}", ["there is a reference, but no expect.thr"]),
-        (
-            "cluster: {worker: 2}\nreference: {seed: 1}\n"
-            "expect: {throughput: {at_least: 0.9, of: baseline}}",
-            [],
-        ),
+        (TWO + "reference: {seed: 1}", ["there is a reference, but no expect.thr"]),
+        (TWO + "reference: {seed: 1}\n" + BASELINE, []),
         ("framework: mpi\ncluster: {launcher: 1, worker: 2}", []),
         ("framework: mpi\ncluster: {worker: 2}", ["no launcher: nothing runs mpirun"]),
         ("framework: mpi\ncluster: {launcher: 1}", ["no worker: mpirun has no hosts"]),
         ("framework: ray\ncluster: {head: 1, worker: 2}", []),
         ("framework: ray\ncluster: {worker: 2}", ["no head: ray.init() would start a cluster of"]),
         (TORCHRUN, []),
-        (TORCHRUN + "restart: on-failure", ["torchrun without `elastic`: once a task is lost"]),
-        (TORCHRUN + KILL, ["torchrun without `elastic`: once a task is lost"]),
-        (TORCHRUN.replace("torchrun,", "torchrun, --rdzv_backend=c10d,") + KILL, []),
+        (TORCHRUN + "restart: on-failure", [LOST]),
+        (TORCHRUN + KILL, [LOST]),
+        (C10D + KILL, []),
         (TORCHRUN.replace("replicas: 2", "replicas: 1") + "restart: on-failure", []),
         (TORCHRUN.replace("torchrun,", "torchrun, --standalone,"), ["torchrun --standalone: each"]),
-        (TORCHRUN.replace("{replicas", UNSHARED) + ELASTIC + "restart: on-failure", []),
+        (OWN_STORE + "restart: on-failure", []),
         (
             TORCHRUN + "elastic: {min: 1}",
             ["elastic without max_restarts", "elastic: a task that", "elastic with restart.policy"],
@@ -222,8 +222,7 @@ KILL = "faults: [{kill: worker-1, at: 5s}]\n"
             ["elastic: a task that comes back", "elastic with restart.scope job"],
         ),
         (
-            TORCHRUN.replace("{replicas", UNSHARED).replace("torchrun", "python")
-            + (ELASTIC + "restart: on-failure"),
+            OWN_STORE.replace("torchrun", "python") + "restart: on-failure",
             ["elastic: no command runs torchrun"],
         ),
     ],

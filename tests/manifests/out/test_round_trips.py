@@ -1,8 +1,10 @@
-"""What is exported comes back as the same scenario, and an edit of a manifest counts."""
+"""Exports fit the schemas of Kubernetes and come back as they were, and an edit of one counts."""
 
 from __future__ import annotations
 
+import re
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,15 @@ from hypothesis import HealthCheck, assume, settings
 from hypothesis import given as for_all
 from hypothesis import strategies as st
 
+from emulator.bundled import ROOT
+from emulator.bundled import scenarios as bundled
 from emulator.errors import ScenarioError, UsageError
+from emulator.manifests.convert import Given, read_scenario
 from emulator.manifests.out.difference import at_length, patch_of
 from emulator.manifests.out.export import Written
 from emulator.manifests.out.table import TARGETS
 from emulator.manifests.overlay import merged
-from tests.manifests.out.exporting import back, documents, exported, given
+from tests.manifests.out.exporting import LOADER, back, documents, exported, given
 from tests.manifests.validation import check
 
 pytestmark = pytest.mark.slow
@@ -269,3 +274,73 @@ def test_a_manifest_says_enough_alone(tmp_path: Path) -> None:
     assert {**alone.program.env, **worker.env} == {"WHERE": "worker-${index}/$EMULATOR_SEED"}
     assert alone.operator.restart["worker"] == "on-failure"
     assert alone.operator.backoff_limit == 5
+
+
+# --- The bundled scenarios ------------------------------------------------------------------------
+
+OBJECTS = ("tfjob", "pytorchjob", "trainjob", "kubernetes")
+"""The formats with objects of Kubernetes."""
+JOBS = Path(__file__).parents[1] / "jobs"
+ABOUT = {"name", "description", "expect", "marks", "reserve", "timeout", "seed", "metrics"}
+"""Sections that exports carry unread."""
+
+
+def _different() -> list[Path]:
+    """Return bundled scenarios that differ in their framework, roles or sections."""
+    found: dict[object, Path] = {}
+    for path in bundled():
+        data = yaml.load(path.read_text(), LOADER)
+        roles = frozenset(data["cluster"])
+        found.setdefault((data.get("framework"), roles, frozenset(data.keys() - ABOUT)), path)
+    return list(found.values())
+
+
+def _with_its_program_only(path: Path, folder: Path) -> Given:
+    """Read a scenario without the programs of the others: an export has them all in it."""
+    source = read_scenario(path)
+    (folder / "programs").mkdir()
+    for file in Path(ROOT, "images", "programs").glob("*.py"):
+        if file.name in source.text:
+            (folder / "programs" / file.name).write_bytes(file.read_bytes())
+    text = re.sub(r"(\.\./)+images/programs", str(folder / "programs"), source.text)
+    return replace(source, text=text)
+
+
+FILES = [*_different(), *sorted(JOBS.glob("*.expected.yaml"))]
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_scenarios_fit_and_come_back(path: Path, name: str, tmp_path: Path) -> None:
+    source = _with_its_program_only(path, tmp_path)
+    scenario = source.parse()
+    fits = not TARGETS[name].frameworks or scenario.framework in TARGETS[name].frameworks
+    if not fits:
+        with pytest.raises(UsageError, match=r"Formats for it: .*kubernetes"):
+            exported(source, name, tmp_path)
+        return
+    written = exported(source, name, tmp_path)
+    if name in OBJECTS:
+        found = documents(written)
+        for document in found:
+            check(document)
+        names = [(one["kind"], one["metadata"]["name"]) for one in found]
+        assert len(names) == len(set(names))
+    assert back(written, tmp_path) == scenario
+
+
+@pytest.mark.parametrize(
+    ("api", "kind", "field"),
+    [
+        ("kubeflow.org/v1", "TFJob", "tfReplicaSpecs"),
+        ("kubeflow.org/v1", "PyTorchJob", "pytorchReplicaSpecs"),
+        ("batch/v1", "Job", "template"),
+    ],
+)
+def test_the_check_finds_unknown_fields(api: str, kind: str, field: str) -> None:
+    template = {"spec": {"containers": [{"name": "a", "image": "b"}], "restartPolicy": "Never"}}
+    spec = {field: template if kind == "Job" else {}}
+    document = {"apiVersion": api, "kind": kind, "metadata": {"name": "a"}, "spec": spec}
+    check(document)
+    with pytest.raises(Exception, match="backofLimit"):
+        check({**document, "spec": {**spec, "backofLimit": 1}})

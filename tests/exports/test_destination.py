@@ -33,6 +33,8 @@ def test_a_second_export_takes_the_place_of_the_first(tmp_path: Path) -> None:
     assert exported(folder, "job/b", "worker-0/b", run="run-2") == "run-1"
     assert there(folder) == {"emulate-csv.json", "job/b", "worker-0/b"}
     assert not (folder / "worker-1").exists()
+    assert exported(folder, "job/b.parquet", kind="parquet") == ""  # formats share a folder
+    assert (folder / "job" / "b").exists()
     assert json.loads((folder / "emulate-csv.json").read_text()) == {
         "run_id": "run-2",
         "files": ["job/b", "worker-0/b"],
@@ -68,12 +70,6 @@ def test_an_export_that_the_disk_cuts_short_leaves_nothing(
     with pytest.raises(UsageError, match="Can't write"):  # the list of its files
         export(tmp_path / "other", {f"a-long-name-of-a-file-{n}": "" for n in range(100)})
     assert not (tmp_path / "other").exists()
-
-
-def test_formats_share_a_folder(tmp_path: Path) -> None:
-    exported(tmp_path, "a.csv")
-    exported(tmp_path, "a.parquet", kind="parquet")
-    assert (tmp_path / "a.csv").exists()
 
 
 @pytest.mark.parametrize("listed", ["../precious", "/etc/hostname", 7, "."])

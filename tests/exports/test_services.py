@@ -207,7 +207,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Collector]]:
     server.server_close()
 
 
-def test_a_collector_gets_the_trace(
+def test_a_collector_gets_the_trace_and_one_that_refuses_is_one_sentence(
     record: Record, emulate: Emulate, collector: type[Collector]
 ) -> None:
     done = emulate("export", record.path, "--otel", "mine")
@@ -223,11 +223,6 @@ def test_a_collector_gets_the_trace(
     assert root.name == "r"
     lives = {one.name for one in spans if one.parent_span_id == root.span_id}
     assert lives == {"worker-0", "worker-1", "fault: kill worker-1"}
-
-
-def test_a_collector_that_refuses_is_one_sentence(
-    record: Record, emulate: Emulate, collector: type[Collector]
-) -> None:
     collector.answer = 400
     done = emulate("export", record.path, "--otel", "mine")
     assert done.returncode == 2

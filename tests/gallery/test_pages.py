@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +71,7 @@ def test_numbers_have_three_digits(value: object, text: str) -> None:
 
 def test_figures_are_written_as_everywhere() -> None:
     run = a_run("plain", goodput=0.5, throughput={"steps_per_second": 9.87654})
-    assert cell(run, "goodput") == "50%"
-    assert cell(run, "throughput.steps_per_second") == "9.88"
+    assert (cell(run, "goodput"), cell(run, "throughput.steps_per_second")) == ("50%", "9.88")
 
 
 def test_the_latest_run_of_a_variant_counts(tmp_path: Path) -> None:
@@ -104,21 +102,15 @@ def pages() -> dict[str, str]:
     return found
 
 
-def of_the_gallery() -> list[str]:
-    names = [path.stem for path in scenarios()]
-    marked = [
-        name
-        for name, path in zip(names, scenarios(), strict=True)
-        if "gallery" in yaml.safe_load(path.read_text(encoding="utf-8")).get("marks", [])
-    ]
-    assert max(Counter(names).values()) == 1  # `emulate up NAME` finds one
-    return marked
-
-
 def test_each_scenario_of_the_gallery_is_on_a_page() -> None:
+    marks = {
+        path.stem: yaml.safe_load(path.read_text(encoding="utf-8")).get("marks", [])
+        for path in scenarios()
+    }
+    assert len(marks) == len(scenarios())  # `emulate up NAME` finds one
     text = "\n".join(pages().values())
-    missing = [name for name in of_the_gallery() if not re.search(rf"\b{name}\b", text)]
-    assert missing == []
+    names = [name for name, found in marks.items() if "gallery" in found]
+    assert [name for name in names if not re.search(rf"\b{name}\b", text)] == []
 
 
 def test_each_picture_is_there_and_each_page_has_one() -> None:
@@ -128,11 +120,8 @@ def test_each_picture_is_there_and_each_page_has_one() -> None:
     assert there == {name for found in shown.values() for name in found}
 
 
-def test_each_page_is_in_one_chapter() -> None:
+def test_no_table_is_empty_and_each_page_is_in_one_chapter_and_in_the_index() -> None:
     assert sorted(f"{name}.md" for names in CHAPTERS.values() for name in names) == sorted(pages())
-
-
-def test_no_table_is_empty_and_the_index_lists_all_pages() -> None:
     unfilled = [name for name, text in pages().items() if re.search(r"-->\n<!-- end", text)]
     assert unfilled == []
     text = (PAGES / "README.md").read_text(encoding="utf-8")

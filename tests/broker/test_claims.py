@@ -21,53 +21,46 @@ def claim(
     return Claim(number, f"test-{number}", 1, Need(**need), capacity, granted)
 
 
-def granted(*claims: Claim) -> list[int]:
-    return [claim.number for claim in grant(claims) if claim.granted]
+SMALL, ONE = Capacity(cpus=2, memory=100), Capacity(cpus=1, memory=0)
+LARGE = claim(1, cpus=100, memory=1000, gpus=8)
 
 
-def test_what_fits_is_granted() -> None:
-    assert granted(claim(1, cpus=1), claim(2, cpus=3)) == [1, 2]
-    assert granted(claim(1, cpus=1), claim(2, cpus=3.5)) == [1]
-    assert granted(claim(1, memory=60), claim(2, memory=60)) == [1]
-    assert granted(claim(1, gpus=2), claim(2, gpus=1)) == [1]
+@pytest.mark.parametrize(
+    ("claims", "numbers"),
+    [
+        # What fits is granted.
+        ([claim(1, cpus=1), claim(2, cpus=3)], [1, 2]),
+        ([claim(1, cpus=1), claim(2, cpus=3.5)], [1]),
+        ([claim(1, memory=60), claim(2, memory=60)], [1]),
+        ([claim(1, gpus=2), claim(2, gpus=1)], [1]),
+        ([claim(n, capacity=ONE, cpus=c) for n, c in enumerate([0.1, 0.2, 0.7])], [0, 1, 2]),
+        # No claim overtakes a waiting one, unless it is of nothing.
+        ([claim(1, cpus=3), claim(2, cpus=2), claim(3, cpus=1)], [1]),
+        ([claim(1, cpus=4), claim(2)], [1, 2]),
+        ([claim(1, cpus=4), claim(2, cpus=1), claim(3), claim(4, cpus=1)], [1, 3]),
+        # The order is that of arrival, and not that of the list.
+        ([claim(2, cpus=4), claim(1, cpus=4)], [1]),
+        # A claim of more than the capacity is granted alone.
+        ([LARGE, claim(2, cpus=1)], [1]),
+        ([claim(1, cpus=1, granted=True), replace(LARGE, number=2)], [1]),
+        # Engines with different capacities share a machine.
+        ([claim(1, cpus=2), claim(2, capacity=SMALL, cpus=1)], [1]),
+        ([claim(1, capacity=SMALL, cpus=2), claim(2, cpus=2)], [1, 2]),
+    ],
+)
+def test_what_is_granted(claims: list[Claim], numbers: list[int]) -> None:
+    after = grant(claims)
+    assert [claim.number for claim in after if claim.granted] == numbers
+    assert [claim.number for claim in after] == sorted(claim.number for claim in claims)
 
 
-def test_no_claim_overtakes_a_waiting_one() -> None:
-    assert granted(claim(1, cpus=3), claim(2, cpus=2), claim(3, cpus=1)) == [1]
-
-
-def test_the_order_is_that_of_arrival_and_not_that_of_the_list() -> None:
-    assert [c.number for c in grant([claim(2, cpus=4), claim(1, cpus=4)])] == [1, 2]
-    assert granted(claim(2, cpus=4), claim(1, cpus=4)) == [1]
-
-
-def test_a_claim_of_more_than_the_capacity_gets_all_of_it_alone() -> None:
-    large = claim(1, cpus=100, memory=1000, gpus=8)
-    assert [c.gpus for c in grant([large])] == [("a", "b")]
-    assert granted(large, claim(2, cpus=1)) == [1]
-    assert granted(claim(1, cpus=1, granted=True), replace(large, number=2)) == [1]
-
-
-def test_a_claim_of_nothing_is_granted_at_once() -> None:
-    assert granted(claim(1, cpus=4), claim(2)) == [1, 2]
-    assert granted(claim(1, cpus=4), claim(2, cpus=1), claim(3), claim(4, cpus=1)) == [1, 3]
-
-
-def test_three_thirds_are_a_whole() -> None:
-    one = Capacity(cpus=1, memory=0)
-    thirds = [claim(n, capacity=one, cpus=c) for n, c in enumerate([0.1, 0.2, 0.7])]
-    assert granted(*thirds) == [0, 1, 2]
+def test_a_claim_of_more_than_the_capacity_gets_all_devices() -> None:
+    assert [claim.gpus for claim in grant([LARGE])] == [("a", "b")]
 
 
 def test_granted_devices_are_not_granted_again() -> None:
     first = replace(claim(1, gpus=1, granted=True), gpus=("a",))
     assert [c.gpus for c in grant([first, claim(2, gpus=1)])] == [("a",), ("b",)]
-
-
-def test_engines_with_different_capacities_share_a_machine() -> None:
-    small = Capacity(cpus=2, memory=100)
-    assert granted(claim(1, cpus=2), claim(2, capacity=small, cpus=1)) == [1]
-    assert granted(claim(1, capacity=small, cpus=2), claim(2, cpus=2)) == [1, 2]
 
 
 needs = st.builds(

@@ -1,9 +1,111 @@
-"""docs/kubeflow.md says of each field of a manifest what is made of it, as the reader has it."""
+"""The table of fields: all of the operator's schemas, the reader that follows it, and its page."""
 
 from __future__ import annotations
 
-from emulator.manifests.kubernetes_fields import OBJECTS
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.manifests.documents import read_documents
+from emulator.manifests.fields import Findings, Reader
+from emulator.manifests.kubernetes_fields import MOVED, OBJECTS
 from scripts import write_field_table as page
+
+SCHEMAS = Path(__file__).parent / "schemas"
+TYPES = {"text": "string", "integer": "integer", "boolean": "boolean", "object": "object"}
+DUMPED = {("PodMetadata", "creationTimestamp")}
+"""Not in the schemas, but in what many clients write, as null."""
+
+
+def differences(schema: Any, kind: str, seen: set[str]) -> Iterator[str]:
+    """Yield how an object of the table differs from that of a schema, and those in it."""
+    properties, fields = schema.get("properties", {}), OBJECTS[kind]
+    if not properties or kind in seen:
+        return
+    seen.add(kind)
+    known = {key for key in fields if (kind, key) not in DUMPED}
+    yield from (f"{kind}.{key}" for key in properties.keys() ^ known)
+    required = {key for key, field in fields.items() if field.required}
+    yield from (f"{kind}.{key} is required" for key in {*schema.get("required", ())} - required)
+    for key in properties.keys() & known:
+        shape, inner = fields[key].shape, properties[key]
+        if shape[0] in "[{":
+            if (inner["type"] == "array") != (shape[0] == "["):
+                yield f"{kind}.{key} is {inner['type']}"
+            inner = inner.get("items") or inner["additionalProperties"]
+            shape = shape[1:-1]
+        if shape in OBJECTS:
+            yield from differences(inner, shape, seen)
+        elif shape == "quantity" and not inner.get("x-kubernetes-int-or-string"):
+            yield f"{kind}.{key} is no quantity"
+        elif TYPES.get(shape, inner.get("type")) != inner.get("type"):
+            yield f"{kind}.{key} is {inner.get('type')}"
+
+
+@pytest.mark.parametrize("kind", ["TFJob", "PyTorchJob"])
+def test_the_fields_are_those_of_the_schema(kind: str) -> None:
+    schema = json.loads(gzip.decompress((SCHEMAS / f"{kind.lower()}.json.gz").read_bytes()))
+    seen = set[str]()
+    assert list(differences(schema, kind, seen)) == []
+    assert {"Container", "EnvVar", "Volume", "VolumeMount", "RunPolicy", "PodSpec"} <= seen
+
+
+def test_the_comparison_with_a_schema_finds_what_is_missing() -> None:
+    schema = {"properties": {"key": {"type": "integer"}, "more": {"type": "string"}}}
+    assert sorted(differences(schema, "RdzvConf", set())) == [
+        "RdzvConf.key is integer",
+        "RdzvConf.more",
+        "RdzvConf.value",
+    ]
+
+
+def test_moved_fields_are_unknown_where_they_were() -> None:
+    for name in MOVED:
+        kind, _, field = name.partition(".")
+        assert field not in OBJECTS[kind]
+
+
+def test_what_is_not_valid_is_left_out_and_the_rest_is_read() -> None:
+    text = (
+        "spec:\n  containers: [{name: a, args: [1]}]\n  hostname: 5\nmetadata: {labels: {a: b}}\n"
+    )
+    (document,) = read_documents(text, "m.yaml")
+    findings = Findings(document)
+    read = Reader(OBJECTS, MOVED).read(findings, "PodTemplate")
+    assert read == {"spec": {"containers": [{"name": "a"}]}, "metadata": {"labels": {"a": "b"}}}
+    assert [problem.path for problem in findings.problems()] == [
+        "spec.containers[0].args[0]",
+        "spec.hostname",
+    ]
+
+
+def test_nulls_are_fields_that_are_left_out() -> None:
+    (document,) = read_documents("metadata: null\nspec: {containers: null}\n", "m.yaml")
+    findings = Findings(document)
+    assert Reader(OBJECTS, MOVED).read(findings, "PodTemplate") == {}
+    assert [str(problem) for problem in findings.problems()] == [
+        "m.yaml:2: spec.containers: is missing"
+    ]
+
+
+def test_a_note_of_several_types_is_one() -> None:
+    (document,) = read_documents("spec: {}\n", "m.yaml")
+    findings = Findings(document)
+    for role in ("PS", "Worker"):
+        path = ("spec", "tfReplicaSpecs", role, "template", "spec", "affinity")
+        findings.note(path, "ignored", "there is one machine")
+    findings.note(("spec", "tfReplicaSpecs", "PS", "template", "x"), "ignored", "why")
+    assert [str(note) for note in findings.all_notes()] == [
+        "spec.tfReplicaSpecs.*.template.spec.affinity is ignored: there is one machine",
+        "spec.tfReplicaSpecs.PS.template.x is ignored: why",
+    ]
+
+
+# --- docs/kubeflow.md -----------------------------------------------------------------------------
 
 
 def test_the_table_of_fields_is_up_to_date() -> None:

@@ -160,17 +160,12 @@ def test_the_spans_of_a_run(run: Exported) -> None:
     assert not lives[0].status.is_ok
     (fault,) = (one for one in others if one.name.startswith("fault"))
     assert fault.name == "fault: kill worker-1"
-    (first, *_) = (one for one in others if one.name == "checkpoint")
-    assert first.start_time is not None
-    assert first.end_time is not None
-    assert first.end_time - first.start_time == pytest.approx(0.5e9)
+    first = next(one for one in others if one.name == "checkpoint")
+    assert (first.end_time or 0) - (first.start_time or 0) == pytest.approx(0.5e9)
     assert {one.context.trace_id for one in spans if one.context} == {whole.context.trace_id}
     assert len({one.context.span_id for one in spans if one.context}) == len(spans)
-    for one in others:
-        assert one.parent is not None
-        assert one.start_time is not None
-        assert whole.start_time is not None
-        assert whole.start_time <= one.start_time
+    assert None not in [one.parent for one in others]
+    assert whole.start_time == min(one.start_time or 0 for one in spans)
     assert [one.context for one in spans_of(run, "mine")] == [one.context for one in spans]
 
 

@@ -48,27 +48,17 @@ def test_without_failures_only_saves_cost_time() -> None:
 
 
 def test_costs_are_read_from_the_run() -> None:
-    fault = {"status": "applied", "first_step_after": 2.0}
+    fault: dict[str, object] = {"status": "applied", "first_step_after": 2.0}
+    values = {
+        **{"save_seconds": 0.25, "step_cost": 0.02, "best": 25},
+        **{"efficiency_200": 0.5, "efficiency_25": 0.6},
+    }
+    others = [{"first_step_after": 4.0}, {"first_step_after": None}, {"status": "skipped"}, {}]
     summary = {
         "duration": 42.0,
         "startup": {"first_step": 2.0},
-        "faults": [
-            fault,
-            fault | {"first_step_after": 4.0},
-            fault | {"first_step_after": None},
-            fault | {"status": "skipped"},
-            fault,
-        ],
-        "values": {
-            name: {"worker-0": value}
-            for name, value in {
-                "save_seconds": 0.25,
-                "step_cost": 0.02,
-                "efficiency_200": 0.5,
-                "efficiency_25": 0.6,
-                "best": 25,
-            }.items()
-        },
+        "faults": [fault, *({**fault, **one} for one in others)],
+        "values": {name: {"worker-0": value} for name, value in values.items()},
     }
     measured = costs(summary)
     assert measured == Costs(0.25, 8 / 3, 10, {0.5: 0.6, 4: 0.5})

@@ -58,27 +58,12 @@ TEXT = st.text(
     st.sampled_from("ab 01$({})'\"\\:#-é{}%\n\t") | st.characters(categories=["L", "P"]),
     max_size=12,
 ).filter(lambda text: "${" not in text and "\0" not in text)
-WORDS = TEXT | st.sampled_from(
-    [
-        "--rank=${index}",
-        "${addresses.worker}",
-        "${task}",
-        "$${HOME}",
-        "$(TF_CONFIG)",
-        "$$",
-        "{{ x }}",
-    ]
-)
+REFERENCES = ["--rank=${index}", "${addresses.worker}", "${task}"]
+WORDS = TEXT | st.sampled_from([*REFERENCES, "$${HOME}", "$(TF_CONFIG)", "$$", "{{ x }}"])
 NAMES = st.sampled_from(["A", "B_1", "PATH2", "LOG"])
 ENV = st.dictionaries(NAMES, WORDS | st.integers(0, 9) | st.floats(0, 1), max_size=3)
-MOUNT = st.sampled_from(
-    [
-        {"volume": "cache"},
-        {"volume": "cache", "writable": False},
-        {"tmpfs": "64m"},
-        {"scratch": "s"},
-    ]
-)
+CACHE = {"volume": "cache"}
+MOUNT = st.sampled_from([CACHE, {**CACHE, "writable": False}, {"tmpfs": "64m"}, {"scratch": "s"}])
 STEP = st.fixed_dictionaries(
     {"name": st.sampled_from(["fetch", "proxy"])},
     optional={
@@ -95,6 +80,7 @@ CONTAINER: dict[str, Any] = {
     "working_dir": st.just("/work"),
     "files": st.dictionaries(st.sampled_from(["/etc/a.cfg", "/srv/b"]), TEXT, max_size=2),
 }
+IMAGES = ["cpu", "busybox", "registry:5000/a/b:1", "a/b@sha256:" + "0" * 64]
 ROLE = st.integers(1, 12) | st.fixed_dictionaries(
     {"replicas": st.integers(1, 3)},
     optional={
@@ -103,9 +89,7 @@ ROLE = st.integers(1, 12) | st.fixed_dictionaries(
         "cpus": st.sampled_from([1, 0.5, 2.5]),
         "memory": st.sampled_from(["512m", "1g", 700000000]),
         "gpus": st.integers(0, 2),
-        "image": st.sampled_from(
-            ["cpu", "busybox", "registry:5000/a/b:1", "a/b@sha256:" + "0" * 64]
-        ),
+        "image": st.sampled_from(IMAGES),
         "mounts": st.dictionaries(st.sampled_from(["/data", "/x/y"]), MOUNT, max_size=2),
         "shm_size": st.just("256m"),
         "processes": st.just(64),

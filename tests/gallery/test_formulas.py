@@ -48,16 +48,15 @@ def test_without_failures_only_saves_cost_time() -> None:
 
 
 def test_costs_are_read_from_the_run() -> None:
-    fault: dict[str, object] = {"status": "applied", "first_step_after": 2.0}
+    faults = [*(("applied", after) for after in (2.0, 4.0, None, 2.0)), ("skipped", 2.0)]
     values = {
         **{"save_seconds": 0.25, "step_cost": 0.02, "best": 25},
         **{"efficiency_200": 0.5, "efficiency_25": 0.6},
     }
-    others = [{"first_step_after": 4.0}, {"first_step_after": None}, {"status": "skipped"}, {}]
     summary = {
         "duration": 42.0,
         "startup": {"first_step": 2.0},
-        "faults": [fault, *({**fault, **one} for one in others)],
+        "faults": [{"status": status, "first_step_after": after} for status, after in faults],
         "values": {name: {"worker-0": value} for name, value in values.items()},
     }
     measured = costs(summary)

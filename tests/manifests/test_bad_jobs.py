@@ -94,7 +94,8 @@ C = f"{T}.containers[0]"
 TYPES = "spec.tfReplicaSpecs"
 TENSORFLOW = "{name: tensorflow, image: i}"
 WORKER = f"{{template: {{spec: {{containers: [{TENSORFLOW}]}}}}}}"
-CPU, PATH, ELSEWHERE = ".limits.cpu:", "[0].mountPath:", "can't be mounted at"
+CPU, GPU = ".requests.cpu:", "[nvidia.com/gpu]:"
+PATH, ELSEWHERE = "[0].mountPath:", "can't be mounted at"
 OF_THE_JOB = [
     ("apiVersion", "kubeflow.org/v1beta2", ": kubeflow.org/v1beta2 is another version"),
     ("kind", "MPIJob", ": MPIJob of kubeflow.org/v1 can't run here (known: TFJob, PyTorchJob"),
@@ -157,27 +158,19 @@ OF_THE_CONTAINER = [
     ("volumeMounts", "[{name: a, mountPath: /etc/../../x}]", f"{PATH} '/etc/../../x' {ELSEWHERE}"),
     ("volumeMounts", "[{name: a, mountPath: ../x}]", f"{PATH} '../x' {ELSEWHERE}"),
     ("volumeMounts", "[{name: a, mountPath: '/a:b'}]", f"{PATH} '/a:b' {ELSEWHERE}"),
-    ("resources", "{limits: {cpu: two}}", f"{CPU} 'two' is not a quantity, such as 500m, 2 or 4Gi"),
-    ("resources", "{limits: {cpu: 0.5}}", f'{CPU} 0.5 should be text; write "0.5" in quotes'),
+    ("resources.limits", "{cpu: two}", ".cpu: 'two' is not a quantity, such as 500m, 2 or 4Gi"),
+    ("resources.limits", "{cpu: 0.5}", '.cpu: 0.5 should be text; write "0.5" in quotes'),
     (
-        "resources",
-        "{limits: {memory: 512m}}",
-        ".limits.memory: 512m is less than a byte (write 512Mi; m is a thousandth)",
+        "resources.limits",
+        "{memory: 512m}",
+        ".memory: 512m is less than a byte (write 512Mi; m is a thousandth)",
     ),
+    ("resources.limits", "{cpus: 1}", ".cpus: there is no such resource (did you mean 'cpu'?)"),
+    ("resources.limits", "{nvidia.com/gpu: 500m}", f"{GPU} 500m is not a whole number of GPUs"),
     (
         "resources",
         "{limits: {cpu: '1'}, requests: {cpu: '2'}}",
-        ".requests.cpu: 2 is more than the limit, 1",
-    ),
-    (
-        "resources",
-        "{limits: {nvidia.com/gpu: 500m}}",
-        ".limits[nvidia.com/gpu]: 500m is not a whole number of GPUs",
-    ),
-    (
-        "resources",
-        "{limits: {cpus: 1}}",
-        ".limits.cpus: there is no such resource (did you mean 'cpu'?)",
+        f"{CPU} 2 is more than the limit, 1",
     ),
 ]
 CASES = [
@@ -206,11 +199,8 @@ def test_all_mistakes_are_told_at_once() -> None:
     text = changed(TFJOB, f"{T}.containers.0.name", "main")
     text = changed(text, "metadata.name", "Job")
     text = changed(text, "spec.tfReplicaSpecs.Worker.replica", 2)
-    assert [line.split(": ")[1] for line in refused(text)] == [
-        "metadata.name",
-        f"{C}.name",
-        "spec.tfReplicaSpecs.Worker.replica",
-    ]
+    paths = ["metadata.name", f"{C}.name", "spec.tfReplicaSpecs.Worker.replica"]
+    assert [line.split(": ")[1] for line in refused(text)] == paths
 
 
 @pytest.mark.parametrize(

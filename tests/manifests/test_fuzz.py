@@ -195,7 +195,7 @@ def test_no_field_breaks_the_reader_of_jobs(kind: str, data: st.DataObject) -> N
     of_a_job(changed(manifest, data) + MAP)
 
 
-WORDS = st.sampled_from("cluster worker program command faults kill at x".split())
+WORDS = st.sampled_from(["cluster", "worker", "program", "command", "faults", "kill", "at", "x"])
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),

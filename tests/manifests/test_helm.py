@@ -237,12 +237,6 @@ def test_other_keys_are_notes(tmp_path: Path) -> None:
     assert given.text.splitlines()[1] == f"# {given.warnings[0]}"
 
 
-def test_an_image_of_no_role_is_refused(tmp_path: Path) -> None:
-    assert problems(tmp_path, JOBS_MAP, images={"wurker": "cpu"}) == [
-        "--image wurker=cpu: there is no container, role or image wurker (did you mean 'worker'?)"
-    ]
-
-
 # --- The chart distributed-tensorflow -------------------------------------------------------------
 
 
@@ -271,9 +265,14 @@ def test_values_of_stateful_sets(tmp_path: Path) -> None:
     )
 
 
-def test_a_command_for_all_is_refused_where_roles_have_their_own(tmp_path: Path) -> None:
+def test_a_command_for_all_where_roles_have_their_own_and_an_image_of_none_are_refused(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(UsageError, match="--command is one for all tasks; worker has a command"):
         converted(tmp_path, STATEFULSETS, command=("python", "a.py"))
+    assert problems(tmp_path, JOBS_MAP, images={"wurker": "cpu"}) == [
+        "--image wurker=cpu: there is no container, role or image wurker (did you mean 'worker'?)"
+    ]
 
 
 # --- Arena ----------------------------------------------------------------------------------------

@@ -155,14 +155,10 @@ def test_ports_are_those_of_the_container_that_trains() -> None:
     assert "ports" not in str(found["cluster"])
 
 
-def test_a_long_name_is_cut_for_the_scenario_alone() -> None:
+def test_a_long_name_is_cut_for_the_scenario_alone_and_one_to_be_generated_is_a_prefix() -> None:
     name = "a" * 39 + "-" + "b" * 10
-    found = converted(changed(TFJOB, "metadata.name", name)).scenario
-    assert found["name"] == "a" * 39
-    assert found["operator"]["job"] == name
-
-
-def test_a_generated_name() -> None:
+    found = converted(changed(TFJOB, "metadata.name", name))
+    assert (found.scenario["name"], found.scenario["operator"]["job"]) == ("a" * 39, name)
     text = changed(changed(TFJOB, "metadata.name", None), "metadata.generateName", "train-")
     found = converted(text)
     assert found.scenario["operator"]["job"] == "train"
@@ -171,24 +167,7 @@ def test_a_generated_name() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("given", "bounds"),
-    [
-        ({}, {}),
-        ({"minReplicas": 1}, {"min": 1, "max": 1}),
-        ({"maxReplicas": 2}, {"min": 2, "max": 2}),
-        ({"minReplicas": 1, "maxReplicas": 2}, {"min": 1, "max": 2}),
-    ],
-)
-def test_of_the_bounds_of_an_elastic_job_one_is_the_other(
-    given: dict[str, int], bounds: dict[str, int]
-) -> None:
-    text = changed(PYTORCHJOB, "spec.pytorchReplicaSpecs.Master", None)
-    text = changed(text, "spec.elasticPolicy", given)
-    assert converted(text).scenario["operator"]["elastic"] == bounds
-
-
-ELASTIC = """\
+POLICY = """\
 rdzvHost: host
 rdzvPort: 29400
 rdzvBackend: etcd
@@ -200,15 +179,31 @@ maxRestarts: 3
 """
 
 
-def test_an_elastic_job() -> None:
-    text = changed(PYTORCHJOB, "spec.elasticPolicy", yaml.safe_load(ELASTIC))
-    assert converted(text).scenario["operator"]["elastic"] == {
-        **{"rdzv_host": "host", "rdzv_port": 29400, "rdzv_backend": "etcd", "rdzv_id": "1"},
-        **{"rdzv_conf": {"timeout": "5"}, "standalone": True},
-        **{"nproc_per_node": 2, "max_restarts": 3},
-    }
-    text = changed(changed(text, "spec.elasticPolicy.nProcPerNode", None), "spec.nprocPerNode", "4")
-    assert scenario_of(text).operator.nproc_per_node == 4  # type: ignore[union-attr]
+@pytest.mark.parametrize(
+    ("policy", "elastic"),
+    [
+        ("{}", {}),
+        ("{minReplicas: 1}", {"min": 1, "max": 1}),  # one of the bounds is the other
+        ("{maxReplicas: 2}", {"min": 2, "max": 2}),
+        ("{minReplicas: 1, maxReplicas: 2}", {"min": 1, "max": 2}),
+        (
+            POLICY,
+            {
+                **{"rdzv_host": "host", "rdzv_port": 29400, "rdzv_backend": "etcd", "rdzv_id": "1"},
+                **{"rdzv_conf": {"timeout": "5"}, "standalone": True},
+                **{"nproc_per_node": 2, "max_restarts": 3},
+            },
+        ),
+    ],
+)
+def test_an_elastic_job(policy: str, elastic: dict[str, Any]) -> None:
+    text = changed(PYTORCHJOB, "spec.pytorchReplicaSpecs.Master", None)
+    text = changed(text, "spec.elasticPolicy", yaml.safe_load(policy))
+    assert converted(text).scenario["operator"]["elastic"] == elastic
+    if not elastic:
+        operator = scenario_of(changed(text, "spec.nprocPerNode", "4")).operator
+        assert operator is not None
+        assert operator.nproc_per_node == 4
 
 
 # --- Containers -----------------------------------------------------------------------------------

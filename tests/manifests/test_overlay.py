@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from emulator.manifests.overlay import difference, merged
 
+PS, DELAY = {"replicas": 2, "cpus": 1}, {"backoff": "1s"}
+
 
 @pytest.mark.parametrize(
     ("data", "patch", "result"),
@@ -31,20 +33,12 @@ from emulator.manifests.overlay import difference, merged
         ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
         # Not in it: a section that has a short form remains one.
         (
-            {"cluster": {"ps": {"replicas": 2, "cpus": 1}}},
+            {"cluster": {"ps": PS}},
             {"cluster": {"ps": 8}},
-            {"cluster": {"ps": {"replicas": 8, "cpus": 1}}},
+            {"cluster": {"ps": {**PS, "replicas": 8}}},
         ),
-        (
-            {"cluster": {"ps": 2}},
-            {"cluster": {"ps": {"cpus": 1}}},
-            {"cluster": {"ps": {"replicas": 2, "cpus": 1}}},
-        ),
-        (
-            {"restart": "always"},
-            {"restart": {"backoff": "1s"}},
-            {"restart": {"policy": "always", "backoff": "1s"}},
-        ),
+        ({"cluster": {"ps": 2}}, {"cluster": {"ps": {"cpus": 1}}}, {"cluster": {"ps": PS}}),
+        ({"restart": "always"}, {"restart": DELAY}, {"restart": {"policy": "always", **DELAY}}),
     ],
 )
 def test_a_patch_is_merged_as_the_standard_says_and_short_forms_as_well(

@@ -23,14 +23,8 @@ def exported(
 ) -> Written:
     """Export a scenario; paths in it are relative to `folder` then."""
     scenario = given.parse()
-    return export(
-        scenario,
-        read(given.text).data,
-        target(to, scenario),
-        folder=given.folder,
-        destination=folder,
-        images=images,
-    )
+    data, form = read(given.text).data, target(to, scenario)
+    return export(scenario, data, form, folder=given.folder, destination=folder, images=images)
 
 
 def given(data: Mapping[str, Any], folder: Path) -> Given:

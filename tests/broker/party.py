@@ -58,8 +58,9 @@ def main(folder: str, name: str, cpus: str, gpus: str, *devices: str) -> None:
     acquire(cpus, gpus)
     for line in sys.stdin:
         match line.split():
-            case ["run", run_id]:
-                leases[-1].began_run(run_id, "process", Path("runs", run_id))
+            case ["run", *run_ids]:
+                for run_id in run_ids:
+                    leases[-1].began_run(run_id, "process", Path("runs", run_id))
                 say("noted")
             case ["again", cpus, gpus]:
                 acquire(cpus, gpus)

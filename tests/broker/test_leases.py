@@ -150,8 +150,7 @@ def test_a_killed_holder_is_recovered_once_and_the_others_continue(
     party: Start, folder: Path
 ) -> None:
     holder = party("holder", 4, 1, says="granted a")
-    assert holder.tell("run run-1") == "noted"
-    assert holder.tell("run run-2") == "noted"
+    assert holder.tell("run run-1 run-2") == "noted"
     waiters = [party(f"waiter-{n}", 1) for n in range(3)]
     for waiter in waiters:
         assert waiter.says().startswith("waiting holder")
@@ -259,8 +258,7 @@ def test_a_second_lease_of_a_process_is_granted_at_once(party: Start, folder: Pa
 
 def test_what_is_abandoned_is_recovered_before_it_is_free(party: Start, folder: Path) -> None:
     holder = party("holder", 4, 2, says="granted a b")
-    assert holder.tell("run run-1") == "noted"
-    assert holder.tell("run run-2") == "noted"
+    assert holder.tell("run run-1 run-2") == "noted"
     waiter = party("waiter", 4, 2, says="waiting holder")
     assert holder.tell("abandon run-2") == "abandoned"
     assert waiter.says() == f"recovering holder {holder.process.pid} run-2"

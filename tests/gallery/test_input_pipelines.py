@@ -52,10 +52,7 @@ def test_each_means_removes_one_limit() -> None:
         "plain": pytest.approx(1.6),
         "prefetch": pytest.approx(1.4),  # all but the steps
         "interleave": pytest.approx(0.525),  # an eighth of the reading
-        "map": 0.2,  # now the steps
-        "repeat": 0.2,
-        "cache": 0.2,
-        "autotune": 0.2,
+        **dict.fromkeys(("map", "repeat", "cache", "autotune"), 0.2),  # now the steps
     }
 
 

@@ -77,12 +77,10 @@ spec:
     Worker: *spec
 """
 MAP = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: m, namespace: team}\ndata: {k: v}\n"
-KINDS = {
-    "TFJob": FULL.format(kind="TFJob", specs="tfReplicaSpecs", container="tensorflow"),
-    "PyTorchJob": FULL.format(
-        kind="PyTorchJob", specs="pytorchReplicaSpecs", container="pytorch"
-    ).replace("  pytorchReplicaSpecs", "  elasticPolicy: {minReplicas: 1}\n  pytorchReplicaSpecs"),
-}
+TFJOB = FULL.format(kind="TFJob", specs="tfReplicaSpecs", container="tensorflow")
+PYTORCHJOB = FULL.format(kind="PyTorchJob", specs="pytorchReplicaSpecs", container="pytorch")
+ELASTIC = "spec:\n  elasticPolicy: {minReplicas: 1}\n  runPolicy"
+KINDS = {"TFJob": TFJOB, "PyTorchJob": PYTORCHJOB.replace("spec:\n  runPolicy", ELASTIC, 1)}
 Place = tuple[str | int, ...]
 
 

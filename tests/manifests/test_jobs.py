@@ -78,14 +78,7 @@ ALL = [
     ),
     Job("shards.values.yaml", ("ps=cpu", "worker=cpu"), conditions=()),
 ]  # fmt: skip
-SITE = PlanContext(
-    engine="docker",
-    address=lambda name: (name, 2222),
-    image=str,
-    gpus=lambda: (),
-    shared="/shared",
-    named=True,
-)
+SITE = PlanContext("docker", lambda name: (name, 2222), str, lambda: (), "/shared", named=True)
 
 
 def plan(scenario: Scenario) -> Plan:

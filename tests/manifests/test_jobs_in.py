@@ -69,17 +69,16 @@ def scenario_of(text: str, **options: Any) -> Scenario:
 # --- The job --------------------------------------------------------------------------------------
 
 
+NEVER = {"worker": "never"}
+OPERATOR = {"kind": "TFJob", "job": "job", "namespace": "default", "restart": NEVER}
+
+
 def test_the_smallest_tfjob() -> None:
     found = converted(TFJOB)
     assert found.scenario == {
         "name": "job",
         "framework": "tensorflow",
-        "operator": {
-            "kind": "TFJob",
-            "job": "job",
-            "namespace": "default",
-            "restart": {"worker": "never"},
-        },
+        "operator": OPERATOR,
         "image": "tf:1",
         "program": {"command": ["python", "train.py"], "entrypoint": "none"},
         "cluster": {"worker": 2},
@@ -122,7 +121,7 @@ status: {conditions: []}
 def test_run_policy_and_metadata() -> None:
     found = converted(JOB, quirks=True)
     assert found.scenario["operator"] == {
-        **{"kind": "TFJob", "job": "job", "namespace": "default", "restart": {"worker": "never"}},
+        **OPERATOR,
         **{"dynamic_worker": True, "backoff_limit": 3, "active_deadline": "60s"},
         **{"clean_pods": "all", "success": "all-workers", "ttl_after_finished": "0s"},
         **{"suspend": True, "labels": {"team": "a"}, "annotations": {"x/y": "z"}, "quirks": True},

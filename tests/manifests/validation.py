@@ -51,17 +51,11 @@ def _shipped(name: str, version: str) -> Any:
 @functools.cache
 def _custom(name: str) -> jsonschema.Draft202012Validator:
     schema: dict[str, Any] = json.loads(gzip.decompress((SCHEMAS / f"{name}.json.gz").read_bytes()))
-    texts = {"type": "object", "additionalProperties": {"type": "string"}}
-    schema["properties"]["metadata"] = {
-        "type": "object",
-        "properties": {
-            "name": {"type": "string"},
-            "namespace": {"type": "string"},
-            "labels": texts,
-            "annotations": texts,
-        },
-        "required": ["name"],
-    }
+    text = {"type": "string"}
+    texts = {"type": "object", "additionalProperties": text}
+    metadata = {"name": text, "namespace": text, "labels": texts, "annotations": texts}
+    required = {"type": "object", "properties": metadata, "required": ["name"]}
+    schema["properties"]["metadata"] = required
     _close(schema)
     return jsonschema.Draft202012Validator(schema)
 

@@ -54,11 +54,8 @@ def test_what_is_granted(claims: list[Claim], numbers: list[int]) -> None:
     assert [claim.number for claim in after] == sorted(claim.number for claim in claims)
 
 
-def test_a_claim_of_more_than_the_capacity_gets_all_devices() -> None:
+def test_a_claim_of_more_gets_all_devices_and_granted_ones_are_not_granted_again() -> None:
     assert [claim.gpus for claim in grant([LARGE])] == [("a", "b")]
-
-
-def test_granted_devices_are_not_granted_again() -> None:
     first = replace(claim(1, gpus=1, granted=True), gpus=("a",))
     assert [c.gpus for c in grant([first, claim(2, gpus=1)])] == [("a",), ("b",)]
 

@@ -51,9 +51,6 @@ class Party:
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
 
-    def signal(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
-
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
@@ -215,10 +212,10 @@ def test_a_killed_waiter_is_forgotten(party: Start, folder: Path) -> None:
 
 def test_a_stopped_holder_is_not_dead(party: Start) -> None:
     holder = party("holder", 4, says="granted")
-    holder.signal(signal.SIGSTOP)
+    holder.process.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, holder.process.pid, os.WSTOPPED | os.WNOWAIT)
     waiter = party("waiter", 1, says="waiting holder")
-    holder.signal(signal.SIGCONT)
+    holder.process.send_signal(signal.SIGCONT)
     holder.tell("release")
     assert waiter.says() == "granted"
 
@@ -233,7 +230,7 @@ def test_waiting_can_be_interrupted_and_leaves_nothing(
     one = claims(folder)
     waiter = party("waiter", 2, says="waiting holder")
     behind = party("behind", 2, says="waiting holder waiter")
-    waiter.signal(number)
+    waiter.process.send_signal(number)
     assert waiter.says() == f"not {error}"
     left = [name for name in claims(folder) if name not in one]
     assert {json.loads((folder / n).read_text())["name"] for n in left if "json" in n} == {"behind"}

@@ -71,10 +71,8 @@ def test_a_tf_config_is_one_too(tmp_path: Path) -> None:
 def test_addresses_without_a_pattern_are_replaced_with_a_note(tmp_path: Path, workers: str) -> None:
     given = converted(tmp_path, f'{{"worker": {workers}}}')
     assert "addresses" not in data(given)
-    assert given.warnings == (
-        "worker[0] is approximated: the tasks have other addresses, since these follow no pattern "
-        "such as ps-0.name:2222",
-    )
+    why = "the tasks have other addresses, since these follow no pattern such as ps-0.name:2222"
+    assert given.warnings == (f"worker[0] is approximated: {why}",)
     assert given.parse().cluster["worker"].replicas == 2
 
 

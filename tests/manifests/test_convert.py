@@ -45,9 +45,7 @@ def test_the_command_that_runs_it_again_works_in_any_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    added = Additions(
-        images={"a": "b"}, configmaps={"data": Path("d")}, faults=Path("f.yaml"), command=["x", "y"]
-    )
+    added = Additions({"a": "b"}, {"data": Path("d")}, Path("f.yaml"), ["x", "y"])
     again = added.again(Path("my job.yaml"), "process", ["restart={policy: never}"])
     assert shlex.split(again) == [
         "emulate",

@@ -54,33 +54,11 @@ def sound(process: Loader, content: bytes | str, *sets: str) -> None:
 NUMBERS = [0, -1, 1, 2, 7, 500, 501, 2**31, 2**63 - 1, 2**63, -(2**63), 10**30, 0.5, 1e308, -0.0]
 NOT_NUMBERS = [float("nan"), float("inf"), float("-inf"), True, False, None]
 TEXTS_OF = [
-    *(
-        "",
-        " ",
-        "\0",
-        "a\0b",
-        "\x1b[31mred",
-        "\x1b]52;c;AA==\x07",
-        "\x9b31m",
-        "\ud800",
-        "a\nb",
-        "\t",
-    ),
+    *("", " ", "\0", "a\0b", "\x1b[31mred", "\x1b]52;c;AA==\x07", "\x9b31m", "\ud800", "a\nb"),
     *("\t", "=", "A=B", "x" * 70_000, "é" * 500, "\u202e", "\u2028", "{}", "[", "*", "?", "[!a"),
     *("**/*", "0", "5s", "0s", "99999999d", "1e5s", "-5s", "5%", "nan%", "1e999%", "1b", "7m"),
-    *(
-        "9" * 400,
-        "9" * 400 + "g",
-        "0bit",
-        "1kbit",
-        "99999gbit",
-        "forever",
-        "auto",
-        "json",
-        "keras",
-        "cpu",
-    ),
-    *("worker-0", "worker-*", "chief-0", "nobody", "master", "0", "cut", "EMULATOR_SHARED"),
+    *("9" * 400, "9" * 400 + "g", "0bit", "1kbit", "99999gbit", "forever", "auto", "json", "keras"),
+    *("cpu", "worker-0", "worker-*", "chief-0", "nobody", "master", "0", "cut", "EMULATOR_SHARED"),
     *("/dev/zero", "/proc/self", "/", "..", ".", "~", "~nobody/x", "traces", "x" * 300, "\\"),
     *("(", "(?P<step>\\d+)", "(?P<step>(a+)+)", "(?=a)", "a{1001}", "(?:a{9}){9}{9}", "\\1"),
     *("2026-01-02", "2026-02-30", "0x_", "1:1:1", "<<", "~", "no", "!!python/name:os", "&a", "*a"),
@@ -249,17 +227,8 @@ def test_the_full_scenario_is_planned(process: Loader) -> None:
 APART = ("parametrize", "reference", "expect")
 PLAIN = {key: value for key, value in FULL.items() if key not in APART}
 """Without variants, which take their time."""
-INSTEAD: list[Any] = [
-    *NUMBERS,
-    *NOT_NUMBERS,
-    *TEXTS_OF,
-    [],
-    {},
-    [[]],
-    {"": None},
-    ["a"],
-    {"a": "b"},
-]
+NESTED: list[Any] = [[], {}, [[]], {"": None}, ["a"], {"a": "b"}]
+INSTEAD: list[Any] = [*NUMBERS, *NOT_NUMBERS, *TEXTS_OF, *NESTED]
 
 
 SECTIONS = {name: of_schema(inner) for name, inner in SCHEMA["properties"].items()}
@@ -355,52 +324,12 @@ def test_bundled_scenarios_with_other_values(process: Loader, data: object) -> N
 
 
 TOKENS = [
-    *(
-        "\n",
-        " ",
-        "  ",
-        "\t",
-        "- ",
-        ": ",
-        "? ",
-        ", ",
-        "[",
-        "]",
-        "{",
-        "}",
-        "&a ",
-        "*a",
-        "*a,*a",
-        "<<: ",
-    ),
-    *("!!str ", "!!int ", "!!binary ", "!!python/object:os.system ", "! ", "%YAML 1.1\n", "---\n"),
-    *(
-        "...\n",
-        "|\n",
-        ">-\n",
-        "'",
-        '"',
-        "\\",
-        '"\\u0000"',
-        '"\\uD800"',
-        '"\\U00110000"',
-        "#",
-        "@",
-        "`",
-    ),
-    *("~", "null", "yes", "0x_", "0b2", "1e400", ".nan", "-.inf", "1:59", "9" * 30, "2026-02-30"),
-    *(
-        "name",
-        "cluster",
-        "worker",
-        "faults",
-        "program",
-        "command",
-        "parametrize",
-        "x",
-        "\r",
-        "\x85",
-    ),
+    *("\n", " ", "  ", "\t", "- ", ": ", "? ", ", ", "[", "]", "{", "}", "&a ", "*a", "*a,*a"),
+    *("<<: ", "!!str ", "!!int ", "!!binary ", "!!python/object:os.system ", "! ", "%YAML 1.1\n"),
+    *("---\n", "...\n", "|\n", ">-\n", "'", '"', "\\", '"\\u0000"', '"\\uD800"', '"\\U00110000"'),
+    *("#", "@", "`", "~", "null", "yes", "0x_", "0b2", "1e400", ".nan", "-.inf", "1:59", "9" * 30),
+    *("2026-02-30", "name", "cluster", "worker", "faults", "program", "command", "parametrize"),
+    *("x", "\r", "\x85"),
 ]
 
 
@@ -479,6 +408,10 @@ def test_any_override(process: Loader, sets: list[str]) -> None:
 ONE = "name: x\nprogram: {command: [a]}\n"
 LITTLE = ONE + "cluster: {worker: 1}\n"
 MUCH = ONE + "cluster: {worker: 500}\n"
+NONE = ONE + "framework: none\n"
+COMMAND = "name: x\nprogram:\n  command:\n  - "
+LONG = "a-very-long-name-of-a-role-no"
+STRIKES = "  - {random: {preempt: '*'}, every: 1ms, max: 1000}\n"
 
 
 def times(piece: str, count: int, between: str = ", ") -> str:
@@ -486,12 +419,18 @@ def times(piece: str, count: int, between: str = ", ") -> str:
     return between.join(piece.replace("#", str(number)) for number in range(count))
 
 
+def globs(count: int) -> str:
+    """Write a partition of two groups of so many globs."""
+    group = times(f"{chr(39)}worker-[#]*{chr(39)}", count)
+    return f"faults: [{{partition: [[{group}], [a]], at: 1s, for: 1s}}]\n"
+
+
+FAULTS_OF_MUCH = f"{MUCH}faults:\n"
+ENV_OF_MANY = f"{ONE}cluster:\n  worker:\n    replicas: 500\n    env:\n"
 BOMBS = {
-    "aliases": LITTLE
-    + "a0: &a0 [x, x, x, x, x, x, x, x, x]\n"
+    "aliases": f"{LITTLE}a0: &a0 [x, x, x, x, x, x, x, x, x]\n"
     + "".join(f"a{n}: &a{n} [{times(f'*a{n - 1}', 9)}]\n" for n in range(1, 10)),
-    "merges": LITTLE
-    + "a0: &a0 {x: 1}\n"
+    "merges": f"{LITTLE}a0: &a0 {{x: 1}}\n"
     + "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}], k: 1}}\n" for n in range(1, 60)),
     "itself": LITTLE + "a: &a [*a]\n",
     "itself by a merge": LITTLE + "a: &a {<<: *a}\n",
@@ -499,74 +438,52 @@ BOMBS = {
     "deep blocks": LITTLE + "a:\n" + "".join(" " * n + "a:\n" for n in range(1, 600)),
     "many values": LITTLE + f"marks: [{times('a#', 30_000)}]\n",
     "many unknown keys": LITTLE + times("k#: 1", 2400, "\n"),
-    "many wrong variables": ONE
-    + f"cluster: {{worker: {{env: {{{times('EMULATOR_#: 1', 2000)}}}}}}}",
+    "many wrong variables": ENV_OF_MANY + times("      EMULATOR_#: 1", 2000, "\n"),
     "a long text": LITTLE + "description: " + "x " * 120_000,
     "a file too long": LITTLE + "description: " + "x " * 200_000,
     "a long number": LITTLE + "seed: " + "9" * 200_000,
     "sexagesimal digits": LITTLE + "seed: 1" + ":59" * 60_000,
     "half a million tasks": ONE + "cluster: {worker: 500000}\n",
     "many tasks": MUCH,
-    "many roles": ONE + f"framework: none\ncluster: {{{times('r#', 2400, ': 500, ')}: 500}}\n",
-    "roles with long names": ONE
-    + f"framework: none\ncluster: {{{times('a-very-long-name-of-a-role-no#', 500, ': 1, ')}: 1}}\n",
-    "variables for many": ONE
-    + f"cluster: {{worker: {{replicas: 500, env: {{{times('k#: some more text', 2400)}}}}}}}\n",
+    "many roles": f"{NONE}cluster: {{{times('r#', 2400, ': 500, ')}: 500}}\n",
+    "roles with long names": f"{NONE}cluster: {{{times(f'{LONG}#', 500, ': 1, ')}: 1}}\n",
+    "variables for many": ENV_OF_MANY + times("      k#: some more text", 2400, "\n"),
     "a slow network of many": MUCH + "network: {delay: 5ms}\n",
-    "a partition of many": MUCH
-    + "faults: [{partition: [['worker-?', 'worker-??'], ['worker-[1-4]??']], at: 1s, for: 1s}]\n",
-    "many partitions": ONE
-    + "cluster: {worker: 300}\nfaults:\n"
+    "a partition of many": FAULTS_OF_MUCH
+    + "  - {partition: [['worker-?', 'worker-??'], ['worker-[1-4]??']], at: 1s, for: 1s}\n",
+    "many partitions": f"{ONE}cluster: {{worker: 300}}\nfaults:\n"
     + "  - {partition: [['worker-1??'], ['worker-2??']], at: 1s, for: 1s}\n" * 100,
-    "many globs": MUCH
-    + f"faults: [{{partition: [[{times(chr(39) + 'worker-[#]*' + chr(39), 4500)}], [a]],"
-    + " at: 1s, for: 1s}]\n",
-    "as many globs as may be": MUCH
-    + f"faults: [{{partition: [[{times(chr(39) + 'worker-[#]*' + chr(39), 1000)}], [a]],"
-    + " at: 1s, for: 1s}]\n",
-    "many faults": MUCH + "faults:\n" + "  - {kill: '*', at: 1ms}\n" * 1500,
-    "many random strikes": MUCH
-    + "faults:\n"
-    + "  - {random: {preempt: '*'}, every: 1ms, max: 1000}\n" * 100,
-    "as many random strikes as may be": MUCH
-    + "faults:\n"
-    + "  - {random: {preempt: '*'}, every: 1ms, max: 1000}\n" * 10,
-    "a billion strikes": MUCH + "faults: [{random: {kill: '*'}, every: 1ms, max: 1000000000}]\n",
-    "many rows": MUCH
-    + f"faults: [{{trace: [{times('{time: #, target: w*#*, down: 1}', 650)}]}}]\n",
-    "rows that strike all": MUCH
-    + f"faults: [{{trace: [{times('{time: #, target: w*, down: 1}', 650)}]}}]\n",
-    "patterns": LITTLE
-    + "faults:\n"
+    "many globs": MUCH + globs(4500),
+    "as many globs as may be": MUCH + globs(1000),
+    "many faults": FAULTS_OF_MUCH + "  - {kill: '*', at: 1ms}\n" * 1500,
+    "many random strikes": FAULTS_OF_MUCH + STRIKES * 100,
+    "as many random strikes as may be": FAULTS_OF_MUCH + STRIKES * 10,
+    "a billion strikes": FAULTS_OF_MUCH + STRIKES.replace("1000", "1000000000"),
+    "many rows": FAULTS_OF_MUCH
+    + f"  - {{trace: [{times('{time: #, target: w*#*, down: 1}', 650)}]}}",
+    "rows that strike all": FAULTS_OF_MUCH
+    + f"  - {{trace: [{times('{time: #, target: w*, down: 1}', 650)}]}}",
+    "patterns": f"{LITTLE}faults:\n"
     + times(r"  - {kill: '*', at: {log: '(\pL{10}#){5}'}}", 100, "\n"),
-    "patterns that are large enough": LITTLE
-    + "faults:\n"
+    "patterns that are large enough": f"{LITTLE}faults:\n"
     + times(r"  - {kill: '*', at: {log: '#(?:[a-z]{30}\w?){30}'}}", 100, "\n"),
     "variants": LITTLE + f"parametrize: {{seed: [{times('#', 1000)}]}}\n",
     "a million variants": LITTLE
     + f"parametrize: {{seed: [{times('#', 1000)}], timeout: [{times('#s', 1000)}]}}\n",
     "large variants": LITTLE
     + f"description: x\nmarks: [{times('a#', 1000)}]\nparametrize: {{seed: [{times('#', 900)}]}}\n",
-    "variants of much": MUCH
-    + f"parametrize: {{cluster.worker: [{times('500', 1)}], seed: [1, 2]}}\n",
+    "variants of much": MUCH + "parametrize: {cluster.worker: [500], seed: [1, 2]}\n",
     "wrong variants": LITTLE + f"parametrize: {{seed: [{times('a#', 1000)}]}}\n",
-    "values for many": ONE
-    + "cluster:\n  worker:\n    replicas: 500\n    env:\n"
-    + times("      k#: ${address}", 2000, "\n"),
+    "values for many": ENV_OF_MANY + times("      k#: ${address}", 2000, "\n"),
     "values for many roles": "name: x\nframework: none\nprogram:\n  command: [a]\n  env:\n"
     + times("    k#: ${address}", 450, "\n")
     + f"\ncluster: {{{times('r#', 499, ': 1, ')}: 1}}\n",
-    "a long command of values": "name: x\nprogram:\n  command:\n  - "
+    "a long command of values": COMMAND
     + times("${cluster}", 9000, "")
-    + "\ncluster: {worker: 100}\n",
-    "wrong values": ONE
-    + "cluster:\n  worker:\n    replicas: 500\n    env:\n"
-    + times("      k#: ${address.worke-#}", 1000, "\n"),
-    "wrong values in one text": "name: x\nprogram:\n  command:\n  - "
-    + times("${a#}", 4000, "")
-    + "\ncluster: {worker: 500}\n",
-    "values of variants with values": MUCH
-    + "parametrize:\n  program.command.0:\n"
+    + "\ncluster: {worker: 100}",
+    "wrong values": ENV_OF_MANY + times("      k#: ${address.worke-#}", 1000, "\n"),
+    "wrong values in one text": COMMAND + times("${a#}", 4000, "") + "\ncluster: {worker: 500}",
+    "values of variants with values": f"{MUCH}parametrize:\n  program.command.0:\n"
     + times("  - a#${task}", 900, "\n"),
     "long names for many": MUCH + f"addresses: {{host: '{{task}}.{'.'.join(['a' * 60] * 3)}'}}\n",
     "names as long as they may be": ONE

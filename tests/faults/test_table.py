@@ -11,10 +11,11 @@ import pytest
 from pydantic import Field
 from typer.testing import CliRunner
 
+import emulator
 from emulator.api.client import Cluster
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.requirements import require
-from emulator.errors import EngineError, ScenarioError, Unsupported
+from emulator.errors import EngineError, Unsupported
 from emulator.execution import up
 from emulator.faults.schedule import build_schedule
 from emulator.faults.spec import LastingFault, Target
@@ -29,6 +30,7 @@ from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import json_schema
 from emulator.validation.fields import Glob, Size
+from tests.scenario.mistakes import only_problem
 
 
 @runtime_checkable
@@ -95,21 +97,20 @@ def run(folder: Path, refusal: str = "") -> tuple[Result, Disks]:
     return up(parse(TEXT), engine, text=TEXT, out=folder, clock=clock), engine
 
 
-def test_the_schema_reads_it_and_finds_mistakes_in_it() -> None:
+def test_yaml_and_python_have_it_and_the_schema_finds_mistakes_in_it() -> None:
     (fault,) = parse(TEXT).faults
     assert isinstance(fault, FillDisk)
     assert (fault.left, fault.for_, fault.name) == (1024, 10, None)
-    for wrong, problem in {
-        "left: 1x": "scenario.yaml:7: faults.0.left: ",
-        "cpus: 1": "scenario.yaml:7: faults.0: `cpus` is an option of throttle",
-        "lefd: 1k": "scenario.yaml:7: faults.0.lefd: unknown key (did you mean 'left'?)",
-    }.items():
-        with pytest.raises(ScenarioError) as refused:
-            parse(TEXT.replace("left: 1k", wrong))
-        (found,) = map(str, refused.value.problems)
-        assert found.startswith(problem)
-    with pytest.raises(ScenarioError, match="`left` is an option of fill_disk"):
-        parse(TEXT.replace("fill_disk:", "pause:"))
+    assert emulator.FillDisk("worker-1", at=5, for_=10, left="1k") == fault
+    assert "Bytes that are left" in emulator.FillDisk.__doc__
+    for given, wrong, problem in [
+        ("left: 1k", "left: 1x", ".left: "),
+        ("left: 1k", "cpus: 1", ": `cpus` is an option of throttle"),
+        ("left: 1k", "lefd: 1k", ".lefd: unknown key (did you mean 'left'?)"),
+        ("fill_disk:", "pause:", ": `left` is an option of fill_disk"),
+    ]:
+        found = only_problem(TEXT.replace(given, wrong))
+        assert found.startswith(f"s.yaml:7: faults.0{problem}")
 
 
 @pytest.mark.slow
@@ -141,15 +142,10 @@ def test_it_is_injected_healed_reported_and_drawn(tmp_path: Path) -> None:
     assert engine.filled == [("worker-1", 1024), ("worker-1", None)]
     record = Record(result.folder)
     events = [entry for entry in record.history if isinstance(entry, FaultEvent)]
-    assert [(entry.stage, entry.t) for entry in events] == [
-        ("triggered", 5),
-        ("applied", 5),
-        ("healed", 15),
-    ]
-    assert [describe(entry) for entry in events] == [
-        "fault 0: fill_disk worker-1",
-        "fault 0: the disk of worker-1 is full",
-        "fault 0: the disk of worker-1 has room",
+    assert [(entry.stage, entry.t, describe(entry)) for entry in events] == [
+        ("triggered", 5, "fault 0: fill_disk worker-1"),
+        ("applied", 5, "fault 0: the disk of worker-1 is full"),
+        ("healed", 15, "fault 0: the disk of worker-1 has room"),
     ]
     drawn = [one for one in record.timeline.states() if one.name == "disk full"]
     assert [(one.task, one.begin, one.end) for one in drawn] == [("worker-1", 5, 15)]

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pydantic import Field
 
 import emulator
 from emulator.errors import UsageError
-from emulator.faults.spec import LastingFault
-from emulator.faults.table import FAULTS, entries
+from emulator.faults.table import entries
 from emulator.scenario.constructors import names
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import Scenario
-from emulator.validation.fields import Glob
 from scripts.write_constructors import STUB, stub
 
 HEAD: dict[str, Any] = {
@@ -115,30 +111,6 @@ def test_every_kind_has_one() -> None:
         assert getattr(emulator, name).__doc__
     with pytest.raises(AttributeError, match="Preemptt"):
         emulator.Preemptt  # noqa: B018
-
-
-class FillDisk(LastingFault):
-    """Its disk is full `for` a time."""
-
-    kind = "fill_disk"
-    fill_disk: Glob
-    left: int = Field(default=0, description="Bytes that are left.")
-
-
-@pytest.fixture
-def another_kind() -> Iterator[None]:
-    FAULTS[FillDisk.kind] = FillDisk
-    yield
-    del FAULTS[FillDisk.kind]
-
-
-@pytest.mark.usefixtures("another_kind")
-def test_so_has_a_kind_that_is_added() -> None:
-    made = emulator.FillDisk("worker-0", at=3, for_=2, left=7)
-    assert made == FillDisk.model_validate(
-        {"fill_disk": "worker-0", "at": "3s", "for": "2s", "left": 7}
-    )
-    assert "Bytes that are left" in emulator.FillDisk.__doc__
 
 
 def test_the_types_for_editors_are_up_to_date() -> None:

@@ -12,17 +12,17 @@ from emulator.engines.docker.requests import container_request, mount_request
 from emulator.engines.docker.warm import parent
 from emulator.engines.memory import MemoryEngine
 from emulator.engines.process import ProcessEngine
-from emulator.engines.requirements import fits, needs, require_of
-from emulator.errors import Misfit, ScenarioError, Unsupported
-from emulator.planning.context import PlanContext
+from emulator.engines.requirements import needs, require_of
+from emulator.errors import ScenarioError, Unsupported
 from emulator.planning.plan import Plan, make_plan
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.container import RESERVED
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import Scenario
+from tests.histories import SITE
+from tests.scenario.mistakes import only_problem
 
 BASE = "name: good\nframework: none\nprogram: {command: [python, train.py]}\n"
-SITE = PlanContext("docker", lambda name: (name, 2222), str, lambda: (), "/shared")
 
 
 @pytest.fixture
@@ -121,11 +121,10 @@ def host_config(plan: Plan, name: str) -> dict[str, object]:
 )  # fmt: skip
 def test_a_mistake_is_reported_by_line_with_a_hint(folder: Path, text: str, problem: str) -> None:
     os.mkfifo(folder / "pipe")
-    with pytest.raises(ScenarioError) as refused:
-        read(text, folder)
-    (line,) = str(refused.value).splitlines()
-    assert problem in line
-    assert line.startswith("scenario.yaml:")
+    cluster = "" if "cluster:" in text else "cluster: {worker: 1}\n"
+    found = only_problem(BASE + cluster + text, folder=folder)
+    assert found.startswith("s.yaml:")
+    assert problem in found
 
 
 def test_nothing_is_mounted_where_the_program_has_something_itself(folder: Path) -> None:
@@ -175,16 +174,11 @@ def test_a_role_adds_to_what_every_task_has(folder: Path) -> None:
         "    shm_size: 1g\n    ulimits: {nofile: {soft: 10, hard: 20}}\n    ports: [80]\n",
         folder,
     )
-    shared = plan.resources
     worker, ps = host_config(plan, "worker-0"), host_config(plan, "ps-0")
     data = {"Type": "bind", "Source": f"{folder}/data", "ReadOnly": True}
+    no_labels = {"VolumeOptions": {"Labels": {}}}
     assert worker["Mounts"] == [
-        {
-            "Type": "volume",
-            "Source": shared,
-            "Target": "/shared",
-            "VolumeOptions": {"Labels": {}},
-        },
+        {"Type": "volume", "Source": plan.resources, "Target": "/shared", **no_labels},
         {**data, "Target": "/data"},
         {"Type": "volume", "Source": "cache", "Target": "/cache", "ReadOnly": False},
     ]
@@ -241,12 +235,9 @@ def test_a_helper_is_outside_of_the_rendezvous_and_has_nothing_of_the_tasks(fold
 
 
 def test_a_task_is_told_where_a_helper_is() -> None:
-    text = BASE.replace("train.py", "'--sink=${host.sink}:9000'")
-    plan = make_plan(
-        parse(f"{text}cluster: {{worker: 2}}\nhelpers: {{sink: {{command: [s]}}}}\n"),
-        "run-1",
-        SITE,
-    )
+    helper = "helpers: {sink: {command: [s]}}"
+    worker = "{replicas: 2, command: [train, '--sink=${host.sink}:9000']}"
+    plan = planned(f"cluster: {{worker: {worker}}}\n{helper}\n")
     assert [task.command[1] for task in plan.tasks] == ["--sink=sink:9000"] * 2
 
 
@@ -268,10 +259,7 @@ def test_a_stored_plan_is_read_where_its_paths_do_not_exist(folder: Path) -> Non
         ("shm_size: 1g", "a size of /dev/shm for every task"),
         ("helpers: {a: {command: [b], ulimits: {nofile: 1}}}", "ulimits for a"),
         ("helpers: {a: {command: [b], memory: 1g}}", "a memory limit for a"),
-        (
-            "cluster: {a: {ports: [{port: 8, host_port: 9}]}}",
-            "port 8 of a at another port, 9",
-        ),
+        ("cluster: {a: {ports: [{port: 8, host_port: 9}]}}", "port 8 of a at another port, 9"),
         ("cluster: {a: {replicas: 3, ports: [8, 9]}}", "port 8 for 3 tasks; port 9 for 3 tasks"),
         (
             "cluster: {a: {ports: [8]}}\nhelpers: {b: {command: [c], ports: [8]}}",
@@ -301,12 +289,3 @@ def test_the_process_engine_has_folders_at_their_place_ports_and_helpers(folder:
     require_of(ProcessEngine(), needs(scenario))
     with pytest.raises(Unsupported):  # nothing would keep a task from writing there
         require_of(ProcessEngine(), needs(read(f"mounts: {{{data}: data}}", folder)))
-
-
-def test_the_memory_of_a_helper_must_fit_the_machine() -> None:
-    scenario = read("helpers: {a: {command: [b], memory: 2g}}\n")
-    capacity = MemoryEngine(ManualClock()).capacity()
-    fits(scenario, capacity)
-    small = type(capacity)(cpus=1, memory=2**30)
-    with pytest.raises(Misfit, match=r"helpers\.a\.memory: 2.0 GiB is more than the 1.0 GiB"):
-        fits(scenario, small)

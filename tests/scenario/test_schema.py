@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -228,17 +227,9 @@ def test_a_percentage_is_the_share_that_it_says() -> None:
 @pytest.mark.parametrize(
     ("keys", "why"),
     [
-        ({"metrics": {"steps": "("}}, "is not a regular expression"),
-        ({"metrics": {"steps": "[0-9]+"}}, "needs a group"),
-        ({"program": {"command": ["a"], "source": "nowhere.py"}}, "there is no /"),
         ({"program": {"command": ["a"], "source": "~nobody-here/x"}}, "can't be resolved"),
-        (
-            {"program": {"command": ["a"], "source": "x" * 5000}},
-            "can't be resolved: File name too long",
-        ),
+        ({"program": {"command": ["a"], "source": "x" * 5000}}, "resolved: File name too long"),
         ({"image": {"dockerfile": "nowhere"}}, "there is no /"),
-        ({"expect": {"throughput": {"at_least": 0.9}}}, "`at_least` needs `of`"),
-        ({"expect": {"throughput": {"of": "baseline"}}}, "`of` needs `at_least`"),
         ({"expect": {"bytes_per_step": {"worker": {}}}}, "needs `sent`, `received` or both"),
         (bytes_sent({}), "needs `min` or `max`"),
         (bytes_sent({"of": "model"}), "`of` needs `at_least` or `at_most`"),
@@ -248,13 +239,10 @@ def test_a_percentage_is_the_share_that_it_says() -> None:
             bytes_sent({"at_least": 2, "at_most": 1, "of": "model"}),
             "`at_least` is greater than `at_most`",
         ),
-        ({"parametrize": {"seed": [1, 2, 1]}}, "1 is listed twice"),
-        ({"parametrize": {"seed=1": [1]}}, "'seed=1' is not a scenario key"),
         ({"parametrize": {" ": [1]}}, "' ' is not a scenario key"),
         ({"parametrize": {"parametrize.seed": [1]}}, "can't be varied"),
         ({"reference": {"parametrize": {}}}, "can't be varied"),
         ({"parametrize": {k: [*range(11)] for k in "abc"}}, "makes 1,331 variants; 1,000 are"),
-        ({"parametrize": {"seed": [date(2026, 1, 2)]}}, "neither text nor a number"),
         ({"reference": {"seed": {1: 2}}}, "the key 1 is not text"),
         ({"marks": [{"timeout": float("inf")}]}, "neither text nor a number"),
     ],

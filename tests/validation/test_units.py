@@ -65,28 +65,26 @@ def test_what_is_no_duration_is_refused_with_what_to_write(written: object, advi
 
 
 @pytest.mark.parametrize(
-    ("written", "size"),
+    ("parse", "written", "number"),
     [
-        ("5b", 5),
-        ("1k", 1024),
-        ("512m", 512 * 1024**2),
-        ("1g", 1024**3),
-        ("1G", 1024**3),
-        ("1.5GiB", 1024**3 * 3 // 2),
-        ("2gb", 2 * 1024**3),
-        ("1t", 1024**4),
+        (parse_size, "5b", 5),
+        (parse_size, "1k", 1024),
+        (parse_size, "512m", 512 * 1024**2),
+        (parse_size, "1g", 1024**3),
+        (parse_size, "1G", 1024**3),
+        (parse_size, "1.5GiB", 1024**3 * 3 // 2),
+        (parse_size, "2gb", 2 * 1024**3),
+        (parse_size, "1t", 1024**4),
+        (parse_rate, "5bit", 5),
+        (parse_rate, "8kbit", 8000),
+        (parse_rate, "100mbit", 10**8),
+        (parse_rate, "2.5Gbit", 2_500_000_000),
     ],
 )
-def test_a_size_is_read_as_bytes_in_powers_of_1024(written: str, size: int) -> None:
-    assert parse_size(written) == size
-
-
-@pytest.mark.parametrize(
-    ("written", "rate"),
-    [("5bit", 5), ("8kbit", 8000), ("100mbit", 10**8), ("2.5Gbit", 2_500_000_000)],
-)
-def test_a_rate_is_read_as_bits_in_powers_of_1000(written: str, rate: int) -> None:
-    assert parse_rate(written) == rate
+def test_sizes_are_read_in_powers_of_1024_and_rates_in_powers_of_1000(
+    parse: Callable[[object], int], written: str, number: int
+) -> None:
+    assert parse(written) == number
 
 
 @pytest.mark.parametrize(
@@ -110,7 +108,8 @@ def test_what_is_no_size_or_rate_is_refused_with_what_to_write(
 
 
 @pytest.mark.parametrize(
-    ("parse", "unit"), [(parse_duration, "s"), (parse_size, "g"), (parse_rate, "gbit")]
+    ("parse", "unit"),
+    [(parse_duration, "s"), (parse_size, "g"), (parse_rate, "gbit"), (parse_price, "/h")],
 )
 def test_a_number_too_long_for_a_float_is_refused(
     parse: Callable[[object], float], unit: str
@@ -130,14 +129,11 @@ def test_a_number_too_long_for_a_float_is_refused(
         (185.4, "3m 05s"),
         (3599.6, "1h 00m"),
         (7620.0, "2h 07m"),
+        (1.5e300, "1.5e+300s"),
     ],
 )
 def test_seconds_are_shown_short(seconds: float, shown: str) -> None:
     assert format_duration(seconds) == shown
-
-
-def test_a_duration_of_many_digits_is_shown_with_an_exponent() -> None:
-    assert format_duration(1.5e300) == "1.5e+300s"
 
 
 @pytest.mark.parametrize(
@@ -160,26 +156,22 @@ def test_a_number_is_never_longer_than_one_reads(number: float, digits: int, sho
 
 
 @pytest.mark.parametrize(
-    ("size", "shown"),
+    ("size", "decimals", "shown"),
     [
-        (0, "0 B"),
-        (1023, "1023 B"),
-        (1024, "1 KiB"),
-        (1024**2, "1 MiB"),
-        (512 * 1024**2, "512 MiB"),
-        (1024**3 * 3 / 2, "1.5 GiB"),
-        (2048 * 1024**3, "2.0 TiB"),
+        (0, 0, "0 B"),
+        (1023, 0, "1023 B"),
+        (1024, 0, "1 KiB"),
+        (1024**2, 0, "1 MiB"),
+        (512 * 1024**2, 0, "512 MiB"),
+        (1024**3 * 3 / 2, 0, "1.5 GiB"),
+        (2048 * 1024**3, 0, "2.0 TiB"),
+        (1023, 2, "1023 B"),
+        (4_200_040, 2, "4.01 MiB"),
+        (1024**3 * 3 / 2, 2, "1.50 GiB"),
     ],
 )
-def test_bytes_are_shown_short(size: float, shown: str) -> None:
-    assert format_size(size) == shown
-
-
-@pytest.mark.parametrize(
-    ("size", "shown"), [(1023, "1023 B"), (4_200_040, "4.01 MiB"), (1024**3 * 3 / 2, "1.50 GiB")]
-)
-def test_bytes_are_shown_with_decimals(size: float, shown: str) -> None:
-    assert format_size(size, 2) == shown
+def test_bytes_are_shown_short(size: float, decimals: int, shown: str) -> None:
+    assert format_size(size, decimals) == shown
 
 
 @given(st.integers(0, 10**6), st.integers(0, 59), st.integers(0, 999))
@@ -214,11 +206,6 @@ def test_what_is_no_price_is_refused_with_what_to_write(written: object, advice:
     with pytest.raises(ValueError, match="is not a price") as refused:
         parse_price(written)
     assert str(refused.value).endswith(advice)
-
-
-def test_a_price_with_too_many_digits_is_refused() -> None:
-    with pytest.raises(ValueError, match="too many digits"):
-        parse_price("9" * 400 + "/h")
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,10 @@ def test_what_a_line_triggers(
     assert trigger_matches(trigger, task, event=event, data=data, line=line) is expected
 
 
+SOON = "at: 1s, for: 1s"
+TRACE = "trace: [{time: 1, target: ps-0, down: 1}]"
+
+
 @pytest.mark.parametrize(
     ("fault", "problem"),
     [
@@ -180,23 +184,20 @@ def test_what_a_line_triggers(
         ("random: {grace: 1s}, every: 1s", ".random: a fault is one of preempt"),
         ("kil: ps-0, at: 1s", ".kil: unknown key (did you mean 'kill'?)"),
         ("preempt: ps-0, at: 1s, fro: 1s", ".fro: unknown key (did you mean 'for'?)"),
-        ("partition: [[ps-0]], at: 1s, for: 1s", ".partition: "),
-        ("partition: [[ps-0], []], at: 1s, for: 1s", ".partition.1: is empty"),
+        (f"partition: [[ps-0]], {SOON}", ".partition: "),
+        (f"partition: [[ps-0], []], {SOON}", ".partition.1: is empty"),
         (
-            "partition: [[ps-0], [worker-0, worker-9]], at: 1s, for: 1s",
+            f"partition: [[ps-0], [worker-0, worker-9]], {SOON}",
             ".partition.1.1: no task is called 'worker-9' (did you mean",
         ),
-        (
-            "partition: [[worker-1], ['worker-*']], at: 1s, for: 1s",
-            ".partition: worker-1 is in two groups",
-        ),
+        (f"partition: [[worker-1], ['worker-*']], {SOON}", ".partition: worker-1 is in two groups"),
         ("partition: [[ps-0], [worker-0]], at: 1s", ".for: is missing (write `for: 5s`)"),
-        ("shape: ps-0, at: 1s, for: 1s", ": `shape` needs `delay`, `loss` or `bandwidth`"),
-        ("shape: ps-0, loss: 1%, jitter: 1ms, at: 1s, for: 1s", ": `jitter` needs a `delay`"),
+        (f"shape: ps-0, {SOON}", ": `shape` needs `delay`, `loss` or `bandwidth`"),
+        (f"shape: ps-0, loss: 1%, jitter: 1ms, {SOON}", ": `jitter` needs a `delay`"),
         ("shape: ps-0, delay: 5ms, at: 1s", ".for: is missing (write `for: 5s`)"),
-        ("shape: ps-0, loss: a%, at: 1s, for: 1s", ".loss: 'a%' is not a share; write 0."),
-        ("shape: ps-0, loss: 101%, at: 1s, for: 1s", ".loss: "),
-        ("shape: ps-0, to: boss, delay: 5ms, at: 1s, for: 1s", ".to: no task is called 'boss'"),
+        (f"shape: ps-0, loss: a%, {SOON}", ".loss: 'a%' is not a share; write 0."),
+        (f"shape: ps-0, loss: 101%, {SOON}", ".loss: "),
+        (f"shape: ps-0, to: boss, delay: 5ms, {SOON}", ".to: no task is called 'boss'"),
         ("kill: ps-0, at: 1s, oneway: true", ": `oneway` is an option of partition and shape"),
         ("kill: ps-0, at: 1s, address: same", ": `address` is an option of preempt"),
         ("preempt: ps-0, at: 1s, address: old", ".address: 'old' is not allowed"),
@@ -211,15 +212,9 @@ def test_what_a_line_triggers(
         ("kill: ps-0, at: 1s, speed: 2", ": `speed` is an option of trace"),
         ("kill: ps-0, at: 1s, name: 1st", ".name: "),
         ("trace: gone.csv", ".trace: the trace gone.csv can't be read: No such file"),
-        (
-            "trace: [{time: 1, target: ps-0, down: 1}], kill: x",
-            ": kill and trace in one entry; write one entry for each",
-        ),
-        ("trace: [{time: 1, target: ps-0, down: 1}], at: {after: 0}", ".at: it waits for itself"),
-        (
-            "trace: [{time: 1, target: ps-0, down: 1}], at: {after: cut}",
-            ".at: there is no fault 'cut'",
-        ),
+        (f"{TRACE}, kill: x", ": kill and trace in one entry; write one entry for each"),
+        (f"{TRACE}, at: {{after: 0}}", ".at: it waits for itself"),
+        (f"{TRACE}, at: {{after: cut}}", ".at: there is no fault 'cut'"),
         (
             "trace: [{time: 1, target: ps-9, down: 1}]",
             ".trace: no task is called 'ps-9' (did you mean 'ps-0'?)",

@@ -12,30 +12,23 @@ from hypothesis import strategies as st
 
 from emulator.engines import engine_class
 from emulator.engines.docker.requests import container_request
-from emulator.errors import ScenarioError
 from emulator.planning.context import PlanContext
 from emulator.planning.plan import Plan, make_plan
 from emulator.scenario.addresses import aliases, is_host
 from emulator.scenario.loader import parse
+from tests.scenario.mistakes import HEAD, only_problem, problems
+from tests.scenario.plans import NAMED
 
-NAMED = PlanContext("docker", lambda task: (task, 2222), str, lambda: (), "/shared", named=True)
 LOOPBACK = replace(
     NAMED, engine="process", named=False, address=lambda task: ("127.0.0.1", 5000 + len(task))
 )
-BASE = "name: x\nprogram: {command: [a]}\n"
 RELEASE = "addresses: {host: '{task}.release.svc.cluster.local', port: {ps: 8080, worker: 9090}}\n"
 MNIST = "operator: {kind: TFJob, job: mnist, namespace: team-a, ports: {ps: 3333}}\n"
 CLUSTER = "cluster: {ps: 1, worker: 2}\n"
 
 
 def plan(text: str, site: PlanContext = NAMED) -> Plan:
-    return make_plan(parse(BASE + text), "x-1", site)
-
-
-def problem(text: str) -> str:
-    with pytest.raises(ScenarioError) as raised:
-        parse(BASE + text)
-    return str(raised.value)
+    return make_plan(parse(HEAD + text), "x-1", site)
 
 
 def test_a_chart_names_its_tasks() -> None:
@@ -56,11 +49,9 @@ def test_a_chart_names_its_tasks() -> None:
 
 
 def test_one_port_is_for_all_and_the_default_is_kubeflows() -> None:
-    assert {
-        t.port for t in plan("addresses: {host: '{task}.x', port: 8080}\n" + CLUSTER).tasks
-    } == {8080}
-    some = plan("addresses: {host: '{task}.x', port: {ps: 8080}}\n" + CLUSTER)
-    assert [task.port for task in some.tasks] == [8080, 2222, 2222]
+    for port, ports in [("8080", [8080] * 3), ("{ps: 8080}", [8080, 2222, 2222])]:
+        made = plan(f"addresses: {{host: '{{task}}.x', port: {port}}}\n{CLUSTER}")
+        assert [task.port for task in made.tasks] == ports
 
 
 def test_the_operator_names_each_pod_by_its_service() -> None:
@@ -86,23 +77,15 @@ def test_pods_of_a_pytorchjob_have_its_port() -> None:
 def test_values_have_the_names() -> None:
     words = "'${host}', '${address.ps-0}', '${hosts.worker}', '${pod}', '${namespace}', '${task}'"
     text = f"cluster: {{ps: 1, worker: {{replicas: 2, command: [{words}]}}}}\n"
+    pod = ("mnist-worker-1", "team-a", "worker-1")
     assert plan(MNIST + text).task("worker-1").command == (
-        "mnist-worker-1.team-a.svc",
-        "mnist-ps-0.team-a.svc:3333",
+        *("mnist-worker-1.team-a.svc", "mnist-ps-0.team-a.svc:3333"),
         "mnist-worker-0.team-a.svc,mnist-worker-1.team-a.svc",
-        "mnist-worker-1",
-        "team-a",
-        "worker-1",
+        *pod,
     )
     assert plan(text).task("worker-1").command[-3:] == ("worker-1", "default", "worker-1")
-    assert plan(MNIST + text, LOOPBACK).task("worker-1").command == (
-        "127.0.0.1",
-        "127.0.0.1:5004",
-        "127.0.0.1,127.0.0.1",
-        "mnist-worker-1",
-        "team-a",
-        "worker-1",
-    )
+    on_loopback = plan(MNIST + text, LOOPBACK).task("worker-1").command
+    assert on_loopback == ("127.0.0.1", "127.0.0.1:5004", "127.0.0.1,127.0.0.1", *pod)
 
 
 def test_programs_from_before_tf_config_find_their_pod_by_its_name() -> None:
@@ -119,10 +102,8 @@ def test_programs_from_before_tf_config_find_their_pod_by_its_name() -> None:
 def test_a_chart_tells_a_single_pod_its_name_too() -> None:
     made = plan("rendezvous: cluster-config\naddresses: {host: '{task}.x'}\ncluster: {worker: 1}\n")
     env = made.task("worker-0").env
-    assert (env["POD_NAME"], json.loads(env["CLUSTER_CONFIG"])) == (
-        "worker-0",
-        {"worker": ["worker-0.x:2222"]},
-    )
+    assert env["POD_NAME"] == "worker-0"
+    assert json.loads(env["CLUSTER_CONFIG"]) == {"worker": ["worker-0.x:2222"]}
     assert made.warnings == ()
     without = plan("rendezvous: cluster-config\ncluster: {worker: 1}\n")
     assert "POD_NAME" not in without.task("worker-0").env
@@ -160,12 +141,7 @@ def test_a_container_has_the_names_of_its_pod_and_no_other() -> None:
     made = plan(MNIST + CLUSTER)
     request = container_request(made, made.task("worker-1"), {"emulator.run": "x-1"})
     endpoint = request["NetworkingConfig"]["EndpointsConfig"]["x-1"]
-    assert endpoint["Aliases"] == [
-        "mnist-worker-1",
-        "mnist-worker-1.team-a",
-        "mnist-worker-1.team-a.svc",
-        "mnist-worker-1.team-a.svc.cluster.local",
-    ]
+    assert endpoint["Aliases"] == list(made.task("worker-1").aliases)
     assert request["Hostname"] == "mnist-worker-1"
     assert request["Labels"] == {
         "emulator.run": "x-1",
@@ -234,15 +210,16 @@ def test_a_helper_keeps_its_name_and_is_no_pod_of_the_job() -> None:
     ],
 )
 def test_a_mistake_is_named(section: str, message: str) -> None:
-    found = problem(f"{section}\n{CLUSTER}")
-    assert message in found
-    assert len(found.splitlines()) <= 3
+    found = problems(f"{HEAD}{section}\n{CLUSTER}")
+    assert message in "\n".join(found)
+    assert len(found) <= 3
 
 
 def test_the_addresses_that_all_tasks_get_are_limited() -> None:
     part = ".".join(["a" * 63] * 3)
     text = f"addresses: {{host: '{{task}}.{part}'}}\ncluster: {{worker: 500}}\n"
-    assert "gives the tasks, which know each other, 50 MiB of addresses" in problem(text)
+    found = only_problem(HEAD + text)
+    assert "gives the tasks, which know each other, 50 MiB of addresses" in found
 
 
 def test_a_task_has_no_name_of_another() -> None:

@@ -176,9 +176,9 @@ def test_a_role_adds_to_what_every_task_has(folder: Path) -> None:
     )
     worker, ps = host_config(plan, "worker-0"), host_config(plan, "ps-0")
     data = {"Type": "bind", "Source": f"{folder}/data", "ReadOnly": True}
-    no_labels = {"VolumeOptions": {"Labels": {}}}
     assert worker["Mounts"] == [
-        {"Type": "volume", "Source": plan.resources, "Target": "/shared", **no_labels},
+        {"Type": "volume", "Source": plan.resources, "Target": "/shared"}
+        | {"VolumeOptions": {"Labels": {}}},
         {**data, "Target": "/data"},
         {"Type": "volume", "Source": "cache", "Target": "/cache", "ReadOnly": False},
     ]

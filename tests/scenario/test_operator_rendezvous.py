@@ -16,8 +16,8 @@ from emulator.errors import ScenarioError
 from emulator.planning.context import PlanContext
 from emulator.planning.plan import Plan, make_plan
 from emulator.scenario.loader import parse
+from tests.scenario.plans import NAMED
 
-NAMED = PlanContext("docker", lambda task: (task, 2222), str, lambda: (), "/shared", named=True)
 TF_JOB = {"kind": "TFJob", "job": "test-tfjob"}
 TORCH_JOB = {"kind": "PyTorchJob", "job": "mnist"}
 
@@ -26,15 +26,8 @@ def plan(
     operator: dict[str, Any], cluster: dict[str, Any], site: PlanContext = NAMED, **keys: Any
 ) -> Plan:
     framework = "tensorflow" if operator["kind"] == "TFJob" else "pytorch"
-    scenario = {
-        "name": "x",
-        "framework": framework,
-        "program": {"command": ["a"]},
-        "operator": operator,
-        "cluster": cluster,
-        **keys,
-    }
-    return make_plan(parse(json.dumps(scenario)), "x-1", site)
+    given = {"name": "x", "program": {"command": ["a"]}, "operator": operator, "cluster": cluster}
+    return make_plan(parse(json.dumps({**given, "framework": framework, **keys})), "x-1", site)
 
 
 def variables(made: Plan, task: str) -> dict[str, str]:

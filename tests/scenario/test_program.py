@@ -68,7 +68,10 @@ def packed(archive: bytes) -> dict[str, tuple[bytes | None, bool]]:
             if entry.name not in ("job", "shared"):
                 file = tar.extractfile(entry)
                 runs = entry.isfile() and bool(entry.mode & 0o100)
-                found[entry.name.removeprefix("job/")] = (file and file.read(), runs)
+                found[entry.name.removeprefix("job/")] = (
+                    None if file is None else file.read(),
+                    runs,
+                )
     return found
 
 

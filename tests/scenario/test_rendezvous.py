@@ -17,14 +17,7 @@ from emulator.scenario.frameworks.spec import FrameworkName, Job, Member, Rendez
 from emulator.scenario.frameworks.table import FRAMEWORKS
 from emulator.scenario.frameworks.tensorflow import tf_config
 from emulator.scenario.schema import Gpus, Program, Role, Scenario
-
-
-def members(**counts: int) -> list[Member]:
-    return [
-        Member(role, index, f"{role}-{index}", 2222)
-        for role, count in counts.items()
-        for index in range(count)
-    ]
+from tests.scenario.plans import members
 
 
 def environment(
@@ -36,6 +29,12 @@ def environment(
     scenario = Scenario(framework=framework, **(given | keys))
     job = Job(scenario, scenario.cluster[member.role], run_id="x-1")
     return rendezvous.environment(member, everybody, job)
+
+
+def of(framework: FrameworkName, task: str, counts: dict[str, int], **keys: Any) -> dict[str, str]:
+    """Return the variables of one of so many tasks of each role."""
+    everybody = members(**counts)
+    return environment(framework, next(m for m in everybody if m.host == task), everybody, **keys)
 
 
 def test_every_framework_is_in_the_table() -> None:
@@ -73,9 +72,7 @@ def test_the_evaluator_is_in_nobodys_cluster_and_knows_the_others() -> None:
 
 
 def test_keys_stand_in_the_order_in_which_kubeflow_writes_them() -> None:
-    everybody = members(worker=1, ps=1, chief=1)
-    text = environment("tensorflow", everybody[0], everybody)["TF_CONFIG"]
-    assert text == (
+    assert of("tensorflow", "worker-0", {"worker": 1, "ps": 1, "chief": 1})["TF_CONFIG"] == (
         '{"cluster": {"chief": ["chief-0:2222"], "ps": ["ps-0:2222"], '
         '"worker": ["worker-0:2222"]}, '
         '"task": {"type": "worker", "index": 0}, "environment": "cloud"}'
@@ -90,9 +87,10 @@ def test_addresses_stand_in_the_order_of_their_index() -> None:
 
 
 @pytest.mark.parametrize("role", ["worker", "chief", "evaluator"])
-def test_one_task_alone_has_no_tf_config(role: str) -> None:
-    (alone,) = members(**{role: 1})
-    assert environment("tensorflow", alone, [alone]) == {}
+@pytest.mark.parametrize("form", ["tf-config", "cluster-config"])
+def test_one_task_alone_has_no_form_of_the_rendezvous(role: str, form: str) -> None:
+    assert of("tensorflow", f"{role}-0", {role: 1}) == {}
+    assert of("tensorflow", f"{role}-0", {role: 1}, rendezvous=form) == {}
 
 
 @pytest.mark.parametrize(
@@ -106,18 +104,18 @@ def test_one_task_alone_has_no_tf_config(role: str) -> None:
 def test_pytorch_ranks_begin_with_the_master_or_worker_0(
     counts: dict[str, int], ranks: dict[str, int]
 ) -> None:
-    everybody = members(**counts)
     first = min(ranks, key=lambda name: ranks[name])
-    for member in everybody:
-        rank = str(ranks[member.host])
-        assert environment("pytorch", member, everybody) == {
+    size = str(len(ranks))
+    for task, number in ranks.items():
+        rank = str(number)
+        assert of("pytorch", task, counts) == {
             "MASTER_ADDR": first,
             "MASTER_PORT": "2222",
-            "WORLD_SIZE": str(len(ranks)),
+            "WORLD_SIZE": size,
             "RANK": rank,
             "PET_MASTER_ADDR": first,
             "PET_MASTER_PORT": "2222",
-            "PET_NNODES": str(len(ranks)),
+            "PET_NNODES": size,
             "PET_NODE_RANK": rank,
             "PET_NPROC_PER_NODE": "1",
             "NODE_RANK": rank,
@@ -130,9 +128,8 @@ ELASTIC = Elastic(min=1, max=2, max_restarts=3)
 
 def test_an_elastic_job_meets_at_worker_0_and_has_no_fixed_ranks() -> None:
     """As with elasticPolicy of a PyTorchJob without a master: nothing of which torchrun warns."""
-    everybody = members(worker=2)
-    for member in everybody:
-        assert environment("pytorch", member, everybody, elastic=ELASTIC) == {
+    for task in ("worker-0", "worker-1"):
+        assert of("pytorch", task, {"worker": 2}, elastic=ELASTIC) == {
             "PET_NPROC_PER_NODE": "1",
             "PET_NNODES": "1:2",
             "PET_RDZV_BACKEND": "c10d",
@@ -143,24 +140,21 @@ def test_an_elastic_job_meets_at_worker_0_and_has_no_fixed_ranks() -> None:
 
 
 def test_all_tasks_are_needed_where_an_elastic_job_names_no_number() -> None:
-    everybody = members(worker=3)
-    found = environment("pytorch", everybody[1], everybody, elastic=Elastic())
+    found = of("pytorch", "worker-1", {"worker": 3}, elastic=Elastic())
     assert found["PET_NNODES"] == "3:3"
     assert "PET_MAX_RESTARTS" not in found
 
 
 def test_with_a_master_an_elastic_job_has_the_ranks_of_a_pytorchjob() -> None:
-    everybody = members(worker=1, master=1)
-    found = environment("pytorch", everybody[0], everybody, elastic=ELASTIC)
+    found = of("pytorch", "worker-0", {"worker": 1, "master": 1}, elastic=ELASTIC)
     assert (found["RANK"], found["WORLD_SIZE"], found["MASTER_ADDR"]) == ("1", "2", "master-0")
     assert found["PET_RDZV_ENDPOINT"] == "worker-0:2222"
     assert not {"PET_NODE_RANK", "NODE_RANK", "GROUP_RANK"} & found.keys()
 
 
 def test_options_of_the_rendezvous_are_passed_on() -> None:
-    everybody = members(worker=2)
     elastic = Elastic.model_validate({"conf": {"last_call_timeout": 5, "keep_alive_interval": 1}})
-    found = environment("pytorch", everybody[0], everybody, elastic=elastic)
+    found = of("pytorch", "worker-0", {"worker": 2}, elastic=elastic)
     assert found["PET_RDZV_CONF"] == "last_call_timeout=5,keep_alive_interval=1"
 
 
@@ -172,36 +166,35 @@ def test_where_all_have_one_address_it_is_said_which_agent_holds_the_store() -> 
     assert [of["PET_LOCAL_ADDR"] for of in found] == ["127.0.0.1"] * 2
 
 
-C10D = [
-    ["torchrun", "--rdzv_backend=c10d", "train.py"],
-    ["torchrun", "--nnodes=2", "--rdzv-backend", "c10d", "train.py"],
-    ["/opt/venv/bin/python", "-m", "torch.distributed.run", "--rdzv_backend", "c10d", "train.py"],
-    ["sh", "-c", "exec torchrun --rdzv_backend=c10d train.py"],
-]
+TRAIN = ["torchrun", "train.py"]
 
 
-@pytest.mark.parametrize("command", C10D, ids=" ".join)
-def test_a_command_that_asks_for_c10d_itself_is_told_where_to_meet(command: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("command", "env"),
+    [
+        (["torchrun", "--rdzv_backend=c10d", "train.py"], {}),
+        (["torchrun", "--nnodes=2", "--rdzv-backend", "c10d", "train.py"], {}),
+        (["/bin/python", "-m", "torch.distributed.run", "--rdzv_backend", "c10d", "train.py"], {}),
+        (["sh", "-c", "exec torchrun --rdzv_backend=c10d train.py"], {}),
+        (TRAIN, {"PET_RDZV_BACKEND": "c10d"}),
+    ],
+    ids=str,
+)
+def test_a_program_that_asks_for_c10d_itself_is_told_where_to_meet(
+    command: list[str], env: dict[str, str]
+) -> None:
     """Without an endpoint, each agent would wait alone on localhost."""
-    everybody = members(worker=2)
-    program = Program(command=command)
-    found = environment("pytorch", everybody[1], everybody, program=program)
+    program = Program.model_validate({"command": command, "env": env})
+    found = of("pytorch", "worker-1", {"worker": 2}, program=program)
     assert found["PET_RDZV_ENDPOINT"] == "worker-0:2222"
     assert (found["RANK"], found["WORLD_SIZE"], found["PET_NNODES"]) == ("1", "2", "2")
     assert not {"PET_NODE_RANK", "PET_RDZV_BACKEND"} & found.keys()
 
 
-def test_a_variable_may_ask_for_c10d() -> None:
-    everybody = members(worker=2)
-    program = Program(command=["torchrun", "train.py"], env={"PET_RDZV_BACKEND": "c10d"})
-    found = environment("pytorch", everybody[1], everybody, program=program)
-    assert found["PET_RDZV_ENDPOINT"] == "worker-0:2222"
-
-
 @pytest.mark.parametrize(
     "command",
     [
-        ["torchrun", "train.py"],
+        TRAIN,
         ["torchrun", "--rdzv-backend=static", "train.py"],
         ["torchrun", "--standalone", "--rdzv-backend=c10d", "train.py"],
         ["python", "train.py", "--rdzv-backend=c10d"],
@@ -209,16 +202,14 @@ def test_a_variable_may_ask_for_c10d() -> None:
     ids=" ".join,
 )
 def test_other_commands_have_fixed_ranks(command: list[str]) -> None:
-    everybody = members(worker=2)
-    found = environment("pytorch", everybody[1], everybody, program=Program(command=command))
+    found = of("pytorch", "worker-1", {"worker": 2}, program=Program(command=command))
     assert found["PET_NODE_RANK"] == "1"
     assert not [name for name in found if "RDZV" in name]
 
 
 def test_jax_finds_its_coordinator_and_its_number_in_the_environment() -> None:
     """As a step of Slurm, which jax.distributed.initialize() recognises; and as Kubeflow's."""
-    everybody = members(worker=2)
-    assert environment("jax", everybody[1], everybody) == {
+    assert of("jax", "worker-1", {"worker": 2}) == {
         "JAX_COORDINATOR_ADDRESS": "worker-0:2222",
         "JAX_COORDINATOR_BIND_ADDRESS": "worker-0:2222",
         "JAX_NUM_PROCESSES": "2",
@@ -238,37 +229,30 @@ def test_jax_finds_its_coordinator_and_its_number_in_the_environment() -> None:
 
 def test_jax_uses_all_devices_of_a_task() -> None:
     """A task of a Slurm step would use the one device of its number on the node."""
-    (alone,) = everybody = members(worker=1)
-    role = Role(gpus=Gpus(count=2))
-    found = environment("jax", alone, everybody, cluster={"worker": role})
+    cluster = {"worker": Role(gpus=Gpus(count=2))}
+    found = of("jax", "worker-0", {"worker": 1}, cluster=cluster)
     assert found["JAX_LOCAL_DEVICE_IDS"] == "0,1"
 
 
-def test_the_launcher_of_mpi_knows_the_hosts_and_their_port() -> None:
-    everybody = members(launcher=1, worker=2)
-    found = environment("mpi", everybody[0], everybody)
+def test_the_launcher_of_mpi_knows_the_hosts_with_a_slot_for_each_gpu_and_their_port() -> None:
+    counts = {"launcher": 1, "worker": 2}
+    found = of("mpi", "launcher-0", counts)
     assert found["OMPI_MCA_orte_default_dash_host"] == "worker-0:1,worker-1:1"
     assert found["OMPI_MCA_plm_rsh_args"].startswith("-p 2222 -o ConnectionAttempts=10 ")
-    assert environment("mpi", everybody[1], everybody) == {}
-
-
-def test_a_worker_of_mpi_has_a_slot_for_each_of_its_gpus() -> None:
-    everybody = members(launcher=1, worker=2)
+    assert of("mpi", "worker-0", counts) == {}
     cluster = {"launcher": Role(), "worker": Role(replicas=2, gpus=Gpus(count=4))}
-    found = environment("mpi", everybody[0], everybody, cluster=cluster)
+    found = of("mpi", "launcher-0", counts, cluster=cluster)
     assert found["OMPI_MCA_orte_default_dash_host"] == "worker-0:4,worker-1:4"
 
 
 def test_all_tasks_of_ray_know_the_head() -> None:
-    everybody = members(worker=2, head=1)
-    found = [environment("ray", member, everybody) for member in everybody]
-    assert found == [{"RAY_ADDRESS": "head-0:2222"}] * 3
+    for task in ("worker-0", "worker-1", "head-0"):
+        assert of("ray", task, {"worker": 2, "head": 1}) == {"RAY_ADDRESS": "head-0:2222"}
 
 
 def test_without_a_framework_everybody_gets_a_plain_list() -> None:
-    everybody = members(server=1, client=2)
-    for member in everybody:
-        found = environment("none", member, everybody)
+    for task in ("server-0", "client-0", "client-1"):
+        found = of("none", task, {"server": 1, "client": 2})
         assert found.keys() == {"EMULATOR_CLUSTER"}
         assert json.loads(found["EMULATOR_CLUSTER"]) == {
             "server": ["server-0:2222"],
@@ -290,15 +274,9 @@ def test_tensorflow_has_an_older_form_with_the_cluster_and_the_name_of_the_task(
     assert {frozenset(found) for found in older} == {frozenset({"CLUSTER_CONFIG", "POD_NAME"})}
 
 
-def test_one_task_alone_has_neither_form() -> None:
-    (alone,) = members(worker=1)
-    assert environment("tensorflow", alone, [alone], rendezvous="cluster-config") == {}
-
-
 def test_a_form_can_be_named_that_is_the_default() -> None:
-    everybody = members(worker=2)
-    named = environment("tensorflow", everybody[0], everybody, rendezvous="tf-config")
-    assert named == environment("tensorflow", everybody[0], everybody)
+    named = of("tensorflow", "worker-0", {"worker": 2}, rendezvous="tf-config")
+    assert named == of("tensorflow", "worker-0", {"worker": 2})
 
 
 def test_every_form_is_one_of_a_framework() -> None:

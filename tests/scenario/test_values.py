@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import re
 import subprocess
-from textwrap import dedent
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from emulator.errors import ScenarioError, UsageError
-from emulator.planning.context import PlanContext
+from emulator.errors import UsageError
 from emulator.planning.plan import make_plan
 from emulator.scenario.frameworks.spec import Member
 from emulator.scenario.frameworks.table import FRAMEWORKS
 from emulator.scenario.loader import parse
 from emulator.scenario.values import PLAIN, Expander, Values, read, variables
+from tests.histories import SITE
+from tests.scenario.mistakes import only_problem, problems
+from tests.scenario.plans import members
 
-
-def members(**counts: int) -> list[Member]:
-    return [
-        Member(role, index, f"{role}-{index}", 2222)
-        for role, count in counts.items()
-        for index in range(count)
-    ]
-
-
-SITE = PlanContext("fake", lambda task: (task, 2222), str, lambda: (), "/shared")
 CLUSTER = members(ps=2, worker=3, chief=1, evaluator=1)
 expand = Expander()
 TENSORFLOW = Values(FRAMEWORKS["tensorflow"].roles, CLUSTER, shared="/shared", seed=7)
@@ -225,12 +216,6 @@ cluster:
 """
 
 
-def problems(text: str, *sets: str) -> list[str]:
-    with pytest.raises(ScenarioError) as refused:
-        parse(dedent(text), file="s.yaml", sets=sets)
-    return [str(problem) for problem in refused.value.problems]
-
-
 @pytest.mark.parametrize(
     ("written", "place"),
     [
@@ -271,18 +256,18 @@ def problems(text: str, *sets: str) -> list[str]:
 )
 def test_a_mistake_has_its_line(written: str, place: str, reference: str, problem: str) -> None:
     text = SCENARIO.replace(written, f"{written[:-1]}'{reference}'")
-    (found,) = problems(text)
+    found = only_problem(text)
     assert found.startswith(f"{place}: {problem}")
 
 
 @pytest.mark.parametrize("words", ["python, --rank=${rank}", "${task}", "a, b, c-${task}, d"])
 def test_a_value_without_quotes_in_a_list_in_brackets_is_explained(words: str) -> None:
-    (found,) = problems(f"name: x\nprogram:\n  command: [{words}]\n")
+    found = only_problem(f"name: x\nprogram:\n  command: [{words}]\n")
     assert found == (
         "s.yaml:3: not valid YAML: expected ',' or ']', but got '{'; text with ${ is written in"
         ' quotes here, such as "--rank=${rank}"'
     )
-    (found,) = problems("name: x\nprogram:\n  env: {A: ${task}}\n")
+    found = only_problem("name: x\nprogram:\n  env: {A: ${task}}\n")
     assert found.startswith("s.yaml:3: not valid YAML: expected ',' or '}', but got '{'; text with")
     with pytest.raises(UsageError, match=r"but got '\{'; text with"):
         parse(SCENARIO, sets=[f"program.command=[{words}]"])
@@ -290,18 +275,18 @@ def test_a_value_without_quotes_in_a_list_in_brackets_is_explained(words: str) -
 
 
 def test_a_mistake_in_an_override_or_a_variant_has_its_place() -> None:
-    (found,) = problems(SCENARIO, "program.command.1=${taks}")
+    found = only_problem(SCENARIO, "program.command.1=${taks}")
     assert found.startswith("--set program.command.1=${taks}: program.command.1: there is no value")
-    (found,) = problems(SCENARIO + "parametrize:\n  program.env.B:\n  - x\n  - ${taks}\n")
+    found = only_problem(SCENARIO + "parametrize:\n  program.env.B:\n  - x\n  - ${taks}\n")
     assert found.startswith("s.yaml:18: program.env.B: there is no value ${taks}")
-    (found,) = problems(SCENARIO + "reference: {program.command.1: '${taks}'}\n")
+    found = only_problem(SCENARIO + "reference: {program.command.1: '${taks}'}\n")
     assert found.startswith("s.yaml:15: program.command.1: there is no value ${taks}")
 
 
 def test_a_variant_may_lack_what_the_scenario_has() -> None:
     text = SCENARIO.replace("- A", "- ${address.worker-1}")
     parse(text)
-    (found,) = problems(text + "parametrize: {cluster.worker: [2, 1]}\n")
+    found = only_problem(text + "parametrize: {cluster.worker: [2, 1]}\n")
     assert found.startswith("s.yaml:5: program.command.1: there is no value ${address.worker-1}")
     assert found.endswith(", with cluster.worker=1 (did you mean ${address.worker-0}? For the text"
                           " itself, write $${address.worker-1})")  # fmt: skip
@@ -318,7 +303,7 @@ def test_all_mistakes_are_reported_together_and_each_once() -> None:
 
 def test_a_command_that_no_role_uses_is_checked_too() -> None:
     text = "name: x\nprogram: {command: ['${a}']}\ncluster: {worker: {command: [b]}}\n"
-    (found,) = problems(text)
+    found = only_problem(text)
     assert found.startswith("s.yaml:2: program.command.0: there is no value ${a}")
 
 
@@ -330,20 +315,20 @@ def test_a_rank_is_refused_where_a_task_has_none() -> None:
     ]
     parse(of_all.replace("{D: d}", "{B: none}"))
     parse(SCENARIO.replace("- A", "- ${rank}"))  # ps has a command of its own
-    (found,) = problems(SCENARIO.replace("serve, C", "serve, '${rank}'"))
+    found = only_problem(SCENARIO.replace("serve, C", "serve, '${rank}'"))
     assert found.startswith("s.yaml:13: cluster.ps.command.1: the tasks of ps have no ${rank}")
 
 
 def test_values_count_in_the_limits_of_text() -> None:
     many = "name: x\nprogram: {{command: [a, '{}']}}\ncluster: {{worker: 100}}\n"
     parse(many.format("${addresses}" * 50))
-    (found,) = problems(many.format("${addresses}" * 70))
+    found = only_problem(many.format("${addresses}" * 70))
     assert re.fullmatch(
         r"s.yaml:2: program.command.1: a text of \d{3},\d{3} characters with its values;"
         r" the maximum is 100,000",
         found,
     )
-    (found,) = problems(many.format("', '".join(["${addresses}" * 50] * 3)))
+    found = only_problem(many.format("', '".join(["${addresses}" * 50] * 3)))
     assert found.startswith("s.yaml:3: cluster: gives its tasks ")
 
 

@@ -321,7 +321,11 @@ CONTEXT = SCENARIO + "image: {dockerfile: Dockerfile, context: %s}\n"
         (DOCKERFILE, "pipe", "image.dockerfile: {}/pipe is not a Dockerfile: it is a named pipe"),
         (DOCKERFILE, "huge", "image.dockerfile: {}/huge is not a Dockerfile: it has 1.0 TiB; 1"),
         (CONTEXT, "binary", "image.context: {}/binary is not a folder of files; a build context"),
-        (CONTEXT, "/proc", "image.context: /proc is not a folder of files; a build context must"),
+        (
+            CONTEXT,
+            "/sys",
+            "image.context: /sys is not a folder of files; a build context must be one",
+        ),
     ],
 )
 def test_what_is_no_file_is_refused_by_its_line(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -102,21 +101,3 @@ def test_another_end_at_that_moment_is_no_silent_loss(tmp_path: Path) -> None:
     (fault,) = result.analysis.faults
     assert (fault.status, fault.reason) == ("failed", "worker-1 ended otherwise, with 130")
     assert result.exit_code == 3
-
-
-def test_the_helper_is_made_first_where_it_is_missing(tmp_path: Path) -> None:
-    made: list[str] = []
-
-    class Unequipped(MemoryEngine):
-        @property
-        def can_shape(self) -> bool:
-            return bool(made)
-
-        def equip(self, say: Any) -> None:
-            say("the helper is built")
-            made.append("helper")
-
-    result = run(tmp_path, engine=Unequipped)
-    assert made == ["helper"]
-    stages = [entry.stage for entry in faults(result)]
-    assert stages == ["preparing", "triggered", "applied", "healed"]

@@ -15,7 +15,7 @@ import emulator
 from emulator.api.client import Cluster
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.requirements import require
-from emulator.errors import EngineError, Unsupported
+from emulator.errors import Unsupported
 from emulator.execution import up
 from emulator.faults.schedule import build_schedule
 from emulator.faults.spec import LastingFault, Target
@@ -25,7 +25,6 @@ from emulator.record.reader import Record
 from emulator.record.timeline import all_states
 from emulator.report.event_text import describe
 from emulator.report.timeline_chart import colour
-from emulator.results import Result
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import json_schema
@@ -59,17 +58,14 @@ class FillDisk(LastingFault):
 
 
 class Disks(MemoryEngine):
-    """Can fill disks, or refuses to."""
+    """Can fill disks."""
 
-    def __init__(self, clock: ManualClock, scripts: Any, *, refusal: str = "") -> None:
+    def __init__(self, clock: ManualClock, scripts: Any) -> None:
         super().__init__(clock, scripts)
         self.capabilities |= {"fill"}
-        self.refusal = refusal
         self.filled: list[tuple[str, int | None]] = []
 
     def fill(self, task: str, left: int | None) -> None:
-        if self.refusal:
-            raise EngineError(self.refusal)
         self.filled.append((task, left))
 
 
@@ -89,12 +85,6 @@ def new_kind() -> Iterator[None]:
     FAULTS["fill_disk"] = FillDisk
     yield
     del FAULTS["fill_disk"]
-
-
-def run(folder: Path, refusal: str = "") -> tuple[Result, Disks]:
-    clock = ManualClock()
-    engine = Disks(clock, SCRIPTS, refusal=refusal)
-    return up(parse(TEXT), engine, text=TEXT, out=folder, clock=clock), engine
 
 
 def test_yaml_and_python_have_it_and_the_schema_finds_mistakes_in_it() -> None:
@@ -138,7 +128,9 @@ def test_an_engine_without_its_capability_refuses_it() -> None:
 
 
 def test_it_is_injected_healed_reported_and_drawn(tmp_path: Path) -> None:
-    result, engine = run(tmp_path)
+    clock = ManualClock()
+    engine = Disks(clock, SCRIPTS)
+    result = up(parse(TEXT), engine, text=TEXT, out=tmp_path, clock=clock)
     assert engine.filled == [("worker-1", 1024), ("worker-1", None)]
     record = Record(result.folder)
     events = [entry for entry in record.history if isinstance(entry, FaultEvent)]
@@ -153,12 +145,6 @@ def test_it_is_injected_healed_reported_and_drawn(tmp_path: Path) -> None:
     assert colour("disk full") == "--cut-off"
     (fault,) = result.analysis.faults
     assert (fault.kind, fault.status, fault.restored_after) == ("fill_disk", "applied", 10)
-
-
-def test_what_the_engine_refuses_is_its_reason(tmp_path: Path) -> None:
-    result, _ = run(tmp_path, "there is no disk")
-    (fault,) = result.analysis.faults
-    assert (fault.status, fault.reason) == ("failed", "there is no disk")
 
 
 def test_the_client_has_a_method_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

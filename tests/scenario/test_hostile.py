@@ -21,7 +21,6 @@ from emulator.scenario.loader import load, parse
 from emulator.scenario.matrix import variants
 from emulator.scenario.schema import Role, Scenario
 from emulator.session.source import read
-from tests.conftest import Emulate
 from tests.scenario.mistakes import GOOD, HEAD, only_problem, problems
 
 # --- Variables that are ours --------------------------------------------------------------------
@@ -347,18 +346,6 @@ def test_what_is_no_scenario_file_is_refused(odd: Path, name: str, why: str) -> 
         load(odd / name)
 
 
-def test_the_command_refuses_them_with_2_and_a_sentence(odd: Path, emulate: Emulate) -> None:
-    (odd / "s.yaml").write_text(SOURCE % "pipe")
-    done = emulate("up", odd / "s.yaml", "--engine", "process", "--out", odd / "runs")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"emulate: {odd}/s.yaml:4: program.source: ")
-    assert len(done.stderr.splitlines()) == 1
-    assert not (odd / "runs").exists()
-    done = emulate("plan", "/dev/zero")
-    assert done.returncode == 2
-    assert "Can't read the scenario /dev/zero: it is a device" in done.stderr
-
-
 def test_a_trace_of_too_many_rows_is_refused(tmp_path: Path) -> None:
     rows = "time,target,down\n" + "1,worker-0,2\n" * 10_001
     (tmp_path / "t.csv").write_text(rows)
@@ -368,20 +355,6 @@ def test_a_trace_of_too_many_rows_is_refused(tmp_path: Path) -> None:
     (fault,) = parse(TRACE % "t.csv", folder=tmp_path).faults
     assert isinstance(fault, TraceFaults)
     assert len(fault.trace) == 10_000
-
-
-def test_a_program_that_runs_in_its_own_folder_is_not_copied_into_itself(
-    tmp_path: Path, emulate: Emulate
-) -> None:
-    """`source: .` with runs beside it: each task would get the copies of those before."""
-    text = SOURCE.replace("[a]", "[sh, -c, 'test ! -e runs/x-1; ls > $EMULATOR_SHARED/seen']")
-    (tmp_path / "s.yaml").write_text(text % "." + "framework: none\n")
-    emulate.out = tmp_path / "runs"
-    for run in ("x-1", "x-2"):
-        done = emulate.up(tmp_path / "s.yaml", "--engine", "process", "--keep", "--run-id", run)
-        assert done.returncode == 0, done.stderr
-        seen = (tmp_path / "runs" / run / "shared" / "seen").read_text().split()
-        assert seen == ["runs", "s.yaml"]
 
 
 # --- Too much of it -----------------------------------------------------------------------------

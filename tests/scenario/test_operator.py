@@ -91,9 +91,3 @@ def test_a_tfjob_may_have_a_master_that_leads() -> None:
     roles = roles_of(scenario)
     assert roles.leader([f"{role}-0" for role in scenario.cluster]) == "master-0"
     assert roles.trains("master")
-
-
-def test_without_the_operator_a_master_is_refused() -> None:
-    plain = {key: value for key, value in TFJOB.items() if key != "operator"}
-    with pytest.raises(ScenarioError, match="TF2 rejects 'master'"):
-        parse(yaml.safe_dump({**plain, "cluster": {"master": 1}}))

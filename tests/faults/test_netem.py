@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from emulator.faults.netem import Link, between_all, merged, probe_script, script
 
 ADDRESSES = {"a": "10.0.0.1", "b": "10.0.0.2", "c": "10.0.0.3"}
@@ -12,16 +14,28 @@ def rules(task: str, *links: Link) -> list[str]:
     return script(task, links, ADDRESSES).splitlines()[3:]
 
 
-def test_a_cut_link_drops_what_arrives_and_lets_the_sender_send() -> None:
-    cut = Link("a", "b", loss=1.0)
-    assert rules("b", cut) == ["iptables -A INPUT -s 10.0.0.1 -j DROP"]
-    assert rules("a", cut) == []
-    assert rules("c", cut) == []
+CUT = Link("a", "b", loss=1.0)
+DROP = "iptables -A INPUT -s 10.0.0.1"
+SHARE = "-m statistic --mode random --probability"
 
 
-def test_a_lossy_link_drops_its_share() -> None:
-    (rule,) = rules("b", Link("a", "b", loss=0.25))
-    assert rule.endswith("-s 10.0.0.1 -m statistic --mode random --probability 0.250000 -j DROP")
+@pytest.mark.parametrize(
+    ("task", "links", "expected"),
+    [
+        # The sender of a link that is cut may send: what arrives is dropped.
+        ("b", [CUT], [f"{DROP} -j DROP"]),
+        ("a", [CUT], []),
+        ("c", [CUT], []),
+        ("b", [Link("a", "b", loss=0.25)], [f"{DROP} {SHARE} 0.250000 -j DROP"]),
+        # A task without an address is left out.
+        ("a", [Link("a", "gone", bandwidth=1000), Link("gone", "a", loss=1.0)], []),
+        ("a", [], []),
+    ],
+)
+def test_what_is_lost_is_dropped_where_it_arrives(
+    task: str, links: list[Link], expected: list[str]
+) -> None:
+    assert rules(task, *links) == expected
 
 
 def test_a_narrow_network_is_shared_by_all_its_targets() -> None:
@@ -41,26 +55,14 @@ def test_links_that_differ_get_a_class_each() -> None:
     ]
 
 
-def test_a_task_without_an_address_is_left_out() -> None:
-    assert rules("a", Link("a", "gone", bandwidth=1000), Link("gone", "a", loss=1.0)) == []
-
-
-def test_without_links_nothing_stays() -> None:
-    assert rules("a") == []
-
-
 def test_links_of_several_faults_add_up() -> None:
-    (link,) = merged(
-        [
-            Link("a", "b", delay=0.01, loss=0.5, bandwidth=100),
-            Link("a", "b", delay=0.02, jitter=0.001, loss=0.5, bandwidth=50),
-        ]
-    )
-    assert link == Link("a", "b", delay=0.03, jitter=0.001, loss=0.75, bandwidth=50)
-    assert merged([Link("a", "b", loss=1), Link("b", "a", loss=1)]) == [
-        Link("a", "b", loss=1),
-        Link("b", "a", loss=1),
+    first = Link("a", "b", delay=0.01, loss=0.5, bandwidth=100)
+    second = Link("a", "b", delay=0.02, jitter=0.001, loss=0.5, bandwidth=50)
+    assert merged([first, second]) == [
+        Link("a", "b", delay=0.03, jitter=0.001, loss=0.75, bandwidth=50)
     ]
+    apart = [Link("a", "b", loss=1), Link("b", "a", loss=1)]
+    assert merged(apart) == apart
 
 
 def test_a_link_says_what_it_needs_of_the_kernel() -> None:

@@ -206,13 +206,17 @@ FULL: dict[str, Any] = {
 EVERYWHERE = sorted(places(FULL), key=repr)
 
 
+def at(data: Any, path: tuple[Any, ...]) -> Any:
+    """Return what stands at a place."""
+    for key in path:
+        data = data[key]
+    return data
+
+
 def replaced(data: Any, path: tuple[Any, ...], value: object) -> Any:
     """Return a copy with something else at a place."""
     made = copy.deepcopy(data)
-    inside = made
-    for key in path[:-1]:
-        inside = inside[key]
-    inside[path[-1]] = value
+    at(made, path[:-1])[path[-1]] = value
     return made
 
 
@@ -293,19 +297,16 @@ def mutated(draw: st.DrawFn) -> object:
         if not found:
             break
         path = draw(st.sampled_from(found))
-        inside = data
-        for key in path[:-1]:
-            inside = inside[key]
+        inside = at(data, path[:-1])
         match draw(st.sampled_from(["nasty", "out", "splice", "again", "key"])):
             case "nasty":
                 inside[path[-1]] = draw(NASTY)
             case "out":
                 del inside[path[-1]]
             case "splice":
-                other: Any = draw(st.sampled_from([*WHOLE, FULL]))
-                for key in draw(st.sampled_from(sorted(places(other), key=repr))):
-                    other = other[key]
-                inside[path[-1]] = copy.deepcopy(other)
+                other = draw(st.sampled_from([*WHOLE, FULL]))
+                piece = at(other, draw(st.sampled_from(sorted(places(other), key=repr))))
+                inside[path[-1]] = copy.deepcopy(piece)
             case "again":
                 copied = copy.deepcopy(inside[path[-1]])
                 if isinstance(inside, list):

@@ -192,27 +192,6 @@ def test_nonsense_is_reported_by_its_line(added: str, problem: str) -> None:
     assert len(found) < 500
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("a: !!python/object/apply:os.system [ls]", "the tag '!!python/object/apply:os.system'"),
-        ("a: !!int x", "the tag '!!int' is not allowed; leave it out"),
-        ("a: !!bool x", "the tag '!!bool' is not allowed"),
-        ("a: !!timestamp x", "the tag '!!timestamp' is not allowed"),
-        ("a: !!binary x", "the tag '!!binary' is not allowed"),
-        ("a: !!set {b}", "the tag '!!set' is not allowed"),
-        ("a: *nobody", "found undefined alias 'nobody'"),
-        ("a: &b [*b]", "a list or mapping that contains itself"),
-        ("a: &b {<<: *b}", "a list or mapping that contains itself"),
-        ('a: "\\U00110000"', "chr() arg not in range"),
-        ("a: 2026-13-40", "month must be in 1..12"),
-        ("a: 2026-02-30 10:00:00", "day is out of range for month"),
-    ],
-)
-def test_what_is_no_yaml_of_ours_is_reported_by_its_line(text: str, problem: str) -> None:
-    assert only_problem(GOOD + text).startswith(f"s.yaml:8: not valid YAML: {problem}")
-
-
 def test_a_tag_that_says_what_is_so_anyway_is_no_mistake() -> None:
     assert parse(GOOD + "description: !!str 5\n").description == "5"
 

@@ -477,28 +477,43 @@ def test_whatever_is_parametrized_it_is_read_or_refused(varied: object, referenc
 # --- What is no scenario at all -----------------------------------------------------------------
 
 
+@pytest.mark.parametrize("text", ["", "# only words\n", "- a\n", "just words"])
+def test_what_is_no_mapping_is_reported_with_a_way_to_begin(text: str) -> None:
+    expected = "s.yaml:1: a scenario is a mapping of keys (begin with `name: my-first-cluster`"
+    assert only_problem(text).startswith(expected)
+
+
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    ("text", "line", "problem"),
     [
-        ("", "s.yaml:1: a scenario is a mapping of keys (begin with `name: my-first-cluster`"),
-        ("# only words\n", "s.yaml:1: a scenario is a mapping of keys"),
-        ("- a\n", "s.yaml:1: a scenario is a mapping of keys"),
-        ("just words", "s.yaml:1: a scenario is a mapping of keys"),
-        ("name: x\n\tcluster: 1\n", "s.yaml:2: not valid YAML: found character '\\t'"),
-        ("name: [x\n", "s.yaml:2: not valid YAML: expected ',' or ']'"),
-        ("name: 'x\n", "s.yaml:2: not valid YAML: found unexpected end of stream"),
-        ("name: x\n---\nname: y\n", "s.yaml:2: not valid YAML: but found another document"),
-        ("name: !secret x\n", "s.yaml:1: not valid YAML: the tag '!secret' is not allowed"),
-        ("name: x\nb: \0\n", "s.yaml:2: not valid YAML: the character #x0000 is not allowed"),
-        ("a: \x1b[1m", "s.yaml:1: not valid YAML: the character #x001b is not allowed"),
-        ("name: 2024-02-30\n", "s.yaml:1: not valid YAML: day is out of range for month"),
-        ("name: &a [*a]\n", "s.yaml:1: not valid YAML: a list or mapping that contains itself"),
-        ("name: x\na: " + "[" * 3000, "s.yaml:2: not valid YAML: nested too deeply: 50 lists"),
+        ("name: x\n\tcluster: 1\n", 2, "found character '\\t'"),
+        ("name: [x\n", 2, "expected ',' or ']'"),
+        ("name: 'x\n", 2, "found unexpected end of stream"),
+        ("name: x\n---\nname: y\n", 2, "but found another document"),
+        ("name: !secret x\n", 1, "the tag '!secret' is not allowed"),
+        ("name: x\nb: \0\n", 2, "the character #x0000 is not allowed"),
+        ("a: \x1b[1m", 1, "the character #x001b is not allowed"),
+        ("name: 2024-02-30\n", 1, "day is out of range for month"),
+        ("name: x\na: " + "[" * 3000, 2, "nested too deeply: 50 lists"),
+        ("a: !!python/object/apply:os.system [ls]", 1, "the tag '!!python/object/apply:os.system'"),
+        ("a: !!int x", 1, "the tag '!!int' is not allowed; leave it out"),
+        ("a: !!bool x", 1, "the tag '!!bool' is not allowed"),
+        ("a: !!timestamp x", 1, "the tag '!!timestamp' is not allowed"),
+        ("a: !!binary x", 1, "the tag '!!binary' is not allowed"),
+        ("a: !!set {b}", 1, "the tag '!!set' is not allowed"),
+        ("a: *nobody", 1, "found undefined alias 'nobody'"),
+        ("a: &b [*b]", 1, "a list or mapping that contains itself"),
+        ("a: &b {<<: *b}", 1, "a list or mapping that contains itself"),
+        ('a: "\\U00110000"', 1, "chr() arg not in range"),
+        ("a: 2026-13-40", 1, "month must be in 1..12"),
+        ("a: 2026-02-30 10:00:00", 1, "day is out of range for month"),
     ],
-    ids=lambda value: value[:40].encode("unicode_escape").decode(),
+    ids=lambda value: str(value)[:40].encode("unicode_escape").decode(),
 )
-def test_what_is_no_scenario_is_reported_in_one_line(text: str, problem: str) -> None:
-    assert only_problem(text).startswith(problem)
+def test_what_is_no_yaml_of_ours_is_reported_in_one_line(
+    text: str, line: int, problem: str
+) -> None:
+    assert only_problem(text).startswith(f"s.yaml:{line}: not valid YAML: {problem}")
 
 
 def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:

@@ -89,43 +89,33 @@ def test_indexes_are_in_the_order_of_numbers() -> None:
 
 
 SPARSE = {**TF_JOB, "dynamic_worker": True}
+POD = "test-tfjob-{}.default.svc:2222".format
+BOTH, FIRST, SECOND = {"ps": 2, "worker": 2}, POD("ps-0"), POD("ps-1")
 
 
-def test_a_dynamic_worker_knows_itself_and_the_parameter_servers() -> None:
+@pytest.mark.parametrize(
+    ("cluster", "task", "known"),
+    [
+        # A worker knows itself and the parameter servers.
+        (BOTH, "worker-0", f'"worker":{{"0":"{POD("worker-0")}"}},"ps":["{FIRST}","{SECOND}"]'),
+        (BOTH, "worker-1", f'"worker":{{"1":"{POD("worker-1")}"}},"ps":["{FIRST}","{SECOND}"]'),
+        # A parameter server has a list of one; its index remains, so it is outside of that list.
+        (BOTH, "ps-0", f'"worker":{{}},"ps":["{FIRST}"]'),
+        (BOTH, "ps-1", f'"worker":{{}},"ps":["{SECOND}"]'),
+        # Others know nobody.
+        ({"ps": 1, "worker": 1, "chief": 1}, "chief-0", '"worker":{},"ps":[]'),
+        ({"ps": 1, "worker": 1, "evaluator": 1}, "evaluator-0", '"worker":{},"ps":[]'),
+        # A slice that is not in a Go map is nil, which json.Marshal writes as null.
+        ({"worker": 2}, "worker-1", f'"worker":{{"1":"{POD("worker-1")}"}},"ps":null'),
+    ],
+)
+def test_beside_dynamic_workers_a_task_knows_only_some(
+    cluster: dict[str, int], task: str, known: str
+) -> None:
     """tensorflow_test.go, two parameter servers and two workers."""
-    made = plan(SPARSE, {"ps": 2, "worker": 2})
-    assert made.task("worker-0").env["TF_CONFIG"] == (
-        '{"cluster":{"worker":{"0":"test-tfjob-worker-0.default.svc:2222"},'
-        '"ps":["test-tfjob-ps-0.default.svc:2222","test-tfjob-ps-1.default.svc:2222"]},'
-        '"task":{"type":"worker","index":0}}'
-    )
-    assert '{"worker":{"1":"test-tfjob-worker-1.' in made.task("worker-1").env["TF_CONFIG"]
-
-
-@pytest.mark.parametrize("index", [0, 1])
-def test_a_parameter_server_beside_dynamic_workers_has_a_list_of_one(index: int) -> None:
-    """tensorflow_test.go; the index remains, so it is outside of that list."""
-    made = plan(SPARSE, {"ps": 2, "worker": 2})
-    assert made.task(f"ps-{index}").env["TF_CONFIG"] == (
-        f'{{"cluster":{{"worker":{{}},"ps":["test-tfjob-ps-{index}.default.svc:2222"]}},'
-        f'"task":{{"type":"ps","index":{index}}}}}'
-    )
-
-
-@pytest.mark.parametrize("role", ["chief", "evaluator"])
-def test_others_beside_dynamic_workers_know_nobody(role: str) -> None:
-    made = plan(SPARSE, {"ps": 1, "worker": 1, role: 1})
-    assert made.task(f"{role}-0").env["TF_CONFIG"] == (
-        f'{{"cluster":{{"worker":{{}},"ps":[]}},"task":{{"type":"{role}","index":0}}}}'
-    )
-
-
-def test_dynamic_workers_without_parameter_servers_have_null() -> None:
-    """A slice that is not in a Go map is nil, which json.Marshal writes as null."""
-    made = plan(SPARSE, {"worker": 2})
-    assert made.task("worker-1").env["TF_CONFIG"] == (
-        '{"cluster":{"worker":{"1":"test-tfjob-worker-1.default.svc:2222"},"ps":null},'
-        '"task":{"type":"worker","index":1}}'
+    role, index = task.split("-")
+    assert plan(SPARSE, cluster).task(task).env["TF_CONFIG"] == (
+        f'{{"cluster":{{{known}}},"task":{{"type":"{role}","index":{index}}}}}'
     )
 
 

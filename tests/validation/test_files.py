@@ -34,30 +34,17 @@ def test_a_link_to_a_file_is_the_file(tmp_path: Path) -> None:
         ("/does/not/exist", "No such file or directory"),
         ("/etc/hostname/x", "Not a directory"),
         ("x" * 5000, "File name too long"),
+        ("pipe", "it is a named pipe, not a file"),
+        ("ring", r"[Ss]ymlink loop|[Tt]oo many levels of symbolic links"),
+        ("bytes", "it is not text: line 2 is not UTF-8"),
     ],
 )
-def test_what_is_no_file_is_refused(path: str, why: str) -> None:
+def test_what_is_no_file_of_text_is_refused_at_once(tmp_path: Path, path: str, why: str) -> None:
+    os.mkfifo(tmp_path / "pipe")  # without a writer
+    (tmp_path / "ring").symlink_to("ring")
+    (tmp_path / "bytes").write_bytes(b"a\nb\xff\n")
     with pytest.raises(ValueError, match=why):
-        text_of(Path(path), 2**20)
-
-
-def test_a_pipe_without_a_writer_is_refused_at_once(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ValueError, match="it is a named pipe, not a file"):
-        text_of(tmp_path / "pipe", 10)
-
-
-def test_a_ring_of_links_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a").symlink_to("b")
-    (tmp_path / "b").symlink_to("a")
-    with pytest.raises(ValueError, match=r"[Ss]ymlink loop|[Tt]oo many levels of symbolic links"):
-        text_of(tmp_path / "a", 10)
-
-
-def test_what_is_no_text_is_refused_with_its_line(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"a\nb\xff\n")
-    with pytest.raises(ValueError, match="it is not text: line 2 is not UTF-8"):
-        text_of(tmp_path / "a", 10)
+        text_of(tmp_path / path, 2**20)
 
 
 def test_shared_memory_has_ordinary_files(tmp_path: Path) -> None:

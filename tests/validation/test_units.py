@@ -46,25 +46,6 @@ def test_a_duration_is_read_as_seconds(written: object, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "advice"),
-    [
-        (5, "write '5s'"),
-        ("2.5", "write '2.5s'"),
-        ("-5s", "write '5s', '2m' or '500ms'"),
-        ("", "write '5s', '2m' or '500ms'"),
-        ("5 s", "write '5s', '2m' or '500ms'"),
-        ("5S", "write '5s', '2m' or '500ms'"),
-        (True, "write '5s', '2m' or '500ms'"),
-        (["5s"], "write '5s', '2m' or '500ms'"),
-    ],
-)
-def test_what_is_no_duration_is_refused_with_what_to_write(written: object, advice: str) -> None:
-    with pytest.raises(ValueError, match="is not a duration") as refused:
-        parse_duration(written)
-    assert str(refused.value).endswith(advice)
-
-
-@pytest.mark.parametrize(
     ("parse", "written", "number"),
     [
         (parse_size, "5b", 5),
@@ -87,23 +68,31 @@ def test_sizes_are_read_in_powers_of_1024_and_rates_in_powers_of_1000(
     assert parse(written) == number
 
 
+DURATION = (parse_duration, "duration", "write '5s', '2m' or '500ms'")
+SIZE = (parse_size, "size", "write '512m' or '1g'")
+RATE = (parse_rate, "rate", "write '100mbit' or '1gbit'")
+PRICE = (parse_price, "price", "write '0.35/h', or '8.4/d' for a day")
+
+
 @pytest.mark.parametrize(
-    ("parse", "written", "advice"),
+    ("parse", "kind", "advice", "written"),
     [
-        (parse_size, 512, "write '512m' or '1g'"),
-        (parse_size, "m", "write '512m' or '1g'"),
-        (parse_size, "5bb", "write '512m' or '1g'"),
-        (parse_size, "-1g", "write '512m' or '1g'"),
-        (parse_rate, 100, "write '100mbit' or '1gbit'"),
-        (parse_rate, "100m", "write '100mbit' or '1gbit'"),
-        (parse_rate, "100MB", "write '100mbit' or '1gbit'"),
+        (parse_duration, "duration", "write '5s'", 5),
+        (parse_duration, "duration", "write '2.5s'", "2.5"),
+        *((*DURATION, written) for written in ("-5s", "", "5 s", "5S", True, ["5s"])),
+        *((*SIZE, written) for written in (512, "m", "5bb", "-1g")),
+        *((*RATE, written) for written in (100, "100m", "100MB")),
+        (parse_price, "price", "write '0.35/h'", 0.35),
+        (parse_price, "price", "write '2/h'", "2"),
+        *((*PRICE, written) for written in ("-1/h", "0.35/m", "0.35 EUR/h", "1e3/h")),
     ],
 )
-def test_what_is_no_size_or_rate_is_refused_with_what_to_write(
-    parse: Callable[[object], int], written: object, advice: str
+def test_what_is_not_one_is_refused_with_what_to_write(
+    parse: Callable[[object], float], kind: str, advice: str, written: object
 ) -> None:
-    with pytest.raises(ValueError, match=rf"'{written}' is not a (size|rate)") as refused:
+    with pytest.raises(ValueError, match="is not a") as refused:
         parse(written)
+    assert str(refused.value).startswith(f"{str(written)!r} is not a {kind}")
     assert str(refused.value).endswith(advice)
 
 
@@ -189,23 +178,6 @@ def test_parts_of_a_duration_add_up(minutes: int, seconds: int, milliseconds: in
 )
 def test_a_price_is_read_as_money_per_hour(written: str, per_hour: float) -> None:
     assert parse_price(written) == pytest.approx(per_hour)
-
-
-@pytest.mark.parametrize(
-    ("written", "advice"),
-    [
-        (0.35, "write '0.35/h'"),
-        ("2", "write '2/h'"),
-        ("-1/h", "write '0.35/h', or '8.4/d' for a day"),
-        ("0.35/m", "write '0.35/h', or '8.4/d' for a day"),
-        ("0.35 EUR/h", "write '0.35/h', or '8.4/d' for a day"),
-        ("1e3/h", "write '0.35/h', or '8.4/d' for a day"),
-    ],
-)
-def test_what_is_no_price_is_refused_with_what_to_write(written: object, advice: str) -> None:
-    with pytest.raises(ValueError, match="is not a price") as refused:
-        parse_price(written)
-    assert str(refused.value).endswith(advice)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from emulator.planning.plan import Plan, make_plan
 from emulator.report.plan_tables import print_plan
@@ -68,8 +69,6 @@ def test_the_helper_of_event_files_reads_those_of_the_training() -> None:
 
 
 def test_the_plan_shows_it(capsys: pytest.CaptureFixture[str]) -> None:
-    from rich.console import Console
-
     print_plan(plan(f"cluster: {{{INGEST}, worker: 1}}"), [], Console(width=120))
     assert "ingest-0 (before training)" in capsys.readouterr().out
 

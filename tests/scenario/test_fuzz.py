@@ -385,10 +385,6 @@ VALUES_OF = st.sampled_from(["", "[", "{", "*a", "&a [*a]", "!!int x", "9" * 50,
 )
 
 
-def fit_for_a_command_line(text: str) -> bool:
-    return "\0" not in text
-
-
 @fuzz
 @given(
     st.lists(
@@ -396,7 +392,7 @@ def fit_for_a_command_line(text: str) -> bool:
             "{}={}".format,
             st.sampled_from(PATHS) | st.lists(PARTS, max_size=5).map(".".join),
             VALUES_OF | st.text(max_size=10),
-        ).filter(fit_for_a_command_line),
+        ).filter(lambda text: "\0" not in text),
         max_size=3,
     )
 )

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from emulator.errors import ScenarioError
 from emulator.scenario.kubernetes import Kubernetes, Toleration
 from emulator.scenario.loader import parse
+from tests.scenario.mistakes import only_problem
 
 NO_EXECUTE = {"key": "a", "effect": "NoExecute"}
 TEXT = "name: t\nprogram: {command: [a]}\ncluster: {worker: 1}\n"
@@ -85,8 +85,8 @@ def test_what_is_wrong_is_said(key: str, value: Any, message: str) -> None:
 
 
 def test_a_mistake_has_its_line() -> None:
-    with pytest.raises(ScenarioError, match=r":4: kubernetes.namespace: 'A' is not the name"):
-        parse(f"{TEXT}kubernetes: {{namespace: A}}")
+    found = only_problem(f"{TEXT}kubernetes: {{namespace: A}}")
+    assert found.startswith("s.yaml:4: kubernetes.namespace: 'A' is not the name")
 
 
 @pytest.mark.parametrize(

@@ -106,10 +106,6 @@ def test_runs_beside_the_program_are_left_out_of_it(folder: Path) -> None:
     assert list((run / "work" / "worker-1" / "runs").iterdir()) == []
 
 
-def fifo(path: Path) -> None:
-    os.mkfifo(path)
-
-
 def listening(path: Path) -> None:
     before = Path.cwd()
     os.chdir(path.parent)  # the path of a socket is short
@@ -132,7 +128,7 @@ def huge(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (fifo, "pkg/odd is a named pipe; only files and folders can be copied"),
+        (os.mkfifo, "pkg/odd is a named pipe; only files and folders can be copied"),
         (listening, "pkg/odd is a socket; only files and folders can be copied"),
         (leading("/dev/zero"), "pkg/odd is a link out of the folder; put a copy there"),
         (leading("/etc/hostname"), "pkg/odd is a link out of the folder"),

@@ -60,14 +60,11 @@ def needs(asked: Scenario) -> list[str]:
     return [capability for fault in asked.faults for _, capability in fault.needs()]
 
 
-def test_a_preemption_with_all_it_says() -> None:
+def test_a_preemption_has_what_it_says_and_else_what_clouds_do() -> None:
     (fault,) = planned("preempt: worker-1, at: {step: 120}, grace: 5s, down: forever")
     assert isinstance(fault.spec, Preempt)
     assert (fault.id, fault.kind, fault.target) == ("0", "preempt", "worker-1")
     assert (fault.trigger, fault.spec.grace, fault.spec.down) == (Trigger(step=120), 5, math.inf)
-
-
-def test_what_a_preemption_leaves_out_is_what_clouds_do() -> None:
     (fault,) = planned("preempt: ps-0, at: 1m")
     assert (fault.trigger.time, spec(fault).grace, spec(fault).down) == (60, 30, 10)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from emulator.engines import engine_class
 from emulator.engines.memory import MemoryEngine, Script
-from emulator.engines.process import ProcessEngine
 from emulator.engines.requirements import require
 from emulator.errors import Unsupported
 from emulator.execution import up
@@ -69,7 +69,7 @@ def test_it_needs_the_capability_and_the_helper() -> None:
 
 def test_an_engine_that_can_not_do_it_refuses_it_in_one_sentence() -> None:
     with pytest.raises(Unsupported) as refused:
-        require(parse(BASE + FAULT), ProcessEngine())
+        require(parse(BASE + FAULT), engine_class("process")())
     assert refused.value.message == ("The process engine can't do this: a silent loss of worker-1.")
     assert refused.value.hint == "Use --engine docker, or leave these out."
 

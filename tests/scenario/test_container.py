@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from emulator.engines import engine_class
 from emulator.engines.docker.requests import container_request, mount_request
 from emulator.engines.docker.warm import parent
 from emulator.engines.memory import MemoryEngine
-from emulator.engines.process import ProcessEngine
 from emulator.engines.requirements import needs, require_of
 from emulator.errors import ScenarioError, Unsupported
 from emulator.planning.plan import Plan, make_plan
@@ -45,6 +45,10 @@ def host_config(plan: Plan, name: str) -> dict[str, object]:
     found: dict[str, object] = container_request(plan, plan.task(name), {})["HostConfig"]
     return found
 
+
+PROCESSES = engine_class("process")()
+HELPER = "helpers: {a: {command: [c]}}"
+NO_FAULTS = "a is a helper; faults and their triggers are for tasks"
 
 # --- Errors -----------------------------------------------------------------------------------
 
@@ -108,15 +112,8 @@ def host_config(plan: Plan, name: str) -> dict[str, object]:
             "helpers: {a: {command: [c], env: {B: '${host.ab}'}}}",
             "helpers.a.env.B: there is no value ${host.ab} (did you mean ${host.a}?",
         ),
-        (
-            "helpers: {a: {command: [c]}}\nfaults: [{kill: a, at: 1s}]",
-            "faults.0.kill: a is a helper; faults and their triggers are for tasks",
-        ),
-        (
-            "helpers: {a: {command: [c]}}\n"
-            "faults: [{kill: worker-0, at: {log: x, task: a}}]",
-            "a is a helper; faults and their triggers are for tasks",
-        ),
+        (f"{HELPER}\nfaults: [{{kill: a, at: 1s}}]", f"faults.0.kill: {NO_FAULTS}"),
+        (f"{HELPER}\nfaults: [{{kill: worker-0, at: {{log: x, task: a}}}}]", NO_FAULTS),
     ],
 )  # fmt: skip
 def test_a_mistake_is_reported_by_line_with_a_hint(folder: Path, text: str, problem: str) -> None:
@@ -272,7 +269,7 @@ def test_the_process_engine_refuses_what_it_can_not_do(
 ) -> None:
     scenario = read(text, folder)
     with pytest.raises(Unsupported) as error:
-        require_of(ProcessEngine(), needs(scenario))
+        require_of(PROCESSES, needs(scenario))
     assert str(error.value) == (
         f"The process engine can't do this: {refused}. Use --engine docker, or leave these out."
     )
@@ -286,6 +283,6 @@ def test_the_process_engine_has_folders_at_their_place_ports_and_helpers(folder:
         "helpers: {a: {command: [b], ports: [80, {port: 81, host_port: 81}]}}\n",
         folder,
     )
-    require_of(ProcessEngine(), needs(scenario))
+    require_of(PROCESSES, needs(scenario))
     with pytest.raises(Unsupported):  # nothing would keep a task from writing there
-        require_of(ProcessEngine(), needs(read(f"mounts: {{{data}: data}}", folder)))
+        require_of(PROCESSES, needs(read(f"mounts: {{{data}: data}}", folder)))

@@ -101,8 +101,8 @@ def test_what_is_parametrized_is_multiplied_out_in_its_order() -> None:
 
 
 def test_nothing_parametrized_is_the_scenario_as_it_stands() -> None:
-    assert variants(parametrize={}) == [Variant(())]
-    assert variants(parametrize={})[0].label == ""
+    (made,) = variants(parametrize={})
+    assert (made, made.label) == (Variant(()), "")
 
 
 def test_a_varied_key_replaces_a_parametrized_one_and_others_multiply() -> None:

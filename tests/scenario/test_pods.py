@@ -9,8 +9,8 @@ import pytest
 
 from emulator.broker import need_of
 from emulator.broker.claims import Need
+from emulator.engines import engine_class
 from emulator.engines.docker.warm.cluster import cold_tasks
-from emulator.engines.process import ProcessEngine
 from emulator.engines.requirements import require
 from emulator.errors import Unsupported
 from emulator.planning.plan import Plan, make_plan
@@ -165,16 +165,12 @@ def test_a_stored_plan_is_read_again() -> None:
 
 def test_an_engine_without_containers_says_everything_that_it_lacks() -> None:
     with pytest.raises(Unsupported) as refused:
-        require(parse(POD), ProcessEngine())
+        require(parse(POD), engine_class("process")())
     assert "mount at /all for every task" in refused.value.message
     for what in (
-        "init steps for worker",
-        "side-cars for worker",
-        "files for worker",
-        "files for ps",
-        "files for board",
-        "the working directory /srv for worker",
-        "the working directory /ps for ps",
+        *("init steps for worker", "side-cars for worker"),
+        *("files for worker", "files for ps", "files for board"),
+        *("the working directory /srv for worker", "the working directory /ps for ps"),
         "the image's own command for ps",
     ):
         assert what in refused.value.message
@@ -182,8 +178,8 @@ def test_an_engine_without_containers_says_everything_that_it_lacks() -> None:
 
 
 def test_without_images_there_is_no_entry_point_to_leave_out() -> None:
-    require(parse(f"{BASE.replace('[a]', '[a], entrypoint: none')}cluster: {{w: 1}}"),
-            ProcessEngine())  # fmt: skip
+    text = f"{BASE.replace('[a]', '[a], entrypoint: none')}cluster: {{w: 1}}"
+    require(parse(text), engine_class("process")())
 
 
 def test_side_cars_are_reserved_for_with_their_task() -> None:

@@ -57,11 +57,6 @@ class OwnEngine:
                     pytest.skip(f"no engine of its own: {(folder / 'log').read_text()[-500:]}")
                 time.sleep(0.1)
 
-    @property
-    def env(self) -> dict[str, str]:
-        """What leads a command there."""
-        return {"DOCKER_HOST": self.host}
-
     def has(self, image: str) -> str:
         """Give it an image of the machine's engine; return its name."""
         with subprocess.Popen(["docker", "save", image], stdout=subprocess.PIPE) as save:

@@ -10,9 +10,8 @@ import signal
 import socket
 import threading
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,11 @@ import pytest
 
 from emulator.engines.docker import DockerEngine
 from emulator.errors import EngineError
-from emulator.execution import up
 from emulator.record.events import Entry, HelperEvent, PortPublished
 from emulator.record.reader import Record
-from emulator.results import Result, RunCallbacks
-from emulator.scenario.loader import parse
+from emulator.results import Result
 from tests.conftest import Emulate
+from tests.engines.docker.site import Site, free_port
 
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]
 
@@ -51,48 +49,6 @@ python3 -c 'import socket; print("web is", bool(socket.gethostbyname("web")))'
 echo hello from the job > /shared/new && mv /shared/new /shared/greeting
 until [ -e /shared/over ]; do sleep 0.05; done
 """
-
-
-@dataclass
-class Site:
-    """Runs scenarios whose tasks run one shell script, and notes what they print and report."""
-
-    folder: Path
-    image: str
-    printed: list[str] = field(default_factory=list)
-    """Each line with its task."""
-
-    def text(self, script: str, extra: str = "") -> str:
-        (self.folder / "job.sh").write_text(script)
-        (self.folder / "web.py").write_text(WEB)
-        cluster = "" if "cluster:" in extra else "cluster: {worker: 1}\n"
-        return (
-            f"name: contained\nframework: none\nimage: {self.image}\ntimeout: 5m\n"
-            f"program: {{source: job.sh, command: [sh, job.sh]}}\n"
-            f"{cluster}{extra}"
-        )
-
-    def run(
-        self, script: str, extra: str = "", entry: Callable[[Entry], None] = lambda entry: None
-    ) -> Result:
-        text = self.text(script, extra)
-        with contextlib.closing(DockerEngine()) as engine:
-            return up(
-                parse(text, folder=self.folder),
-                engine,
-                text=text,
-                out=self.folder / "runs",
-                reports=False,
-                callbacks=RunCallbacks(lines=self._note, entry=entry),
-            )
-
-    def _note(self, lines: Any) -> None:
-        self.printed += [f"{task}: {text}" for task, text in lines]
-
-
-@pytest.fixture
-def site(tmp_path: Path, tiny_image: str) -> Site:
-    return Site(tmp_path, tiny_image)
 
 
 @pytest.fixture
@@ -231,7 +187,7 @@ helpers:
 
 def test_runs_beside_one_another_publish_the_port_of_a_helper(site: Site) -> None:
     """Each reads its own helper, which never ends by itself and does not keep its job from that."""
-    site.text(JOB)
+    (site.folder / "web.py").write_text(WEB)
 
     def one(number: int) -> tuple[Result, str, str]:
         found: list[str] = []
@@ -246,7 +202,7 @@ def test_runs_beside_one_another_publish_the_port_of_a_helper(site: Site) -> Non
                 found.append(entry.address)
                 threading.Thread(target=visit, args=[entry.address]).start()
 
-        result = site.run(JOB, HELPERS, entry)
+        result = site.run(JOB, HELPERS, entry=entry)
         return result, found[0], answers[0]
 
     with ThreadPoolExecutor(2) as pool:
@@ -288,8 +244,7 @@ def test_a_port_that_is_in_use_is_refused_before_a_task_starts(site: Site) -> No
 
 
 def test_a_task_has_its_port_where_the_scenario_says_also_after_a_restart(site: Site) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    port = free_port()
     result = site.run(
         "[ -e /shared/again ] || { touch /shared/again; exit 1; }",
         f"cluster: {{worker: {{ports: [{{port: 80, host_port: {port}}}, 81]}}}}\n"
@@ -304,8 +259,7 @@ def test_a_task_has_its_port_where_the_scenario_says_also_after_a_restart(site: 
 
 @pytest.mark.parametrize("how", ["grace: 0s", "loss: silent"])
 def test_a_replacement_has_the_port_of_the_task_that_was_preempted(site: Site, how: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    port = free_port()
     result = site.run(
         "[ -e /shared/again ] || { touch /shared/again; sleep 60; }; sleep 1",
         f"cluster: {{worker: {{ports: [{{port: 80, host_port: {port}}}]}}}}\n"
@@ -317,8 +271,8 @@ def test_a_replacement_has_the_port_of_the_task_that_was_preempted(site: Site, h
 
 
 def test_a_helper_is_taken_over_with_its_run(emulate: Emulate, site: Site) -> None:
-    path = site.folder / "scenario.yaml"
-    path.write_text(site.text(JOB, HELPERS))
+    (site.folder / "web.py").write_text(WEB)
+    path = site.path(JOB, HELPERS)
     first = emulate.start("up", path, "--out", emulate.out)
     address = _line(first, r"port 8000 of web is at (\S+)")
     _line(first, r"worker-0 \| (web is)")

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-from pathlib import Path
-
 import pytest
 
-from emulator.engines.docker import DockerEngine, drawing
+from emulator.engines.docker import drawing
 from emulator.engines.docker.drawing import QUIET, SAME, Drawing
 from emulator.engines.docker.log_stream import LogLines
-from emulator.execution import up
 from emulator.record.events import Step
 from emulator.record.reader import Record
-from emulator.scenario.loader import load
+from tests.engines.docker.site import Site
 
 OUT, ERR = 1, 2
 
@@ -142,28 +138,17 @@ def test_a_flood_is_not_read_twice() -> None:
 
 @pytest.mark.docker
 @pytest.mark.parametrize("lines", [0, 20])
-@pytest.mark.usefixtures("docker_engine")
 def test_steps_of_a_bar_are_read_within_its_line(
-    tmp_path: Path, tiny_image: str, monkeypatch: pytest.MonkeyPatch, lines: int
+    site: Site, monkeypatch: pytest.MonkeyPatch, lines: int
 ) -> None:
     """Also where it was not attached any more when the first bar came."""
     monkeypatch.setattr(drawing, "QUIET", 3)
-    text = (
-        f"name: bars\nframework: none\nimage: {tiny_image}\n"
-        "program: {source: bars.py, command: [python3, bars.py]}\ncluster: {worker: 2}\n"
-    )
-    (tmp_path / "bars.py").write_text(BARS.format(lines=lines))
-    path = tmp_path / "s.yaml"
-    path.write_text(text)
-    with contextlib.closing(DockerEngine()) as engine:
-        result = up(load(path), engine, text=text, out=tmp_path / "runs", reports=False)
+    site.interpreter = "python3"
+    result = site.run(BARS.format(lines=lines), "framework: tensorflow\ncluster: {worker: 2}\n")
     assert result.outcome == "succeeded"
     for task in ("worker-0", "worker-1"):
-        steps = [
-            one
-            for one in Record(result.folder).history
-            if isinstance(one, Step) and one.task == task
-        ]
+        history = Record(result.folder).history
+        steps = [one for one in history if isinstance(one, Step) and one.task == task]
         numbers = [one.step for one in steps]
         assert numbers == sorted(numbers)
         assert {40, 80, 120} <= {*numbers}

@@ -2,64 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from emulator.engines.docker import DockerEngine
 from emulator.engines.docker.requests import TASK
-from emulator.execution import up
 from emulator.record.events import Entry, TaskRunning
-from emulator.results import Result, RunCallbacks
-from emulator.scenario.loader import parse
+from tests.engines.docker.site import Site
 
-pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]
-
-
-class Site:
-    """Runs a Python program in each task, and notes what it prints and the labels that it has."""
-
-    def __init__(self, folder: Path, image: str) -> None:
-        self.folder, self.image = folder, image
-        self.printed: list[str] = []
-        """Each line with its task."""
-        self.labels: dict[str, dict[str, str]] = {}
-        """Of the containers, by task."""
-
-    def run(self, program: str, extra: str) -> Result:
-        (self.folder / "job.py").write_text(program)
-        text = (
-            f"name: named\nimage: {self.image}\ntimeout: 60s\n"
-            f"program: {{source: job.py, command: [python3, job.py]}}\n{extra}"
-        )
-        with contextlib.closing(DockerEngine()) as engine:
-
-            def look(entry: Entry) -> None:
-                if isinstance(entry, TaskRunning):
-                    found = engine.api.inspect_container(entry.id)["Config"]["Labels"]
-                    self.labels[found[TASK]] = found
-
-            callbacks = RunCallbacks(lines=self._note, entry=look)
-            scenario, out = parse(text, folder=self.folder), self.folder / "runs"
-            return up(scenario, engine, text=text, out=out, reports=False, callbacks=callbacks)
-
-    def of(self, task: str) -> list[str]:
-        """Return what a task has printed."""
-        return [
-            line for one, _, line in (text.partition(": ") for text in self.printed) if one == task
-        ]
-
-    def _note(self, lines: Any) -> None:
-        self.printed += [f"{task}: {text}" for task, text in lines]
-
-
-@pytest.fixture
-def site(tmp_path: Path, tiny_image: str) -> Site:
-    return Site(tmp_path, tiny_image)
+pytestmark = pytest.mark.docker
 
 
 TOGETHER = """
@@ -92,12 +45,22 @@ together("end")
 """
 
 
-def test_pods_are_found_by_the_names_of_their_services_and_no_others(site: Site) -> None:
+def test_pods_are_found_by_the_names_of_their_services_and_no_others(
+    site: Site, docker_engine: DockerEngine
+) -> None:
+    labelled: dict[str, dict[str, str]] = {}
+
+    def look(entry: Entry) -> None:
+        if isinstance(entry, TaskRunning):
+            found = docker_engine.api.inspect_container(entry.id)["Config"]["Labels"]
+            labelled[found[TASK]] = found
+
+    site.interpreter = "python3"
     # A name that is not here is looked for elsewhere, in vain, but not for long.
     role = "{replicas: 2, env: {RES_OPTIONS: 'timeout:1 attempts:1'}}"
     job = f"operator: {{kind: TFJob, job: mnist, namespace: team-a}}\ncluster: {{worker: {role}}}\n"
-    closed = "network: {internet: false}\n"
-    assert site.run(TOGETHER + RESOLVE, job + closed).exit_code == 0
+    closed = "framework: tensorflow\nnetwork: {internet: false}\n"
+    assert site.run(TOGETHER + RESOLVE, job + closed, entry=look).exit_code == 0
     for number in range(2):
         (text,) = site.of(f"worker-{number}")
         assert json.loads(text) == {
@@ -110,7 +73,7 @@ def test_pods_are_found_by_the_names_of_their_services_and_no_others(site: Site)
     prefix = "training.kubeflow.org/"
     labels = {
         task: {key.removeprefix(prefix): one for key, one in found.items() if prefix in key}
-        for task, found in site.labels.items()
+        for task, found in labelled.items()
     }
     common = {"job-name": "mnist", "operator-name": "tfjob-controller", "replica-type": "worker"}
     assert labels == {
@@ -169,9 +132,10 @@ def beginnings(host: str) -> Sequence[str]:
 
 def test_a_task_has_its_names_again_after_a_restart_and_a_preemption(site: Site) -> None:
     """Worker 1 fails and is started again where it was; worker 2 gets another container."""
+    site.interpreter = "python3"
     result = site.run(
         REJOIN,
-        "framework: none\ncluster: {worker: 3}\nsuccess: all-workers\n"
+        "cluster: {worker: 3}\nsuccess: all-workers\n"
         "addresses: {host: '{task}.release.svc.cluster.local', port: 8080}\n"
         "restart: {policy: on-failure, backoff: 0}\n"
         "faults:\n- {preempt: worker-2, at: {log: both are there}, grace: 0s, down: 0.5s}\n",

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from emulator.api.client import Cluster
-from emulator.engines.docker import DockerEngine
-from emulator.execution import up
 from emulator.record.events import TaskExit
 from emulator.record.reader import Record
-from emulator.results import Result, RunCallbacks
-from emulator.scenario.loader import parse
+from tests.conftest import left
+from tests.engines.docker.site import Site
 
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]
 
@@ -34,37 +30,8 @@ mark.touch()
 """
 
 
-class Run:
-    """A TFJob whose tasks run PROGRAM and more."""
-
-    def __init__(self, folder: Path, image: str) -> None:
-        self._folder, self._image = folder, image
-        self.printed: dict[str, list[str]] = {}
-
-    def up(self, program: str, extra: str, **callbacks: Any) -> Result:
-        (self._folder / "job.py").write_text(PROGRAM + program)
-        text = (
-            f"name: pods\nimage: {self._image}\ntimeout: 60s\n"
-            f"program: {{source: job.py, command: [python3, job.py]}}\n{extra}"
-        )
-        calls = RunCallbacks(lines=self._note, **callbacks)
-        with contextlib.closing(DockerEngine()) as engine:
-            scenario, out = parse(text, folder=self._folder), self._folder / "runs"
-            result = up(scenario, engine, text=text, out=out, reports=False, callbacks=calls)
-            assert not engine.find(result.run_id)
-        return result
-
-    def _note(self, lines: Any) -> None:
-        for task, text in lines:
-            self.printed.setdefault(task, []).append(text)
-
-
-@pytest.fixture
-def job(tmp_path: Path, tiny_image: str) -> Run:
-    return Run(tmp_path, tiny_image)
-
-
-def test_exit_code_makes_a_new_pod_and_on_failure_keeps_its_disk(job: Run) -> None:
+def test_exit_code_makes_a_new_pod_and_on_failure_keeps_its_disk(site: Site) -> None:
+    site.interpreter = "python3"
     program = """
 if os.environ["EMULATOR_ROLE"] == "chief":
     until("/shared/again-worker-0"), until("/shared/again-ps-0")
@@ -74,15 +41,15 @@ else:
     pathlib.Path("/shared/again-" + os.environ["EMULATOR_TASK"]).touch()
     time.sleep(600)
 """
-    result = job.up(
-        program,
-        "cluster: {chief: 1, worker: 1, ps: 1}\n"
+    result = site.run(
+        PROGRAM + program,
+        "framework: tensorflow\ncluster: {chief: 1, worker: 1, ps: 1}\n"
         "operator: {kind: TFJob, job: m, clean_pods: running, "
         "restart: {worker: exit-code, ps: on-failure}}\n",
     )
-    assert result.outcome == "succeeded"
-    assert job.printed["worker-0"] == ["new disk", "new disk"]
-    assert job.printed["ps-0"] == ["new disk", "old disk"]
+    assert (result.outcome, left("docker", result.run_id)) == ("succeeded", [])
+    assert site.of("worker-0") == ["new disk", "new disk"]
+    assert site.of("ps-0") == ["new disk", "old disk"]
     found = [(one["type"], one["reason"]) for one in result.summary["conditions"]]
     assert found == [
         ("Created", "TFJobCreated"),
@@ -93,7 +60,7 @@ else:
     ]
 
 
-def test_a_suspended_job_gets_new_pods(job: Run) -> None:
+def test_a_suspended_job_gets_new_pods(site: Site) -> None:
     """It is asked as `emulate suspend` and `emulate resume` do, by another client."""
     folders: list[Path] = []
 
@@ -112,17 +79,20 @@ def test_a_suspended_job_gets_new_pods(job: Run) -> None:
 
     client = threading.Thread(target=ask)
     program = """
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 if first:
     signal.sigwait([signal.SIGTERM])
     sys.exit(3)
 """
-    result = job.up(
-        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])\n" + program,
-        "cluster: {worker: 2}\noperator: {kind: TFJob, job: m, success: all-workers}\n",
+    site.interpreter = "python3"
+    result = site.run(
+        PROGRAM + program,
+        "framework: tensorflow\ncluster: {worker: 2}\n"
+        "operator: {kind: TFJob, job: m, success: all-workers}\n",
         planned=lambda plan, folder: folders.append(folder),
         reachable=client.start,
     )
     client.join()
-    assert result.outcome == "succeeded"
-    assert job.printed["worker-0"] == ["new disk", "new disk"]
+    assert (result.outcome, left("docker", result.run_id)) == ("succeeded", [])
+    assert site.of("worker-0") == ["new disk", "new disk"]
     assert "Suspended" in [one["type"] for one in result.summary["conditions"]]

@@ -2,71 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import docker
 import pytest
 
-from emulator.engines.docker import DockerEngine
-from emulator.execution import up
 from emulator.record.events import Entry, Sidecar, Step, StopSignal, TaskExit
 from emulator.record.reader import Record
 from emulator.report.event_text import describe
-from emulator.results import Result, RunCallbacks
-from emulator.scenario.loader import parse
+from emulator.results import Result
 from emulator.supervisor.cleanup import stop_or_remove
-from tests.conftest import Emulate, left, own
+from tests.conftest import Emulate, left
+from tests.engines.docker.site import Site
 
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]
-
-
-@dataclass
-class Site:
-    """Runs scenarios on a tiny image, and notes what their containers print."""
-
-    folder: Path
-    image: str
-    printed: list[str] = field(default_factory=list)
-
-    def text(self, extra: str, timeout: str = "60s") -> str:
-        return f"name: pods\nframework: none\nimage: {self.image}\ntimeout: {timeout}\n{extra}"
-
-    def run(
-        self,
-        extra: str,
-        timeout: str = "60s",
-        entry: Callable[[Entry], None] = lambda entry: None,
-    ) -> Result:
-        text = self.text(extra, timeout)
-        with contextlib.closing(DockerEngine()) as engine:
-            return up(
-                parse(text, folder=self.folder),
-                engine,
-                text=text,
-                out=self.folder / "runs",
-                run_id=own("pods"),
-                reports=False,
-                callbacks=RunCallbacks(lines=self._note, entry=entry),
-            )
-
-    def _note(self, lines: Any) -> None:
-        self.printed += [f"{task}: {text}" for task, text in lines]
-
-    def of(self, name: str) -> list[str]:
-        """Return what was printed under a name."""
-        return [one.partition(": ")[2] for one in self.printed if one.startswith(f"{name}: ")]
-
-
-@pytest.fixture
-def site(tmp_path: Path, tiny_image: str) -> Site:
-    return Site(tmp_path, tiny_image)
 
 
 def history(result: Result, kind: type[Entry]) -> list[Any]:
@@ -113,7 +66,7 @@ cluster:
 
 
 def test_a_pod_has_its_steps_its_files_and_its_side_cars(site: Site) -> None:
-    result = site.run(POD)
+    result = site.run(extra=POD)
     assert (result.outcome, result.exit_code) == ("succeeded", 0)
     for index in (0, 1):
         name = f"worker-{index}"
@@ -150,7 +103,7 @@ cluster:
 
 
 def test_a_step_that_fails_is_the_end_of_the_task_and_is_tried_again(site: Site) -> None:
-    result = site.run(TWICE)
+    result = site.run(extra=TWICE)
     assert result.exit_code == 0
     # The step before it is not repeated, and the scratch volume is the same.
     assert site.of("worker-0") == ["once", "twice", "twice"]
@@ -176,7 +129,7 @@ faults: [{preempt: worker-0, at: {log: here}, loss: silent, down: 100ms}]
 
 
 def test_a_replacement_has_an_empty_scratch_and_begins_with_its_steps(site: Site) -> None:
-    result = site.run(PREEMPTED)
+    result = site.run(extra=PREEMPTED)
     assert (result.outcome, result.exit_code) == ("succeeded", 0)
     assert site.of("worker-0") == ["here", "here"]
     assert site.of("worker-0.side") == ["begins", "begins"]
@@ -185,11 +138,8 @@ def test_a_replacement_has_an_empty_scratch_and_begins_with_its_steps(site: Site
 
 
 def test_a_job_that_is_over_does_not_wait_for_a_step(site: Site) -> None:
-    result = site.run(
-        "program: {command: ['true']}\n"
-        "cluster: {worker: {init: [{name: wait, command: [sleep, '60']}]}}\n",
-        timeout="2s",
-    )
+    init = "[{name: wait, command: [sleep, '60']}]"
+    result = site.run("true", f"timeout: 2s\ncluster: {{worker: {{init: {init}}}}}\n")
     assert result.outcome == "timeout"
     assert [stop.signal for stop in history(result, StopSignal)] == ["SIGTERM"]
     (end,) = history(result, TaskExit)
@@ -218,7 +168,7 @@ def test_a_side_car_that_fails_does_not_end_its_task(site: Site) -> None:
             if len(ends) == 3:
                 (site.folder / "go" / "now").touch()
 
-    result = site.run(FAILING.replace("GO", str(site.folder / "go")), entry=note)
+    result = site.run(extra=FAILING.replace("GO", str(site.folder / "go")), entry=note)
     assert result.exit_code == 0
     assert (ends["ends"].exit_code, ends["lacks"].exit_code) == (3, 127)
     assert ends["starts-not"].exit_code is None
@@ -229,9 +179,7 @@ def test_a_side_car_that_fails_does_not_end_its_task(site: Site) -> None:
 
 def test_what_a_killed_run_has_left_of_a_pod_is_removed(emulate: Emulate, site: Site) -> None:
     """Killed at its second step, with a scratch volume and a file in it."""
-    path = site.folder / "scenario.yaml"
-    path.write_text(site.text(LEAVING))
-    run = emulate.start("up", path, "--out", emulate.out)
+    run = emulate.start("up", site.path(extra=LEAVING), "--out", emulate.out)
     assert run.stderr is not None
     assert any("[second] here" in line for line in run.stderr)
     run.kill()
@@ -272,7 +220,7 @@ def talking_image(tiny_image: str) -> Iterator[str]:
 
 def test_the_image_decides_what_the_scenario_leaves_to_it(site: Site, talking_image: str) -> None:
     site.run(
-        f"program: {{command: []}}\nsuccess: auto\ncluster:\n"
+        extra=f"program: {{command: []}}\nsuccess: auto\ncluster:\n"
         f"  own: {{image: '{talking_image}'}}\n"
         f"  given: {{image: '{talking_image}', command: [given]}}\n"
         f"  bare: {{image: '{talking_image}', command: [sh, -c, pwd], entrypoint: none}}\n"
@@ -283,11 +231,11 @@ def test_the_image_decides_what_the_scenario_leaves_to_it(site: Site, talking_im
 @pytest.mark.parametrize("when", ["step", "program"])
 def test_a_pod_is_taken_over(emulate: Emulate, site: Site, when: str) -> None:
     """Killed at an init step, it begins again with the first; else its side-car goes on."""
-    path, go = site.folder / "scenario.yaml", site.folder / "go"
+    go = site.folder / "go"
     go.mkdir()
     wait = "until [ -e /go/now ]; do sleep 0.05; done"
-    path.write_text(
-        site.text(f"""\
+    path = site.path(
+        extra=f"""\
 program: {{command: [sh, -c, "echo at the program; until [ -e /go/on ]; do sleep 0.05; done"]}}
 cluster:
   worker:
@@ -300,7 +248,7 @@ cluster:
       - name: side
         mounts: *same
         command: [sh, -c, "echo begins; {wait}; echo goes on; touch /go/on; exec sleep 60"]
-""")
+"""
     )
     first = emulate.start("up", path, "--out", emulate.out)
     seen = r"worker-0\.side \| begins" if when == "program" else r"\[step\] "

@@ -1,0 +1,84 @@
+"""Runs of scenarios on this machine's engine, by this process, and what their tasks print."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from emulator.engines.docker import DockerEngine
+from emulator.execution import up
+from emulator.results import Result, RunCallbacks
+from emulator.scenario.loader import parse
+
+
+@dataclass
+class Site:
+    """Runs scenarios whose tasks run one program of a test, and notes what they print."""
+
+    folder: Path
+    image: str
+    interpreter: str = "sh"
+    printed: list[str] = field(default_factory=list)
+    """Each line with its task."""
+
+    def text(self, program: str = "", extra: str = "") -> str:
+        """Write the program, and return a scenario of it; `extra` goes before what is usual."""
+        (self.folder / "job").write_text(program)
+        usual = {
+            "name": "site",
+            "framework": "none",
+            "image": self.image,
+            "timeout": "5m",
+            "program": f"{{source: job, command: [{self.interpreter}, job]}}",
+            "cluster": "{worker: 1}",
+        }
+        given = re.findall(r"(?m)^(\w+):", extra)
+        return "".join(f"{key}: {usual[key]}\n" for key in usual if key not in given) + extra
+
+    def path(self, program: str = "", extra: str = "") -> Path:
+        """Write a scenario for the command; return its path."""
+        path = self.folder / "scenario.yaml"
+        path.write_text(self.text(program, extra))
+        return path
+
+    def run(
+        self,
+        program: str = "",
+        extra: str = "",
+        *,
+        engine: DockerEngine | None = None,
+        run_id: str | None = None,
+        warm: bool = False,
+        **callbacks: Any,
+    ) -> Result:
+        """Run a scenario to its end; a given engine is closed as well."""
+        text = self.text(program, extra)
+        with contextlib.closing(engine or DockerEngine()) as used:
+            return up(
+                parse(text, folder=self.folder),
+                used,
+                text=text,
+                out=self.folder / "runs",
+                run_id=run_id,
+                warm=warm,
+                reports=False,
+                callbacks=RunCallbacks(lines=self._note, **callbacks),
+            )
+
+    def of(self, name: str) -> list[str]:
+        """Return what was printed under a name."""
+        return [one.partition(": ")[2] for one in self.printed if one.startswith(f"{name}: ")]
+
+    def _note(self, lines: Any) -> None:
+        self.printed += [f"{task}: {text}" for task, text in lines]
+
+
+def free_port() -> int:
+    """Return a port of this machine that nothing listened on a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port

@@ -21,17 +21,7 @@ from pathlib import Path
 import pytest
 
 from emulator.analysis.invariants import LATE
-from emulator.engines.base import (
-    Configuring,
-    Engine,
-    Executing,
-    Exited,
-    Line,
-    Measuring,
-    Note,
-    Publishing,
-    Unread,
-)
+from emulator.engines.base import Engine, Executing, Measuring, Publishing
 from emulator.engines.capabilities import capable
 from emulator.engines.docker import DockerEngine
 from emulator.engines.inside import Stdio
@@ -44,17 +34,14 @@ from emulator.execution import up
 from emulator.faults.pause import Pausing
 from emulator.faults.preempt import PowerCutting
 from emulator.faults.throttle import Throttling
-from emulator.metrics.catalog import Usage
-from emulator.planning.plan import Plan, make_plan, new_run_id
 from emulator.record.reader import Record
 from emulator.record.timeline import Timeline
 from emulator.runtime.clock import Clock, ManualClock, RealClock
 from emulator.scenario.container import Port
 from emulator.scenario.kubernetes import Kubernetes
 from emulator.scenario.loader import parse
-from emulator.scenario.schema import Program, Role, Scenario
-from tests.conftest import going_on
-from tests.engines.inbox import EachLine
+from emulator.scenario.schema import Role
+from tests.engines.stage import Stage, shells, staged
 
 
 @dataclass(frozen=True)
@@ -117,56 +104,13 @@ class Deed:
         )
 
 
-class Stage:
-    """An engine with a prepared plan, and its events so far."""
-
-    def __init__(self, engine: Engine, clock: Clock, plan: Plan, folder: Path) -> None:
-        self.engine, self.clock, self.plan, self.folder = engine, clock, plan, folder
-        self.inbox = EachLine()
-        self.lines: dict[str, list[str]] = {}
-        self.drawn: list[tuple[str, int]] = []
-        """What was drawn, and how many lines its task had printed by then."""
-        self.exits: dict[str, list[Exited]] = {}
-        self.unread: list[Unread] = []
-        engine.prepare(plan, folder, self.inbox)
-
-    def start(self, task: str) -> str:
-        return self.engine.start(self.plan.task(task))
-
-    def until_line(self, task: str, text: str) -> None:
-        self._until(lambda: text in self.lines.get(task, []), f"{task} printing {text!r}")
-
-    def until_exit(self, task: str, number: int = 1) -> Exited:
-        self._until(lambda: len(self.exits.get(task, [])) >= number, f"the end of {task}")
-        return self.exits[task][number - 1]
-
-    def measured(self, task: str) -> Usage:
-        """Return what a task uses; an engine may measure only every some seconds."""
-        deadline = self.clock.now() + 90
-        while task not in (found := capable(self.engine, Measuring).usage()):
-            event = self.clock.next_event(self.inbox, self.clock.now() + 1)
-            assert event is None or isinstance(event, Note), event
-            assert self.clock.now() < deadline
-        return found[task]
-
-    def _until(self, reached: Callable[[], bool], what: str) -> None:
-        deadline = self.clock.now() + 60
-        while not reached():
-            match self.clock.next_event(self.inbox, deadline):
-                case Line(task=task, text=text, is_finished=False):
-                    self.drawn.append((text, len(self.lines.get(task, []))))
-                case Line(task=task, text=text):
-                    self.lines.setdefault(task, []).append(text)
-                case Note():
-                    pass  # nothing follows from it
-                case Unread() as unread:
-                    self.unread.append(unread)
-                case Exited() as exited:
-                    self.exits.setdefault(exited.task, []).append(exited)
-                case other:
-                    raise AssertionError(f"waiting for {what}, got {other}")
-
-
+UP = Deed(says=["up"], forever=True)
+TICKING = Deed(ticks=True)
+ENGINES: Mapping[str, Callable[[], Engine]] = {
+    "docker": DockerEngine,
+    "process": ProcessEngine,
+    "kubernetes": KubernetesEngine,
+}
 StageMaker = Callable[..., Stage]
 
 
@@ -192,7 +136,6 @@ def stage(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[StageMaker]:
     """Return a maker of stages: `stage(worker=Deed(...), ps=Deed(...))`."""
-    made: list[tuple[Engine, str]] = []
     live = contextlib.ExitStack()
     image, settings = "none", Kubernetes()
     if request.param == "kubernetes":
@@ -204,45 +147,21 @@ def stage(
         request.getfixturevalue("docker_engine")  # or skip
         image = request.getfixturevalue("tiny_image")
 
-    def engine_for(deeds: Mapping[str, Deed]) -> tuple[Engine, Clock]:
-        if request.param == "docker":
-            return DockerEngine(), RealClock()
-        if request.param == "process":
-            return ProcessEngine(), RealClock()
-        if request.param == "kubernetes":
-            return KubernetesEngine(), RealClock()
-        clock = ManualClock()
-        scripts = {f"{role}-*": deed.script for role, deed in deeds.items()}
-        return MemoryEngine(clock, scripts, measured=True), clock
-
     def make(**deeds: Deed) -> Stage:
-        scenario = Scenario(
-            name="contract",
-            framework="none",
-            image=image,
-            program=Program(command=["true"]),
-            cluster={role: deed.role() for role, deed in deeds.items()},
-            kubernetes=settings,
-        )
-        engine, clock = engine_for(deeds)
-        if isinstance(engine, Configuring):
-            engine.configure(scenario)
-        run_id = new_run_id("contract")
-        folder = tmp_path / run_id
-        folder.mkdir()
-        live.enter_context(going_on(folder))
-        made.append((engine, run_id))
-        plan = make_plan(scenario, run_id, engine.plan_context(run_id, folder))
-        (folder / "plan.json").write_text(plan.model_dump_json())  # as `RunWriter` does
-        return Stage(engine, clock, plan, folder)
+        clock: Clock = RealClock()
+        if request.param == "memory":
+            clock = ManualClock()
+            scripts = {f"{role}-*": deed.script for role, deed in deeds.items()}
+            engine: Engine = MemoryEngine(clock, scripts, measured=True)
+        else:
+            engine = ENGINES[request.param]()
+        cluster = {role: deed.role() for role, deed in deeds.items()}
+        scenario = shells({}, image, cluster=cluster, kubernetes=settings)
+        live.callback(engine.close)  # a second time does nothing
+        return live.enter_context(staged(engine, scenario, tmp_path, clock))
 
     with live:
         yield make
-        for engine, run_id in made:
-            engine.tear_down(run_id)
-            assert engine.find(run_id) == []
-            engine.close()
-            engine.close()  # a second time does nothing
 
 
 def test_the_ports_of_a_task_are_known_while_it_runs(stage: StageMaker) -> None:
@@ -251,30 +170,34 @@ def test_the_ports_of_a_task_are_known_while_it_runs(stage: StageMaker) -> None:
     s = stage(worker=Deed(says=["up"], forever=True, port=number))
     if lacks(s, "ports", Publishing):
         return
-    s.start("worker-0")
-    s.until_line("worker-0", "up")
+    s.start(until="up")
     ports = capable(s.engine, Publishing).published("worker-0")
     assert ports.keys() == {number}
     host, _, port = ports[number].partition(":")
     assert (host, port.isdecimal()) == ("127.0.0.1", True)
     s.engine.signal("worker-0", signal.SIGKILL)
-    s.until_exit("worker-0")
+    s.until_exit()
     assert capable(s.engine, Publishing).published("worker-0") == {}
 
 
-def test_lines_are_in_order_and_before_the_exit(stage: StageMaker) -> None:
-    s = stage(worker=Deed(says=[f"line {n}" for n in range(50)]))
-    s.start("worker-0")
-    assert s.until_exit("worker-0").exit_code == 0
-    assert s.lines["worker-0"] == [f"line {n}" for n in range(50)]
+def test_lines_are_in_order_and_before_the_exit_also_long_ones(stage: StageMaker) -> None:
+    lines = [*(f"line {n}" for n in range(50)), "x" * 40_000, "next"]
+    s = stage(worker=Deed(says=lines))
+    s.start()
+    assert s.until_exit().exit_code == 0
+    assert s.lines["worker-0"] == lines
 
 
-def test_a_last_line_without_newline_is_never_lost(stage: StageMaker) -> None:
-    s = stage(worker=Deed(says=["first"], last_words="no newline"))
+def test_each_start_has_its_own_lines_and_end_and_a_last_line_without_newline_is_never_lost(
+    stage: StageMaker,
+) -> None:
+    s = stage(worker=Deed(says=["first"], last_words="no newline", exit_code=3))
     for number in range(1, 11):
-        s.start("worker-0")
-        s.until_exit("worker-0", number)
+        s.start()
+        s.until_exit(number=number)
     assert s.lines["worker-0"] == ["first", "no newline"] * 10
+    assert [one.exit_code for one in s.exits["worker-0"]] == [3] * 10
+    assert s.drawn == []  # an unfinished line that is not drawn again is not reported
 
 
 def test_what_is_drawn_on_a_line_is_reported_before_the_line_is_finished(stage: StageMaker) -> None:
@@ -284,7 +207,7 @@ def test_what_is_drawn_on_a_line_is_reported_before_the_line_is_finished(stage: 
     for number in (1, 2):
         s.drawn.clear()
         s.lines.clear()
-        s.start("worker-0")
+        s.start()
         s.until_exit("worker-0", number)
         assert s.lines["worker-0"] == ["Epoch 1/2", "\r1/3 [=>..]\r2/3 [==>.]\r3/3 [====]"]
         # Each is the end of what is drawn so far, and follows the line before it.
@@ -296,35 +219,12 @@ def test_what_is_drawn_on_a_line_is_reported_before_the_line_is_finished(stage: 
         assert {lines for _, lines in s.drawn} == {1}
 
 
-def test_an_unfinished_line_that_is_not_drawn_again_is_not_reported(stage: StageMaker) -> None:
-    s = stage(worker=Deed(says=["first"], last_words="loading ... "))
-    s.start("worker-0")
-    s.until_exit("worker-0")
-    assert s.drawn == []
-
-
 def test_a_line_without_end_is_cut_and_marked_and_the_next_is_read(tmp_path: Path) -> None:
     """60 MB were not read in 60 s once: the work must grow with the length alone."""
-    run_id = new_run_id("contract")
-    folder = tmp_path / run_id
-    folder.mkdir()
     script = "head -c 60000000 /dev/zero | tr '\\0' x; echo; echo next"
-    scenario = Scenario(
-        name="contract",
-        framework="none",
-        image="none",
-        program=Program(command=["true"]),
-        cluster={"worker": Role(command=["sh", "-c", script])},
-    )
-    engine = ProcessEngine()
-    plan = make_plan(scenario, run_id, engine.plan_context(run_id, folder))
-    (folder / "plan.json").write_text(plan.model_dump_json())
-    with going_on(folder):
-        s = Stage(engine, RealClock(), plan, folder)
-        s.start("worker-0")
-        s.until_exit("worker-0")
-        engine.tear_down(run_id)
-    engine.close()
+    with staged(ProcessEngine(), shells({"worker": script}), tmp_path) as s:
+        s.start()
+        s.until_exit()
     cut = f" [cut: {60_000_000 - LONGEST_LINE} bytes more]"
     assert s.lines["worker-0"] == ["x" * LONGEST_LINE + cut, "next"]
 
@@ -336,11 +236,10 @@ def test_an_endless_output_is_read_no_further_than_is_wanted_but_for_its_end(
     s = stage(worker=Deed(says=["first"], floods=True, last_words="last", exit_code=3))
     if s.engine.name == "memory":
         return  # its tasks print what a script has
-    s.start("worker-0")
-    s.until_line("worker-0", "flood flood flood")
+    s.start(until="flood flood flood")
     s.inbox.rest = 0
     s.engine.signal("worker-0", signal.SIGTERM)
-    end = s.until_exit("worker-0")
+    end = s.until_exit()
     # Kubelets before 1.22 lose the code of a Pod that was deleted now and then, and say so.
     assert end.exit_code == 3 or (end.exit_code, end.reason) == (143, "ContainerStatusUnknown")
     # A process that ends at once has printed no more than the end that is read.
@@ -350,141 +249,100 @@ def test_an_endless_output_is_read_no_further_than_is_wanted_but_for_its_end(
     if s.engine.name != "kubernetes":  # the log of a Pod that was deleted goes with it
         assert s.lines["worker-0"][-1] == "last"
     s.inbox.rest = None
-    s.start("worker-0")  # the next start is read from its beginning
+    s.start()  # the next start is read from its beginning
     s._until(lambda: s.lines["worker-0"].count("first") == 2, "its second start")
 
 
-def test_a_line_of_40_kilobytes_stays_one_line(stage: StageMaker) -> None:
-    s = stage(worker=Deed(says=["x" * 40_000, "next"]))
-    s.start("worker-0")
-    s.until_exit("worker-0")
-    assert s.lines["worker-0"] == ["x" * 40_000, "next"]
-
-
-def test_stamps_of_lines_and_end_never_go_back(stage: StageMaker) -> None:
-    s = stage(worker=Deed(says=["a", "b"]))
+@pytest.mark.parametrize("code", [0, 1, 42])
+def test_an_exit_is_reported_with_its_code_and_its_time(stage: StageMaker, code: int) -> None:
+    s = stage(worker=Deed(exit_code=code))
     before = s.clock.wall()
-    s.start("worker-0")
-    end = s.until_exit("worker-0")
+    s.start()
+    end = s.until_exit()
+    assert (end.exit_code, end.oom_killed) == (code, False)
     assert before - 1 <= end.wall <= s.clock.wall() + 1
 
 
-@pytest.mark.parametrize("code", [0, 1, 42])
-def test_exit_codes_are_reported(stage: StageMaker, code: int) -> None:
-    s = stage(worker=Deed(exit_code=code))
-    s.start("worker-0")
-    end = s.until_exit("worker-0")
-    assert (end.exit_code, end.oom_killed) == (code, False)
-
-
 def test_a_task_runs_until_sigterm(stage: StageMaker) -> None:
-    s = stage(worker=Deed(says=["up"], forever=True))
-    s.start("worker-0")
-    s.until_line("worker-0", "up")
+    s = stage(worker=UP)
+    s.start(until="up")
     s.engine.signal("worker-0", signal.SIGTERM)
-    assert s.until_exit("worker-0").exit_code == 128 + signal.SIGTERM
+    assert s.until_exit().exit_code == 128 + signal.SIGTERM
 
 
 def test_a_task_that_ignores_sigterm_ends_at_sigkill(stage: StageMaker) -> None:
     s = stage(worker=Deed(says=["up"], forever=True, ignores_sigterm=True))
-    s.start("worker-0")
-    s.until_line("worker-0", "up")
+    s.start(until="up")
     s.engine.signal("worker-0", signal.SIGTERM)
     s.engine.signal("worker-0", signal.SIGKILL)
-    assert s.until_exit("worker-0").exit_code == 128 + signal.SIGKILL
+    assert s.until_exit().exit_code == 128 + signal.SIGKILL
 
 
-def test_signals_to_an_ended_or_unknown_task_do_nothing(stage: StageMaker) -> None:
+def test_nothing_can_be_done_to_an_ended_or_unknown_task(stage: StageMaker) -> None:
     s = stage(worker=Deed())
-    s.start("worker-0")
-    s.until_exit("worker-0")
+    s.start()
+    s.until_exit()
     s.engine.signal("worker-0", signal.SIGTERM)
     s.engine.signal("unknown-0", signal.SIGTERM)
     s.engine.remove("unknown-0")
-
-
-def test_a_task_starts_again_and_each_start_has_its_own_lines_and_end(stage: StageMaker) -> None:
-    s = stage(worker=Deed(says=["hello"], exit_code=3))
-    s.start("worker-0")
-    s.until_exit("worker-0")
-    s.start("worker-0")
-    assert s.until_exit("worker-0", number=2).exit_code == 3
-    assert s.lines["worker-0"] == ["hello", "hello"]
+    if not lacks(s, "pause", Pausing):
+        with pytest.raises(NotRunning, match="worker-0"):
+            capable(s.engine, Pausing).pause("worker-0")
+    if not lacks(s, "exec", Executing):
+        with pytest.raises(UsageError, match=f"worker-0 of {s.plan.run_id} is not running"):
+            executed(s, "true", b"")
 
 
 def test_what_a_task_has_started_ends_with_it(stage: StageMaker) -> None:
     s = stage(worker=Deed(starts_child=True, says=["up"]))
-    s.start("worker-0")
-    s.until_exit("worker-0")
+    s.start()
+    s.until_exit()
     deadline = s.clock.now() + 30
     while [thing for thing in s.engine.find(s.plan.run_id) if thing.state == "running"]:
         assert s.clock.now() < deadline  # it was killed, and the kernel takes a moment
 
 
-def test_a_frozen_task_prints_nothing_until_it_is_resumed(stage: StageMaker) -> None:
-    s = stage(worker=Deed(ticks=True))
+def test_a_frozen_task_prints_nothing_and_takes_no_sigterm_before_it_is_resumed(
+    stage: StageMaker,
+) -> None:
+    s = stage(worker=TICKING)
     if lacks(s, "pause", Pausing):
         return
-    s.start("worker-0")
-    s.until_line("worker-0", "tick 3")
-    capable(s.engine, Pausing).pause("worker-0")
-    capable(s.engine, Pausing).pause("worker-0")  # as a successor does, which does not know
-    # Lines that were on their way when it froze; without the freeze this would never end.
-    while event := s.clock.next_event(s.inbox, s.clock.now() + 0.3):
-        assert isinstance(event, Line)
-        s.lines["worker-0"].append(event.text)
-    capable(s.engine, Pausing).resume("worker-0")
+    engine = capable(s.engine, Pausing)
+    s.start(until="tick 3")
+    engine.pause("worker-0")
+    engine.pause("worker-0")  # as a successor does, which does not know
+    s.until_quiet()  # without the freeze this would never end
+    engine.resume("worker-0")
     s.until_line("worker-0", f"tick {len(s.lines['worker-0']) + 10}")
-    capable(s.engine, Pausing).resume("worker-0")  # letting go what is not frozen does nothing
+    engine.resume("worker-0")  # letting go what is not frozen does nothing
+    engine.pause("worker-0")
     s.engine.signal("worker-0", signal.SIGTERM)
-    assert s.until_exit("worker-0").exit_code == 143
+    s.until_quiet()  # awake it would end now
+    engine.resume("worker-0")
+    assert s.until_exit().exit_code == 143
 
 
-def test_a_task_that_does_not_run_can_not_be_frozen(stage: StageMaker) -> None:
-    s = stage(worker=Deed())
+def test_a_frozen_task_can_be_killed_and_removed_and_a_start_ends_a_freeze(
+    stage: StageMaker,
+) -> None:
+    s = stage(worker=TICKING)
     if lacks(s, "pause", Pausing):
         return
-    s.start("worker-0")
-    s.until_exit("worker-0")
-    with pytest.raises(NotRunning, match="worker-0"):
-        capable(s.engine, Pausing).pause("worker-0")
-
-
-def test_a_frozen_task_takes_no_signal_but_sigkill_before_it_is_resumed(stage: StageMaker) -> None:
-    s = stage(worker=Deed(ticks=True))
-    if lacks(s, "pause", Pausing):
-        return
-    s.start("worker-0")
-    s.until_line("worker-0", "tick 3")
-    capable(s.engine, Pausing).pause("worker-0")
-    s.engine.signal("worker-0", signal.SIGTERM)
-    # Lines that were on their way when it froze; awake it would end now.
-    while event := s.clock.next_event(s.inbox, s.clock.now() + 0.3):
-        assert isinstance(event, Line)
-    capable(s.engine, Pausing).resume("worker-0")
-    assert s.until_exit("worker-0").exit_code == 143
-
-
-def test_a_start_ends_a_freeze(stage: StageMaker) -> None:
-    s = stage(worker=Deed(ticks=True))
-    if lacks(s, "pause", Pausing):
-        return
-    s.start("worker-0")
-    s.until_line("worker-0", "tick 3")
+    s.start(until="tick 3")
     capable(s.engine, Pausing).pause("worker-0")
     s.engine.signal("worker-0", signal.SIGKILL)
-    assert s.until_exit("worker-0").exit_code == 137
+    assert s.until_exit().exit_code == 137
     s.lines.clear()
-    s.start("worker-0")
-    s.until_line("worker-0", "tick 3")
-    s.engine.signal("worker-0", signal.SIGTERM)
-    assert s.until_exit("worker-0", number=2).exit_code == 143
+    s.start(until="tick 3")
+    capable(s.engine, Pausing).pause("worker-0")
+    s.engine.tear_down(s.plan.run_id)
+    assert s.until_exit(number=2).exit_code == 137
 
 
 def test_what_changes_a_task_finds_none_while_that_is_being_replaced(stage: StageMaker) -> None:
-    s = stage(worker=Deed(says=["up"], forever=True))
-    s.start("worker-0")
-    s.until_line("worker-0", "up")
+    s = stage(worker=UP)
+    s.start(until="up")
     s.engine.remove("worker-0")
     if not lacks(s, "pause", Pausing):
         with pytest.raises(NotRunning, match="worker-0"):
@@ -493,15 +351,14 @@ def test_what_changes_a_task_finds_none_while_that_is_being_replaced(stage: Stag
     if not lacks(s, "throttle", Throttling):
         with pytest.raises(NotRunning, match="worker-0"):
             capable(s.engine, Throttling).throttle("worker-0", 0.5)
-    s.until_exit("worker-0")
+    s.until_exit()
 
 
 def test_what_changes_a_task_finds_none_that_somebody_else_has_removed(stage: StageMaker) -> None:
-    s = stage(worker=Deed(says=["up"], forever=True))
+    s = stage(worker=UP)
     if s.engine.name != "docker":
         return  # elsewhere nobody else can
-    container = s.start("worker-0")
-    s.until_line("worker-0", "up")
+    container = s.start(until="up")
     engine = capable(s.engine, Pausing)
     engine.pause("worker-0")
     assert isinstance(s.engine, DockerEngine)
@@ -511,7 +368,7 @@ def test_what_changes_a_task_finds_none_that_somebody_else_has_removed(stage: St
         engine.pause("worker-0")
     with pytest.raises(NotRunning, match="worker-0"):
         capable(s.engine, Throttling).throttle("worker-0", 0.5)
-    s.until_exit("worker-0")
+    s.until_exit()
 
 
 TICKS = """
@@ -569,73 +426,56 @@ def test_a_paused_task_stays_so_when_it_is_replaced_and_when_a_shorter_pause_end
     assert not [t for t in steps if again.t + LATE < t < healed.t]
 
 
-def test_a_frozen_task_can_be_killed_and_removed(stage: StageMaker) -> None:
-    s = stage(worker=Deed(says=["up"], forever=True))
-    if lacks(s, "pause", Pausing):
-        return
-    s.start("worker-0")
-    s.until_line("worker-0", "up")
-    capable(s.engine, Pausing).pause("worker-0")
-    s.engine.tear_down(s.plan.run_id)
-    assert s.until_exit("worker-0").exit_code == 137
-
-
 def test_a_task_loses_power_and_its_replacement_has_a_fresh_disk(stage: StageMaker) -> None:
     s = stage(worker=Deed(says=["up"], forever=True, once=True))
     if lacks(s, "silent-loss", PowerCutting):
         return
     if isinstance(s.engine, DockerEngine):
         s.engine.images.ensure("network", lambda line: None)
-    s.start("worker-0")
-    s.until_line("worker-0", "up")
+    s.start(until="up")
     capable(s.engine, PowerCutting).cut_power("worker-0")
-    end = s.until_exit("worker-0")
+    end = s.until_exit()
     assert (end.exit_code, end.oom_killed) == (128 + signal.SIGKILL, False)
     assert dict(capable(s.engine, Measuring).usage()) == {}
     capable(s.engine, PowerCutting).cut_power("unknown-0")  # which does nothing
     s.engine.remove("worker-0")
     s.lines.clear()
-    s.start("worker-0")
-    s.until_line("worker-0", "up")
+    s.start(until="up")
     s.engine.signal("worker-0", signal.SIGKILL)
-    s.until_exit("worker-0", number=2)
+    s.until_exit(number=2)
     capable(s.engine, PowerCutting).cut_power("worker-0")  # which has ended: nothing either
 
 
 def test_a_replaced_task_has_a_fresh_disk(stage: StageMaker) -> None:
     s = stage(worker=Deed(once=True))
-    s.start("worker-0")
-    s.until_exit("worker-0")
-    s.start("worker-0")
-    s.until_exit("worker-0", number=2)
+    s.start()
+    s.until_exit()
+    s.start()
+    s.until_exit(number=2)
     again = 0 if lacks(s, "same-disk") else 1
     assert [exited.exit_code for exited in s.exits["worker-0"]] == [0, again]
     s.engine.remove("worker-0")
-    s.start("worker-0")
-    assert s.until_exit("worker-0", number=3).exit_code == 0
+    s.start()
+    assert s.until_exit(number=3).exit_code == 0
 
 
 def test_removing_a_running_task_ends_it(stage: StageMaker) -> None:
-    s = stage(worker=Deed(says=["up"], forever=True), ps=Deed(says=["up"], forever=True))
-    s.start("worker-0")
-    s.start("ps-0")
+    s = stage(worker=UP, ps=UP)
+    s.start()
+    s.start("ps-0", until="up")
     s.until_line("worker-0", "up")
-    s.until_line("ps-0", "up")
     s.engine.remove("worker-0")
     ways = {signal.SIGKILL}
-    if (
-        s.engine.name == "kubernetes"
-    ):  # where SIGKILL can't be sent in time, a deletion: SIGTERM first
-        ways.add(signal.SIGTERM)
-    assert s.until_exit("worker-0").exit_code - 128 in ways
+    if s.engine.name == "kubernetes":
+        ways.add(signal.SIGTERM)  # where SIGKILL can't be sent in time, a deletion
+    assert s.until_exit().exit_code - 128 in ways
     s.engine.signal("ps-0", signal.SIGTERM)
     assert s.until_exit("ps-0").exit_code == 128 + signal.SIGTERM
 
 
 def test_what_a_run_made_is_found_by_its_id_and_removed_by_it(stage: StageMaker) -> None:
-    s = stage(worker=Deed(says=["up"], forever=True))
-    s.start("worker-0")
-    s.until_line("worker-0", "up")
+    s = stage(worker=UP)
+    s.start(until="up")
     found = s.engine.find(s.plan.run_id)
     assert found
     assert {thing.folder for thing in found} == {str(s.folder)}
@@ -644,7 +484,7 @@ def test_what_a_run_made_is_found_by_its_id_and_removed_by_it(stage: StageMaker)
     assert s.engine.tear_down(s.plan.run_id) >= 1
     assert s.engine.find(s.plan.run_id) == []
     assert s.engine.tear_down(s.plan.run_id) == 0
-    s.until_exit("worker-0")
+    s.until_exit()
 
 
 def test_two_runs_at_once_do_not_see_each_other(stage: StageMaker) -> None:
@@ -677,11 +517,10 @@ def executed(s: Stage, command: str, given: bytes) -> tuple[int, str, str]:
 
 
 def test_a_command_in_a_task_has_its_environment_and_its_exit_code(stage: StageMaker) -> None:
-    s = stage(worker=Deed(says=["up"], forever=True))
+    s = stage(worker=UP)
     if lacks(s, "exec", Executing):
         return
-    s.start("worker-0")
-    s.until_line("worker-0", "up")
+    s.start(until="up")
     command = "echo $EMULATOR_TASK; echo problem >&2; [ -t 0 ] || exit 7"
     assert executed(s, command, b"") == (7, "worker-0\n", "problem\n")
     if isinstance(s.engine, KubernetesEngine) and not s.engine.cluster.ends_stdin:
@@ -690,11 +529,10 @@ def test_a_command_in_a_task_has_its_environment_and_its_exit_code(stage: StageM
 
 
 def test_a_command_gets_a_terminal_where_there_is_one(stage: StageMaker) -> None:
-    s = stage(worker=Deed(says=["up"], forever=True))
+    s = stage(worker=UP)
     if lacks(s, "exec", Executing):
         return
-    s.start("worker-0")
-    s.until_line("worker-0", "up")
+    s.start(until="up")
     ours, its = pty.openpty()
     before = termios.tcgetattr(its)
     command = "read word; [ -t 0 ] && [ -t 1 ] && echo $word is a terminal"
@@ -710,23 +548,11 @@ def test_a_command_gets_a_terminal_where_there_is_one(stage: StageMaker) -> None
     os.close(its)
 
 
-def test_nothing_is_run_in_a_task_that_has_ended(stage: StageMaker) -> None:
-    s = stage(worker=Deed())
-    if lacks(s, "exec", Executing):
-        return
-    s.start("worker-0")
-    s.until_exit("worker-0")
-    with pytest.raises(UsageError, match=f"worker-0 of {s.plan.run_id} is not running"):
-        executed(s, "true", b"")
-
-
 def test_usage_is_measured_while_a_task_runs(stage: StageMaker) -> None:
-    s = stage(worker=Deed(says=["up"], forever=True))
+    s = stage(worker=UP)
     assert dict(capable(s.engine, Measuring).usage()) == {}
-    s.start("worker-0")
-    s.until_line("worker-0", "up")
-    one = s.measured("worker-0")
-    two = s.measured("worker-0")
+    s.start(until="up")
+    one, two = s.measured(), s.measured()
     assert two.cpu >= one.cpu >= 0
     assert one.memory is not None
     if not isinstance(s.engine, KubernetesEngine):  # a cluster does not count them
@@ -734,13 +560,11 @@ def test_usage_is_measured_while_a_task_runs(stage: StageMaker) -> None:
         assert one.processes >= 1
     assert set(capable(s.engine, Measuring).pids()) <= {"worker-0"}
     s.engine.signal("worker-0", signal.SIGKILL)
-    s.until_exit("worker-0")
+    s.until_exit()
     assert dict(capable(s.engine, Measuring).usage()) == {}
 
 
-def test_the_capacity_includes_the_gpus_of_the_plan(
-    stage: StageMaker,
-) -> None:
+def test_the_capacity_includes_the_gpus_of_the_plan(stage: StageMaker) -> None:
     s = stage(worker=Deed())
     has = s.engine.capacity()
     assert has.cpus >= 1

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from emulator.engines.base import Exited, Line
 from emulator.engines.docker import DockerEngine
 from emulator.engines.docker.network import missing_parts
 from emulator.engines.docker.requests import probe_labels
 from emulator.errors import EngineError, Unsupported
 from emulator.faults.netem import Link
-from emulator.planning.plan import make_plan, new_run_id
 from emulator.planning.task_limits import of_machine
-from emulator.runtime.clock import RealClock
-from emulator.scenario.schema import Program, Scenario
-from tests.conftest import Emulate, Finished, going_on
-from tests.engines.inbox import EachLine
+from emulator.record.events import Entry, FaultEvent
+from tests.engines.docker.site import Site
+from tests.engines.stage import Stage, shells, staged
 
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]
 
@@ -75,49 +73,23 @@ print(time.monotonic() - began)
 class Cluster:
     """Three tasks that count packets, driven by the engine alone."""
 
-    def __init__(self, folder: Path, image: str, *, memory: str | None = None) -> None:
-        self.engine = DockerEngine()
-        self.run_id = new_run_id("faults")
-        scenario = Scenario.model_validate(
-            {
-                "name": "faults",
-                "framework": "none",
-                "image": image,
-                "program": Program(command=["python3", "-c", COUNTER]),
-                "cluster": {"worker": {"replicas": 3, "memory": memory}},
-                # Never; but it has the engine choose addresses.
-                "faults": [{"preempt": "worker-1", "at": "1h", "address": "new"}],
-            }
-        )
-        self.plan = make_plan(scenario, self.run_id, self.engine.plan_context(self.run_id, folder))
-        self._inbox, self._clock, self._sent = EachLine(), RealClock(), 0
-        self._live = going_on(folder)
-        self._live.acquire()
-        self.engine.images.ensure("network", lambda line: None)
-        self.engine.prepare(self.plan, folder, self._inbox)
-
-    def close(self) -> None:
-        self.engine.tear_down(self.run_id)
-        self.engine.close()
-        self._live.release()
+    def __init__(self, stage: Stage) -> None:
+        assert isinstance(stage.engine, DockerEngine)
+        self.stage, self.engine, self.run_id = stage, stage.engine, stage.plan.run_id
+        self._sent = 0
 
     def start(self, *tasks: str) -> None:
         """Start tasks and wait until they count."""
+        self.stage.lines.clear()
         for task in tasks:
-            self.engine.start(self.plan.task(task))
-        for _ in tasks:
-            self.until(lambda event: isinstance(event, Line) and event.text == "up")
-
-    def until(self, accepts: Callable[[object], bool]) -> object:
-        deadline = self._clock.now() + 60
-        while event := self._clock.next_event(self._inbox, deadline):
-            if accepts(event):
-                return event
-        raise AssertionError("no such event")
+            self.stage.start(task)
+        for task in tasks:
+            self.stage.until_line(task, "up")
 
     def kill(self, task: str) -> None:
+        self.stage.exits.clear()
         self.engine.signal(task, signal.SIGKILL)
-        self.until(lambda event: isinstance(event, Exited) and event.task == task)
+        self.stage.until_exit(task)
 
     def inside(self, task: str, *command: str) -> str:
         made = self.engine.api.exec_create(f"{self.run_id}-{task}", list(command))
@@ -125,12 +97,12 @@ class Cluster:
         assert self.engine.api.exec_inspect(made["Id"])["ExitCode"] == 0, output
         return output.decode().strip()
 
-    def inspect(self, task: str) -> dict[str, dict[str, int]]:
+    def inspect(self, task: str) -> dict[str, Any]:
         return dict(self.engine.api.inspect_container(f"{self.run_id}-{task}"))
 
     def address(self, task: str) -> str:
-        found = self.engine.api.inspect_container(f"{self.run_id}-{task}")
-        return str(found["NetworkSettings"]["Networks"][self.run_id]["IPAddress"])
+        networks = self.inspect(task)["NetworkSettings"]["Networks"]
+        return str(networks[self.run_id]["IPAddress"])
 
     def arrive(self, source: str, target: str, count: int = 5) -> int:
         """Return how many of `count` packets arrive."""
@@ -156,12 +128,24 @@ class Cluster:
 WORKERS = ("worker-0", "worker-1", "worker-2")
 
 
+@contextlib.contextmanager
+def clustered(folder: Path, image: str, *, memory: str | None = None) -> Iterator[Cluster]:
+    command = ["python3", "-c", COUNTER]
+    worker = {"replicas": 3, "memory": memory, "command": command}
+    # Never; but it has the engine choose addresses.
+    faults = [{"preempt": "worker-1", "at": "1h", "address": "new"}]
+    engine = DockerEngine()
+    engine.images.ensure("network", lambda line: None)
+    scenario = shells({}, image, cluster={"worker": worker}, faults=faults)
+    with staged(engine, scenario, folder) as stage:
+        yield Cluster(stage)
+
+
 @pytest.fixture(scope="module")
 def shared(tiny_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    made = Cluster(tmp_path_factory.mktemp("faults"), tiny_image)
-    made.start(*WORKERS)
-    yield made
-    made.close()
+    with clustered(tmp_path_factory.mktemp("faults"), tiny_image) as made:
+        made.start(*WORKERS)
+        yield made
 
 
 @pytest.fixture
@@ -263,43 +247,31 @@ def has_netem(cluster: Cluster) -> bool:
     return True
 
 
-def scenario(tmp_path: Path, image: str, command: str, extra: str = "", workers: int = 2) -> Path:
-    path = tmp_path / "scenario.yaml"
-    path.write_text(
-        f"name: faults\nframework: none\nimage: {image}\n"
-        f"program: {{command: [sh, -c, {json.dumps(command)}]}}\n"
-        f"cluster: {{worker: {workers}}}\nsuccess: all-workers\n{extra}"
-    )
-    return path
-
-
 def test_a_delay_is_made_or_refused_with_the_reason_before_anything_starts(
-    cluster: Cluster, emulate: Emulate, tmp_path: Path, tiny_image: str
+    cluster: Cluster, site: Site
 ) -> None:
     if has_netem(cluster):
         before = cluster.transfer("worker-0", "worker-1", 1)
         cluster.engine.shape([Link("worker-0", "worker-1", delay=0.5)])
         assert cluster.transfer("worker-0", "worker-1", 1) >= 0.5 > before / 10
         return
-    extra = "faults: [{shape: worker-0, at: 1s, for: 5s, delay: 50ms}]\n"
-    done = emulate.up(scenario(tmp_path, tiny_image, "true", extra), "--engine", "docker")
-    assert done.returncode == 2, done.stderr
-    assert "This Docker engine can't do delay on the network: its kernel lacks sch_netem" in (
-        done.stderr
-    )
-    assert not emulate.out.exists()
+    lacks = "This Docker engine can't do delay on the network: its kernel lacks sch_netem"
+    with pytest.raises(Unsupported, match=lacks) as refused:
+        site.run("true", "faults: [{shape: worker-0, at: 1s, for: 5s, delay: 50ms}]\n")
+    assert refused.value.exit_code == 2
+    assert not (site.folder / "runs").exists()
     with pytest.raises(EngineError, match="The network could not be changed"):
         cluster.engine.shape([Link("worker-0", "worker-1", delay=0.5)])
 
 
-def test_tasks_that_end_at_once_end_no_run_whose_network_is_narrow(
-    emulate: Emulate, tmp_path: Path, tiny_image: str
-) -> None:
-    count = "echo x >> count; [ $(wc -l < count) -eq 4 ]"
-    extra = "network: {bandwidth: 10mbit}\nrestart: {policy: on-failure, backoff: 0}\n"
-    done = emulate.up(scenario(tmp_path, tiny_image, count, extra), "--engine", "docker")
-    assert done.returncode == 0, done.stderr
-    assert [task["restarts"] for task in done.json["tasks"].values()] == [3, 3]
+def test_tasks_that_end_at_once_end_no_run_whose_network_is_narrow(site: Site) -> None:
+    result = site.run(
+        "echo x >> count; [ $(wc -l < count) -eq 4 ]",
+        "cluster: {worker: 2}\nsuccess: all-workers\n"
+        "network: {bandwidth: 10mbit}\nrestart: {policy: on-failure, backoff: 0}\n",
+    )
+    assert result.exit_code == 0
+    assert [task["restarts"] for task in result.summary["tasks"].values()] == [3, 3]
 
 
 # --- Memory -------------------------------------------------------------------------------------
@@ -309,59 +281,48 @@ def test_tasks_that_end_at_once_end_no_run_whose_network_is_narrow(
 def test_a_squeezed_task_is_killed_by_the_kernel_and_runs_again_with_its_limit(
     tmp_path: Path, tiny_image: str, memory: str | None
 ) -> None:
-    cluster = Cluster(tmp_path, tiny_image, memory=memory)
-    try:
+    with clustered(tmp_path, tiny_image, memory=memory) as cluster:
         cluster.start("worker-0")
         cluster.engine.oom_kill("worker-0")
-        ended = cluster.until(lambda event: isinstance(event, Exited))
-        assert isinstance(ended, Exited)
+        ended = cluster.stage.until_exit()
         assert (ended.exit_code, ended.oom_killed) == (137, True)
         limit = cluster.inspect("worker-0")["HostConfig"]["Memory"]
         of_all = of_machine(cluster.engine.capacity().memory, 32_768, 1).memory
         assert limit == (256 * 2**20 if memory else of_all)
         cluster.start("worker-0")
         assert cluster.arrive("worker-0", "worker-0") == 5
-    finally:
-        cluster.close()
-
-
-def test_a_task_that_has_ended_can_not_be_squeezed(tmp_path: Path, tiny_image: str) -> None:
-    cluster = Cluster(tmp_path, tiny_image)
-    try:
-        cluster.start("worker-0")
         cluster.kill("worker-0")
         with pytest.raises(EngineError, match="run worker-0 out of memory"):
-            cluster.engine.oom_kill("worker-0")
-    finally:
-        cluster.close()
+            cluster.engine.oom_kill("worker-0")  # which has ended
 
 
 def test_a_task_without_a_shell_can_not_run_out_of_memory_and_its_run_continues(
-    emulate: Emulate, tmp_path: Path, tiny_image: str
+    site: Site,
 ) -> None:
-    wait = "mv /bin/sh /bin/gone; until [ -e /shared/over ]; do echo gone; sleep 0.1; done"
-    fault = "faults: [{oom: worker-0, at: {log: gone}}]\n"
-    path = scenario(tmp_path, tiny_image, wait, fault, workers=1)
-    process = emulate.start("up", path, "--engine", "docker", "--out", emulate.out, "--json")
-    assert process.stderr is not None
-    failed = next(line for line in process.stderr if "fault 0" in line and "failed" in line)
-    assert "The memory use of worker-0 can't be read in its container" in failed
-    process.kill()
+    stops, failed = list[Callable[[], None]](), list[str]()
+
+    def note(entry: Entry) -> None:
+        if isinstance(entry, FaultEvent) and entry.stage == "failed":
+            failed.append(entry.reason)
+            stops[0]()
+
+    result = site.run(
+        "mv /bin/sh /bin/gone; while :; do echo gone; sleep 0.1; done",
+        "faults: [{oom: worker-0, at: {log: gone}}]\n",
+        entry=note,
+        stoppable=stops.append,
+    )
+    assert [
+        "The memory use of worker-0 can't be read in its container" in one for one in failed
+    ] == [True]
+    assert result.outcome == "interrupted"
 
 
 # --- Addresses ----------------------------------------------------------------------------------
 
 
-def addresses(done: Finished, task: str) -> list[str]:
-    """The addresses that a task printed, one for each start."""
-    output = [line for line in done.stderr.splitlines() if line.startswith(f"{task} | address ")]
-    return [line.split()[-1] for line in output]
-
-
 @pytest.mark.parametrize("address", ["same", "new"])
-def test_a_preempted_task_has_the_address_that_its_fault_requests(
-    emulate: Emulate, tmp_path: Path, tiny_image: str, address: str
-) -> None:
+def test_a_preempted_task_has_the_address_that_its_fault_requests(site: Site, address: str) -> None:
     # The first life of worker-1 waits to be preempted; the second ends all.
     live = (
         "echo address $(hostname -i)\n"
@@ -369,12 +330,18 @@ def test_a_preempted_task_has_the_address_that_its_fault_requests(
         "if [ $EMULATOR_TASK = worker-1 ]; then touch /shared/ran; fi\n"
         "until [ -e /shared/over ]; do echo waiting; sleep 0.1; done"
     )
-    extra = (
-        f"faults: [{{preempt: worker-1, at: {{log: waiting, task: worker-1}}, grace: 0s, "
-        f"down: 0s, address: {address}}}]\n"
+    result = site.run(
+        live,
+        "cluster: {worker: 2}\nsuccess: all-workers\n"
+        "faults: [{preempt: worker-1, at: {log: waiting, task: worker-1}, grace: 0s, down: 0s, "
+        f"address: {address}}}]\n",
     )
-    done = emulate.up(scenario(tmp_path, tiny_image, live, extra), "--engine", "docker")
-    assert done.returncode == 0, done.stderr
-    first, second = addresses(done, "worker-1")
+    assert result.exit_code == 0
+    first, second = addresses(site, "worker-1")
     assert (first == second) is (address == "same")
-    assert second not in addresses(done, "worker-0")
+    assert second not in addresses(site, "worker-0")
+
+
+def addresses(site: Site, task: str) -> list[str]:
+    """Return the addresses that a task printed, one for each start."""
+    return [line.split()[-1] for line in site.of(task) if line.startswith("address ")]

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from emulator.engines.base import Exited, Line
 from emulator.engines.docker import DockerEngine
 from emulator.engines.docker.usage import ContainerUsage, usage_of
 from emulator.metrics.catalog import Usage
-from emulator.planning.plan import Plan, make_plan, new_run_id
-from emulator.scenario.schema import Program, Role, Scenario
-from tests.conftest import going_on
-from tests.engines.inbox import EachLine
+from tests.engines.stage import Stage, shells, staged
 
 
 def stats(inactive: str) -> dict[str, Any]:
@@ -99,58 +95,29 @@ time.sleep(600)
 """
 
 
-class Started:
-    def __init__(self, engine: DockerEngine, plan: Plan, tmp_path: Path) -> None:
-        self.engine, self.plan = engine, plan
-        self.inbox = EachLine()
-        engine.prepare(plan, tmp_path, self.inbox)
-
-    def until(self, accepts: Callable[[Any], bool]) -> None:
-        while not accepts(self.inbox.get(timeout=60)):
-            pass
-
-
 @pytest.fixture
-def started(docker_engine: DockerEngine, tiny_image: str, tmp_path: Path) -> Any:
-    scenario = Scenario(
-        name="usage",
-        framework="none",
-        image=tiny_image,
-        program=Program(command=["true"]),
-        cluster={
-            "worker": Role.model_validate(
-                {"command": ["python3", "-c", JOB], "cpus": 0.5, "memory": "256m"}
-            ),
-            "peer": Role(command=["python3", "-c", PEER]),
-        },
-    )
-    run_id = new_run_id("usage")
-    plan = make_plan(scenario, run_id, docker_engine.plan_context(run_id, tmp_path))
-    with going_on(tmp_path):
-        yield Started(docker_engine, plan, tmp_path)
-        docker_engine.tear_down(run_id)
+def job(tiny_image: str, tmp_path: Path) -> Iterator[Stage]:
+    limited = {"command": ["python3", "-c", JOB], "cpus": 0.5, "memory": "256m"}
+    cluster = {"worker": limited, "peer": {"command": ["python3", "-c", PEER]}}
+    with staged(DockerEngine(), shells({}, tiny_image, cluster=cluster), tmp_path) as stage:
+        yield stage
 
 
 @pytest.mark.docker
-def test_both_ways_measure_what_was_done_and_agree(started: Started) -> None:
-    engine, plan = started.engine, started.plan
-    for name in ("worker-0", "peer-0"):
-        engine.start(plan.task(name))
-    started.until(lambda event: isinstance(event, Line) and event.text == "received")
+def test_both_ways_measure_what_was_done_and_agree(job: Stage) -> None:
+    engine = job.engine
+    assert isinstance(engine, DockerEngine)
+    job.start("worker-0")
+    job.start("peer-0")
+    job.until_line("worker-0", "received")
     here = engine.usage()["worker-0"]
     assert here.cpu >= 0.4
-    assert here.throttled is not None
-    assert here.throttled > 0  # it would use a whole core and has half of one
-    assert here.memory is not None
-    assert 30_000_000 <= here.memory <= 256 * 2**20
-    assert here.received is not None
-    assert here.received >= 3_000_000
-    sent = engine.usage()["peer-0"].sent
-    assert sent is not None
-    assert sent >= 3_000_000
+    assert (here.throttled or 0) > 0  # it would use a whole core and has half of one
+    assert 30_000_000 <= (here.memory or 0) <= 256 * 2**20
+    assert (here.received or 0) >= 3_000_000
+    assert (engine.usage()["peer-0"].sent or 0) >= 3_000_000
     assert (here.cpus, here.memory_limit) == (0.5, 256 * 2**20)
-    assert here.processes is not None
-    assert here.processes >= 2  # the program and its init
+    assert (here.processes or 0) >= 2  # the program and its init
     pids = engine.pids()["worker-0"]
     commands = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids]
     assert any(b"python3" in command for command in commands)
@@ -163,8 +130,7 @@ def test_both_ways_measure_what_was_done_and_agree(started: Started) -> None:
     assert there.memory == pytest.approx(here.memory, rel=0.2)
     assert there.received == pytest.approx(here.received, rel=0.05)
     assert here.written is not None
-    assert there.written is not None
-    assert there.written >= here.written
+    assert (there.written or 0) >= here.written
     assert there.written == pytest.approx(here.written, rel=0.05)  # more may have got to the disk
     assert (there.cpus, there.memory_limit) == (here.cpus, here.memory_limit)
     stream.set_cpu_limit(container, None)
@@ -184,19 +150,19 @@ def first_answer(stream: ContainerUsage, container: str) -> Usage:
 
 
 @pytest.mark.docker
-def test_limits_follow_a_throttle_and_counters_begin_at_zero_with_a_start(started: Started) -> None:
-    engine, plan = started.engine, started.plan
-    engine.start(plan.task("worker-0"))
-    started.until(lambda event: isinstance(event, Line) and event.text == "ready")
+def test_limits_follow_a_throttle_and_counters_begin_at_zero_with_a_start(job: Stage) -> None:
+    engine = job.engine
+    assert isinstance(engine, DockerEngine)
+    job.start(until="ready")
     before = engine.usage()["worker-0"]
     engine.throttle("worker-0", 0.25)
     assert engine.usage()["worker-0"].cpus == 0.25
     engine.throttle("worker-0", None)
     assert engine.usage()["worker-0"].cpus is None
     engine.signal("worker-0", 9)
-    started.until(lambda event: isinstance(event, Exited))
+    job.until_exit()
     assert engine.usage() == {}
     assert engine.pids() == {"worker-0": []}
-    engine.start(plan.task("worker-0"))
+    job.start()
     again = engine.usage()["worker-0"]
     assert again.cpu < before.cpu

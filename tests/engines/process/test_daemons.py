@@ -11,13 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from emulator.engines.base import Exited, Line
+from emulator.engines.base import Line
 from emulator.engines.process import ProcessEngine, keeper
 from emulator.errors import EngineError
-from emulator.planning.plan import Plan, make_plan
-from emulator.scenario.schema import Program, Role, Scenario
-from tests.conftest import going_on, own
-from tests.engines.inbox import EachLine
+from tests.engines.stage import Stage, shells, staged
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
 
@@ -29,60 +26,28 @@ GRANDCHILD = f"(env -i setsid sh -c '{SAYS_ITS_PID}' &) & wait;"
 LIAR = f"EMULATOR_RUN=other EMULATOR_FOLDER=/nowhere/other setsid sh -c '{SAYS_ITS_PID}' &"
 
 
-class Stage:
-    """A process engine with a task that runs a script, and its events."""
-
-    def __init__(self, folder: Path, script: str) -> None:
-        scenario = Scenario(
-            name="daemons",
-            framework="none",
-            image="none",
-            program=Program(command=["true"]),
-            cluster={"worker": Role(command=["sh", "-c", script])},
-        )
-        self.engine, self.inbox = ProcessEngine(), EachLine()
-        self.plan: Plan = make_plan(
-            scenario, folder.name, self.engine.plan_context(folder.name, folder)
-        )
-        (folder / "plan.json").write_text(self.plan.model_dump_json())
-        self.engine.prepare(self.plan, folder, self.inbox)
-        self.pid = int(self.engine.start(self.plan.task("worker-0")))
-
-    def daemon(self) -> psutil.Process:
-        """Return the process that prints its pid."""
-        return psutil.Process(self.number())
-
-    def number(self) -> int:
-        line = self.inbox.get(timeout=60)
-        assert isinstance(line, Line), line
-        return int(line.text)
-
-    def until_exit(self) -> Exited:
-        while not isinstance(event := self.inbox.get(timeout=60), Exited):
-            pass
-        return event
+Make = Callable[[str], Stage]
 
 
 @pytest.fixture
-def run_id() -> str:
-    return own("daemons")
+def stage(tmp_path: Path) -> Iterator[Make]:
+    """Return a maker of stages with a task that runs a script."""
+    with contextlib.ExitStack() as live:
+        yield lambda script: live.enter_context(
+            staged(ProcessEngine(), shells({"worker": script}), tmp_path)
+        )
 
 
-@pytest.fixture
-def stage(tmp_path: Path, run_id: str) -> Iterator[Callable[[str], Stage]]:
-    folder = tmp_path / run_id
-    folder.mkdir()
-    made: list[Stage] = []
+def started(stage: Stage) -> tuple[psutil.Process, psutil.Process]:
+    """Start the task; return its process and the one whose pid it prints."""
+    task = psutil.Process(int(stage.start()))
+    return task, psutil.Process(printed(stage))
 
-    def make(script: str) -> Stage:
-        made.append(Stage(folder, script))
-        return made[-1]
 
-    with going_on(folder):
-        yield make
-        for one in made:
-            one.engine.tear_down(run_id)
-            one.engine.close()
+def printed(stage: Stage) -> int:
+    line = stage.inbox.get(timeout=60)
+    assert isinstance(line, Line), line
+    return int(line.text)
 
 
 def is_over(process: psutil.Process) -> bool:
@@ -94,10 +59,10 @@ def is_over(process: psutil.Process) -> bool:
 @linux
 @pytest.mark.parametrize("script", [DAEMON, GRANDCHILD, LIAR])
 def test_a_daemon_has_ended_before_the_exit_of_its_task_is_reported(
-    stage: Callable[[str], Stage], script: str
+    stage: Make, script: str
 ) -> None:
     s = stage(f"trap 'exit 7' TERM; {script} while :; do sleep 0.01; done")
-    daemon = s.daemon()
+    _, daemon = started(s)
     s.engine.signal("worker-0", signal.SIGTERM)
     assert s.until_exit().exit_code == 7
     assert is_over(daemon)
@@ -105,25 +70,16 @@ def test_a_daemon_has_ended_before_the_exit_of_its_task_is_reported(
 
 @linux
 @pytest.mark.parametrize("script", [DAEMON, GRANDCHILD, LIAR])
-def test_a_daemon_is_found_under_the_run_and_the_task_that_started_it(
-    stage: Callable[[str], Stage], run_id: str, script: str
+def test_an_engine_that_did_not_start_a_daemon_finds_it_under_its_task_and_kills_it(
+    stage: Make, script: str
 ) -> None:
     s = stage(f"{script} sleep 1000")
-    daemon = s.daemon()
+    (task, daemon), run_id = started(s), s.plan.run_id
     found = {thing.name: thing for thing in ProcessEngine().find(run_id)}
-    assert f"worker-0 (pid {s.pid})" in found
+    assert f"worker-0 (pid {task.pid})" in found
     there = found[f"worker-0 (pid {daemon.pid})"]
     assert (there.run_id, Path(there.folder).name) == (run_id, run_id)
     assert not any(thing.run_id == "other" for thing in ProcessEngine().find())
-
-
-@linux
-@pytest.mark.parametrize("script", [DAEMON, GRANDCHILD, LIAR])
-def test_an_engine_that_did_not_start_it_kills_a_daemon(
-    stage: Callable[[str], Stage], run_id: str, script: str
-) -> None:
-    s = stage(f"{script} sleep 1000")
-    daemon = s.daemon()
     assert ProcessEngine().tear_down(run_id) >= 1
     assert is_over(daemon)
     assert ProcessEngine().find(run_id) == []
@@ -131,27 +87,26 @@ def test_an_engine_that_did_not_start_it_kills_a_daemon(
 
 
 @linux
-def test_removing_a_task_kills_its_daemons(stage: Callable[[str], Stage]) -> None:
+def test_removing_a_task_kills_its_daemons(stage: Make) -> None:
     s = stage(f"{DAEMON} sleep 1000")
-    daemon = s.daemon()
+    _, daemon = started(s)
     s.engine.remove("worker-0")
     assert is_over(daemon)
 
 
 @linux
-def test_a_daemon_that_left_while_its_task_runs_is_reaped(
-    stage: Callable[[str], Stage],
-) -> None:
+def test_a_daemon_that_left_while_its_task_runs_is_reaped(stage: Make) -> None:
     s = stage("(setsid sh -c 'echo $$' &) & sleep 1000")
-    pid = s.number()
+    s.start()
+    pid = printed(s)
     with contextlib.suppress(psutil.NoSuchProcess):
         psutil.Process(pid).wait(60)  # it does not stay a zombie for as long as the task runs
 
 
 @linux
-def test_a_task_does_not_outlive_its_keeper(stage: Callable[[str], Stage]) -> None:
+def test_a_task_does_not_outlive_its_keeper(stage: Make) -> None:
     s = stage("sleep 1000 & echo $PPID; wait")
-    keeper_of_it, task = s.daemon(), psutil.Process(s.pid)
+    task, keeper_of_it = started(s)
     assert task.ppid() == keeper_of_it.pid
     group = [task, *task.children()]
     assert len(group) == 2
@@ -160,21 +115,20 @@ def test_a_task_does_not_outlive_its_keeper(stage: Callable[[str], Stage]) -> No
     assert psutil.wait_procs(group, timeout=60)[1] == []
 
 
-def test_signals_do_not_end_the_keeper_before_the_task(stage: Callable[[str], Stage]) -> None:
+def test_signals_do_not_end_the_keeper_before_the_task(stage: Make) -> None:
     s = stage('trap "echo 5; exit 9" TERM; echo $PPID; while :; do sleep 0.01; done')
-    keeper_of_it = s.daemon()
+    _, keeper_of_it = started(s)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         keeper_of_it.send_signal(number)
     s.engine.signal("worker-0", signal.SIGTERM)
     assert s.until_exit().exit_code == 9
 
 
-def test_a_task_has_its_variables_and_none_of_the_keepers(
-    stage: Callable[[str], Stage], tmp_path: Path, run_id: str
-) -> None:
-    s = stage("env > $EMULATOR_SHARED/env; ps -o sid= -o pgid= -p $$; kill -PIPE $$")
+def test_a_task_has_its_variables_and_none_of_the_keepers(stage: Make) -> None:
+    s = stage("env > $EMULATOR_SHARED/env; kill -PIPE $$")
+    s.start()
     assert s.until_exit().exit_code == 128 + signal.SIGPIPE  # Python ignores it, a task does not
-    folder = tmp_path / run_id
+    run_id, folder = s.plan.run_id, s.folder
     lines = (folder / "shared" / "env").read_text().splitlines()
     assert {line for line in lines if line.startswith("EMULATOR_")} >= {
         f"EMULATOR_RUN={run_id}",
@@ -186,7 +140,7 @@ def test_a_task_has_its_variables_and_none_of_the_keepers(
 
 
 def test_the_error_of_a_command_that_can_not_run_is_the_systems(
-    stage: Callable[[str], Stage], tmp_path: Path
+    stage: Make, tmp_path: Path
 ) -> None:
     s = stage("sleep 1000")
     for name, why in (("gone", "No such file or directory"), ("data", "Exec format error")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -109,3 +110,10 @@ def shells(scripts: Mapping[str, str], image: str = "none", **keys: Any) -> Scen
             **keys,
         }
     )
+
+
+def free_port() -> int:
+    """Return a port of this machine that nothing listened on a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import select
 import socket
 import ssl
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,16 +17,12 @@ from hypothesis import strategies as st
 
 from emulator.engines.byte_stream import ByteStream, ChunkedBody
 from emulator.engines.http_socket import reader_of, socket_of
+from tests.engines.certificates import certificate
+from tests.engines.pieces import cut
 
 
 def chunk(data: bytes) -> bytes:
     return f"{len(data):x}\r\n".encode() + data + b"\r\n"
-
-
-def cut(data: bytes, places: list[int]) -> list[bytes]:
-    """Cut bytes at some places."""
-    edges = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
-    return [data[one:other] for one, other in itertools.pairwise(edges)]
 
 
 @given(st.lists(st.binary(min_size=1)), st.lists(st.integers(min_value=0)))
@@ -91,17 +85,13 @@ class Tls:
         self._connection.sendall(self._outgoing.read())
 
 
-@pytest.fixture(params=["http", "https"])
+@pytest.fixture(params=["http", pytest.param("https", marks=pytest.mark.slow)])
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
     """A server that answers one request with lines, each in a chunk, and over TLS a record."""
-    certificate, key = tmp_path / "ca.pem", tmp_path / "key.pem"
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context, bundle = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), Path()
     if request.param == "https":
-        names = ["-subj", "/CN=here", "-addext", "subjectAltName=IP:127.0.0.1"]
-        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]
-        files = ["-keyout", str(key), "-out", str(certificate)]
-        subprocess.run([*command, *files], check=True, capture_output=True)
-        context.load_cert_chain(certificate, key)
+        bundle, key = certificate(tmp_path, "127.0.0.1")
+        context.load_cert_chain(bundle, key)
     listening = socket.create_server(("127.0.0.1", 0))
     listening.settimeout(60)
     sent = threading.Event()
@@ -120,17 +110,17 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
 
     thread = threading.Thread(target=answer)
     thread.start()
-    yield f"{request.param}://127.0.0.1:{listening.getsockname()[1]}", certificate, sent
+    yield f"{request.param}://127.0.0.1:{listening.getsockname()[1]}", bundle, sent
     thread.join()
     listening.close()
 
 
 @contextlib.contextmanager
 def answer(server: Server) -> Iterator[urllib3.BaseHTTPResponse]:
-    address, certificate, _ = server
+    address, bundle, _ = server
     with urllib3.PoolManager() as pool:
         if address.startswith("https"):
-            pool.connection_pool_kw["ca_certs"] = str(certificate)
+            pool.connection_pool_kw["ca_certs"] = str(bundle)
         with contextlib.closing(pool.request("GET", address, preload_content=False)) as response:
             yield response
 

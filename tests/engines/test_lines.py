@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import tracemalloc
 from collections.abc import Iterable, Iterator
 
@@ -18,6 +17,7 @@ from emulator.engines.lines import (
     LineSplitter,
     UnfinishedLine,
 )
+from tests.engines.pieces import cut
 
 
 def split_lines(chunks: Iterable[bytes], longest: int = LONGEST_LINE) -> Iterator[str]:
@@ -64,9 +64,7 @@ def test_the_pieces_do_not_matter(pieces: list[bytes], longest: int) -> None:
 
 @given(st.binary(max_size=40), st.lists(st.integers(0, 40)), st.integers(1, 12))
 def test_the_chunks_do_not_matter(printed: bytes, cuts: list[int], longest: int) -> None:
-    places = [0, *sorted(cuts), len(printed)]
-    chunks = [printed[a:b] for a, b in itertools.pairwise(places)]
-    assert list(split_lines(chunks, longest)) == list(split_lines([printed], longest))
+    assert list(split_lines(cut(printed, cuts), longest)) == list(split_lines([printed], longest))
 
 
 def test_a_line_that_is_finished_leaves_nothing_for_the_next() -> None:
@@ -117,9 +115,8 @@ def test_what_is_drawn_is_the_end_of_the_unfinished_line() -> None:
 @given(st.text("ab\r\n", max_size=40), st.lists(st.integers(0, 40)))
 def test_of_what_is_drawn_the_pieces_do_not_matter(printed: str, cuts: list[int]) -> None:
     line = DrawnLine()
-    places = [0, *sorted(cuts), len(printed)]
-    for a, b in itertools.pairwise(places):
-        line.feed(printed[a:b].encode())
+    for piece in cut(printed.encode(), cuts):
+        line.feed(piece)
     *lines, rest = printed.split("\n")
     assert line.newlines == len(lines)
     number, end = line.last_drawn

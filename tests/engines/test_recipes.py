@@ -29,44 +29,41 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def some() -> list[str]:
-    return ["a GPU"]
-
-
-def none() -> list[str]:
-    return []
-
-
-def test_an_image_of_ours_is_named_by_its_recipe() -> None:
-    assert reference("cpu", none) == recipe_tag("cpu")
-    assert reference(NamedImage(name="cpu"), none) == recipe_tag("cpu")
-
-
-def test_auto_is_the_gpu_image_where_there_are_gpus() -> None:
-    assert reference("auto", some) == recipe_tag("gpu")
-    assert reference("auto", none) == recipe_tag("cpu")
+@pytest.mark.parametrize(
+    ("image", "gpus", "kind"),
+    [
+        ("cpu", [], "cpu"),
+        (NamedImage(name="cpu"), [], "cpu"),
+        ("auto", ["a GPU"], "gpu"),
+        ("auto", [], "cpu"),
+    ],
+)
+def test_an_image_of_ours_is_named_by_its_recipe(
+    image: str | NamedImage, gpus: list[str], kind: str
+) -> None:
+    assert reference(image, lambda: gpus) == recipe_tag(kind)
 
 
 @pytest.mark.parametrize("registry", ["localhost:5000/team", "localhost:5000/team/"])
 def test_images_that_are_built_here_are_in_the_registry(registry: str, tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text("FROM scratch\n")
     own = Dockerfile(dockerfile=tmp_path / "Dockerfile")
-    assert reference("cpu", none, registry) == f"localhost:5000/team/{recipe_tag('cpu')}"
-    assert reference(own, none, registry).startswith("localhost:5000/team/emulator-custom:")
+    assert reference("cpu", list, registry) == f"localhost:5000/team/{recipe_tag('cpu')}"
+    assert reference(own, list, registry).startswith("localhost:5000/team/emulator-custom:")
 
 
 @pytest.mark.parametrize("name", ["python:3.11-slim", "registry.invalid/x/y@sha256:00"])
 def test_references_of_users_are_left_as_they_are(name: str) -> None:
-    assert reference(name, none, "localhost:5000/team") == name
+    assert reference(name, list, "localhost:5000/team") == name
 
 
 def test_what_was_pushed_from_here_is_pinned() -> None:
     """By its digest: what the tag names later is another matter."""
-    name = reference("cpu", none, "localhost:5000/team")
+    name = reference("cpu", list, "localhost:5000/team")
     remember(name, DIGEST)
-    assert reference("cpu", none, "localhost:5000/team") == f"{name}@{DIGEST}"
-    assert reference("cpu", none, "localhost:5000/others").endswith(recipe_tag("cpu"))
-    assert reference("cpu", none) == recipe_tag("cpu")
+    assert reference("cpu", list, "localhost:5000/team") == f"{name}@{DIGEST}"
+    assert reference("cpu", list, "localhost:5000/others").endswith(recipe_tag("cpu"))
+    assert reference("cpu", list) == recipe_tag("cpu")
 
 
 @pytest.mark.parametrize("record", ["", "[]", "{}", '{"reference": "b:1", "digest": "sha256:0"}'])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -36,7 +37,10 @@ class CloudEngine(ProcessEngine):
     capabilities = ProcessEngine.capabilities | {"oom"}
 """
 
-Install = Callable[..., Path]
+TEXT = (
+    "name: far\nframework: none\nimage: none\nprogram: {command: ['true']}\ncluster: {worker: 1}\n"
+)
+Install = Callable[..., None]
 
 
 @pytest.fixture
@@ -44,7 +48,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
     """Return what installs a distribution with an engine: into a folder on the path."""
     folder = tmp_path / "site"
 
-    def write(place: str = "cloud_engine:CloudEngine", name: str = "cloud") -> Path:
+    def write(place: str = "cloud_engine:CloudEngine", name: str = "cloud") -> None:
         info = folder / "cloud_engine-1.0.dist-info"
         info.mkdir(parents=True)
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: cloud-engine\nVersion: 1.0\n")
@@ -53,18 +57,15 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         monkeypatch.syspath_prepend(folder)
         path = os.environ.get("PYTHONPATH", "")
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(folder), path])))
-        return folder
 
     yield write
-    with contextlib.suppress(ImportError):
-        import sys
-
-        sys.modules.pop("cloud_engine", None)
+    sys.modules.pop("cloud_engine", None)
 
 
-def test_our_engines_are_known_without_an_entry_point() -> None:
+def test_our_engines_are_known_without_an_entry_point(install: Install) -> None:
     assert engines.names()[:2] == ("docker", "process")
     assert engines.engine_class("docker") is DockerEngine
+    install(name="process")  # and no other package takes its place
     assert engines.engine_class("process") is ProcessEngine
 
 
@@ -102,11 +103,6 @@ def test_an_engine_of_another_package_is_chosen_by_its_name(install: Install) ->
         match=r"no engine 'clout'\. Did you mean 'cloud'\? Engines: .*process, kubernetes, cloud",
     ):
         engines.choose("clout")
-
-
-def test_no_other_package_takes_the_place_of_an_engine_of_ours(install: Install) -> None:
-    install(name="process")
-    assert engines.engine_class("process") is ProcessEngine
 
 
 @pytest.mark.parametrize("name", ["process", "memory"])
@@ -159,17 +155,11 @@ def test_a_run_does_not_close_an_engine_that_it_did_not_open(tmp_path: Path) -> 
             self.closed += 1
 
     engine = Watched(clock)
-    text = (
-        "name: open\nframework: none\nimage: none\nprogram: {command: ['true']}\n"
-        "cluster: {worker: 1}\n"
-    )
-    assert up(parse(text), engine, text=text, out=tmp_path, clock=clock).exit_code == 0
+    assert up(parse(TEXT), engine, text=TEXT, out=tmp_path, clock=clock).exit_code == 0
     assert engine.closed == 0
 
 
-def test_answering_yields_open_engines_and_closes_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_answering_yields_open_engines_and_closes_them(monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[str] = []
     monkeypatch.setattr(ProcessEngine, "close", lambda engine: closed.append(engine.name))
     for engine in engines.answering(engines.AUTO, lambda error: None):
@@ -182,10 +172,7 @@ def test_the_commands_know_an_engine_of_another_package(
 ) -> None:
     install()
     path = tmp_path / "scenario.yaml"
-    path.write_text(
-        "name: far\nframework: none\nimage: none\nprogram: {command: ['true']}\n"
-        "cluster: {worker: 1}\n"
-    )
+    path.write_text(TEXT)
     run_id = own("far")
     done = emulate("up", path, "--engine", "cloud", "--run-id", run_id, "--out", emulate.out)
     assert done.returncode == 0, done.stderr
@@ -193,17 +180,3 @@ def test_the_commands_know_an_engine_of_another_package(
     again = emulate("up", path, "--engine", "clout", "--out", emulate.out)
     assert again.returncode == 2
     assert "Engines: auto, docker, process, kubernetes, cloud." in again.stderr
-
-
-def test_a_session_of_pytest_knows_an_engine_of_another_package(
-    install: Install, pytester: pytest.Pytester
-) -> None:
-    install()
-    (pytester.path / "far.yaml").write_text(
-        "name: far\nframework: none\nimage: none\nprogram: {command: ['true']}\n"
-        "cluster: {worker: 1}\n"
-    )
-    done = pytester.runpytest_subprocess("far.yaml", "--emulator-engine", "cloud")
-    done.assert_outcomes(passed=1)
-    (plan,) = pytester.path.rglob("plan.json")
-    assert json.loads(plan.read_text())["engine"] == "cloud"

@@ -57,7 +57,9 @@ class Source:
         self.writing.sendall(text.encode())
 
     def close(self) -> None:
+        """Close it, and wait until its end is announced."""
         self.writing.close()
+        assert self.over.wait(60)
 
 
 class Rounds:
@@ -73,9 +75,13 @@ class Rounds:
         assert self.go.acquire(timeout=60)
 
 
+def texts(inbox: Inbox) -> list[str]:
+    """Return the lines of the next event."""
+    return [line.text for line in inbox.get(timeout=60).lines]
+
+
 def test_what_arrives_between_two_rounds_is_one_event() -> None:
-    inbox, rounds = Inbox(), Rounds()
-    streams = Streams(inbox, rounds)
+    streams = Streams(inbox := Inbox(), rounds := Rounds())
     one, other = Source("worker-0"), Source("worker-1")
     streams.add(one)
     assert rounds.waits.acquire(timeout=60)  # the thread has looked, and waits
@@ -86,60 +92,50 @@ def test_what_arrives_between_two_rounds_is_one_event() -> None:
     rounds.go.release()
     event = inbox.get(timeout=60)
     assert isinstance(event, Lines)
-    texts = [(line.task, line.text) for line in event.lines]
-    assert sorted(texts) == [
-        ("worker-0", "a"),
-        ("worker-0", "b"),
-        ("worker-0", "c"),
-        ("worker-1", "x"),
-    ]
-    assert [text for task, text in texts if task == "worker-0"] == ["a", "b", "c"]
+    found: dict[str, list[str]] = {}
+    for line in event.lines:
+        found.setdefault(line.task, []).append(line.text)
+    assert found == {"worker-0": ["a", "b", "c"], "worker-1": ["x"]}
     rounds.go.release(1000)
     for source in (one, other):
         source.close()
-        assert source.over.wait(60)
     assert inbox.empty()
 
 
 def test_lines_come_before_the_end_and_the_end_is_reported_on_a_thread_of_its_own() -> None:
-    inbox = Inbox()
-    streams = Streams(inbox)
+    streams = Streams(inbox := Inbox())
     source = Source("worker-0")
     source.write("last ")
-    source.close()
+    source.writing.close()
     streams.add(source)
     assert source.over.wait(60)
-    assert [line.text for line in inbox.get(timeout=60).lines] == ["last"]
+    assert texts(inbox) == ["last"]
     assert (source.error, source.thread) == (None, "ended")
 
 
 def test_an_error_ends_its_source_alone() -> None:
-    inbox = Inbox()
-    streams = Streams(inbox)
+    streams = Streams(inbox := Inbox())
     broken, sound = Source("worker-0", ValueError("no chunk")), Source("worker-1")
     streams.add(sound)
     streams.add(broken)
     assert broken.over.wait(60)
     assert str(broken.error) == "no chunk"
     sound.write("still here ")
-    assert [line.text for line in inbox.get(timeout=60).lines] == ["still", "here"]
+    assert texts(inbox) == ["still", "here"]
     for source in (sound, broken):
         source.close()
-    assert sound.over.wait(60)
 
 
 def test_the_thread_ends_with_the_last_source_and_another_begins_with_the_next() -> None:
-    inbox = Inbox()
-    streams = Streams(inbox)
+    streams = Streams(inbox := Inbox())
     for text in ("first", "second"):
         source, others = Source("worker-0"), set(threading.enumerate())
         streams.add(source)
         started = set(threading.enumerate()) - others
         (thread,) = [one for one in started if one.name == "streams"]
         source.write(text)
-        assert [line.text for line in inbox.get(timeout=60).lines] == [text]
+        assert texts(inbox) == [text]
         source.close()
-        assert source.over.wait(60)
         thread.join(60)
         assert not thread.is_alive()
 
@@ -157,44 +153,33 @@ def test_a_source_is_read_although_nothing_has_arrived(monkeypatch: pytest.Monke
     monkeypatch.setattr(source, "read", read)
     streams.look_at(source)
     assert looked.wait(60)
-    assert source.over.wait(60)
     source.close()
 
 
 def test_a_source_that_has_ended_is_not_read_again() -> None:
     """A task may end while its last output is read: its end is seen before it is announced."""
-    inbox = Inbox()
-    streams = Streams(inbox)
+    streams = Streams(inbox := Inbox())
     ended, lasting = Source("worker-0"), Source("worker-1")
     streams.add(lasting)
     streams.add(ended)
     ended.close()
-    assert ended.over.wait(60)
     ended.over.clear()
     streams.look_at(ended)
     lasting.write("still here ")
-    assert [line.text for line in inbox.get(timeout=60).lines] == ["still", "here"]
+    assert texts(inbox) == ["still", "here"]
     lasting.close()
-    assert lasting.over.wait(60)
     assert not ended.over.is_set()
     streams.look_at(lasting)  # its thread has ended as well
 
 
 def test_many_lines_are_several_events(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("emulator.engines.streams.IN_AN_EVENT", 3)
-    inbox = Inbox()
-    streams = Streams(inbox)
+    streams = Streams(inbox := Inbox())
     source = Source("worker-0")
     source.write("a b c d e f g ")
-    source.close()
     streams.add(source)
-    assert source.over.wait(60)
-    events = [inbox.get(timeout=60) for _ in range(3)]
-    assert [[line.text for line in event.lines] for event in events] == [
-        ["a", "b", "c"],
-        ["d", "e", "f"],
-        ["g"],
-    ]
+    source.close()
+    assert [texts(inbox) for _ in range(3)] == [["a", "b", "c"], ["d", "e", "f"], ["g"]]
 
 
 @pytest.mark.parametrize(
@@ -223,22 +208,16 @@ def test_batches_are_rarer_while_nothing_depends_on_a_line(
     rounds.go.release(1000)
     for one in (quiet, source):
         one.close()
-        assert one.over.wait(60)
 
 
-def test_little_after_a_short_wait_is_no_sign_that_a_task_prints_little() -> None:
+def test_the_waits_become_long_again_as_less_arrives_in_them() -> None:
     """A task that printed without end was read at 1 MB/s: a long wait came after each large batch.
 
-    In a millisecond, little arrives from any task.
+    In a millisecond, little arrives from any task: that is no sign that it prints little.
     """
     pace = Pace()
     waits = [pace.after(size, calm=True) for size in (MUCH, 1, 1, MUCH, 1)]
     assert waits == [LEAST, 2 * LEAST, 4 * LEAST, LEAST, 2 * LEAST]
-
-
-def test_the_waits_are_long_again_once_little_arrives() -> None:
-    pace = Pace()
-    pace.after(MUCH, calm=True)
     waits = [pace.after(1, calm=True) for _ in range(20)]
     assert waits == sorted(waits)
     assert (waits[-1], sum(waits) < 4 * 20 * UNHURRIED) == (UNHURRIED, True)
@@ -246,8 +225,7 @@ def test_the_waits_are_long_again_once_little_arrives() -> None:
 
 
 def test_a_source_is_given_up_when_more_has_come_than_is_still_wanted() -> None:
-    inbox = Inbox()
-    streams = Streams(inbox)
+    streams = Streams(inbox := Inbox())
     much, little = Source("worker-0"), Source("worker-1")
     for source in (much, little):
         streams.add(source)
@@ -262,7 +240,6 @@ def test_a_source_is_given_up_when_more_has_come_than_is_still_wanted() -> None:
     much.write("more " * 100)
     for source in (much, little):
         source.close()
-        assert source.over.wait(60)
     assert not much.given_up.acquire(blocking=False)  # once is enough
     assert not little.given_up.acquire(blocking=False)
 
@@ -275,23 +252,20 @@ def test_a_long_wait_ends_once_something_depends_on_a_line(monkeypatch: pytest.M
     source = Source("worker-0")
     source.write("first ")
     streams.add(source)
-    assert [line.text for line in inbox.get(timeout=60).lines] == ["first"]
+    assert texts(inbox) == ["first"]
     source.write("second ")
-    source.close()
+    source.writing.close()
     inbox.hurried = True
-    assert [line.text for line in inbox.get(timeout=60).lines] == ["second"]
+    assert texts(inbox) == ["second"]
     assert source.over.wait(60)
 
 
 def test_lines_of_several_tasks_are_in_the_order_of_their_time() -> None:
-    a, b = ([Line(task, wall, f"{task} {wall}") for wall in walls] for task, walls in BATCH)
-    assert [line.text for line in _in_order([a, b])] == [
-        "a 1.0",
-        "b 2.0",
-        "a 3.0",
-        "a 2.5",
-        "b 4.0",
-    ]
+    # The clock of the first was set back: the order of its lines stays.
+    batch = (("a", (1.0, 3.0, 2.5)), ("b", (2.0, 4.0)))
+    a, b = ([Line(task, wall, f"{task} {wall}") for wall in walls] for task, walls in batch)
+    expected = ["a 1.0", "b 2.0", "a 3.0", "a 2.5", "b 4.0"]
+    assert [line.text for line in _in_order([a, b])] == expected
     assert _in_order([a]) == a
 
 
@@ -299,11 +273,5 @@ def test_what_two_sources_of_one_task_have_read_stays_in_that_order() -> None:
     """What was drawn on a line, at the time of reading, and then the line with its stamp."""
     drawn, line = Line("a", 9.0, "\r69/70", is_finished=False), Line("a", 8.0, "\r70/70")
     other = Line("b", 8.5, "b")
-    assert [one.text for one in _in_order([[drawn], [other], [line]]) if one.task == "a"] == [
-        "\r69/70",
-        "\r70/70",
-    ]
-
-
-BATCH = (("a", (1.0, 3.0, 2.5)), ("b", (2.0, 4.0)))
-"""The clock of the first was set back: the order of its lines stays."""
+    found = [one.text for one in _in_order([[drawn], [other], [line]]) if one.task == "a"]
+    assert found == ["\r69/70", "\r70/70"]

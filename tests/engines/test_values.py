@@ -36,7 +36,7 @@ elif task == "worker-1":
         sys.exit(f"nothing answers at {other}")
 own = {name: value for name, value in os.environ.items() if name.startswith("EMULATOR_")}
 print(json.dumps({"values": json.loads(sys.argv[1]), "again": json.loads(os.environ["AGAIN"]),
-                  "variables": own, "literal": sys.argv[6]}))
+                  "variables": own, "literal": sys.argv[6], "files": os.listdir()}))
 if task == "worker-0":  # when it ends, the job has succeeded
     for attempt in range(600):
         if {path.name for path in shared.iterdir()} >= {"worker-1", "ps-0"}:
@@ -48,11 +48,12 @@ else:
 
 
 @pytest.mark.parametrize("engine", ["process", pytest.param("docker", marks=pytest.mark.docker)])
-def test_a_task_gets_its_values(
+def test_a_task_gets_its_values_and_its_own_program(
     engine: str, request: pytest.FixtureRequest, emulate: Emulate, tmp_path: Path
 ) -> None:
     image = request.getfixturevalue("tiny_image") if engine == "docker" else "auto"
-    (tmp_path / "look.py").write_text(PROGRAM)
+    for name in ("look.py", "serve.py"):
+        (tmp_path / name).write_text(PROGRAM)
     # A JSON text in JSON: `cluster` has quotes of its own.
     of_workers = json.dumps({name: f"${{{name}}}" for name in NAMES if name != "cluster"})
     of_all = json.dumps({"task": "${task}", "index": "${index}"})
@@ -62,8 +63,7 @@ def test_a_task_gets_its_values(
         "seed": 7,
         "program": {
             "source": "look.py",
-            "command": ["python3", "look.py", of_all, "${host}", "${port}", "-", "${task}",
-                        "$${a}"],
+            "command": ["python3", "look.py"],
             "env": {"AGAIN": of_all},
         },
         "cluster": {
@@ -73,7 +73,11 @@ def test_a_task_gets_its_values(
                             "${address.worker-0}", "${task}", "$${a} $HOME ${A:-b}"],
                 "env": {"AGAIN": "${cluster}"},
             },
-            "ps": 1,
+            "ps": {
+                "source": "serve.py",
+                "command": ["python3", "serve.py", of_all, "${host}", "${port}", "-", "${task}",
+                            "$${a}"],
+            },
         },
     }  # fmt: skip
     path = tmp_path / "scenario.yaml"
@@ -118,6 +122,7 @@ def test_a_task_gets_its_values(
             "ps": [address["ps-0"]],
         }
         assert printed["literal"] == "${a} $HOME ${A:-b}"
+        assert "look.py" in printed["files"]
         expected = {"ROLE": "worker", "INDEX": str(rank), "RANK": str(rank), "SIZE": "2"}
         variables = printed["variables"]
         assert {name: variables[f"EMULATOR_{name}"] for name in expected} == expected
@@ -125,70 +130,11 @@ def test_a_task_gets_its_values(
     assert server["values"] == server["again"] == {"task": "ps-0", "index": "0"}
     assert server["literal"] == "${a}"
     assert "EMULATOR_RANK" not in server["variables"]
+    assert "serve.py" in server["files"]  # its own program,
+    assert "look.py" not in server["files"]  # and no other
 
 
 def said(folder: Path, task: str) -> dict[str, Any]:
     """Return what a task printed last."""
     log = (folder / "logs" / f"{task}.log").read_text()
-    found: dict[str, Any] = json.loads(log[log.index('{"values"') :].splitlines()[0])
-    return found
-
-
-@pytest.mark.parametrize("engine", ["process", pytest.param("docker", marks=pytest.mark.docker)])
-def test_each_role_has_its_own_program(
-    engine: str, request: pytest.FixtureRequest, emulate: Emulate, tmp_path: Path
-) -> None:
-    image = request.getfixturevalue("tiny_image") if engine == "docker" else "auto"
-    for name in ("train.py", "serve.py"):
-        (tmp_path / name).touch()
-    # Each says what is in its working directory; the first ends when the other has said so.
-    look = "ls; touch $EMULATOR_SHARED/$EMULATOR_ROLE; "
-    wait = "for n in $(seq 600); do [ -e $EMULATOR_SHARED/client ] && break; sleep 0.1; done"
-    path = tmp_path / "scenario.yaml"
-    path.write_text(
-        f"name: programs\nframework: none\nimage: {image}\nsuccess: auto\n"
-        f"program: {{source: train.py, command: [sh, -c, '{look}{wait}']}}\n"
-        f"cluster:\n  server: 1\n  client: {{source: serve.py, command: [sh, -c, '{look}']}}\n"
-    )
-    done = emulate.up(path, "--engine", engine)
-    assert done.returncode == 0, done.stderr
-    folder = next(emulate.out.glob("programs-*"))
-    assert "train.py" in (folder / "logs" / "server-0.log").read_text().split()
-    assert "serve.py" in (folder / "logs" / "client-0.log").read_text().split()
-    assert "train.py" not in (folder / "logs" / "client-0.log").read_text()
-
-
-@pytest.mark.parametrize("engine", ["process", pytest.param("docker", marks=pytest.mark.docker)])
-def test_a_task_gets_the_older_form_of_the_rendezvous(
-    engine: str, request: pytest.FixtureRequest, emulate: Emulate, tmp_path: Path
-) -> None:
-    image = request.getfixturevalue("tiny_image") if engine == "docker" else "auto"
-    look = (
-        'echo "$POD_NAME $CLUSTER_CONFIG ${TF_CONFIG:-none}"; touch $EMULATOR_SHARED/$POD_NAME; '
-        "for n in $(seq 600); do [ -e $EMULATOR_SHARED/ps-0 ] && break; sleep 0.1; done"
-    )
-    path = tmp_path / "scenario.yaml"
-    scenario = {
-        "name": "older",
-        "image": image,
-        "rendezvous": "cluster-config",
-        "program": {"command": ["sh", "-c", look]},
-        "cluster": {"worker": 2, "ps": 1},
-        "success": "all-workers",
-        "expect": {"steps": "none"},
-    }
-    path.write_text(yaml.safe_dump(scenario))
-    done = emulate.up(path, "--engine", engine)
-    assert done.returncode == 0, done.stderr
-    folder = next(emulate.out.glob("older-*"))
-    tasks = json.loads((folder / "plan.json").read_text())["tasks"]
-    at = {task["name"]: f"{task['host']}:{task['port']}" for task in tasks}
-    for task in ("worker-0", "worker-1", "ps-0"):
-        name, rest = (folder / "logs" / f"{task}.log").read_text().split(maxsplit=1)
-        cluster, _, outer = rest.strip().rpartition(" ")
-        assert name == task
-        assert json.loads(cluster) == {
-            "ps": [at["ps-0"]],
-            "worker": [at["worker-0"], at["worker-1"]],
-        }
-        assert outer == "none"
+    return dict(json.loads(log[log.index('{"values"') :].splitlines()[0]))

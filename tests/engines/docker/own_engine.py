@@ -69,24 +69,15 @@ class OwnEngine:
         subprocess.run(["ip", "-n", self.namespace, *arguments], check=True)
 
     @contextlib.contextmanager
-    def serving(self, address: str, port: int = 80) -> Iterator[None]:
-        """Add an address there on which a server answers."""
-        family = "AF_INET6" if ":" in address else "AF_INET"
+    def serving(self, address: str) -> Iterator[None]:
+        """Add an address there on which a server answers at port 80."""
         place = (f"{address}/{128 if ':' in address else 32}", "dev", "lo")
         self.ip("addr", "add", *place)
-        serve = (
-            f'import socket, time; s = socket.create_server(("{address}", {port}), '
-            f'family=socket.{family}); print("up", flush=True); time.sleep(600)'
-        )
-        command = [*self._inside, sys.executable, "-c", serve]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
-            assert server.stdout is not None
-            try:
-                assert server.stdout.readline() == b"up\n"
+        try:
+            with answering(self.namespace, address, 80):
                 yield
-            finally:
-                server.kill()
-                self.ip("addr", "del", *place)
+        finally:
+            self.ip("addr", "del", *place)
 
     def freeze(self) -> None:
         """Let it hang: it accepts connections (its kernel does) and answers none."""
@@ -105,6 +96,24 @@ class OwnEngine:
             self.api.close()
         self._daemon.terminate()
         self._daemon.wait(60)
+
+
+@contextlib.contextmanager
+def answering(namespace: str, address: str, port: int) -> Iterator[None]:
+    """Run a server at an address of a network namespace."""
+    family = "AF_INET6" if ":" in address else "AF_INET"
+    serve = (
+        f'import socket, time; s = socket.create_server(("{address}", {port}), '
+        f'family=socket.{family}); print("up", flush=True); time.sleep(600)'
+    )
+    command = ["nsenter", f"--net=/run/netns/{namespace}", sys.executable, "-c", serve]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        try:
+            assert server.stdout.readline() == b"up\n"
+            yield
+        finally:
+            server.kill()
 
 
 @contextlib.contextmanager

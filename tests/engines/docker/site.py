@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,10 +74,3 @@ class Site:
 
     def _note(self, lines: Any) -> None:
         self.printed += [f"{task}: {text}" for task, text in lines]
-
-
-def free_port() -> int:
-    """Return a port of this machine that nothing listened on a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port

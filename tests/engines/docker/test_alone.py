@@ -1,4 +1,4 @@
-"""What takes an engine of a test's own: one with a metadata service, without images, that hangs."""
+"""What takes an engine of a test's own: one with a metadata service, one that hangs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from pathlib import Path
 import pytest
 from docker.types import IPAMConfig, IPAMPool
 
-import emulator
 from emulator.engines.docker import DockerEngine, connection
 from emulator.engines.docker.requests import FOLDER, HOST, METADATA, RUN, container_request
-from emulator.errors import EngineError, EngineLost
+from emulator.errors import EngineLost
 from emulator.planning.context import PlanContext
 from emulator.planning.plan import make_plan
-from emulator.record.events import Entry, fields_of
+from emulator.record.events import Entry
 from emulator.record.folder import runs_in
 from emulator.runtime.host import this_host
 from emulator.scenario.loader import parse
@@ -167,30 +166,6 @@ def test_the_ipv6_address_is_closed_as_well_on_a_network_that_has_ipv6(
     own.api.remove_container(container, force=True)
     own.api.remove_network(made["Id"])
     assert printed.split() == [word]
-
-
-# --- An engine that has none of our images -------------------------------------------------------
-
-JOB = "while [ ! -e /shared/over ]; do echo tick; sleep 0.1; done"
-
-
-def test_a_fault_whose_image_can_not_be_built_fails_and_affects_no_task(
-    emulate: Emulate, site: Site
-) -> None:
-    """The engine's containers reach nothing, so no package can be installed in the image."""
-    path = site.path(JOB, "cluster: {worker: 2}\nsuccess: all-workers\n")
-    up = ("up", "-d", path, "--engine", "docker", "--json", "--out", emulate.out)
-    done = emulate(*up, env={"EMULATOR_BASE": site.image})
-    assert done.returncode == 0, done.stderr
-    with emulator.connect(done.json["folder"]) as cluster:
-        (cut,) = cluster.partition(["worker-0"], ["worker-1"])
-        waits = cluster.wait_for(fault=cut, stage="preparing")
-        assert "emulator-network:" in str(fields_of(waits)["reason"])
-        with pytest.raises(EngineError, match="does not build"):
-            cluster.wait_for(fault=cut)
-        assert cluster.status()["state"] == "running"
-        cluster.stop()
-        assert cluster.wait().outcome == "interrupted"
 
 
 # --- An engine that hangs ------------------------------------------------------------------------

@@ -24,7 +24,8 @@ from emulator.record.events import Entry, HelperEvent, PortPublished
 from emulator.record.reader import Record
 from emulator.results import Result
 from tests.conftest import Emulate
-from tests.engines.docker.site import Site, free_port
+from tests.engines.docker.site import Site
+from tests.engines.stage import free_port
 
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]
 
@@ -52,20 +53,12 @@ until [ -e /shared/over ]; do sleep 0.05; done
 
 
 @pytest.fixture
-def volume() -> Iterator[str]:
+def volume(docker_engine: DockerEngine) -> Iterator[str]:
     """The name of a volume that does not exist yet."""
-    api = docker.APIClient(version="auto")
     name = f"emulator-test-{os.getpid()}-{secrets.token_hex(4)}"
     yield name
     with contextlib.suppress(docker.errors.NotFound):
-        api.remove_volume(name)
-    api.close()
-
-
-def read(address: str) -> str:
-    with urllib.request.urlopen(f"http://{address}/", timeout=20) as answer:
-        content: bytes = answer.read()
-    return content.decode()
+        docker_engine.api.remove_volume(name)
 
 
 def listens(address: str) -> bool:
@@ -225,8 +218,9 @@ def test_runs_beside_one_another_publish_the_port_of_a_helper(site: Site) -> Non
 def _read_when_up(address: str) -> str:
     """Read a page; the program that serves it may still be starting."""
     for _ in range(400):
-        with contextlib.suppress(OSError):
-            return read(address)
+        page = f"http://{address}/"
+        with contextlib.suppress(OSError), urllib.request.urlopen(page, timeout=20) as answer:
+            return str(answer.read(), "utf-8")
         threading.Event().wait(0.05)
     raise TimeoutError(address)
 
@@ -243,31 +237,26 @@ def test_a_port_that_is_in_use_is_refused_before_a_task_starts(site: Site) -> No
     assert not [e for e in Record(folder).history if e.event == "start"]
 
 
-def test_a_task_has_its_port_where_the_scenario_says_also_after_a_restart(site: Site) -> None:
+@pytest.mark.parametrize(
+    ("first", "how"),
+    [
+        ("sleep 1; exit 1", "restart: {policy: on-failure, backoff: 0}"),
+        ("sleep 60", "faults: [{preempt: worker-0, at: 500ms, grace: 0s, down: 1s}]"),
+        ("sleep 60", "faults: [{preempt: worker-0, at: 500ms, loss: silent, down: 1s}]"),
+    ],
+)
+def test_a_task_has_the_same_port_of_this_machine_in_its_second_life(
+    site: Site, first: str, how: str
+) -> None:
     port = free_port()
     result = site.run(
-        "[ -e /shared/again ] || { touch /shared/again; exit 1; }",
-        f"cluster: {{worker: {{ports: [{{port: 80, host_port: {port}}}, 81]}}}}\n"
-        "restart: {policy: on-failure, backoff: 0}\n",
-    )
-    assert result.restarts == 1
-    found = [e for e in Record(result.folder).history if isinstance(e, PortPublished)]
-    # A task that has ended before it was asked for has none.
-    assert {e.address for e in found if e.port == 80} <= {f"127.0.0.1:{port}"}
-    assert not listens(f"127.0.0.1:{port}")
-
-
-@pytest.mark.parametrize("how", ["grace: 0s", "loss: silent"])
-def test_a_replacement_has_the_port_of_the_task_that_was_preempted(site: Site, how: str) -> None:
-    port = free_port()
-    result = site.run(
-        "[ -e /shared/again ] || { touch /shared/again; sleep 60; }; sleep 1",
-        f"cluster: {{worker: {{ports: [{{port: 80, host_port: {port}}}]}}}}\n"
-        f"faults: [{{preempt: worker-0, at: 500ms, {how}, down: 1s}}]\n",
+        f"[ -e /shared/again ] || {{ touch /shared/again; {first}; }}; sleep 1",
+        f"cluster: {{worker: {{ports: [{{port: 80, host_port: {port}}}, 81]}}}}\n{how}\n",
     )
     assert (result.outcome, result.exit_code) == ("succeeded", 0)
     found = [e for e in Record(result.folder).history if isinstance(e, PortPublished)]
-    assert [e.address for e in found] == [f"127.0.0.1:{port}"] * 2
+    assert [e.address for e in found if e.port == 80] == [f"127.0.0.1:{port}"] * 2
+    assert not listens(f"127.0.0.1:{port}")
 
 
 def test_a_helper_is_taken_over_with_its_run(emulate: Emulate, site: Site) -> None:
@@ -290,11 +279,8 @@ def test_a_helper_is_taken_over_with_its_run(emulate: Emulate, site: Site) -> No
     _, stderr = second.communicate(timeout=60)
     assert second.returncode == 0, stderr
     (folder,) = emulate.out.iterdir()
-    ends = [
-        (e.task, e.exit_code)
-        for e in Record(folder).history
-        if isinstance(e, HelperEvent) and e.stage == "ended"
-    ]
+    helpers = [e for e in Record(folder).history if isinstance(e, HelperEvent)]
+    ends = [(e.task, e.exit_code) for e in helpers if e.stage == "ended"]
     assert [task for task, _ in ends].count("web") == 1
     assert ("dies", 3) in ends
     assert not listens(address)

@@ -23,6 +23,7 @@ from emulator.planning.plan import make_plan
 from emulator.record.events import AllRunning, Entry
 from emulator.scenario.loader import parse
 from tests.conftest import own
+from tests.engines.docker.own_engine import answering
 from tests.engines.docker.site import Site
 from tests.histories import a_plan
 
@@ -79,19 +80,8 @@ def outside_host() -> Iterator[None]:
     ]
     for command in setup:
         subprocess.run(command.split(), check=True)
-    serve = f"""import socket, time
-server = socket.create_server(("{OUTSIDE}", 8000))
-print("up", flush=True)
-time.sleep(600)"""
-    outside = subprocess.Popen(
-        ["nsenter", f"--net=/run/netns/{there}", "python3", "-c", serve],
-        stdout=subprocess.PIPE,
-    )
-    assert outside.stdout is not None
-    assert outside.stdout.readline() == b"up\n"
-    yield
-    outside.kill()
-    outside.communicate()
+    with answering(there, str(OUTSIDE), 8000):
+        yield
     subprocess.run(["ip", "link", "del", here], check=True)
     subprocess.run(["ip", "netns", "del", there], check=True)
 

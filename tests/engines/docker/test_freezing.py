@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from docker.errors import APIError
 
@@ -24,44 +26,32 @@ class Container:
             raise APIError("500 Server Error", explanation=self.refusals.pop(0))
 
 
-def test_a_freeze_that_was_given_up_is_asked_for_again() -> None:
-    container = Container(GAVE_UP, GAVE_UP)
-    freeze(container.pause)
-    assert container.requests == 3
-
-
-def test_it_is_refused_when_it_is_given_up_every_time() -> None:
-    container = Container(*[GAVE_UP] * ATTEMPTS)
-    with pytest.raises(APIError, match="500"):
+@pytest.mark.parametrize(
+    ("refusals", "requests", "is_refused"),
+    [
+        ([GAVE_UP, GAVE_UP], 3, False),  # it is asked for again,
+        ([GAVE_UP] * ATTEMPTS, ATTEMPTS, True),  # and not for ever
+        (["Container 5ce3 is not running"], 1, True),  # which counts at once
+        ([GAVE_UP, "Container 5ce3 is already paused"], 2, False),
+    ],
+)
+def test_a_freeze_that_was_given_up_is_asked_for_again(
+    refusals: list[str], requests: int, is_refused: bool
+) -> None:
+    container = Container(*refusals)
+    with pytest.raises(APIError, match="500") if is_refused else contextlib.nullcontext():
         freeze(container.pause)
-    assert container.requests == ATTEMPTS
-
-
-def test_another_refusal_counts_at_once() -> None:
-    container = Container("Container 5ce3 is not running")
-    with pytest.raises(APIError):
-        freeze(container.pause)
-    assert container.requests == 1
-
-
-def test_what_is_frozen_already_is_frozen() -> None:
-    container = Container(GAVE_UP, "Container 5ce3 is already paused")
-    freeze(container.pause)
-    assert container.requests == 2
+    assert container.requests == requests
 
 
 @pytest.mark.parametrize(
-    "refusal",
+    ("refusal", "awake"),
     [
         # Docker 20.10, of a container that a signal sent while it was frozen has just ended.
-        "Cannot unpause container 01c5: cannot resume a stopped container: unknown",
-        "Container 01c5 is not paused",
+        ("Cannot unpause container 01c5: cannot resume a stopped container: unknown", True),
+        ("Container 01c5 is not paused", True),
+        ("Cannot unpause container 01c5: freezer: read-only file system", False),
     ],
 )
-def test_what_is_not_frozen_need_not_be_thawed(refusal: str) -> None:
-    assert is_awake(APIError("500 Server Error", explanation=refusal))
-
-
-def test_another_refusal_to_thaw_counts() -> None:
-    refusal = "Cannot unpause container 01c5: freezer: read-only file system"
-    assert not is_awake(APIError("500 Server Error", explanation=refusal))
+def test_what_is_not_frozen_need_not_be_thawed(refusal: str, awake: bool) -> None:
+    assert is_awake(APIError("500 Server Error", explanation=refusal)) is awake

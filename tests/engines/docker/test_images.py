@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import os
 import shutil
 import socket
@@ -30,16 +31,7 @@ from emulator.errors import ImageError, UsageError
 from emulator.scenario.schema import Dockerfile
 from emulator.validation import limits
 from tests.conftest import own
-
-
-def unpacked(context: bytes) -> dict[str, bytes]:
-    found = {}
-    with tarfile.open(fileobj=io.BytesIO(context)) as tar:
-        for entry in tar:
-            content = tar.extractfile(entry)
-            assert content is not None
-            found[entry.name] = content.read()
-    return found
+from tests.engines.docker.contexts import a_dockerfile, unpacked
 
 
 @pytest.fixture
@@ -63,45 +55,40 @@ def test_each_kind_has_a_tag_of_its_own() -> None:
     assert recipe_tag("cpu").startswith("emulator-cpu:")
 
 
-def test_a_tag_stays_the_same_in_another_folder_and_at_another_time(
+def test_tag_and_context_stay_the_same_in_another_folder_and_at_another_time(
     recipes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tag = recipe_tag("cpu")
+    tag, context = recipe_tag("cpu"), recipe_context("cpu", BuildOptions())
     os.utime(recipes / "Dockerfile.cpu", (1, 1))
+    assert recipe_context("cpu", BuildOptions()) == context
     (recipes / "Dockerfile.cpu").chmod(0o600)
     assert recipe_tag("cpu") == tag
     monkeypatch.setattr(names, "ROOT", ROOT)
     assert recipe_tag("cpu") == tag
 
 
-@pytest.mark.parametrize("name", ["Dockerfile.cpu", "images/requirements/cpu.txt"])
+OF_CPU = ["Dockerfile.cpu", "images/requirements/cpu.txt"]
+OF_THE_EMULATOR = ["emulator/files.py", "pyproject.toml", "scenarios/jax/jax.yaml"]
+
+
+@pytest.mark.parametrize("name", [*OF_CPU, *OF_THE_EMULATOR])
 def test_a_tag_changes_with_what_goes_into_the_image(recipes: Path, name: str) -> None:
     before = {kind: recipe_tag(kind) for kind in KINDS}
     with (recipes / name).open("a") as recipe:
         recipe.write("# more\n")
     changed = {kind for kind in KINDS if recipe_tag(kind) != before[kind]}
-    assert changed == {"cpu", "emulator"}  # which has the recipes of all others in it
-
-
-@pytest.mark.parametrize("name", ["emulator/files.py", "pyproject.toml", "scenarios/jax/jax.yaml"])
-def test_the_tag_of_the_emulator_changes_with_all_that_it_is_installed_from(
-    recipes: Path, name: str
-) -> None:
-    before = recipe_tag("emulator")
-    with (recipes / name).open("a") as file:
-        file.write("# more\n")
-    assert recipe_tag("emulator") != before
+    # The image of the emulator has the recipes of all others in it.
+    assert changed == ({"cpu", "emulator"} if name in OF_CPU else {"emulator"})
 
 
 @pytest.fixture
 def custom(tmp_path: Path) -> Dockerfile:
     context = tmp_path / "context"
-    context.mkdir()
-    (context / "Dockerfile").write_text("FROM scratch\n")
+    image = a_dockerfile(context, "FROM scratch\n", A="1", B="2")
     (context / "main.py").write_text("pass\n")
     (context / "secret.key").write_text("hush\n")
     (context / ".dockerignore").write_text("# not for others\n*.key\n")
-    return Dockerfile(dockerfile=context / "Dockerfile", args={"A": "1", "B": "2"})
+    return image
 
 
 def test_the_tag_of_a_users_image_follows_its_content(custom: Dockerfile) -> None:
@@ -138,17 +125,15 @@ def test_what_the_builder_sends_in_pieces_and_colours_is_read_by_lines() -> None
     assert list(builder_lines([{"stream": "a\n\nb"}])) == [("a", False), ("", False), ("b", False)]
 
 
-def test_a_users_context_leaves_out_what_dockerignore_names(custom: Dockerfile) -> None:
-    files = unpacked(custom_context(custom))
-    assert files.keys() == {".dockerignore", "Dockerfile", "Dockerfile.emulator", "main.py"}
-
-
-def test_files_are_sent_readable_by_all_whatever_the_umask(custom: Dockerfile) -> None:
+def test_a_users_context_has_its_files_readable_by_all_but_those_that_dockerignore_names(
+    custom: Dockerfile,
+) -> None:
     folder = custom.dockerfile.parent
-    (folder / "main.py").chmod(0o600)
+    (folder / "main.py").chmod(0o600)  # whatever the umask
     (folder / "Dockerfile").chmod(0o775)
     with tarfile.open(fileobj=io.BytesIO(custom_context(custom))) as tar:
         modes = {entry.name: oct(entry.mode) for entry in tar}
+    assert modes.keys() == {".dockerignore", "Dockerfile", "Dockerfile.emulator", "main.py"}
     assert (modes["main.py"], modes["Dockerfile"]) == (oct(0o644), oct(0o755))
 
 
@@ -206,15 +191,9 @@ OF_TRAININGS = [kind for kind in KINDS if kind != "emulator"]
 
 @pytest.mark.parametrize("kind", OF_TRAININGS)
 def test_a_context_holds_its_recipe_and_no_more(kind: str) -> None:
+    own = (f"Dockerfile.{kind}", f"images/requirements/{kind}.txt", "images/build/README.md")
     files = unpacked(recipe_context(kind, BuildOptions()))
-    assert files == {
-        name: (ROOT / name).read_bytes()
-        for name in (
-            f"Dockerfile.{kind}",
-            f"images/requirements/{kind}.txt",
-            "images/build/README.md",
-        )
-    }
+    assert files == {name: (ROOT / name).read_bytes() for name in own}
 
 
 def test_the_context_of_the_emulator_is_what_its_wheel_is_built_from(tmp_path: Path) -> None:
@@ -262,12 +241,6 @@ def test_wheels_are_sent_where_the_image_requires_one_of_them(
     sent = [name for name in files if name.startswith("images/build/wheels/")]
     assert len(sent) == taken
     assert {name.rpartition("/")[2] for name in sent} <= set(wheels)
-
-
-def test_the_same_files_make_the_same_context(recipes: Path) -> None:
-    before = recipe_context("cpu", BuildOptions())
-    os.utime(recipes / "Dockerfile.cpu", (1, 1))
-    assert recipe_context("cpu", BuildOptions()) == before
 
 
 # --- Options ------------------------------------------------------------------------------------
@@ -363,26 +336,6 @@ def apt_folder(etc: Path, files: dict[str, str]) -> Path:
     return etc
 
 
-@needs_apt
-@pytest.mark.parametrize(
-    "lines",
-    [
-        "deb http://mirror/debian bookworm main\n",
-        "deb http://mirror/debian bookworm contrib main non-free\n",
-        "deb [signed-by=/k.gpg arch=amd64] http://mirror/debian bookworm main",
-        "# deb http://old bookworm main\ndeb\thttp://mirror/debian\tbookworm\tmain\n",
-        "deb-src http://src bookworm main\ndeb http://mirror/debian bookworm main\n",
-        "deb http://sec bookworm-security main\ndeb http://mirror/debian bookworm main\n",
-        "deb http://extra bookworm contrib\ndeb http://mirror/debian bookworm main\n",
-        "deb http://flat/repository /\ndeb http://mirror/debian bookworm main\n",
-        "deb cdrom:[Debian 12 _Bookworm_]/ bookworm main\ndeb http://mirror/debian bookworm main\n",
-    ],
-)
-@pytest.mark.parametrize("file", ["sources.list", "sources.list.d/a.list"])
-def test_a_one_line_source_is_found(tmp_path: Path, file: str, lines: str) -> None:
-    assert apt_source(DEBIAN, apt_folder(tmp_path, {file: lines})) == EXPECTED
-
-
 MAIN = """\
 Types: deb
 URIs: http://mirror/debian
@@ -392,23 +345,39 @@ Signed-By: /k.gpg
 """
 
 
+ONE_LINE = [
+    "deb http://mirror/debian bookworm main\n",
+    "deb http://mirror/debian bookworm contrib main non-free\n",
+    "deb [signed-by=/k.gpg arch=amd64] http://mirror/debian bookworm main",
+    "# deb http://old bookworm main\ndeb\thttp://mirror/debian\tbookworm\tmain\n",
+    "deb-src http://src bookworm main\ndeb http://mirror/debian bookworm main\n",
+    "deb http://sec bookworm-security main\ndeb http://mirror/debian bookworm main\n",
+    "deb http://extra bookworm contrib\ndeb http://mirror/debian bookworm main\n",
+    "deb http://flat/repository /\ndeb http://mirror/debian bookworm main\n",
+    "deb cdrom:[Debian 12 _Bookworm_]/ bookworm main\ndeb http://mirror/debian bookworm main\n",
+]
+DEB822 = [
+    MAIN,
+    MAIN.replace("http://mirror/debian", "http://mirror/debian http://second"),
+    MAIN.replace("Types: deb", "Types: deb deb-src\nEnabled: yes"),
+    "# a comment\n" + MAIN,
+    MAIN.replace("mirror", "sec").replace("bookworm", "bookworm-security") + "\n" + MAIN,
+    MAIN.replace("mirror", "off").replace("Types", "Enabled: no\nTypes") + "\n" + MAIN,
+    MAIN.replace("mirror", "src").replace("Types: deb", "Types: deb-src") + " \n \n" + MAIN,
+    MAIN.replace("mirror", "extra").replace("main ", "") + "\n\n" + MAIN,
+]
+
+
 @needs_apt
 @pytest.mark.parametrize(
-    "stanzas",
+    ("file", "text"),
     [
-        MAIN,
-        MAIN.replace("http://mirror/debian", "http://mirror/debian http://second"),
-        MAIN.replace("Types: deb", "Types: deb deb-src\nEnabled: yes"),
-        "# a comment\n" + MAIN,
-        MAIN.replace("mirror", "sec").replace("bookworm", "bookworm-security") + "\n" + MAIN,
-        MAIN.replace("mirror", "off").replace("Types", "Enabled: no\nTypes") + "\n" + MAIN,
-        MAIN.replace("mirror", "src").replace("Types: deb", "Types: deb-src") + " \n \n" + MAIN,
-        MAIN.replace("mirror", "extra").replace("main ", "") + "\n\n" + MAIN,
+        *itertools.product(["sources.list", "sources.list.d/a.list"], ONE_LINE),
+        *itertools.product(["sources.list.d/a.sources"], DEB822),
     ],
 )
-def test_a_deb822_source_is_found(tmp_path: Path, stanzas: str) -> None:
-    folder = apt_folder(tmp_path, {"sources.list.d/a.sources": stanzas})
-    assert apt_source(DEBIAN, folder) == EXPECTED
+def test_a_source_is_found(tmp_path: Path, file: str, text: str) -> None:
+    assert apt_source(DEBIAN, apt_folder(tmp_path, {file: text})) == EXPECTED
 
 
 @pytest.mark.parametrize(
@@ -522,10 +491,8 @@ def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(building, "cache_dir", lambda name: tmp_path / name)
 
 
-def a_dockerfile(folder: Path, name: str, text: str = "FROM scratch\n") -> Dockerfile:
-    (folder / name).mkdir()
-    (folder / name / "Dockerfile").write_text(f"{text}# {name}\n")
-    return Dockerfile(dockerfile=folder / name / "Dockerfile")
+def numbered(folder: Path, name: str, text: str = "FROM scratch\n") -> Dockerfile:
+    return a_dockerfile(folder / name, f"{text}# {name}\n")
 
 
 def build(engine: Engine, image: Dockerfile, say: images.Say = lambda line: None) -> str:
@@ -544,7 +511,7 @@ def ensure(api: Any, image: Dockerfile, say: images.Say = lambda line: None) -> 
 @pytest.mark.usefixtures("own_locks")
 def test_of_builds_side_by_side_the_last_one_removes_the_stages_of_all(tmp_path: Path) -> None:
     engine = Engine()
-    outer, inner = (a_dockerfile(tmp_path, name) for name in ("outer", "inner"))
+    outer, inner = (numbered(tmp_path, name) for name in ("outer", "inner"))
 
     def meanwhile(line: str) -> None:
         if "Step 1/1" in line:
@@ -561,7 +528,7 @@ def test_a_build_that_fails_removes_stages_too_and_keeps_its_error(
     tmp_path: Path, refuses: int | None
 ) -> None:
     engine = Engine(refuses)
-    one = a_dockerfile(tmp_path, "one")
+    one = numbered(tmp_path, "one")
 
     def fail(line: str) -> None:
         if "Step 1/1" in line:
@@ -576,17 +543,14 @@ def test_a_build_that_fails_removes_stages_too_and_keeps_its_error(
 
 
 @pytest.mark.usefixtures("own_locks")
-def test_an_image_is_built_while_another_prune_runs(tmp_path: Path) -> None:
-    engine = Engine(refuses=409)
-    image = a_dockerfile(tmp_path, "one")
+def test_an_image_is_built_while_another_prune_runs_and_other_errors_of_pruning_are_errors(
+    tmp_path: Path,
+) -> None:
+    engine, image = Engine(refuses=409), numbered(tmp_path, "one")
     assert build(engine, image) == images.custom_tag(image)
     assert engine.did[-1] == "pruned"
-
-
-@pytest.mark.usefixtures("own_locks")
-def test_other_errors_of_pruning_are_errors(tmp_path: Path) -> None:
     with pytest.raises(ImageError, match="a prune operation"):
-        build(Engine(refuses=500), a_dockerfile(tmp_path, "one"))
+        build(Engine(refuses=500), image)
 
 
 @pytest.mark.docker
@@ -599,8 +563,8 @@ def test_a_stage_that_a_build_is_about_to_copy_from_survives_the_end_of_another(
     )
     waits = "RUN until [ -e /go ]; do sleep 0.05; done\n"
     copies = "COPY --from=builder /made /made\n"
-    outer = a_dockerfile(tmp_path, "outer", builder + waits + copies)
-    inner = a_dockerfile(tmp_path, "inner", builder.replace("/made", "/other"))
+    outer = numbered(tmp_path, "outer", builder + waits + copies)
+    inner = numbered(tmp_path, "inner", builder.replace("/made", "/other"))
     api, go = docker_engine.api, packed({"go": outer.dockerfile})
     steps: list[str] = []
 
@@ -620,16 +584,13 @@ def test_a_stage_that_a_build_is_about_to_copy_from_survives_the_end_of_another(
 
 
 def test_an_image_says_what_it_is_and_what_it_was_built_on() -> None:
-    image = {
-        "Id": "sha256:1",
-        "Config": {
-            "Env": ["PATH=/bin", "PYTHON_VERSION=3.11.9", "ODD"],
-            "Labels": {images.LABEL_BASE: "python:3.11-slim"},
-        },
+    config = {
+        "Env": ["PATH=/bin", "PYTHON_VERSION=3.11.9", "ODD"],
+        "Labels": {images.LABEL_BASE: "python:3.11-slim"},
     }
-    expected = {"id": "sha256:1", "base": "python:3.11-slim", "python": "3.11.9"}
-    assert images.identity_of(image) == expected
-    assert images.identity_of({"Id": "sha256:1", "Config": {"Env": None, "Labels": None}}) == {
-        "id": "sha256:1"
-    }
+    nothing = {"Env": None, "Labels": None}
+    own = {"id": "sha256:1"}
+    known = {**own, "base": "python:3.11-slim", "python": "3.11.9"}
+    assert images.identity_of({"Id": "sha256:1", "Config": config}) == known
+    assert images.identity_of({"Id": "sha256:1", "Config": nothing}) == own
     assert images.identity_of({}) == {}

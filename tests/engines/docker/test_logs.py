@@ -2,99 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.engines.docker.log_stream import LogLines, Printed, seconds
 from emulator.engines.lines import LONGEST_LINE, overlap
+from tests.engines.pieces import cut
 
-A, B, C = (f"2026-01-02T03:04:05.00000000{n}Z" for n in (1, 2, 3))
+A, B, C, D = (f"2026-01-02T03:04:05.00000000{n}Z" for n in (1, 2, 3, 4))
 
 
-def join_frames(frames: Iterable[bytes], after: str = "") -> Iterator[Printed]:
+Piece = tuple[int, str, str]
+
+
+def read(log: LogLines, *pieces: Piece) -> list[Printed]:
+    """Give it pieces: each its stream, its stamp and its text."""
+    sent = ((n, f"{stamp} {text}".encode(errors="surrogateescape")) for n, stamp, text in pieces)
+    return [line for n, frame in sent for line in log.frame(n, frame)]
+
+
+def whole(*pieces: Piece, after: str = "") -> list[Printed]:
     log = LogLines(after)
-    for frame in frames:
-        yield from log.frame(1, frame)
-    yield from log.finish()
+    return [*read(log, *pieces), *log.finish()]
 
 
-def frames(*pieces: tuple[str, str]) -> list[bytes]:
-    return [f"{stamp} {text}".encode() for stamp, text in pieces]
-
-
-def test_each_frame_with_a_newline_is_a_line() -> None:
-    assert list(join_frames(frames((A, "one\n"), (B, "two\r\n"), (C, "\n")))) == [
-        Printed(A, A, "one"),
-        Printed(B, B, "two"),
-        Printed(C, C, ""),
-    ]
-
-
-def test_pieces_of_a_long_line_are_joined_and_keep_both_stamps() -> None:
-    assert list(join_frames(frames((A, "lo"), (B, "ng\n"), (C, "end")))) == [
-        Printed(A, B, "long"),
-        Printed(C, C, "end"),
-    ]
-
-
-def test_pieces_of_the_two_streams_are_never_joined() -> None:
-    log = LogLines()
-    pieces = [(1, A, "o"), (2, A, "err"), (1, B, "ut\n"), (2, C, "or"), (1, C, "rest")]
-    found = [line for n, stamp, text in pieces for line in log.frame(n, f"{stamp} {text}".encode())]
-    assert [*found, *log.finish()] == [
-        Printed(A, B, "out"),
-        Printed(C, C, "rest"),
-        Printed(A, C, "error"),
-    ]
+@pytest.mark.parametrize(
+    ("pieces", "after", "lines"),
+    [
+        (
+            [(1, A, "one\n"), (1, B, "two\r\n"), (1, C, "\n")],
+            "",
+            [Printed(A, A, "one"), Printed(B, B, "two"), Printed(C, C, "")],
+        ),
+        # Pieces of a long line keep both stamps.
+        (
+            [(1, A, "lo"), (1, B, "ng\n"), (1, C, "end")],
+            "",
+            [Printed(A, B, "long"), Printed(C, C, "end")],
+        ),
+        # Those of the two streams are never joined.
+        (
+            [(1, A, "o"), (2, A, "err"), (1, B, "ut\n"), (2, C, "or"), (1, C, "rest")],
+            "",
+            [Printed(A, B, "out"), Printed(C, C, "rest"), Printed(A, C, "error")],
+        ),
+        # What was read before is left out.
+        ([(1, A, "old"), (1, B, "old\n"), (1, C, "new\n")], B, [Printed(C, C, "new")]),
+        ([(1, A, "\udcff\udcfe\n")], "", [Printed(A, A, "\udcff\udcfe")]),  # no text
+    ],
+)
+def test_frames_become_lines(pieces: list[Piece], after: str, lines: list[Printed]) -> None:
+    assert whole(*pieces, after=after) == lines
 
 
 def test_an_unfinished_line_is_read_again_with_the_piece_that_the_stream_lacked() -> None:
     """The pieces of a line may all have one stamp."""
     log = LogLines()
     first = [(2, A, "half"), (1, A, "whole\n"), (1, B, "lo")]
-    found = [line for n, stamp, text in first for line in log.frame(n, f"{stamp} {text}".encode())]
-    assert (found, log.after) == ([Printed(A, A, "whole")], "")
+    assert (read(log, *first), log.after) == ([Printed(A, A, "whole")], "")
     log.begin_again()
-    again = [*first, (1, B, "ng"), (2, C, "err")]
-    found = [line for n, stamp, text in again for line in log.frame(n, f"{stamp} {text}".encode())]
-    assert [*found, *log.finish()] == [Printed(A, C, "halferr"), Printed(B, B, "long")]
-
-
-def test_what_was_read_before_is_left_out() -> None:
-    assert list(join_frames(frames((A, "old"), (B, "old\n"), (C, "new\n")), after=B)) == [
-        Printed(C, C, "new")
-    ]
+    again = read(log, *first, (1, B, "ng"), (2, C, "err"))
+    assert [*again, *log.finish()] == [Printed(A, C, "halferr"), Printed(B, B, "long")]
 
 
 def test_a_line_that_is_too_long_is_cut_and_marked_the_same_however_it_comes() -> None:
-    size, long = 16 * 1024, LONGEST_LINE + 100_000
-    text = ("y" * (LONGEST_LINE - 1) + "é" + "z" * 100_000)[: long - 1]
-    raw = text.encode()
+    text = "y" * (LONGEST_LINE - 1) + "é" + "z" * 100_000
 
-    def pieces(size: int) -> list[bytes]:
-        cuts = [raw[at : at + size] for at in range(0, len(raw), size)]
-        return [
-            *(A.encode() + b" " + cut for cut in cuts),
-            B.encode() + b" \n",
-            b"%s next\n" % C.encode(),
-        ]
+    def pieces(size: int) -> list[Piece]:
+        cuts = [text[at : at + size] for at in range(0, len(text), size)]
+        return [*((1, A, cut) for cut in cuts), (1, B, "\n"), (1, C, "next\n")]
 
-    first, second = join_frames(pieces(size))
-    assert (
-        first.text == f"{'y' * (LONGEST_LINE - 1)} [cut: {len(raw) - LONGEST_LINE + 1} bytes more]"
-    )
-    assert (first.first_stamp, first.last_stamp, second) == (A, B, Printed(C, C, "next"))
+    cut = f"{'y' * (LONGEST_LINE - 1)} [cut: 100002 bytes more]"
+    first = [Printed(A, B, cut), Printed(C, C, "next")]
+    assert whole(*pieces(16 * 1024)) == first
     # After a take-over it is read again, in other pieces, and found.
-    again = [line.text for line in join_frames(pieces(5000))]
-    assert overlap([first.text], again) == 1
-
-
-def test_bytes_that_are_no_text_survive() -> None:
-    (line,) = join_frames([A.encode() + b" \xff\xfe\n"])
-    assert line.text.encode("utf-8", "surrogateescape") == b"\xff\xfe"
+    again = [line.text for line in whole(*pieces(5000))]
+    assert overlap([cut], again) == 1
 
 
 def test_stamps_are_seconds_since_1970() -> None:
@@ -143,3 +127,30 @@ def test_of_lines_that_repeat_the_most_is_taken(
     read: list[str], printed: list[str], expected: int
 ) -> None:
     assert overlap(read, printed) == expected
+
+
+# --- The stream of bytes ------------------------------------------------------------------------
+
+
+def frame(stamp: str, text: bytes) -> bytes:
+    body = stamp.encode() + b" " + text
+    return b"\x01\0\0\0" + len(body).to_bytes(4, "big") + body
+
+
+@given(st.lists(st.integers(min_value=0)))
+def test_lines_are_the_same_however_they_arrive(places: list[int]) -> None:
+    data = (
+        frame(A, b"already read\n")
+        + frame(B, b"whole\r\n")
+        + frame(C, b"in two ")
+        + frame(D, b"pieces\n")
+        + frame(D, b"no newline")
+    )
+    lines = LogLines(after=A)
+    found = [line for part in cut(data, places) for line in lines.feed(part)]
+    assert [*found, *lines.finish()] == [
+        Printed(B, B, "whole"),
+        Printed(C, D, "in two pieces"),
+        Printed(D, D, "no newline"),
+    ]
+    assert not list(lines.finish())

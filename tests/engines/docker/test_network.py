@@ -6,7 +6,6 @@ Each test has an image of its own, from a recipe of its own: the machine's is le
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import threading
 import uuid
@@ -25,11 +24,10 @@ from emulator.engines.docker.building import one_at_a_time
 from emulator.engines.docker.images import BuildOptions, Images
 from emulator.engines.recipes import recipe_tag
 from emulator.errors import EngineError, UsageError
-from emulator.execution import up
 from emulator.record.events import fields_of
 from emulator.record.reader import Record
-from emulator.results import Result, RunCallbacks
-from emulator.scenario.loader import parse
+from emulator.results import Result
+from tests.engines.docker.site import Site
 
 pytestmark = pytest.mark.docker
 
@@ -74,27 +72,21 @@ def recipe(
 class Run:
     """A run in this process, on a thread: with the images of this test."""
 
-    def __init__(self, folder: Path, image: str) -> None:
+    def __init__(self, site: Site) -> None:
         engine = DockerEngine()
-        engine.images = Images(engine.api, BuildOptions(base=image))
-        program = json.dumps(["sh", "-c", JOB])
-        text = (
-            f"name: equip\nframework: none\nimage: {image}\nprogram: {{command: {program}}}\n"
-            "cluster: {worker: 2}\nsuccess: all-workers\n"
-        )
+        engine.images = Images(engine.api, BuildOptions(base=site.image))
         up_now = threading.Event()
-        folders: list[Path] = []
         self.result: Result | None = None
-
-        def planned(plan: object, folder: Path) -> None:
-            folders.append(folder)
+        folders: list[Path] = []
 
         def perform() -> None:
-            callbacks = RunCallbacks(planned=planned, reachable=up_now.set)
-            with contextlib.closing(engine):
-                self.result = up(
-                    parse(text), engine, text=text, out=folder, reports=False, callbacks=callbacks
-                )
+            self.result = site.run(
+                JOB,
+                "cluster: {worker: 2}\nsuccess: all-workers\n",
+                engine=engine,
+                planned=lambda plan, folder: folders.append(folder),
+                reachable=up_now.set,
+            )
 
         self._thread = threading.Thread(target=perform)
         self._thread.start()
@@ -112,8 +104,8 @@ class Run:
 
 
 @pytest.fixture
-def running(tmp_path: Path, tiny_image: str) -> Iterator[Run]:
-    run = Run(tmp_path / "runs", tiny_image)
+def running(site: Site) -> Iterator[Run]:
+    run = Run(site)
     yield run
     run.end()
 

@@ -1,4 +1,4 @@
-"""Jobs of the training operator in real containers: which disk a pod has, and what remains."""
+"""A job of the training operator in real containers."""
 
 from __future__ import annotations
 
@@ -14,50 +14,6 @@ from tests.conftest import left
 from tests.engines.docker.site import Site
 
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]
-
-PROGRAM = """
-import os, pathlib, signal, sys, time
-
-def until(path):
-    while not pathlib.Path(path).exists():
-        time.sleep(0.02)
-
-mark = pathlib.Path("/tmp/mark")
-print("old disk" if mark.exists() else "new disk", flush=True)
-first = not pathlib.Path("/shared/" + os.environ["EMULATOR_TASK"]).exists()
-pathlib.Path("/shared/" + os.environ["EMULATOR_TASK"]).touch()
-mark.touch()
-"""
-
-
-def test_exit_code_makes_a_new_pod_and_on_failure_keeps_its_disk(site: Site) -> None:
-    site.interpreter = "python3"
-    program = """
-if os.environ["EMULATOR_ROLE"] == "chief":
-    until("/shared/again-worker-0"), until("/shared/again-ps-0")
-elif first:
-    os.kill(os.getpid(), signal.SIGKILL)
-else:
-    pathlib.Path("/shared/again-" + os.environ["EMULATOR_TASK"]).touch()
-    time.sleep(600)
-"""
-    result = site.run(
-        PROGRAM + program,
-        "framework: tensorflow\ncluster: {chief: 1, worker: 1, ps: 1}\n"
-        "operator: {kind: TFJob, job: m, clean_pods: running, "
-        "restart: {worker: exit-code, ps: on-failure}}\n",
-    )
-    assert (result.outcome, left("docker", result.run_id)) == ("succeeded", [])
-    assert site.of("worker-0") == ["new disk", "new disk"]
-    assert site.of("ps-0") == ["new disk", "old disk"]
-    found = [(one["type"], one["reason"]) for one in result.summary["conditions"]]
-    assert found == [
-        ("Created", "TFJobCreated"),
-        ("Running", "TFJobRunning"),
-        ("Restarting", "TFJobRestarting"),
-        ("Running", "TFJobRunning"),
-        ("Succeeded", "TFJobSucceeded"),
-    ]
 
 
 def test_a_suspended_job_gets_new_pods(site: Site) -> None:
@@ -79,14 +35,21 @@ def test_a_suspended_job_gets_new_pods(site: Site) -> None:
 
     client = threading.Thread(target=ask)
     program = """
+import os, pathlib, signal, sys
+
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-if first:
+mark = pathlib.Path("/tmp/mark")
+print("old disk" if mark.exists() else "new disk", flush=True)
+mark.touch()
+ran = pathlib.Path("/shared/" + os.environ["EMULATOR_TASK"])
+if not ran.exists():
+    ran.touch()
     signal.sigwait([signal.SIGTERM])
     sys.exit(3)
 """
     site.interpreter = "python3"
     result = site.run(
-        PROGRAM + program,
+        program,
         "framework: tensorflow\ncluster: {worker: 2}\n"
         "operator: {kind: TFJob, job: m, success: all-workers}\n",
         planned=lambda plan, folder: folders.append(folder),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import http.server
 import io
 import ipaddress
@@ -12,7 +13,7 @@ import subprocess
 import tarfile
 import threading
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +36,9 @@ from emulator.engines.docker.dockerfiles import (
 from emulator.engines.docker.images import BuildOptions, Images
 from emulator.engines.recipes import KINDS
 from emulator.errors import ImageError
-from emulator.scenario.schema import Dockerfile
 from tests.conftest import own
-
-
-def a_dockerfile(folder: Path, text: str, **args: str) -> Dockerfile:
-    folder.mkdir(exist_ok=True)
-    (folder / "Dockerfile").write_text(text)
-    return Dockerfile(dockerfile=folder / "Dockerfile", args=args)
-
+from tests.engines.certificates import certificate
+from tests.engines.docker.contexts import a_dockerfile, unpacked
 
 # --- Dockerfiles --------------------------------------------------------------------------------
 
@@ -127,18 +122,12 @@ def test_a_build_gets_what_it_can_use(tmp_path: Path) -> None:
     assert "PIP_FIND_LINKS" not in inputs("RUN make", bundle, [wheel], index).variables
 
 
-def sent(context: bytes) -> dict[str, bytes]:
-    with tarfile.open(fileobj=io.BytesIO(context)) as tar:
-        files = ((entry.name, tar.extractfile(entry)) for entry in tar)
-        return {name: file.read() for name, file in files if file is not None}
-
-
 def test_without_inputs_a_dockerfile_is_sent_as_it_is(tmp_path: Path) -> None:
     image = a_dockerfile(tmp_path / "a", "FROM a\nRUN b")
     own = {"Dockerfile": b"FROM a\nRUN b"}
-    assert sent(custom_context(image)) == {**own, "Dockerfile.emulator": b"FROM a\nRUN b"}
+    assert unpacked(custom_context(image)) == {**own, "Dockerfile.emulator": b"FROM a\nRUN b"}
     given = BuildInputs({"x": b"1"}, {"A": "2"})
-    assert sent(custom_context(image, given)) == {
+    assert unpacked(custom_context(image, given)) == {
         **own,
         "Dockerfile.emulator": (
             f"FROM a\nLABEL emulator.stage=builder\nCOPY {FOLDER}/ /{FOLDER}/\nARG A\nRUN b\n"
@@ -184,10 +173,6 @@ def test_a_configuration_loses_the_layer_and_every_trace_of_the_variables() -> N
     }
 
 
-def archive(**files: bytes) -> bytes:
-    return packed(files)
-
-
 def saved(top: bytes) -> io.BytesIO:
     """Return an image as the engine saves it: a base, the inputs, and a layer on top."""
     config = {
@@ -200,7 +185,7 @@ def saved(top: bytes) -> io.BytesIO:
         ],
     }
     manifest = [{"Config": "config", "Layers": ["base", "inputs", "top"], "RepoTags": ["x:1"]}]
-    base, middle = archive(etc=b"1"), packed({f"{FOLDER}/ca-bundle.pem": b"secret"})
+    base, middle = packed({"etc": b"1"}), packed({f"{FOLDER}/ca-bundle.pem": b"secret"})
     files = {"manifest.json": json.dumps(manifest).encode(), "config": json.dumps(config).encode()}
     return io.BytesIO(packed({**files, "base": base, "inputs": middle, "top": top}))
 
@@ -210,9 +195,9 @@ def test_an_archive_has_the_layers_above_or_all_of_them(
     *, complete: bool, expected: set[str]
 ) -> None:
     result = io.BytesIO()
-    top = archive(made=b"1")
+    top = packed({"made": b"1"})
     layers.without_inputs(saved(top), result, "job:1", FOLDER, {"A": "1"}, complete=complete)
-    files = sent(result.getvalue())
+    files = unpacked(result.getvalue())
     (manifest,) = json.loads(files["manifest.json"])
     assert (manifest["Layers"], manifest["RepoTags"]) == (["base", "top"], ["job:1"])
     assert files.keys() == expected | {"manifest.json", manifest["Config"]}
@@ -221,17 +206,14 @@ def test_an_archive_has_the_layers_above_or_all_of_them(
     assert b"secret" not in result.getvalue()
 
 
-def test_a_layer_with_a_copy_of_the_inputs_is_refused() -> None:
-    top = packed({f"{FOLDER}/ca-bundle.pem": b"secret"})
-    with pytest.raises(ImageError, match=f"job:1 would keep /{FOLDER}") as caught:
-        layers.without_inputs(saved(top), io.BytesIO(), "job:1", FOLDER, {})
-    assert caught.value.hint
-
-
-def test_inputs_that_the_history_does_not_show_are_refused_too() -> None:
-    image = io.BytesIO(saved(archive(made=b"1")).getvalue().replace(b"#(nop) COPY", b"other words"))
-    with pytest.raises(ImageError, match=f"would keep /{FOLDER}"):
-        layers.without_inputs(image, io.BytesIO(), "job:1", FOLDER, {})
+def test_an_image_that_would_keep_inputs_is_refused() -> None:
+    """In another layer, or in one that the history does not show."""
+    copied = saved(packed({f"{FOLDER}/ca-bundle.pem": b"secret"}))
+    hidden = saved(packed({"made": b"1"})).getvalue().replace(b"#(nop) COPY", b"other words")
+    for image in (copied, io.BytesIO(hidden)):
+        with pytest.raises(ImageError, match=f"job:1 would keep /{FOLDER}") as caught:
+            layers.without_inputs(image, io.BytesIO(), "job:1", FOLDER, {})
+        assert caught.value.hint
 
 
 def test_an_engine_says_why_it_loads_nothing() -> None:
@@ -245,36 +227,23 @@ def test_an_engine_says_why_it_loads_nothing() -> None:
 def a_wheel(folder: Path, name: str) -> Path:
     folder.mkdir(exist_ok=True)
     wheel = folder / f"{name}-1.0-py3-none-any.whl"
-    info = f"{name}-1.0.dist-info"
+    info = {
+        "METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+        "WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "RECORD": "",
+    }
     with zipfile.ZipFile(wheel, "w") as file:
         file.writestr(f"{name}.py", f"NAME = {name!r}\n")
-        file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        file.writestr(
-            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        file.writestr(f"{info}/RECORD", "")
+        for file_name, text in info.items():
+            file.writestr(f"{name}-1.0.dist-info/{file_name}", text)
     return wheel
-
-
-def certificate(folder: Path, address: str) -> tuple[Path, Path]:
-    """Make a certificate for an address that nobody else trusts; return it and its key."""
-    certificate, key = folder / "ca.pem", folder / "key.pem"
-    names = ["-subj", "/CN=emulator tests", "-addext", f"subjectAltName=IP:{address}"]
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]
-    subprocess.run(
-        [*command, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True
-    )
-    return certificate, key
 
 
 @contextlib.contextmanager
 def serving(folder: Path, address: str, certificate: Path, key: Path) -> Iterator[int]:
     """Serve a folder over TLS to the containers of the bridge; yield the port."""
 
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args, directory=str(folder))
-
+    class Quiet(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *_: object) -> None:
             pass
 
@@ -284,7 +253,7 @@ def serving(folder: Path, address: str, certificate: Path, key: Path) -> Iterato
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    with Server((address, 0), Handler) as server:
+    with Server((address, 0), functools.partial(Quiet, directory=str(folder))) as server:
         server.socket = context.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -305,10 +274,6 @@ def contents(engine: DockerEngine, tag: str) -> Iterator[tuple[str, bytes]]:
                 for entry in layer:
                     if entry.isfile():
                         yield entry.name, layer.extractfile(entry).read()  # type: ignore[union-attr]
-
-
-def history(engine: DockerEngine, tag: str) -> Sequence[str]:
-    return [str(entry["CreatedBy"]) for entry in engine.api.history(tag)]
 
 
 def tags(engine: DockerEngine) -> set[str]:
@@ -364,7 +329,7 @@ def test_a_build_gets_bundle_and_wheels_and_its_image_has_neither(
         assert not [name for name in found if name.startswith(FOLDER)]
         assert not [name for name, content in found.items() if bundle.read_bytes() in content]
         assert not [name for name in found if name.endswith(wheel.name)]
-        said_by_steps = "\n".join(history(docker_engine, tag))
+        said_by_steps = "\n".join(str(one["CreatedBy"]) for one in api.history(tag))
         assert FOLDER not in said_by_steps
         assert "PIP_CERT" not in said_by_steps
         assert "pip install --no-index fromwheels" in said_by_steps

@@ -16,34 +16,31 @@ from emulator.engines.docker.connection import connect
 from emulator.engines.docker.network import missing_parts
 from emulator.engines.docker.requests import probe_labels
 from emulator.errors import EngineError, NameTaken
-from emulator.execution import up
 from emulator.planning.plan import Plan, make_plan
 from emulator.scenario.loader import parse
 from tests.conftest import Emulate, left, own
+from tests.engines.docker.site import Site
 
 pytestmark = pytest.mark.docker
 
 EMPTIES = "rm -rf /shared/* /scratch/*"
+MOUNTS = "cluster: {worker: {mounts: {/scratch: {scratch: cache}}}}\n"
 
 
-class Site:
+class Owner:
     """Volumes of the user, each with a file of user 1000 in a folder that is closed to others."""
 
-    def __init__(self, engine: DockerEngine, image: str, folder: Path) -> None:
-        self.engine, self.image, self.folder = engine, image, folder
+    def __init__(self, engine: DockerEngine, site: Site) -> None:
+        self.engine, self.site = engine, site
         self.volumes: list[str] = []
 
-    @property
-    def text(self) -> str:
-        return (
-            f"name: owned\nframework: none\nimage: {self.image}\ntimeout: 2m\n"
-            f"program: {{command: [sh, -c, '{EMPTIES}']}}\n"
-            "cluster: {worker: {mounts: {/scratch: {scratch: cache}}}}\n"
-        )
+    def up(self, run_id: str) -> None:
+        self.site.run(EMPTIES, MOUNTS, run_id=run_id)
 
     def plan(self, run_id: str) -> tuple[Plan, Path]:
-        folder = self.folder / run_id
-        return make_plan(parse(self.text), run_id, self.engine.plan_context(run_id, folder)), folder
+        folder = self.site.folder / run_id
+        scenario = parse(self.site.text(EMPTIES, MOUNTS), folder=self.site.folder)
+        return make_plan(scenario, run_id, self.engine.plan_context(run_id, folder)), folder
 
     def volume(self, name: str) -> None:
         self.engine.api.create_volume(name)
@@ -58,7 +55,7 @@ class Site:
     def _in(self, volume: str, script: str) -> list[str]:
         api = self.engine.api
         host_config = api.create_host_config(binds=[f"{volume}:/v"])
-        made = api.create_container(self.image, ["sh", "-c", script], host_config=host_config)
+        made = api.create_container(self.site.image, ["sh", "-c", script], host_config=host_config)
         try:
             api.start(made)
             assert api.wait(made)["StatusCode"] == 0
@@ -72,64 +69,61 @@ AS_IT_WAS = ["700 1000 .", "644 1000 p.txt", "mine"]
 
 
 @pytest.fixture
-def site(docker_engine: DockerEngine, tiny_image: str, tmp_path: Path) -> Iterator[Site]:
-    site = Site(docker_engine, tiny_image, tmp_path)
-    yield site
-    for volume in site.volumes:
+def user(docker_engine: DockerEngine, site: Site) -> Iterator[Owner]:
+    user = Owner(docker_engine, site)
+    yield user
+    for volume in user.volumes:
         docker_engine.api.remove_volume(volume)
 
 
-def test_a_volume_of_the_user_with_the_run_id_is_refused_and_stays_as_it_was(site: Site) -> None:
+def test_a_volume_of_the_user_with_the_run_id_is_refused_and_stays_as_it_was(user: Owner) -> None:
     run_id = own("volume")
-    site.volume(run_id)
+    user.volume(run_id)
     with pytest.raises(NameTaken, match=f"a volume {run_id} already, which this run did not make"):
-        up(parse(site.text), site.engine, text=site.text, out=site.folder, run_id=run_id)
-    assert site.about(run_id) == AS_IT_WAS
+        user.up(run_id)
+    assert user.about(run_id) == AS_IT_WAS
     assert left("docker", run_id) == []
 
 
 def test_a_volume_that_is_made_after_the_look_for_it_is_refused_as_well(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    user: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = own("race")
-    plan, folder = site.plan(run_id)
-    monkeypatch.setattr(engine, "require_no_volume", lambda api, name: site.volume(name))
+    plan, folder = user.plan(run_id)
+    monkeypatch.setattr(engine, "require_no_volume", lambda api, name: user.volume(name))
     with pytest.raises(NameTaken):
-        site.engine.prepare(plan, folder, Inbox())
-    assert site.about(run_id) == AS_IT_WAS
+        user.engine.prepare(plan, folder, Inbox())
+    assert user.about(run_id) == AS_IT_WAS
     assert left("docker", run_id) == []
 
 
-def test_a_network_of_the_user_is_refused_and_stays(site: Site) -> None:
-    api, run_id = site.engine.api, own("network")
+def test_a_network_of_the_user_is_refused_and_stays(user: Owner) -> None:
+    api, run_id = user.engine.api, own("network")
     made = api.create_network(run_id)["Id"]
     try:
         with pytest.raises(NameTaken, match=f"a network {run_id} already"):
-            up(parse(site.text), site.engine, text=site.text, out=site.folder, run_id=run_id)
+            user.up(run_id)
         assert api.inspect_network(run_id)["Id"] == made
         assert left("docker", run_id) == []
     finally:
         api.remove_network(made)
 
 
-def test_a_scratch_volume_of_the_user_ends_the_run_and_stays_as_it_was(site: Site) -> None:
+def test_a_scratch_volume_of_the_user_ends_the_run_and_stays_as_it_was(user: Owner) -> None:
     run_id = own("scratch")
     volume = f"{run_id}-worker-0.cache.1"
-    site.volume(volume)
+    user.volume(volume)
     with pytest.raises(EngineError, match=f"a volume {volume} already") as refused:
-        up(parse(site.text), site.engine, text=site.text, out=site.folder, run_id=run_id)
+        user.up(run_id)
     assert not isinstance(refused.value, NameTaken)  # the run has made its network
-    assert site.about(volume) == AS_IT_WAS
+    assert user.about(volume) == AS_IT_WAS
     assert left("docker", run_id) == []
 
 
 # --- What is made before there is a run -----------------------------------------------------------
 
-PROBED = """
+PROBED = """\
 name: {name}
-framework: none
-image: {image}
-program: {{command: ['true']}}
 cluster: {{worker: 2}}
 faults: [{{partition: [[worker-0], [worker-1]], at: 1s, for: 1s}}]
 """
@@ -152,27 +146,26 @@ def network_image(docker_engine: DockerEngine) -> str:
 
 
 def test_what_a_kill_leaves_while_the_kernel_is_tried_is_removed_by_clean(
-    site: Site, emulate: Emulate, network_image: str
+    user: Owner, emulate: Emulate, network_image: str
 ) -> None:
     name = own("probed")
-    path = site.folder / "probed.yaml"
-    path.write_text(PROBED.format(name=name, image=site.image))
+    path = user.site.path("true", PROBED.format(name=name))
     with containers_made_for(name) as made:
         run = emulate.start("up", path, "--out", emulate.out, unread=True)
         container = next(made)
         run.kill()
         run.wait()
-    (found,) = site.engine.api.containers(all=True, filters={"id": container})
+    (found,) = user.engine.api.containers(all=True, filters={"id": container})
     assert not list(emulate.out.glob("*/plan.json"))
     done = emulate("clean", "--engine", "docker", "--out", emulate.out)
     assert f"removing container {found['Names'][0].lstrip('/')}" in done.stderr
-    assert site.engine.api.containers(all=True, filters={"id": container}) == []
+    assert user.engine.api.containers(all=True, filters={"id": container}) == []
 
 
 def test_a_clean_beside_it_does_not_end_a_run_whose_kernel_is_tried(
-    site: Site, network_image: str
+    user: Owner, network_image: str
 ) -> None:
-    name, api = own("beside"), site.engine.api
+    name, api = own("beside"), user.engine.api
     labels, removed = probe_labels(name), list[str]()
     with containers_made_for(name) as made, contextlib.closing(DockerEngine()) as other:
 
@@ -192,16 +185,16 @@ def test_a_clean_beside_it_does_not_end_a_run_whose_kernel_is_tried(
 # --- Another run ----------------------------------------------------------------------------------
 
 
-def test_a_run_with_the_id_of_another_one_removes_nothing_of_it(site: Site) -> None:
+def test_a_run_with_the_id_of_another_one_removes_nothing_of_it(user: Owner) -> None:
     """As of another folder, or another user."""
     run_id = own("same")
-    plan, folder = site.plan(run_id)
-    site.engine.prepare(plan, folder, Inbox())
+    plan, folder = user.plan(run_id)
+    user.engine.prepare(plan, folder, Inbox())
     try:
         before = left("docker", run_id)
         assert len(before) == 2
-        with contextlib.closing(DockerEngine()) as other, pytest.raises(NameTaken):
-            up(parse(site.text), other, text=site.text, out=site.folder / "b", run_id=run_id)
+        with pytest.raises(NameTaken):
+            user.up(run_id)
         assert left("docker", run_id) == before
     finally:
-        site.engine.tear_down(run_id)
+        user.engine.tear_down(run_id)

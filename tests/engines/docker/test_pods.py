@@ -8,9 +8,9 @@ import signal
 from collections.abc import Iterator
 from typing import Any
 
-import docker
 import pytest
 
+from emulator.engines.docker import DockerEngine
 from emulator.record.events import Entry, Sidecar, Step, StopSignal, TaskExit
 from emulator.record.reader import Record
 from emulator.report.event_text import describe
@@ -204,18 +204,15 @@ cluster:
 
 
 @pytest.fixture
-def talking_image(tiny_image: str) -> Iterator[str]:
+def talking_image(docker_engine: DockerEngine, tiny_image: str) -> Iterator[str]:
     """An image with an entry point and a command of its own."""
-    api = docker.APIClient(version="auto")
-    name = f"emulator-test-entry:{os.getpid()}"
+    api, repository, tag = docker_engine.api, "emulator-test-entry", str(os.getpid())
     container = api.create_container(tiny_image, ["true"])["Id"]
     changes = ['ENTRYPOINT ["echo", "entry"]', 'CMD ["own"]', "WORKDIR /opt"]
-    repository, _, tag = name.partition(":")
     api.commit(container, repository, tag, changes=changes)
     api.remove_container(container)
-    yield name
-    api.remove_image(name)
-    api.close()
+    yield f"{repository}:{tag}"
+    api.remove_image(f"{repository}:{tag}")
 
 
 def test_the_image_decides_what_the_scenario_leaves_to_it(site: Site, talking_image: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
+import subprocess
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,12 +14,12 @@ import pytest
 from emulator.engines.base import KnownOutput
 from emulator.engines.docker import DockerEngine
 from emulator.engines.docker.requests import LOST, container_request, labels
-from emulator.planning.plan import make_plan, new_run_id
 from emulator.record.events import fields_of
 from emulator.record.reader import Record
-from emulator.scenario.schema import Scenario
-from tests.conftest import Emulate, going_on, left, wait_for_line
+from tests.conftest import Emulate, left, wait_for_line
+from tests.engines.docker.site import Site
 from tests.engines.inbox import EachLine
+from tests.engines.stage import shells, staged
 
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]
 
@@ -97,112 +97,70 @@ class Seen(NamedTuple):
     """The one that was made before."""
 
 
-def scenario(folder: Path, image: str, faults: str) -> Path:
-    (folder / "program.py").write_text(PROGRAM)
-    path = folder / "scenario.yaml"
-    path.write_text(
-        f"name: power\nframework: none\nimage: {image}\ncluster: {{worker: 2}}\n"
-        "program: {source: program.py, command: [python3, -u, program.py]}\n"
-        f"success: all-workers\ntimeout: 2m\nfaults: [{faults}]\n"
-    )
-    return path
+LOSS = "{preempt: worker-1, loss: silent, at: {log: watching, task: worker-0}, "
 
 
-def seen_in(record: Record) -> list[Seen]:
-    printed = (record.path / "logs" / "worker-0.log").read_text().splitlines()
-    return [Seen(*json.loads(line)) for line in printed if line.startswith("[")]
-
-
-def record_of(emulate: Emulate) -> Record:
-    (plan,) = emulate.out.glob("*/plan.json")
-    return Record(plan.parent)
+def faults(*those: str) -> str:
+    return f"cluster: {{worker: 2}}\nsuccess: all-workers\nfaults: [{', '.join(those)}]\n"
 
 
 def silences(record: Record) -> list[Seen]:
     """Return what was seen from the first silence on; check what came before."""
-    seen = seen_in(record)
+    printed = (record.path / "logs" / "worker-0.log").read_text().splitlines()
+    seen = [Seen(*json.loads(line)) for line in printed if line.startswith("[")]
     address = seen[0].addresses[0]
     assert seen[0] == Seen([address], "connected", "open")
     assert seen[1] == Seen([address], "TimeoutError", "open")
     return seen[1:]
 
 
+@pytest.fixture
+def site(site: Site) -> Site:
+    site.interpreter = "python3"
+    return site
+
+
+@pytest.mark.parametrize(("address", "down"), [("", 3), ("address: same, ", 2)])
 def test_its_name_stays_and_connections_time_out_until_its_replacement_is_there(
-    emulate: Emulate, tmp_path: Path, tiny_image: str
+    site: Site, address: str, down: int
 ) -> None:
-    loss = "{preempt: worker-1, loss: silent, down: 3s, at: {log: watching, task: worker-0}}"
-    done = emulate.up(scenario(tmp_path, tiny_image, loss), "--engine", "docker")
-    assert done.returncode == 0, done.stderr
-    record = record_of(emulate)
-    silent, *later = silences(record)
+    result = site.run(PROGRAM, faults(f"{LOSS}{address}down: {down}s}}"))
+    assert result.exit_code == 0
+    silent, *later = silences(Record(result.folder))
     assert later[-1].connecting == "connected"
-    assert later[-1].addresses != silent.addresses
+    assert (later[-1].addresses == silent.addresses) is bool(address)
     for one in later:  # first both addresses, then the new one, whose program is starting
         assert isinstance(one.addresses, list)
         assert one.connecting in ("TimeoutError", "ConnectionRefusedError", "connected")
-        assert one.connection == "open"
-    (fault,) = done.json["faults"]
+        assert one.connection == "open" or address  # else the replacement does not know it
+    (fault,) = result.summary["faults"]
     assert (fault["status"], fault["silent"], fault["exit_code"]) == ("applied", True, 137)
-    assert fault["restored_after"] - fault["applied_after"] >= 3
-    assert left("docker", record.run_id) == []
+    assert fault["restored_after"] - fault["applied_after"] >= down
+    assert left("docker", result.run_id) == []
 
 
-def test_it_keeps_its_address_if_its_fault_says_so(
-    emulate: Emulate, tmp_path: Path, tiny_image: str
-) -> None:
-    loss = (
-        "{preempt: worker-1, loss: silent, down: 2s, address: same, "
-        "at: {log: watching, task: worker-0}}"
-    )
-    done = emulate.up(scenario(tmp_path, tiny_image, loss), "--engine", "docker")
-    assert done.returncode == 0, done.stderr
-    silent, *later = silences(record_of(emulate))
-    assert (later[-1].addresses, later[-1].connecting) == (silent.addresses, "connected")
-
-
-def test_its_replacement_publishes_the_same_port(
-    emulate: Emulate, tmp_path: Path, tiny_image: str
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    # Again and again: a line counts once all tasks are running.
-    live = "[ ! -e /shared/ran ] || exit 0; touch /shared/ran; while :; do echo up; sleep 0.1; done"
-    path = tmp_path / "scenario.yaml"
-    path.write_text(
-        f"name: power\nframework: none\nimage: {tiny_image}\n"
-        f"program: {{command: [sh, -c, {json.dumps(live)}]}}\n"
-        f"cluster: {{worker: {{ports: [{{port: 80, host_port: {port}}}]}}}}\ntimeout: 5m\n"
-        "faults: [{preempt: worker-0, loss: silent, down: 0s, at: {log: up}}]\n"
-    )
-    done = emulate.up(path, "--engine", "docker")
-    assert done.returncode == 0, done.stderr
-
-
-def test_another_network_fault_meanwhile_does_not_let_it_answer(
-    emulate: Emulate, tmp_path: Path, tiny_image: str
-) -> None:
-    faults = (
-        "{preempt: worker-1, loss: silent, down: 3s, at: {log: watching, task: worker-0}}, "
-        "{shape: worker-1, loss: 1%, for: 1s, at: {after: '0'}}"
-    )
-    done = emulate.up(scenario(tmp_path, tiny_image, faults), "--engine", "docker")
-    assert [fault["status"] for fault in done.json["faults"]] == ["applied"] * 2
-    silent, *later = silences(record_of(emulate))
+def test_another_network_fault_meanwhile_does_not_let_it_answer(site: Site) -> None:
+    shaped = "{shape: worker-1, loss: 1%, for: 1s, at: {after: '0'}}"
+    result = site.run(PROGRAM, faults(LOSS + "down: 3s}", shaped))
+    assert [fault["status"] for fault in result.summary["faults"]] == ["applied"] * 2
+    silent, *later = silences(Record(result.folder))
     assert {one.connecting for one in later if one.addresses == silent.addresses} <= {
         "TimeoutError"
     }
 
 
-def test_a_run_that_is_taken_over_meanwhile_brings_it_back(
-    emulate: Emulate, tmp_path: Path, tiny_image: str
-) -> None:
-    loss = "{preempt: worker-1, loss: silent, down: 6s, at: {log: watching, task: worker-0}}"
-    path = scenario(tmp_path, tiny_image, loss)
+def begun(emulate: Emulate, path: Path) -> tuple[subprocess.Popen[str], Record]:
+    """Start a run, and wait until a task has lost its power."""
     process = emulate.start("up", path, "--engine", "docker", "--out", emulate.out, "--json")
-    wait_for_line(process, "worker-1 has lost power")
+    wait_for_line(process, " has lost power")
+    (folder,) = emulate.out.iterdir()
+    return process, Record(folder)
+
+
+def test_a_run_that_is_taken_over_meanwhile_brings_it_back(emulate: Emulate, site: Site) -> None:
+    process, record = begun(emulate, site.path(PROGRAM, faults(LOSS + "down: 6s}")))
     process.kill()
     process.wait()
-    record = record_of(emulate)
     assert [name for name in left("docker", record.run_id) if name.endswith(LOST)]
     done = emulate("attach", record.run_id, "--out", emulate.out)
     assert done.returncode == 0, done.stderr
@@ -219,42 +177,34 @@ def test_a_successor_learns_of_a_loss_that_was_not_recorded(
 ) -> None:
     """Its supervisor was killed before the exit reached it; then again before the old one went."""
     loss = {"preempt": "worker-0", "loss": "silent", "at": "1h"}
-    sleep = {"command": ["sh", "-c", "echo up; exec sleep 1000"]}
-    asked = Scenario.model_validate(
-        {"name": "power", "framework": "none", "image": tiny_image, "cluster": {"worker": 1}}
-        | {"program": sleep, "faults": [loss]}
-    )
-    run_id = new_run_id("power")
-    plan = make_plan(asked, run_id, docker_engine.plan_context(run_id, tmp_path))
-    task = plan.task("worker-0")
+    asked = shells({"worker": "echo up; exec sleep 1000"}, tiny_image, faults=[loss])
     docker_engine.images.ensure("network", lambda line: None)
-    with going_on(tmp_path), contextlib.ExitStack() as engines:
+    first = DockerEngine()
+    with staged(first, asked, tmp_path) as s, contextlib.ExitStack() as engines:
+        plan, folder, run_id = s.plan, s.folder, s.plan.run_id
 
         def engine() -> DockerEngine:
             return engines.enter_context(contextlib.closing(DockerEngine()))
 
-        engines.callback(docker_engine.tear_down, run_id)
-        first, inbox = engine(), EachLine()
-        first.prepare(plan, tmp_path, inbox)
-        first.start(task)
-        assert inbox.get(timeout=60).text == "up"
+        s.start(until="up")
         first.cut_power("worker-0")
 
         second, inbox = engine(), EachLine()
-        started = second.reattach(plan, tmp_path, inbox, {"worker-0": KnownOutput(["up"], 0.0)})
+        started = second.reattach(plan, folder, inbox, {"worker-0": KnownOutput(["up"], 0.0)})
         assert list(started) == ["worker-0"]
         end = inbox.get(timeout=60)
         assert (end.task, end.exit_code) == ("worker-0", 137)
         second.remove("worker-0")
         assert containers(run_id) == [f"{run_id}-worker-0{LOST}"]  # its name is still there
         docker_engine.api.create_container_from_config(
-            container_request(plan, task, labels(plan, tmp_path)), f"{run_id}-worker-0"
+            container_request(plan, plan.task("worker-0"), labels(plan, folder)),
+            f"{run_id}-worker-0",
         )
         requested = time.time()
         docker_engine.api.start(f"{run_id}-worker-0")
 
         third, inbox = engine(), EachLine()
-        third.reattach(plan, tmp_path, inbox, {"worker-0": KnownOutput([], requested)})
+        third.reattach(plan, folder, inbox, {"worker-0": KnownOutput([], requested)})
         assert containers(run_id) == [f"{run_id}-worker-0"]
         assert inbox.get(timeout=60).text == "up"
 
@@ -265,34 +215,21 @@ def containers(run_id: str) -> list[str]:
     return [name for kind, _, name in found if kind == "container"]
 
 
-def test_a_run_that_ends_meanwhile_leaves_nothing(
-    emulate: Emulate, tmp_path: Path, tiny_image: str
-) -> None:
-    loss = (
-        "{preempt: worker-1, loss: silent, down: forever, "
-        "at: {log: watching, task: worker-0}}, "
-        "{kill: worker-0, at: {log: TimeoutError, task: worker-0}}"
-    )
-    done = emulate.up(scenario(tmp_path, tiny_image, loss), "--engine", "docker")
-    assert done.returncode == 1, done.stderr
-    assert left("docker", record_of(emulate).run_id) == []
+def test_a_run_that_ends_meanwhile_leaves_nothing(site: Site) -> None:
+    kill = "{kill: worker-0, at: {log: TimeoutError, task: worker-0}}"
+    result = site.run(PROGRAM, faults(LOSS + "down: forever}", kill))
+    assert (result.exit_code, left("docker", result.run_id)) == (1, [])
 
 
 def test_its_processes_are_gone_and_all_that_it_printed_is_read(
-    emulate: Emulate, tmp_path: Path, docker_engine: DockerEngine, tiny_image: str
+    emulate: Emulate, site: Site, docker_engine: DockerEngine
 ) -> None:
     """Also a child in a session of its own, which ignores signals."""
+    site.interpreter = "sh"
     # Again and again: a line counts once all tasks are running.
     live = "trap '' TERM; setsid sleep 1000 & while :; do echo up; sleep 0.1; done"
-    path = tmp_path / "scenario.yaml"
-    path.write_text(
-        f"name: power\nframework: none\nimage: {tiny_image}\ncluster: {{worker: 1}}\n"
-        f"program: {{command: [sh, -c, {json.dumps(live)}]}}\n"
-        "faults: [{preempt: worker-0, loss: silent, down: forever, at: {log: up}}]\ntimeout: 5m\n"
-    )
-    process = emulate.start("up", path, "--engine", "docker", "--out", emulate.out, "--json")
-    wait_for_line(process, "worker-0 has lost power")
-    record = record_of(emulate)
+    loss = "faults: [{preempt: worker-0, loss: silent, down: forever, at: {log: up}}]\n"
+    process, record = begun(emulate, site.path(live, loss))
     container = f"{record.run_id}-worker-0{LOST}"
     table: Any = docker_engine.api.top(container, "-o pid,stat,args")
     running = [row for row in table["Processes"] if not row[1].startswith("Z")]

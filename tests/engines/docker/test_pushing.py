@@ -17,8 +17,8 @@ from emulator.engines.docker.images import custom_tag
 from emulator.engines.docker.pushing import PushError, push, refusal, steps
 from emulator.engines.recipes import pinned, recipe_tag, reference
 from emulator.errors import ImageError
-from emulator.scenario.image import Dockerfile
 from tests.conftest import Emulate, own
+from tests.engines.docker.contexts import a_dockerfile
 from tests.registries import PASSWORD, USER
 
 CLOSED_PORT = "127.0.0.1:9"
@@ -80,11 +80,10 @@ def test_a_refused_push_has_a_sentence(text: str, hint: str) -> None:
 # --- A real engine and a real registry -----------------------------------------------------------
 
 
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of this test's own: what it pushes is pinned in no other."""
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache of each test's own: what it pushes is pinned in no other."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache"
 
 
 @pytest.fixture
@@ -102,14 +101,13 @@ def nothing(line: str) -> None:
 
 def names(engine: DockerEngine, part: str) -> list[str]:
     """Return the tags and digests of the engine with this in their names."""
-    found = [name for one in engine.api.images() for name in one["RepoTags"] or []]
-    found += [name for one in engine.api.images() for name in one["RepoDigests"] or []]
-    return [name for name in found if part in name]
+    found = [one[key] or () for one in engine.api.images() for key in ("RepoTags", "RepoDigests")]
+    return [name for some in found for name in some if part in name]
 
 
 @pytest.mark.docker
 def test_an_image_is_pushed_and_pulled(
-    docker_engine: DockerEngine, image: str, registry: str, cache: Path
+    docker_engine: DockerEngine, image: str, registry: str
 ) -> None:
     said: list[str] = []
     name, digest = push(docker_engine.api, image, f"{registry}/team", said.append)
@@ -131,22 +129,23 @@ def test_an_image_is_pushed_and_pulled(
 
 
 @pytest.mark.docker
-def test_a_registry_that_wants_a_login_says_so(
-    docker_engine: DockerEngine, image: str, closed_registry: str, cache: Path
+def test_a_registry_that_wants_a_login_or_is_not_there_is_named(
+    docker_engine: DockerEngine, image: str, closed_registry: str
 ) -> None:
-    with pytest.raises(ImageError) as caught:
-        push(docker_engine.api, image, closed_registry, nothing)
-    assert f"docker login {closed_registry}" in caught.value.hint
-    assert names(docker_engine, closed_registry) == []
+    hints = {
+        closed_registry: f"docker login {closed_registry}",
+        CLOSED_PORT: f"Does {CLOSED_PORT} answer",
+    }
+    for registry, hint in hints.items():
+        with pytest.raises(ImageError) as caught:
+            push(docker_engine.api, image, registry, nothing)
+        assert hint in caught.value.hint
+        assert names(docker_engine, registry) == []
 
 
 @pytest.mark.docker
 def test_the_stored_login_is_used_and_never_told(
-    emulate: Emulate,
-    docker_engine: DockerEngine,
-    closed_registry: str,
-    cache: Path,
-    tmp_path: Path,
+    emulate: Emulate, docker_engine: DockerEngine, closed_registry: str, tmp_path: Path
 ) -> None:
     """It is that of the docker command."""
     if not docker_engine.images.has(recipe_tag("network")):
@@ -161,24 +160,17 @@ def test_the_stored_login_is_used_and_never_told(
     name = f"{closed_registry}/team/{recipe_tag('network')}"
     assert f"{name} is pushed, with the digest sha256:" in done.stderr
     assert reference("network", list, f"{closed_registry}/team").startswith(f"{name}@sha256:")
-    assert PASSWORD not in done.stderr + done.stdout
-    assert login not in done.stderr + done.stdout
+    assert not [one for one in (PASSWORD, login) if one in done.stderr + done.stdout]
     assert names(docker_engine, closed_registry) == []
 
 
 @pytest.mark.docker
 def test_the_images_of_a_scenario_are_pushed(
-    emulate: Emulate,
-    docker_engine: DockerEngine,
-    tiny_image: str,
-    registry: str,
-    cache: Path,
-    tmp_path: Path,
+    emulate: Emulate, docker_engine: DockerEngine, tiny_image: str, registry: str, tmp_path: Path
 ) -> None:
     """Those that are built here; each once. A cluster's nodes find them by the same names."""
     own_files = tmp_path / "own"
-    own_files.mkdir()
-    (own_files / "Dockerfile").write_text(f"FROM {tiny_image}\nENV OF={own('scenario')}\n")
+    image = a_dockerfile(own_files, f"FROM {tiny_image}\nENV OF={own('scenario')}\n")
     (own_files / "scenario.yaml").write_text(
         "name: pushed\nframework: none\nimage: {dockerfile: Dockerfile}\n"
         "program: {command: [sh, -c, 'true']}\ncluster:\n  worker: {replicas: 2}\n"
@@ -186,7 +178,6 @@ def test_the_images_of_a_scenario_are_pushed(
     )
     done = emulate("build", own_files / "scenario.yaml", "--push", f"{registry}/team")
     assert done.returncode == 0, done.stderr
-    image = Dockerfile(dockerfile=own_files / "Dockerfile", context=own_files)
     try:
         name = f"{registry}/team/{custom_tag(image)}"
         assert done.stderr.count("is pushed, with the digest") == 1
@@ -196,26 +187,24 @@ def test_the_images_of_a_scenario_are_pushed(
         docker_engine.api.remove_image(custom_tag(image))
 
 
-def test_what_is_no_image_is_refused(emulate: Emulate) -> None:
-    done = emulate("build", "tpu")
-    assert done.returncode == 2
-    assert "There is no image tpu. Did you mean 'gpu'? Images: cpu, gpu," in done.stderr
+NO_IMAGE = "There is no image tpu. Did you mean 'gpu'? Images: cpu, gpu,"
+NO_REGISTRY = "is not a registry, such as localhost:5000/team"
 
 
-@pytest.mark.docker
-def test_a_registry_that_is_not_there_is_named(
-    docker_engine: DockerEngine, image: str, cache: Path
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["tpu"], NO_IMAGE),
+        (["cpu", "--push", ""], NO_REGISTRY),
+        (["cpu", "--push", "https://registry.invalid"], NO_REGISTRY),
+        (["cpu", "--push", "Team"], NO_REGISTRY),
+        (["cpu", "--push", "a/b:1"], NO_REGISTRY),
+        (["cpu", "--push", "a b"], NO_REGISTRY),
+    ],
+)
+def test_what_is_no_image_or_no_registry_is_refused_before_anything_is_built(
+    emulate: Emulate, arguments: list[str], said: str
 ) -> None:
-    with pytest.raises(ImageError) as caught:
-        push(docker_engine.api, image, CLOSED_PORT, nothing)
-    assert f"Does {CLOSED_PORT} answer" in caught.value.hint
-    assert names(docker_engine, CLOSED_PORT) == []
-
-
-@pytest.mark.parametrize("registry", ["", "https://registry.invalid", "Team", "a/b:1", "a b"])
-def test_a_registry_that_can_be_none_is_refused_before_anything_is_built(
-    emulate: Emulate, registry: str
-) -> None:
-    done = emulate("build", "cpu", "--push", registry)
+    done = emulate("build", *arguments)
     assert done.returncode == 2
-    assert "is not a registry, such as localhost:5000/team" in done.stderr
+    assert said in done.stderr

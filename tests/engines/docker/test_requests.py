@@ -31,6 +31,7 @@ from emulator.planning.plan import Plan, make_plan
 from emulator.planning.task_limits import of_machine
 from emulator.runtime.host import this_host
 from emulator.scenario.loader import parse
+from tests.engines.docker.contexts import unpacked as contents
 
 SITE = PlanContext(
     "docker", lambda name: (name, 2222), lambda image: "img:1", lambda: "abc", "/shared"
@@ -48,13 +49,16 @@ def unpacked(archive: bytes) -> dict[str, tarfile.TarInfo]:
         return {entry.name: entry for entry in tar}
 
 
-def test_everything_of_a_run_carries_its_labels() -> None:
-    assert labels(a_plan("cluster: {worker: 1}"), Path("/runs/run-1")) == {
+def test_everything_of_a_run_carries_its_labels_and_its_name() -> None:
+    plan = a_plan("cluster: {worker: 1}")
+    assert labels(plan, Path("/runs/run-1")) == {
         "emulator.run": "run-1",
         "emulator.scenario": "test",
         "emulator.folder": "/runs/run-1",
         "emulator.host": this_host(),
     }
+    assert volume_request(plan, COMMON) == {"name": "run-1", "labels": COMMON}
+    assert container_name("run-1", "worker-0") == "run-1-worker-0"
 
 
 @pytest.mark.parametrize(("internet", "internal"), [("true", False), ("false", True)])
@@ -67,11 +71,6 @@ def test_the_network_is_closed_where_there_is_no_internet(internet: str, interna
         "labels": COMMON,
         "check_duplicate": True,
     }
-
-
-def test_the_volume_has_the_runs_name() -> None:
-    plan = a_plan("cluster: {worker: 1}")
-    assert volume_request(plan, COMMON) == {"name": "run-1", "labels": COMMON}
 
 
 def test_a_task_with_limits_and_gpus_in_full() -> None:
@@ -176,10 +175,6 @@ def test_a_task_without_a_program_stays_in_its_images_folder() -> None:
     assert {name: entry.mode for name, entry in archive.items()} == {"shared": 0o777}
 
 
-def test_containers_carry_the_runs_id() -> None:
-    assert container_name("run-1", "worker-0") == "run-1-worker-0"
-
-
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
     """A folder as a checkout leaves it, with a umask that keeps others out."""
@@ -196,7 +191,8 @@ def program(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_folder_is_packed_for_every_user_without_caches(program: Path) -> None:
+def test_a_folder_is_packed_for_every_user_without_caches_twice_the_same(program: Path) -> None:
+    assert program_archive(program) == program_archive(program)
     archive = unpacked(program_archive(program))
     assert {name: oct(entry.mode) for name, entry in archive.items()} == {
         "shared": oct(0o777),
@@ -213,16 +209,9 @@ def test_a_folder_is_packed_for_every_user_without_caches(program: Path) -> None
 
 
 def test_a_single_file_lies_in_the_working_directory(program: Path) -> None:
-    archive = program_archive(program / "train.py")
-    assert unpacked(archive).keys() == {"shared", "job", "job/train.py"}
-    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        content = tar.extractfile("job/train.py")
-        assert content is not None
-        assert content.read() == b"train.py"
-
-
-def test_packing_twice_gives_the_same_bytes(program: Path) -> None:
-    assert program_archive(program) == program_archive(program)
+    packed = program_archive(program / "train.py")
+    assert unpacked(packed).keys() == {"shared", "job", "job/train.py"}
+    assert contents(packed) == {"job/train.py": b"train.py"}
 
 
 POD = """\
@@ -240,43 +229,34 @@ network: {metadata: closed}
 """
 
 
-def test_a_step_has_no_name_on_the_network() -> None:
+def test_the_containers_of_a_pod() -> None:
     plan = a_plan(POD)
-    step = plan.task("w-0").init[0]
-    body = init_request(plan, step, COMMON, "10.0.0.9", disk=2)
-    assert "Hostname" not in body
-    assert body["Labels"] == {**COMMON, "emulator.part": "w-0.get", "emulator.disk": "2"}
-    assert body["NetworkingConfig"]["EndpointsConfig"] == {
+    task = plan.task("w-0")
+    step = init_request(plan, task.init[0], COMMON, "10.0.0.9", disk=2)
+    # A step has no name on the network.
+    assert not {"Hostname", "WorkingDir", "ExposedPorts"} & step.keys()
+    assert step["Labels"] == {**COMMON, "emulator.part": "w-0.get", "emulator.disk": "2"}
+    assert step["NetworkingConfig"]["EndpointsConfig"] == {
         "run-1": {
             "Aliases": [],
             "IPAMConfig": {"IPv4Address": "10.0.0.9", "LinkLocalIPs": ["169.254.169.254"]},
         }
     }
-    assert "WorkingDir" not in body
-    assert "ExposedPorts" not in body
-
-
-def test_a_side_car_is_on_the_network_of_its_task() -> None:
-    plan = a_plan(POD)
-    sidecar = plan.task("w-0").sidecars[0]
-    body = sidecar_request(plan, sidecar, COMMON, "abc123", disk=3)
-    assert body["HostConfig"]["NetworkMode"] == "container:abc123"
-    assert not {"Hostname", "NetworkingConfig", "ExposedPorts"} & body.keys()
-    (_, mount) = body["HostConfig"]["Mounts"]
-    assert mount == {
-        "Type": "volume",
-        "Source": "run-1-w-0.data.3",
-        "Target": "/d",
-        "ReadOnly": True,
-        "VolumeOptions": {"NoCopy": True, "Labels": {**COMMON, "emulator.disk": "3"}},
-    }
-
-
-def test_the_containers_of_a_task_are_shown_in_their_order() -> None:
-    plan = a_plan(POD)
-    task = plan.task("w-0")
+    # A side-car is on the network of its task.
+    sidecar = sidecar_request(plan, task.sidecars[0], COMMON, "abc123", disk=3)
+    assert sidecar["HostConfig"]["NetworkMode"] == "container:abc123"
+    assert not {"Hostname", "NetworkingConfig", "ExposedPorts"} & sidecar.keys()
+    assert sidecar["HostConfig"]["Mounts"][1:] == [
+        {
+            "Type": "volume",
+            "Source": "run-1-w-0.data.3",
+            "Target": "/d",
+            "ReadOnly": True,
+            "VolumeOptions": {"NoCopy": True, "Labels": {**COMMON, "emulator.disk": "3"}},
+        }
+    ]
     shown = {one.name: body for one, body in all_requests(plan, task, COMMON)}
-    assert list(shown) == ["w-0.get", "w-0", "w-0.web"]
+    assert list(shown) == ["w-0.get", "w-0", "w-0.web"]  # in their order
     own = shown["w-0"]
     assert (own["Entrypoint"], own["WorkingDir"]) == ([""], "/srv")
     every = [body["Labels"] for body in shown.values()]
@@ -298,8 +278,7 @@ def test_small_files_come_with_their_modes(tmp_path: Path) -> None:
         "etc/a": (False, 0o644, 4),
         "s/b": (False, 0o700, 2),
     }
-    assert list(unpacked(program_archive(task.source, home_of(task)))) == [
-        "shared", "srv", "srv/t.py",
-    ]  # fmt: skip
+    source = unpacked(program_archive(task.source, home_of(task)))
+    assert list(source) == ["shared", "srv", "srv/t.py"]
     plain = a_plan("cluster: {worker: 1}")
     assert files_archive(plain, plain.tasks[0]) == b""

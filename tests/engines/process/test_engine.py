@@ -57,13 +57,18 @@ def start(tmp_path: Path, run_id: str) -> Iterator[Start]:
                 psutil.Process(int(left.name.partition("pid ")[2].rstrip(")"))).kill()
 
 
+def line_of(shell: subprocess.Popen[str]) -> str:
+    """Wait for the next line that it prints."""
+    assert shell.stdout is not None
+    return shell.stdout.readline()
+
+
 def test_what_is_forked_between_a_look_and_its_kill_is_killed_as_well(
     start: Start, run_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shell = start("while read line; do sleep 1000 > /dev/null & echo $!; done")
-    orders, output = shell.stdin, shell.stdout
+    orders = shell.stdin
     assert orders is not None
-    assert output is not None
     forked = list[int]()
 
     def look_and_fork() -> list[Owned]:
@@ -71,7 +76,7 @@ def test_what_is_forked_between_a_look_and_its_kill_is_killed_as_well(
         if not forked:
             orders.write("now\n")
             orders.flush()
-            forked.append(int(output.readline()))
+            forked.append(int(line_of(shell)))
         return found
 
     monkeypatch.setattr(engine, "owned", look_and_fork)
@@ -84,10 +89,10 @@ def test_a_shell_that_keeps_forking_is_removed_with_all_that_it_forks(
     start: Start, run_id: str
 ) -> None:
     shell = start("while :; do sleep 1000 > /dev/null & echo $!; sleep 0.001; done")
-    assert shell.stdout is not None
-    shell.stdout.readline()
+    line_of(shell)
     assert ProcessEngine().tear_down(run_id) >= 2
     assert ProcessEngine().find(run_id) == []
+    assert shell.wait() == -9  # its exit code is left to its parent
 
 
 def test_a_zombie_does_not_count_as_alive(
@@ -100,8 +105,7 @@ def test_a_zombie_does_not_count_as_alive(
         "exec sleep 1000",
         labelled=False,
     )
-    assert parent.stdout is not None
-    child = psutil.Process(int(parent.stdout.readline()))
+    child = psutil.Process(int(line_of(parent)))
     while run_id not in [found.run_id for found in ProcessEngine().find(run_id)]:
         assert parent.poll() is None  # it has no variables of its own before it is a sleep
     while psutil.Process(parent.pid).name() != "sleep":
@@ -116,26 +120,16 @@ def test_processes_that_do_not_die_are_an_error(
     monkeypatch.setattr(engine, "GONE_WITHIN", 0.0)
     monkeypatch.setattr(psutil.Process, "kill", lambda self: None)
     shell = start("echo up; read line")
-    assert shell.stdout is not None
-    shell.stdout.readline()
+    line_of(shell)
     with pytest.raises(EngineError, match=rf"1 processes of {run_id} don't die: {shell.pid}\."):
         ProcessEngine().tear_down(run_id)
-
-
-def test_an_exit_code_is_left_to_the_parent(start: Start, run_id: str) -> None:
-    shell = start("echo up; read line")
-    assert shell.stdout is not None
-    shell.stdout.readline()
-    ProcessEngine().tear_down(run_id)
-    assert shell.wait() == -9
 
 
 def test_the_end_of_a_run_leaves_alone_another_run_with_its_id(
     start: Start, run_id: str, tmp_path: Path
 ) -> None:
     shell = start("sleep 1000 > /dev/null & echo $!; wait")
-    assert shell.stdout is not None
-    shell.stdout.readline()
+    line_of(shell)
     before = ProcessEngine().find(run_id)
     text = "name: other\nframework: none\nprogram: {command: ['true']}\ncluster: {worker: 1}\n"
     with contextlib.closing(ProcessEngine()) as other:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -110,35 +111,38 @@ def test_the_parent_refuses_to_run_anywhere_but_as_the_init_of_a_container() -> 
 # --- Leftovers ----------------------------------------------------------------------------------
 
 
-def changes(**kinds: int) -> list[dict[str, Any]]:
-    return [{"Path": f"/{path.replace('__', '/')}", "Kind": kind} for path, kind in kinds.items()]
+@pytest.mark.parametrize(
+    ("kinds", "remove", "spoiled"),
+    [
+        # What was added is removed with all that is in it.
+        (
+            {"/root": 0, "/root/a": 1, "/root/a/b": 1, "/tmp": 0, "/tmp/x": 1},
+            ("/root/a", "/tmp/x"),
+            "",
+        ),
+        # The program is removed, but not the folder that its next task begins in.
+        ({"/job": 1, "/job/a": 1, "/job/a/b": 1, "/shared": 1}, ("/job/a",), ""),
+        ({parent.FOLDER: 1, f"{parent.FOLDER}/parent.py": 1}, (), ""),  # our own files stay
+        # A file of the image that was changed or deleted spoils the container.
+        ({"/etc": 0, "/etc/passwd": 0}, (), "/etc/passwd"),
+        ({"/etc": 0, "/etc/passwd": 2}, (), "/etc/passwd"),
+        ({"/root": 0}, (), "/root"),
+    ],
+)
+def test_what_a_task_has_left(kinds: dict[str, int], remove: Sequence[str], spoiled: str) -> None:
+    left = leftovers(changes(kinds), [], OWN)
+    assert (left.remove, left.spoiled) == (remove, spoiled)
 
 
-def test_what_was_added_is_removed_with_all_that_is_in_it() -> None:
-    left = leftovers(changes(root=0, root__a=1, root__a__b=1, tmp=0, tmp__x=1), [], OWN)
-    assert left.remove == ("/root/a", "/tmp/x")
-    assert left.folders == ("/root", "/tmp")
-    assert not left.spoiled
+def changes(kinds: dict[str, int]) -> list[dict[str, Any]]:
+    return [{"Path": path, "Kind": kind} for path, kind in kinds.items()]
 
 
-def test_the_program_is_removed_but_not_the_folder_that_its_next_task_begins_in() -> None:
-    left = leftovers(changes(job=1, job__a=1, job__a__b=1, shared=1), [], OWN)
-    assert left.remove == ("/job/a",)
-
-
-def test_our_own_files_stay() -> None:
-    names = {parent.FOLDER.lstrip("/"): 1, f"{parent.FOLDER.lstrip('/')}__parent.py": 1}
-    assert leftovers(changes(**names), [], OWN).remove == ()
-
-
-@pytest.mark.parametrize("kind", [0, 2])
-def test_a_file_of_the_image_that_was_changed_or_deleted_spoils_the_container(kind: int) -> None:
-    assert leftovers(changes(etc=0, etc__passwd=kind), [], OWN).spoiled == "/etc/passwd"
-
-
-def test_a_folder_that_was_put_back_before_spoils_nothing() -> None:
-    assert leftovers(changes(root=0), [], OWN).spoiled == "/root"
-    assert leftovers(changes(root=0), ["/root"], OWN).folders == ("/root",)
+def test_folders_are_put_back_and_one_that_was_put_back_before_spoils_nothing() -> None:
+    added = changes({"/root": 0, "/root/a": 1, "/tmp": 0, "/tmp/x": 1})
+    assert leftovers(added, [], OWN).folders == ("/root", "/tmp")
+    again = leftovers(changes({"/root": 0}), ["/root"], OWN)
+    assert (again.folders, again.spoiled) == (("/root",), "")
 
 
 # --- Plans --------------------------------------------------------------------------------------
@@ -158,9 +162,10 @@ def key(made: Plan, preload: tuple[str, ...] = ("tensorflow",), engine: str = "e
     return cluster_key(made, named, engine, IMAGES)
 
 
-def test_runs_of_one_shape_have_one_key_whatever_their_id_seed_and_faults() -> None:
+def test_runs_of_one_shape_have_one_key_whatever_their_id_seed_faults_and_program() -> None:
     fault = "faults: [{kill: worker-0, at: 1s}]\n"
     assert key(plan()) == key(plan("seed: 3\n", run_id="other")) == key(plan(fault))
+    assert key(plan()) == key(plan(command="[python, b.py, --steps, 3]"))
 
 
 @pytest.mark.parametrize(
@@ -181,10 +186,6 @@ def test_what_a_container_can_not_change_makes_another_key(other: str) -> None:
     assert key(plan()) != other
 
 
-def test_the_program_of_a_run_is_not_part_of_its_key() -> None:
-    assert key(plan(command="[python, a.py]")) == key(plan(command="[python, b.py, --steps, 3]"))
-
-
 def test_values_in_a_variable_are_part_of_the_key_and_in_the_command_they_are_not() -> None:
     command = '[python, a.py, "--seed=${seed}", "--rank=${rank}"]'
     assert key(plan(command=command)) == key(plan("seed: 3\n", command=command))
@@ -198,12 +199,8 @@ def test_tasks_without_a_python_program_with_a_gpu_or_without_memory_start_cold(
     assert "no Python program" in cold_tasks(plan(command="[sh, a.sh]"))["worker-1"]
     reasons = cold_tasks(plan("faults: [{oom: worker-0, at: 1s}]\n"))
     assert [*reasons] == ["worker-0"]
-    with_gpu = make_plan(
-        parse("name: a\nprogram: {command: [python, a.py]}\ncluster: {worker: {gpus: 1}}\n"),
-        "r",
-        SITE,
-    )
-    assert cold_tasks(with_gpu) == {"worker-0": "it has a GPU"}
+    gpu = "{name: a, program: {command: [python, a.py]}, cluster: {worker: {gpus: 1}}}"
+    assert cold_tasks(make_plan(parse(gpu), "r", SITE)) == {"worker-0": "it has a GPU"}
 
 
 def test_tasks_with_mounts_or_ports_start_cold_and_helpers_are_in_no_key() -> None:

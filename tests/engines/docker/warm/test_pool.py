@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -79,8 +78,7 @@ def test_the_oldest_are_ended_where_too_many_containers_wait(clusters: Pool) -> 
     for number in range(3):
         ids.append(waits(clusters))
         state = clusters.folder / ids[-1] / "waiting.json"
-        os_time = 1000.0 + number
-        os.utime(state, (os_time, os_time))
+        os.utime(state, (1000.0 + number, 1000.0 + number))
     assert list(clusters.ended(most=4)) == [ids[0]]
     assert list(clusters.ended(most=4)) == []
 
@@ -121,9 +119,3 @@ def test_nothing_is_removed_that_is_not_named_as_ours(clusters: Pool, tmp_path: 
     assert (victim / "file").exists()
     assert link.is_symlink()
     assert (clusters.folder / "mine").is_dir()
-
-
-def test_the_state_is_what_the_next_process_needs(clusters: Pool) -> None:
-    made = waits(clusters)
-    state = json.loads((clusters.folder / made / "waiting.json").read_text())
-    assert state["waiting"]["worker-0"]["container"] == "c0"

@@ -6,10 +6,9 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import docker
 import pytest
@@ -18,61 +17,47 @@ from emulator.engines import WARM_SESSION
 from emulator.engines.docker import DockerEngine
 from emulator.engines.docker.warm import pool
 from emulator.errors import EmulatorError, UsageError
-from emulator.execution import attach, up
+from emulator.execution import attach
 from emulator.record.events import TaskRunning
 from emulator.record.reader import Record
-from emulator.results import Result, RunCallbacks
-from emulator.scenario.loader import parse
+from emulator.results import Result
 from tests.conftest import Emulate
+from tests.engines.docker.site import Site
 
 pytestmark = pytest.mark.docker
 
 
 @dataclass
-class Site:
-    """Runs programs cold and warm, with warm clusters of its own."""
+class Warm(Site):
+    """Runs Python programs cold and warm, with warm clusters of their own."""
 
-    folder: Path
-    image: str
-    clusters: Path
-    printed: list[str] = field(default_factory=list)
-    number: int = 0
+    clusters: Path = Path()
 
-    def run(
+    def go(
         self,
-        command: object,
+        source: str,
         extra: str = "",
         *,
+        command: Sequence[str] = ("python3", "a.py"),
         warm: bool = True,
-        source: str = "",
         workers: int = 1,
         others: str = "",
     ) -> Result:
-        """Run a command in each worker; what worker-0 has printed is in `printed`."""
-        self.number += 1
-        program = self.folder / "program"
-        program.mkdir(exist_ok=True)
-        (program / "a.py").write_text(source)
-        text = (
-            f"name: warm\nframework: none\nimage: {{name: {self.image}, preload: [decimal]}}\n"
-            f"program: {{source: {program}, command: {json.dumps(command)}, env: {{OWN: 'a b'}}}}\n"
-            f"cluster: {{{others}worker: {workers}}}\nsuccess: all-workers\n"
-            f"{'' if 'timeout' in extra else 'timeout: 5m'}\n{extra}"
+        """Run a command in each worker, beside a program a.py."""
+        (self.folder / "program").mkdir(exist_ok=True)
+        (self.folder / "program" / "a.py").write_text(source)
+        self.printed.clear()
+        return self.run(
+            extra=f"image: {{name: {self.image}, preload: [decimal]}}\n"
+            f"program: {{source: program, command: {json.dumps(command)}, env: {{OWN: 'a b'}}}}\n"
+            f"cluster: {{{others}worker: {workers}}}\nsuccess: all-workers\n{extra}",
+            warm=warm,
         )
-        self.printed = []
-        with contextlib.closing(DockerEngine()) as engine:
-            return up(
-                parse(text),
-                engine,
-                text=text,
-                out=self.folder / "runs",
-                warm=warm,
-                reports=False,
-                callbacks=RunCallbacks(lines=self._note),
-            )
 
-    def _note(self, lines: Any) -> None:
-        self.printed += [text for task, text in lines if task == "worker-0"]
+    @property
+    def lines(self) -> list[str]:
+        """What worker 0 has printed in the last run."""
+        return self.of("worker-0")
 
     def containers(self) -> dict[str, str]:
         """Return the containers that wait, by task."""
@@ -84,12 +69,12 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path, tiny_image: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+def site(tmp_path: Path, tiny_image: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Warm]:
     folder = tmp_path / "warm"
     monkeypatch.setattr(pool, "default_folder", lambda: folder)
     monkeypatch.setenv(WARM_SESSION, "test")
     try:
-        yield Site(tmp_path, tiny_image, folder)
+        yield Warm(tmp_path, tiny_image, clusters=folder)
     finally:
         DockerEngine.remove_waiting("test")
         assert not list(folder.glob("*"))
@@ -147,12 +132,14 @@ PER_RUN = ("EMULATOR_RUN",)
     ids=["script", "options", "isolated", "module", "code"],
 )
 def test_a_program_sees_the_same_whether_it_starts_cold_or_warm(
-    site: Site, command: list[str]
+    site: Warm, command: list[str]
 ) -> None:
     seen = []
     for warm in (False, True, True):
-        assert site.run(command, source=OBSERVE, warm=warm).outcome == "succeeded"
-        (line,) = [line for line in site.printed if line.startswith("{")]
+        result = site.go(OBSERVE, command=command, warm=warm)
+        started = result.summary["warm"]
+        assert (result.outcome, started) == ("succeeded", ["worker-0"] if warm else [])
+        (line,) = [line for line in site.lines if line.startswith("{")]
         seen.append(json.loads(line))
         assert all(seen[-1]["env"].pop(name) for name in PER_RUN)
     cold, first, second = seen
@@ -180,6 +167,7 @@ ENDS = {
     "os.wait(); time.sleep(0.3); print(open('/proc/self/stat').read().split()[3])",
     "no newline": "import sys; sys.stdout.write('half')",
     "a long last line": "import sys; sys.stdout.write('x' * 100_000)",
+    "a last line that is too long": "import sys; sys.stdout.write('x' * 3_000_000); sys.exit(3)",
     "another program": "import os; os.execvp('sh', ['sh', '-c', 'echo replaced; exit 4'])",
     "a warning": "import warnings; warnings.warn('old')",
     "a pickle": "import pickle\nclass A: pass\n"
@@ -190,30 +178,24 @@ ENDS = {
 }
 
 
-def test_a_program_ends_the_same_whether_it_started_cold_or_warm(site: Site) -> None:
+def test_a_program_ends_the_same_whether_it_started_cold_or_warm(site: Warm) -> None:
     for name, source in ENDS.items():
         ends = []
         for warm in (False, True):
-            result = site.run(["python3", "a.py"], source=source, warm=warm)
-            lines = sorted((len(line), line[:500]) for line in site.printed)
+            result = site.go(source, warm=warm)
+            lines = sorted((len(line), line[:500]) for line in site.lines)
             ends.append((result.summary["tasks"]["worker-0"]["exit_code"], lines))
         assert ends[0] == ends[1], name
     assert len(site.containers()) == 1  # it served them all
 
 
-def test_a_last_line_that_is_too_long_hides_no_end(site: Site) -> None:
-    source = "import sys; sys.stdout.write('x' * 3_000_000); sys.exit(3)"
-    result = site.run(["python3", "a.py"], source=source)
-    assert result.summary["tasks"]["worker-0"]["exit_code"] == 3
-
-
-def test_a_program_that_is_missing_is_reported_by_python_itself(site: Site) -> None:
-    result = site.run(["python3", "b.py"], source="")
-    assert "can't open file '/job/b.py'" in site.printed[0]
+def test_a_program_that_is_missing_is_reported_by_python_itself(site: Warm) -> None:
+    result = site.go("", command=["python3", "b.py"])
+    assert "can't open file '/job/b.py'" in site.lines[0]
     assert result.summary["tasks"]["worker-0"]["exit_code"] == 2
 
 
-def test_a_signal_reaches_the_task_and_not_its_parent(site: Site) -> None:
+def test_a_signal_reaches_the_task_and_not_its_parent(site: Warm) -> None:
     source = (
         "import os, signal, sys, time\n"
         "if os.path.exists('/shared/second'): sys.exit(0)\n"
@@ -222,7 +204,7 @@ def test_a_signal_reaches_the_task_and_not_its_parent(site: Site) -> None:
         "while True: print('ready', flush=True); time.sleep(0.1)"
     )
     stop = "faults: [{preempt: worker-0, at: {log: ready}, grace: 5s, down: 0s}]\ntimeout: 5m\n"
-    result = site.run(["python3", "a.py"], stop, source=source)
+    result = site.go(source, stop)
     assert result.summary["faults"][0]["exit_code"] == 7
     assert result.outcome == "succeeded"
 
@@ -244,17 +226,17 @@ print("processes", sum(name.isdigit() for name in os.listdir("/proc")))
 """
 
 
-def test_a_run_finds_nothing_of_the_one_before_in_the_same_containers(site: Site) -> None:
-    site.run(["python3", "a.py"], source=LITTERS, workers=2)
-    before, first = site.containers(), site.printed
+def test_a_run_finds_nothing_of_the_one_before_in_the_same_containers(site: Warm) -> None:
+    site.go(LITTERS, workers=2)
+    before, first = site.containers(), site.lines
     assert len(before) == 2
-    site.run(["python3", "a.py"], source=LITTERS, workers=2)
+    site.go(LITTERS, workers=2)
     assert site.containers() == before
-    assert site.printed == first
+    assert site.lines == first
     assert [line for line in first if line.endswith("False")] == first[:5]
 
 
-def test_a_restart_in_a_run_finds_the_disk_that_its_first_life_has_left(site: Site) -> None:
+def test_a_restart_in_a_run_finds_the_disk_that_its_first_life_has_left(site: Warm) -> None:
     source = (
         "import os, sys\nprint(os.path.exists('/tmp/b'), os.path.exists('/dev/shm/d'))\n"
         "sys.exit(1 if not os.path.exists('/tmp/b') and not open('/tmp/b', 'w').close()\n"
@@ -262,8 +244,8 @@ def test_a_restart_in_a_run_finds_the_disk_that_its_first_life_has_left(site: Si
     )
     again = "restart: {policy: on-failure, backoff: 0}\n"
     for warm in (False, True):
-        site.run(["python3", "a.py"], again, source=source, warm=warm)
-        assert site.printed == ["False False", "True False"]
+        site.go(source, again, warm=warm)
+        assert site.lines == ["False False", "True False"]
 
 
 @pytest.mark.parametrize(
@@ -274,11 +256,11 @@ def test_a_restart_in_a_run_finds_the_disk_that_its_first_life_has_left(site: Si
     ],
     ids=["changed", "deleted"],
 )
-def test_a_container_whose_image_was_changed_is_replaced(site: Site, source: str) -> None:
-    site.run(["python3", "a.py"], source=source, workers=2)
+def test_a_container_whose_image_was_changed_is_replaced(site: Warm, source: str) -> None:
+    site.go(source, workers=2)
     before = site.containers()
-    site.run(["python3", "a.py"], source="print(open('/etc/passwd').read().count('#'))", workers=2)
-    assert site.printed == ["0"]
+    site.go("print(open('/etc/passwd').read().count('#'))", workers=2)
+    assert site.lines == ["0"]
     assert {*before} == {*site.containers()}
 
 
@@ -287,7 +269,7 @@ KILLED = "import time\nprint('up', flush=True)\nwhile True: time.sleep(0.1)"
 
 @pytest.mark.parametrize("fault", ["kill: worker-0", "preempt: worker-0, grace: 0s, down: 0s"])
 def test_a_task_that_was_struck_has_a_warm_container_again_in_the_next_run(
-    site: Site, fault: str
+    site: Warm, fault: str
 ) -> None:
     source = (
         "import os, time\nname = '/shared/' + os.environ['EMULATOR_TASK']\n"
@@ -299,14 +281,14 @@ def test_a_task_that_was_struck_has_a_warm_container_again_in_the_next_run(
         f"faults: [{{{fault}, at: {{log: up worker-0}}}}]\n"
         "restart: {policy: on-failure, backoff: 0}\n"
     )
-    result = site.run(["python3", "a.py"], faults, source=source, workers=2)
+    result = site.go(source, faults, workers=2)
     assert (result.outcome, result.summary["faults"][0]["status"]) == ("succeeded", "applied")
-    assert site.printed.count("life") == 2
+    assert site.lines.count("life") == 2
     waiting = site.containers()
     with contextlib.closing(docker.from_env()) as client:
         found = [client.containers.get(one) for one in waiting.values()]
     assert [(one.status, one.attrs["Path"]) for one in found] == [("running", "python3")] * 2
-    assert site.run(["python3", "a.py"], faults, source=source, workers=2).outcome == "succeeded"
+    assert site.go(source, faults, workers=2).outcome == "succeeded"
 
 
 SPARE = """
@@ -335,7 +317,7 @@ else:
     ("address", "domain"), [("new", ""), ("same", ""), ("new", ".release.svc")]
 )
 def test_a_replacement_starts_warm_where_its_preemption_says_so(
-    site: Site, address: str, domain: str
+    site: Warm, address: str, domain: str
 ) -> None:
     source = SPARE.replace('"worker-0", 4000', f'"worker-0{domain}", 4000')
     fault = (
@@ -343,108 +325,85 @@ def test_a_replacement_starts_warm_where_its_preemption_says_so(
         f"faults: [{{preempt: worker-0, grace: 0s, down: 0s, warm: true, address: {address},\n"
         "           at: {log: up worker-0}}]\n"
     )
-    result = site.run(["python3", "a.py"], fault, source=source, workers=2)
+    result = site.go(source, fault, workers=2)
     assert result.outcome == "succeeded"
-    addresses = [line.partition(" [")[0] for line in site.printed if line.startswith("address")]
-    assert all(line.endswith("[]") for line in site.printed if line.startswith("address"))
+    addresses = [line.partition(" [")[0] for line in site.lines if line.startswith("address")]
+    assert all(line.endswith("[]") for line in site.lines if line.startswith("address"))
     assert (len(addresses), len({*addresses})) == (2, 2 if address == "new" else 1)
-    named = (latest(site) / "logs" / "worker-1.log").read_text().splitlines()
-    assert {line for line in named if "named" in line} == {
-        "named 1"
-    }  # the spare one has no name before it replaces the other
+    # The spare one has no name before it replaces the other.
+    assert {line for line in site.of("worker-1") if "named" in line} == {"named 1"}
     waiting = site.containers()
     assert {*waiting} == {"worker-0", "worker-1", "worker-0.spare-0"}
-    assert site.run(["python3", "a.py"], fault, source=source, workers=2).outcome == "succeeded"
-    ran = [e.id for e in Record(latest(site)).history if isinstance(e, TaskRunning)]
+    again = site.go(source, fault, workers=2)
+    assert again.outcome == "succeeded"
+    ran = [e.id for e in Record(again.folder).history if isinstance(e, TaskRunning)]
     assert {waiting[name][:12] for name in waiting} == {*ran}
 
 
-def latest(site: Site) -> Path:
-    return max((site.folder / "runs").iterdir(), key=lambda path: path.stat().st_mtime)
-
-
-def test_after_a_fault_that_changes_a_limit_the_cluster_is_not_used_again(site: Site) -> None:
+def test_after_a_fault_that_changes_a_limit_the_cluster_is_not_used_again(site: Warm) -> None:
     source = "import time\nfor _ in range(20): print('up', flush=True); time.sleep(0.1)"
     slow = "faults: [{throttle: worker-0, at: {log: up}, cpus: 0.5, for: 0.1s}]\n"
-    assert site.run(["python3", "a.py"], slow, source=source).outcome == "succeeded"
+    assert site.go(source, slow).outcome == "succeeded"
     assert site.containers() == {}
     assert list(site.clusters.iterdir()) == []
 
 
-def test_a_waiting_container_ends_by_itself(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_waiting_container_ends_by_itself(site: Warm, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("emulator.engines.docker.warm.cluster.IDLE", 3.0)
-    site.run(["python3", "a.py"], source="print('done')")
+    site.go("print('done')")
     (container,) = site.containers().values()
     with contextlib.closing(docker.from_env()) as client:
         assert client.containers.get(container).wait()["StatusCode"] == 0
-    site.run(["python3", "a.py"], source="print('done')")  # which makes another
-    assert site.printed == ["done"]
+    site.go("print('done')")  # which makes another
+    assert site.lines == ["done"]
     assert site.containers() != {"worker-0": container}
 
 
-def test_counters_begin_at_the_start_of_the_task(site: Site) -> None:
+def test_counters_begin_at_the_start_of_the_task(site: Warm) -> None:
     burn = "import time\nend = time.process_time() + 1.5\nwhile time.process_time() < end: pass"
     idle = "import time\ntime.sleep(1.5)"
-    site.run(["python3", "a.py"], "metrics: {interval: 0.2s}\n", source=burn)
-    burnt = site.run(["python3", "a.py"], "metrics: {interval: 0.2s}\n", source=idle)
+    site.go(burn, "metrics: {interval: 0.2s}\n")
+    burnt = site.go(idle, "metrics: {interval: 0.2s}\n")
     assert burnt.summary["usage"]["worker-0"]["cpu"] < 1
 
 
 # --- What is said, and refused --------------------------------------------------------------------
 
 
-def test_the_record_says_which_tasks_started_warm(site: Site) -> None:
-    warm = site.run(["python3", "a.py"], source="")
-    assert warm.summary["warm"] == ["worker-0"]
-    assert site.run(["python3", "a.py"], source="", warm=False).summary["warm"] == []
-
-
-def test_a_job_without_a_python_program_is_refused(site: Site) -> None:
+def test_a_job_without_a_python_program_is_refused(site: Warm) -> None:
     with pytest.raises(
         EmulatorError, match=r"No task can start warm\. worker-0 starts cold: its c"
     ):
-        site.run(["sh", "-c", "true"])
+        site.go("", command=["sh", "-c", "true"])
     assert not site.clusters.exists()
 
 
-def test_a_run_that_comes_to_nothing_leaves_what_waits_to_the_next(site: Site) -> None:
-    site.run(["python3", "a.py"], source="")
-    waiting = site.containers()
+def test_a_run_that_comes_to_nothing_leaves_what_waits_to_the_next_and_none_is_taken_over(
+    site: Warm,
+) -> None:
+    folder = site.go("").folder
+    plan, waiting = Record(folder).plan, site.containers()
     with contextlib.closing(DockerEngine()) as engine:
-        plan = Record(latest(site)).plan.model_copy(update={"warm": None})
-        assert engine.lease_warm(plan).resources == Record(latest(site)).plan.resources
+        leased = engine.lease_warm(plan.model_copy(update={"warm": None}))
+        assert leased.resources == plan.resources
         assert site.containers() == {}
     assert site.containers() == waiting  # interrupted, or refused, before it was used
-    site.run(["python3", "a.py"], source="")
+    site.go("")
     assert site.containers() == waiting
-
-
-def test_a_warm_run_can_not_be_taken_over(site: Site, tmp_path: Path) -> None:
-    result = site.run(["python3", "a.py"], source="")
-    (result.folder / "summary.json").unlink()
+    (folder / "summary.json").unlink()
     with contextlib.closing(DockerEngine()) as engine, pytest.raises(UsageError, match="start"):
-        attach(Record(result.folder), engine)
+        attach(Record(folder), engine)
 
 
 def test_what_a_killed_emulator_leaves_is_found_and_removed(
     emulate: Emulate, tmp_path: Path, tiny_image: str
 ) -> None:
     (tmp_path / "a.py").write_text(KILLED)
-    path = tmp_path / "scenario.yaml"
-    path.write_text(
-        f"name: warm\nframework: none\nimage: {{name: {tiny_image}, preload: [decimal]}}\n"
-        f"program: {{source: {tmp_path}/a.py, command: [python3, a.py]}}\ncluster: {{worker: 1}}\n"
-    )
+    extra = f"image: {{name: {tiny_image}, preload: [decimal]}}\n"
+    program = "program: {source: a.py, command: [python3, a.py]}\n"
+    path = Site(tmp_path, tiny_image).path(extra=extra + program)
     env = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    options: list[str | Path] = [
-        "--engine",
-        "docker",
-        "--out",
-        emulate.out,
-        "--warm",
-        "--run-id",
-        "warm-killed",
-    ]
+    options = ("--engine", "docker", "--out", emulate.out, "--warm", "--run-id", "warm-killed")
     process = emulate.start("up", path, *options, env=env)
     assert process.stderr is not None
     next(line for line in process.stderr if "| up" in line)
@@ -457,25 +416,25 @@ def test_what_a_killed_emulator_leaves_is_found_and_removed(
         assert engine.find(cluster) == []
 
 
-def test_helpers_are_made_anew_next_to_warm_tasks(site: Site) -> None:
+def test_helpers_are_made_anew_next_to_warm_tasks(site: Warm) -> None:
     helper = "helpers: {board: {command: [sh, -c, 'echo up; sleep 1000'], ports: [80]}}\n"
     limits = "shm_size: 96m\nulimits: {nofile: 2048}\n"
     look = "import os, resource as r; s = os.statvfs('/dev/shm')\n"
     look += "print(s.f_blocks * s.f_frsize, r.getrlimit(r.RLIMIT_NOFILE))\n"
     kept = []
     for _ in range(2):
-        result = site.run(["python3", "a.py"], helper + limits, source=look)
+        result = site.go(look, helper + limits)
         assert result.exit_code == 0
         assert result.summary["warm"] == ["worker-0"]
         assert result.summary["helpers"]["board"]["state"] == "stopped"
-        assert site.printed == [f"{96 * 2**20} (2048, 2048)"]
+        assert site.lines == [f"{96 * 2**20} (2048, 2048)"]
         assert Record(result.folder).log("board") == ["up"]
         kept.append(site.containers())
     assert kept[0] == kept[1]
     assert kept[0].keys() == {"worker-0"}
 
 
-def test_a_task_before_training_starts_warm_as_well(site: Site) -> None:
+def test_a_task_before_training_starts_warm_as_well(site: Warm) -> None:
     """Its container waits beside those of the others, and serves the next run too."""
     python = ["python3", "-c", "import os; print(open('/shared/made').read())"]
     ingest = (
@@ -483,10 +442,10 @@ def test_a_task_before_training_starts_warm_as_well(site: Site) -> None:
     )
     others = f"ingest: {{before: training, command: [{ingest}]}}, "
     for _ in range(2):
-        result = site.run(python, "expect: {steps: none}\n", others=others)
+        result = site.go("", "expect: {steps: none}\n", command=python, others=others)
         result.check()
         assert result.summary["warm"] == ["ingest-0", "worker-0"]
-        assert site.printed == [result.run_id]
+        assert site.lines == [result.run_id]
         assert site.containers().keys() == {"ingest-0", "worker-0"}
     history = Record(result.folder).history
     order = [e.task for e in history if e.event in ("exit", "start")]

@@ -9,20 +9,14 @@ import pytest
 
 from emulator.record.events import RunStarted
 from emulator.record.reader import Record
+from tests.cli.typed import NO_DOCKER, typed, write
 from tests.conftest import Emulate, end, own, wait_for_line
 
 # Its first start ends with $CODE, the next one with 0.
-TEXT = """\
-name: vary
-framework: none
-image: none
-program:
-  command: [sh, -c, 'echo "{\\"emulate\\": \\"step\\", \\"step\\": 7}";
-    test -e $EMULATOR_SHARED/again && exit 0; touch $EMULATOR_SHARED/again; exit $CODE']
-  env: {CODE: 9}
-cluster: {worker: 1}
-restart: {backoff: 0s}
-expect: {final_step: 7}
+SCRIPT = """\
+echo '{"emulate": "step", "step": 7}'
+test -e $EMULATOR_SHARED/again && exit 0
+touch $EMULATOR_SHARED/again; exit $CODE
 """
 RUN = own("x")
 POLICIES = ("--vary", "restart.policy=never,on-failure")
@@ -30,9 +24,9 @@ POLICIES = ("--vary", "restart.policy=never,on-failure")
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    path = tmp_path / "vary.yaml"
-    path.write_text(TEXT)
-    return path
+    program = {"command": ["sh", "-c", SCRIPT], "env": {"CODE": "9"}}
+    keys = {"restart": {"backoff": "0s"}, "expect": {"final_step": 7}}
+    return write(tmp_path, name="vary", program=program, **keys)
 
 
 def test_vary_runs_every_combination_and_the_worst_verdict_counts(
@@ -54,7 +48,7 @@ def test_vary_runs_every_combination_and_the_worst_verdict_counts(
     assert isinstance(first, RunStarted)
     sets = "--set=restart.policy=on-failure --set=program.env.CODE=9"
     assert (first.origin or {})["command"] == f"emulate up {path} --engine=process {sets}"
-    ps = emulate("ps", "--all", "--out", emulate.out)
+    ps = typed("ps", "--all", "--out", emulate.out, env=NO_DOCKER)
     assert "vary restart.policy=on-failure" in ps.stdout
 
 
@@ -64,7 +58,7 @@ def test_compare_prints_what_differs_and_a_row_for_each_run(emulate: Emulate, pa
     )
     # After the last run, its table; then the same from the folders alone.
     path.unlink()
-    done = emulate("compare", f"{RUN}-1", emulate.out / f"{RUN}-2", "--out", emulate.out)
+    done = typed("compare", f"{RUN}-1", emulate.out / f"{RUN}-2", "--out", emulate.out)
     assert done.returncode == 0, done.stderr
     assert up.stdout.endswith(done.stdout)
     assert done.stdout.startswith("restart.policy: never | on-failure\n")
@@ -73,26 +67,15 @@ def test_compare_prints_what_differs_and_a_row_for_each_run(emulate: Emulate, pa
         ["restart.policy=never", "failed", "failed", "7"],
         ["restart.policy=on-failure", "succeeded", "ok", "7"],
     ]
-    data = emulate("compare", "last", f"{RUN}-1", "--json", "--out", emulate.out).json
+    data = typed("compare", "last", f"{RUN}-1", "--json", "--out", emulate.out).json
     assert [row["run_id"] for row in data] == [f"{RUN}-2", f"{RUN}-1"]
     assert [row["restarts"] for row in data] == [1, 0]
     assert data[0]["differs"] == {"restart.policy": "on-failure"}
     # Who told of one step has no rate, so no efficiency; but a baseline makes two of one run.
-    (row,) = emulate(
+    (row,) = typed(
         "compare", f"{RUN}-2", "--baseline", f"{RUN}-1", "--json", "--out", emulate.out
     ).json
     assert (row["run_id"], row["efficiency"]) == (f"{RUN}-2", None)
-
-
-@pytest.mark.parametrize("others", [[], ["other"]])
-def test_compare_needs_two_runs_that_are_there(
-    emulate: Emulate, path: Path, others: list[str]
-) -> None:
-    emulate.up(path, "--engine", "process", "--run-id", f"{RUN}-1")
-    done = emulate("compare", f"{RUN}-1", *others, "--out", emulate.out)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -103,11 +86,11 @@ def test_compare_needs_two_runs_that_are_there(
         ("timeout=1s,", "--vary timeout=1s,: the values are not a YAML list: an empty value"),
     ],
 )
-def test_a_bad_variant_starts_none(emulate: Emulate, path: Path, vary: str, message: str) -> None:
-    done = emulate.up(path, "--engine", "process", "--vary", vary)
+def test_a_bad_variant_starts_none(path: Path, vary: str, message: str) -> None:
+    done = typed("up", path, "--engine", "process", "--vary", vary, cwd=path.parent)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"emulate: {message}")
-    assert not emulate.out.exists()
+    assert not (path.parent / "runs").exists()
 
 
 def test_an_error_of_the_emulator_ends_it_with_what_there_is(emulate: Emulate, path: Path) -> None:

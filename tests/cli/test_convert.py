@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from emulator.planning.plan import Plan
 from emulator.record.reader import Record
 from emulator.scenario.loader import load
+from tests.cli.typed import typed
 from tests.conftest import Emulate, own
 
 CLUSTER = '{"ps": ["ps-0.demo.svc:8080",], "worker": ["worker-0.demo.svc:8080"],}\n'
@@ -63,7 +63,7 @@ def test_up_runs_a_manifest_and_keeps_it_as_it_was_given(
     page = (folder / "report.html").read_text()
     assert "scenario.yaml, made from manifest.json and faults.yaml" in page
     assert 'href="manifest.json"' in page
-    assert emulate("check", str(folder)).returncode == 0
+    assert typed("check", folder).returncode == 0
 
 
 def test_up_in_the_background_gets_the_same_options(
@@ -83,17 +83,15 @@ def test_up_in_the_background_gets_the_same_options(
 def test_variants_of_a_manifest(emulate: Emulate, cluster: Path) -> None:
     done = emulate.up(cluster, "--engine=process", f"--command={COMMAND}", "--vary=seed=1,2")
     assert done.returncode == 0, done.stderr
-    assert [one["verdict"] for one in json.loads(done.stdout)] == ["ok", "ok"]
+    assert [one["verdict"] for one in done.json] == ["ok", "ok"]
     seeds = {Record(folder).plan.scenario.seed for folder in emulate.out.glob("cluster-*")}
     assert seeds == {1, 2}
 
 
-def test_a_manifest_is_planned_as_it_is_converted(
-    emulate: Emulate, tfjob: Path, tmp_path: Path
-) -> None:
+def test_a_manifest_is_planned_as_it_is_converted(tfjob: Path, tmp_path: Path) -> None:
     converted = tmp_path / "elsewhere" / "scenario.yaml"
     converted.parent.mkdir()
-    done = emulate("convert", tfjob, "--image=tensorflow=cpu", "-o", converted)
+    done = typed("convert", tfjob, "--image=tensorflow=cpu", "-o", converted)
     assert done.returncode == 0, done.stderr
     assert converted.read_text().startswith(
         "# Made from tfjob.yaml by emulate.\n"
@@ -101,25 +99,23 @@ def test_a_manifest_is_planned_as_it_is_converted(
     )
     plan = ["plan", "--engine=process", "--json", "--run-id=x"]
     one, other = (
-        Plan.model_validate(emulate(*plan, *options).json)
+        Plan.model_validate(typed(*plan, *options).json)
         for options in ([tfjob, "--image=tensorflow=cpu"], [converted])
     )
     assert one.scenario == other.scenario
     assert any("nodeName is ignored" in warning for warning in one.warnings)
 
 
-def test_convert_writes_to_stdout_and_overwrites_nothing(
-    emulate: Emulate, tfjob: Path, tmp_path: Path
-) -> None:
-    done = emulate("convert", tfjob)
+def test_convert_writes_to_stdout_and_overwrites_nothing(tfjob: Path, tmp_path: Path) -> None:
+    done = typed("convert", tfjob)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("# Made from tfjob.yaml by emulate.\n")
     path = tmp_path / "s.yaml"
     path.write_text("mine")
-    refused = emulate("convert", tfjob, "-o", path)
+    refused = typed("convert", tfjob, "-o", path)
     assert (refused.returncode, path.read_text()) == (2, "mine")
     assert "s.yaml is there already. --force overwrites it." in refused.stderr
-    assert emulate("convert", tfjob, "-o", path, "--force").returncode == 0
+    assert typed("convert", tfjob, "-o", path, "--force").returncode == 0
     assert path.read_text() == done.stdout
 
 
@@ -136,10 +132,10 @@ def test_convert_writes_to_stdout_and_overwrites_nothing(
 )
 @pytest.mark.parametrize("command", [["plan"], ["up", "--engine=process"], ["convert"]])
 def test_a_bad_manifest_is_a_line_and_exit_code_2(
-    emulate: Emulate, tfjob: Path, command: list[str], old: str, new: str, message: str
+    tfjob: Path, command: list[str], old: str, new: str, message: str
 ) -> None:
     tfjob.write_text(TFJOB.replace(old, new, 1))
-    done = emulate(*command, "tfjob.yaml", cwd=tfjob.parent)
+    done = typed(*command, "tfjob.yaml", cwd=tfjob.parent)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"emulate: {message}")
@@ -158,8 +154,8 @@ def test_a_bad_manifest_is_a_line_and_exit_code_2(
     ],
 )
 def test_a_bad_option_is_a_line_and_exit_code_2(
-    emulate: Emulate, tfjob: Path, options: list[str], message: str
+    tfjob: Path, options: list[str], message: str
 ) -> None:
-    done = emulate("plan", "tfjob.yaml", "--engine=process", *options, cwd=tfjob.parent)
+    done = typed("plan", "tfjob.yaml", "--engine=process", *options, cwd=tfjob.parent)
     assert done.returncode == 2
     assert message in done.stderr

@@ -5,23 +5,13 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import pytest
-
+from tests.cli.typed import typed, write
 from tests.conftest import Emulate
-
-SLEEPS = """
-name: sleeps
-framework: none
-image: none
-program: {command: [sh, -c, 'while [ ! -e $EMULATOR_SHARED/over ]; do sleep 0.1; done']}
-cluster: {worker: 2}
-success: all-workers
-"""
 
 
 def test_a_command_runs_in_a_task_until_the_run_has_ended(emulate: Emulate, tmp_path: Path) -> None:
-    path = tmp_path / "sleeps.yaml"
-    path.write_text(SLEEPS)
+    script = "while [ ! -e $EMULATOR_SHARED/over ]; do sleep 0.1; done"
+    path = write(tmp_path, script, name="sleeps", cluster={"worker": 2}, success="all-workers")
     out = ("--out", emulate.out)
     up = emulate("up", path, "-d", "--engine", "process", "--run-id", "sleeps-1", *out)
     assert up.returncode == 0, up.stderr
@@ -40,20 +30,4 @@ def test_a_command_runs_in_a_task_until_the_run_has_ended(emulate: Emulate, tmp_
     assert asked.stdout == "worker-0\n"
     ended = emulate("exec", *out, "worker-0", "--", "sh", "-c", "touch $EMULATOR_SHARED/over")
     assert ended.returncode == 0
-    assert emulate("wait", *out).returncode == 0
-    refused = emulate("exec", *out, "worker-0", "--", "true")
-    assert refused.returncode == 2
-    assert refused.stderr.startswith("emulate: worker-0 of sleeps-1 is not running. `emulate ps")
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["-r", "a", "b", "worker-0", "--", "ls"], "Two runs were given: a and b."),
-        (["worker-0", "--", "ls"], "There is no run"),
-    ],
-)
-def test_what_can_not_be_is_one_sentence(emulate: Emulate, words: list[str], sentence: str) -> None:
-    done = emulate("exec", "--out", emulate.out, *words)
-    assert done.returncode == 2
-    assert sentence in done.stderr
+    assert typed("wait", *out).returncode == 0

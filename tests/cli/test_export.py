@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from emulator.cli import app
-from emulator.errors import UsageError
 from emulator.manifests.convert import load
+from tests.cli.typed import typed
 
 SCENARIO = """
 name: train
@@ -28,36 +26,24 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def emulate(*words: str) -> str:
-    done = CliRunner().invoke(
-        app, ["export", *words], catch_exceptions=False, standalone_mode=False
-    )
-    if done.exception:
-        raise done.exception
+def export(*words: str) -> str:
+    done = typed("export", *words)
+    assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def refused(*words: str) -> str:
-    with pytest.raises(UsageError) as caught:
-        emulate(*words)
-    assert caught.value.exit_code == 2
-    return str(caught.value)
 
 
 def test_a_manifest_comes_back_from_another_folder(folder: Path) -> None:
     (folder / "out").mkdir()
-    assert emulate("s.yaml", "--to", "tfjob", "-o", "out/job.yaml") == ""
+    assert export("s.yaml", "--to", "tfjob", "-o", "out/job.yaml") == ""
     job = list(yaml.safe_load_all((folder / "out" / "job.yaml").read_text()))[-1]
     assert job["kind"] == "TFJob"
     assert load(folder / "out" / "job.yaml") == load(folder / "s.yaml")
 
 
-def test_standard_output_and_what_is_different(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = emulate(
-        "s.yaml", "--to", "kubernetes", "--set", "cluster.worker=3", "--image", "cpu=r/t:1"
-    )
+@pytest.mark.usefixtures("folder")
+def test_standard_output_and_what_is_different() -> None:
+    sets = ("--set", "cluster.worker=3", "--image", "cpu=r/t:1")
+    text = export("s.yaml", "--to", "kubernetes", *sets)
     jobs = [one for one in yaml.safe_load_all(text) if one["kind"] == "Job"]
     assert [one["spec"]["completions"] for one in jobs] == [3]
     assert text.startswith("# Written by `emulate export train --to kubernetes`")
@@ -65,18 +51,19 @@ def test_standard_output_and_what_is_different(
 
 
 def test_a_manifest_can_be_exported(folder: Path) -> None:
-    emulate("s.yaml", "--to", "tfjob", "-o", "job.yaml")
-    emulate("job.yaml", "--to", "compose", "-o", "compose.yaml")
+    export("s.yaml", "--to", "tfjob", "-o", "job.yaml")
+    export("job.yaml", "--to", "compose", "-o", "compose.yaml")
     services = yaml.safe_load((folder / "compose.yaml").read_text())["services"]
     assert services.keys() == {"worker-0", "worker-1"}
     assert load(folder / "compose.yaml") == load(folder / "s.yaml")
 
 
 def test_only_exports_are_replaced(folder: Path) -> None:
-    emulate("s.yaml", "--to", "compose", "-o", "compose.yaml")
-    emulate("s.yaml", "--to", "compose", "-o", "compose.yaml")
-    message = refused("s.yaml", "--to", "compose", "-o", "s.yaml")
-    assert "s.yaml exists already" in message
+    export("s.yaml", "--to", "compose", "-o", "compose.yaml")
+    export("s.yaml", "--to", "compose", "-o", "compose.yaml")
+    refused = typed("export", "s.yaml", "--to", "compose", "-o", "s.yaml")
+    assert refused.returncode == 2
+    assert "s.yaml exists already" in refused.stderr
     assert (folder / "s.yaml").read_text() == SCENARIO
 
 
@@ -91,5 +78,8 @@ def test_only_exports_are_replaced(folder: Path) -> None:
         (("none.yaml", "--to", "tfjob"), "Can't read"),
     ],
 )
-def test_mistakes(folder: Path, words: tuple[str, ...], message: str) -> None:
-    assert message in refused(*words)
+@pytest.mark.usefixtures("folder")
+def test_mistakes(words: tuple[str, ...], message: str) -> None:
+    refused = typed("export", *words)
+    assert refused.returncode == 2
+    assert message in refused.stderr

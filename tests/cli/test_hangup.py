@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from emulator.record.reader import Record
-from tests.cli.test_interrupts import FOREVER, STEPS, scenario, whole
+from tests.cli.test_interrupts import scenario, whole
+from tests.cli.typed import typed
 from tests.conftest import Emulate, left, own
+from tests.session.conftest import FOREVER, STEPS
 from tests.terminals import PATIENCE, Terminal
 
 pytestmark = pytest.mark.usefixtures("default_hangup")
@@ -88,7 +90,7 @@ def test_a_run_in_the_background_outlives_its_terminal(
     terminal.hang_up()
     assert terminal.process.wait(PATIENCE) == -signal.SIGHUP
     assert Record(emulate.out / own("hung")).live
-    assert emulate("down", own("hung"), "--out", emulate.out).returncode == 0
+    assert typed("down", own("hung"), "--out", emulate.out).returncode == 0
     assert left("process", own("hung")) == []
 
 

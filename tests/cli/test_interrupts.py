@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import signal
 import subprocess
 import sys
@@ -18,31 +17,19 @@ import pytest
 
 from emulator.engines.docker import DockerEngine
 from emulator.record.reader import Record
+from tests.cli.typed import typed, write
 from tests.conftest import Emulate, Finished, end, left, own, wait_for_line
+from tests.session.conftest import FOREVER, STEPS
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 BOTH = pytest.mark.parametrize("number", SIGNALS)
 SETTLED = "job succeeded"
 UP = "all tasks are running"
-STEPS = """for n in 1 2 3; do echo '{"emulate": "step", "step": '$n'}'; done"""
-
-
-def scenario(tmp_path: Path, shell: str = STEPS, **keys: object) -> Path:
-    path = tmp_path / "scenario.yaml"
-    whole: Mapping[str, Any] = {
-        "name": "cut",
-        "framework": "none",
-        "image": "none",
-        "program": {"command": ["sh", "-c", shell]},
-        "cluster": {"worker": 2},
-        **keys,
-    }
-    path.write_text(json.dumps(whole))
-    return path
-
-
-FOREVER = "while :; do sleep 1; done"
 STUBBORN = "trap '' TERM; " + FOREVER
+
+
+def scenario(tmp_path: Path, script: str = STEPS, **keys: Any) -> Path:
+    return write(tmp_path, script, **{"cluster": {"worker": 2}, **keys})
 
 
 def up(emulate: Emulate, path: Path, run_id: str, *more: str) -> subprocess.Popen[str]:
@@ -94,22 +81,25 @@ def test_just_before_the_run_folder_is_made(
     assert left("process", own("cut")) == []
 
 
-@BOTH
+@pytest.mark.parametrize(
+    ("number", "expected", "code", "verdict"),
+    [(signal.SIGINT, 5, 0, "ok"), (signal.SIGTERM, 5, 0, "ok"), (signal.SIGINT, 6, 1, "failed")],
+)
 def test_once_the_outcome_is_settled_it_stays(
-    emulate: Emulate, tmp_path: Path, number: signal.Signals
+    emulate: Emulate,
+    tmp_path: Path,
+    number: signal.Signals,
+    expected: int,
+    code: int,
+    verdict: str,
 ) -> None:
-    process = up(emulate, scenario(tmp_path), own("cut"))
+    path = scenario(tmp_path, expect={"final_step": expected})
+    process = up(emulate, path, own("cut"))
     wait_for_line(process, SETTLED)
     done = end(process, number)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
-    assert whole(emulate.out / own("cut"))["verdict"] == "ok"
-
-
-def test_an_expectation_that_failed_stays_failed(emulate: Emulate, tmp_path: Path) -> None:
-    process = up(emulate, scenario(tmp_path, expect={"final_step": 4}), own("cut"))
-    wait_for_line(process, SETTLED)
-    assert end(process, signal.SIGINT).returncode == 1
+    assert whole(emulate.out / own("cut"))["verdict"] == verdict
 
 
 @BOTH
@@ -159,15 +149,13 @@ def whole(folder: Path) -> Mapping[str, Any]:
 
 
 def test_a_sweep_ends_with_the_variant_that_was_under_way(emulate: Emulate, tmp_path: Path) -> None:
-    path = scenario(tmp_path)
-    process = up(emulate, path, own("cut"), "--vary", "seed=1,2,3")
+    process = up(emulate, scenario(tmp_path), own("cut"), "--vary", "seed=1,2,3")
     wait_for_line(process, SETTLED)  # of the first
     done = end(process, signal.SIGINT)
     assert done.returncode == 130, done.stderr
     assert "Traceback" not in done.stderr
-    assert sorted(plan.parent.name for plan in emulate.out.glob("*/plan.json")) == [
-        own("cut") + "-1"
-    ]
+    (begun,) = (plan.parent.name for plan in emulate.out.glob("*/plan.json"))
+    assert begun == own("cut") + "-1"
 
 
 # --- A run that somebody else is at work on -------------------------------------------------------
@@ -237,7 +225,7 @@ def test_a_start_in_the_background_is_called_off(
     done = end(process, number)
     if done.returncode == 0:  # it was up before that
         assert f"{own('cut')} is up" in done.stderr
-        assert emulate("down", own("cut"), "--out", emulate.out).returncode == 0
+        assert typed("down", own("cut"), "--out", emulate.out).returncode == 0
     else:
         said_once(done, number)
         assert "the run in the background was stopped" in done.stderr

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import signal
 import subprocess
 import time
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -19,7 +18,9 @@ from emulator.engines.docker import DockerEngine
 from emulator.errors import EngineError, UsageError
 from emulator.record.events import Entry, Step, TaskStart, fields_of
 from emulator.record.reader import Record
-from tests.conftest import Emulate, end, going_on, left, own, wait_for_line
+from tests.cli.typed import typed
+from tests.cli.typed import write as write_scenario
+from tests.conftest import Emulate, going_on, left, own, wait_for_line
 
 RUN = own("hand")
 
@@ -36,14 +37,9 @@ done
 DEAF = JOB.replace("trap 'exit 143' TERM", "trap '' TERM")
 
 
-def write(tmp_path: Path, image: str = "none", job: str = JOB, extra: str = "") -> Path:
-    path = tmp_path / "scenario.yaml"
-    path.write_text(
-        f"name: hand\nframework: none\nimage: {image}\n"
-        f"program: {{command: [sh, -c, {json.dumps(job)}]}}\n"
-        f"cluster: {{worker: 2}}\nsuccess: all-workers\n{extra}"
-    )
-    return path
+def write(tmp_path: Path, image: str = "none", job: str = JOB, **keys: Any) -> Path:
+    cluster = {"cluster": {"worker": 2}, "success": "all-workers"}
+    return write_scenario(tmp_path, job, name="hand", image=image, **cluster, **keys)
 
 
 def up(emulate: Emulate, path: Path, engine: str = "process") -> Cluster:
@@ -59,31 +55,35 @@ def up(emulate: Emulate, path: Path, engine: str = "process") -> Cluster:
 def test_a_run_in_the_background_is_struck_healed_stopped_and_judged(
     emulate: Emulate, tmp_path: Path
 ) -> None:
-    with up(emulate, write(tmp_path)) as cluster:
+    path = write(tmp_path)
+    with up(emulate, path) as cluster:
         run, out = cluster.run_id, ("--out", emulate.out)
-        status = emulate("ps", run, "--json", *out).json
+        status = typed("ps", run, "--json", *out).json
         assert (status["run_id"], status["state"]) == (run, "running")
         assert [task["state"] for task in status["tasks"]] == ["running", "running"]
-        struck = emulate("preempt", "worker-1", "--grace", "0s", "--down", "forever", *out)
+        again = typed("up", "-d", path, "--engine", "process", *out, "--run-id", run)
+        assert again.returncode == 2
+        assert "There is a run in" in again.stderr
+        struck = typed("preempt", "worker-1", "--grace", "0s", "--down", "forever", *out)
         assert struck.returncode == 0, struck.stderr
         assert f"{run}: fault manual-1; `emulate heal manual-1` heals it" in struck.stderr
         cluster.wait_for(event="exit", task="worker-1")
-        shown = emulate("ps", run, *out).stdout
+        shown = typed("ps", run, *out).stdout
         assert "manual-1" in shown
         assert "down" in shown
-        assert "healing manual-1" in emulate("heal", *out).stderr
+        assert "healing manual-1" in typed("heal", *out).stderr
         cluster.wait_for(fault="manual-1", stage="healed")
-        assert "there is nothing to heal" in emulate("heal", *out).stderr
-        assert emulate("fault", "kill", "worker-0", *out).returncode == 0
-        wait = emulate("wait", run, "--json", *out)
+        assert "there is nothing to heal" in typed("heal", *out).stderr
+        assert typed("fault", "kill", "worker-0", *out).returncode == 0
+        wait = typed("wait", run, "--json", *out)
         assert (wait.returncode, wait.json["outcome"]) == (1, "failed")  # no restart was allowed
-        over = emulate("ps", run, "--json", *out).json
+        over = typed("ps", run, "--json", *out).json
         assert over["state"] == "failed"
         assert {fault["id"]: fault["stage"] for fault in over["faults"]}.keys() == {
             "manual-1",
             "manual-2",
         }
-    again = emulate("preempt", "worker-1", *out)
+    again = typed("preempt", "worker-1", *out)
     assert (again.returncode, again.stderr) == (2, f"emulate: {run} is over.\n")
     assert left("process", run) == []
 
@@ -101,29 +101,16 @@ def test_nonsense_by_hand_is_one_sentence_and_the_run_goes_on(
             ("fault", "partition", "worker-0", "worker-1"): "a partition of worker-0 | worker-1",
             ("fault", "oom", "worker-0"): "running worker-0 out of memory",
             ("heal", "nothing/there?"): "There is nothing to heal of a fault 'nothing/there?'.",
-            ("logs", "-f", "last", "nobody"): "has no task nobody",
-            ("ps", "other"): "other is no run in",
-            ("wait", "other"): "other is no run in",
-            ("attach", "other"): "other is no run in",
         }.items():
-            done = emulate(*arguments, "--out", emulate.out)
+            done = typed(*arguments, "--out", emulate.out)
             assert done.returncode == 2, arguments
             assert done.stderr.count("\n") == 1, done.stderr
             assert sentence in done.stderr
         assert cluster.status()["faults"] == []
-        down = emulate("down", "last", "--out", emulate.out)
+        down = typed("down", "last", "--out", emulate.out)
         assert f"{cluster.run_id} was stopped" in down.stderr
-        assert emulate("wait", "--out", emulate.out).returncode == 130
+        assert typed("wait", "--out", emulate.out).returncode == 130
     assert left("process", cluster.run_id) == []
-
-
-@pytest.mark.parametrize(
-    "command", ["preempt worker-0", "heal", "wait", "attach", "logs -f last", "top"]
-)
-def test_where_there_is_no_run_that_is_said(emulate: Emulate, command: str) -> None:
-    done = emulate(*command.split(), "--out", emulate.out)
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"emulate: There is no run in {emulate.out}.")
 
 
 def test_who_follows_sees_all_and_ends_with_the_run(emulate: Emulate, tmp_path: Path) -> None:
@@ -172,39 +159,6 @@ def test_who_follows_waits_while_a_run_does_not_answer(
     assert printed in stdout
 
 
-@pytest.mark.parametrize("command", ["logs -f last", "attach"])
-def test_ctrl_c_of_who_follows_leaves_the_run_alone(
-    emulate: Emulate, tmp_path: Path, command: str
-) -> None:
-    with up(emulate, write(tmp_path)) as cluster:
-        process = emulate.start(*command.split(), "--out", emulate.out)
-        stream = process.stdout if command.startswith("logs") else process.stderr
-        assert stream is not None
-        assert "worker-" in stream.readline()
-        done = end(process, signal.SIGINT)
-        assert done.returncode == 130
-        assert "Traceback" not in done.stderr
-        assert cluster.status()["state"] == "running"
-        cluster.stop()
-        cluster.wait()
-
-
-def test_a_pipe_that_closes_ends_who_follows_without_a_traceback(
-    emulate: Emulate, tmp_path: Path
-) -> None:
-    with up(emulate, write(tmp_path)) as cluster:
-        process = emulate.start("logs", "-f", "last", "--out", emulate.out)
-        assert process.stdout is not None
-        assert process.stdout.readline()
-        process.stdout.close()
-        assert process.stderr is not None
-        assert "Traceback" not in process.stderr.read()
-        process.wait(60)
-        assert cluster.status()["state"] == "running"
-        cluster.stop()
-        cluster.wait()
-
-
 # --- What does not come up ----------------------------------------------------------------------
 
 
@@ -213,7 +167,7 @@ def test_a_program_that_fails_at_once_is_shown_and_judged(emulate: Emulate, tmp_
     done = emulate("up", "-d", path, "--engine", "process", "--out", emulate.out)
     # It may have been up for a moment.
     assert done.returncode in (0, 1)
-    wait = emulate("wait", "--json", "--out", emulate.out)
+    wait = typed("wait", "--json", "--out", emulate.out)
     assert (wait.returncode, wait.json["outcome"]) == (1, "failed")
     if done.returncode:
         assert "I have no data" in done.stderr
@@ -237,25 +191,6 @@ def test_an_image_that_is_nowhere_leaves_no_folder(
     assert [path.name for path in (emulate.out / RUN).iterdir()] == ["thesis.txt"]
 
 
-def test_a_mistake_in_the_scenario_is_said_before_anything_is_started(
-    emulate: Emulate, tmp_path: Path
-) -> None:
-    path = write(tmp_path, extra="timeout: 5\n")
-    done = emulate("up", "-d", path, "--engine", "process", "--out", emulate.out)
-    assert done.returncode == 2
-    assert not emulate.out.exists()
-
-
-def test_a_run_id_in_the_background_is_used_once(emulate: Emulate, tmp_path: Path) -> None:
-    path = write(tmp_path)
-    arguments = ("up", "-d", path, "--engine", "process", "--out", emulate.out, "--run-id", RUN)
-    assert emulate(*arguments).returncode == 0
-    again = emulate(*arguments)
-    assert again.returncode == 2
-    assert "There is a run in" in again.stderr
-    assert emulate("down", RUN, "--out", emulate.out).returncode == 0
-
-
 # --- Docker alone -------------------------------------------------------------------------------
 
 
@@ -265,7 +200,7 @@ def test_an_address_that_nobody_planned_is_refused_and_the_run_goes_on(
     emulate: Emulate, tmp_path: Path, tiny_image: str, address: str
 ) -> None:
     with up(emulate, write(tmp_path, tiny_image), "docker") as cluster:
-        done = emulate("preempt", "worker-0", "--address", address, "--out", emulate.out)
+        done = typed("preempt", "worker-0", "--address", address, "--out", emulate.out)
         assert done.returncode == 2
         assert "The address that worker-0 comes back to can't be chosen in this run." in done.stderr
         assert cluster.status()["faults"] == []
@@ -277,8 +212,8 @@ def test_an_address_that_nobody_planned_is_refused_and_the_run_goes_on(
 def test_a_delay_that_the_kernel_can_not_make_hurts_nobody(
     emulate: Emulate, tmp_path: Path, tiny_image: str
 ) -> None:
-    with up(emulate, write(tmp_path, tiny_image, extra="restart: {policy: always, backoff: 0}\n"),
-            "docker") as cluster:  # fmt: skip
+    path = write(tmp_path, tiny_image, restart={"policy": "always", "backoff": 0})
+    with up(emulate, path, "docker") as cluster:
         (cut,) = cluster.partition(["worker-0"], ["worker-1"])
         cluster.wait_for(fault=cut)  # the image may have to be built for it first
         (slow,) = cluster.fault(shape="worker-0", delay="50ms", for_="forever")
@@ -370,11 +305,11 @@ def test_attach_after_a_kill_in_the_grace_period(
 def test_attach_after_a_kill_while_a_task_is_down(
     emulate: Emulate, tmp_path: Path, tiny_image: str
 ) -> None:
-    planned = "faults: [{preempt: worker-1, at: {step: 3, task: worker-1}, down: 10s, "
-    extra = planned + "address: same}]\n"
-    cluster = up(emulate, write(tmp_path, tiny_image, extra=extra), "docker")
-    inspect = ["docker", "inspect", "-f", "{{range .NetworkSettings.Networks}}{{.IPAMConfig}}"]
-    name = [*inspect[:-1], inspect[-1] + "{{end}}", f"{cluster.run_id}-worker-1"]
+    planned = {"preempt": "worker-1", "at": {"step": 3, "task": "worker-1"}, "down": "10s"}
+    path = write(tmp_path, tiny_image, faults=[{**planned, "address": "same"}])
+    cluster = up(emulate, path, "docker")
+    networks = "{{range .NetworkSettings.Networks}}{{.IPAMConfig}}{{end}}"
+    name = ["docker", "inspect", "-f", networks, f"{cluster.run_id}-worker-1"]
     address = subprocess.run(name, check=True, capture_output=True).stdout
     cluster.wait_for(event="exit", task="worker-1")
     before = kill_9(cluster)
@@ -383,7 +318,7 @@ def test_attach_after_a_kill_while_a_task_is_down(
     wait_for_line(attach, "is back")
     assert subprocess.run(name, check=True, capture_output=True).stdout == address
     # And once more, where the run is the attached one's: `down` stops that.
-    down = emulate("down", "last", "--out", emulate.out)
+    down = typed("down", "last", "--out", emulate.out)
     assert "was stopped" in down.stderr
     attach.communicate(timeout=60)
     assert attach.returncode == 130
@@ -432,7 +367,7 @@ def test_a_partition_is_healed_by_hand_after_its_supervisor_was_killed(
         again.wait_for(fault=cut, stage="healed")
         way = subprocess.run([*look, "10"], check=True, capture_output=True)
         assert way.stdout == b"there is a way\n"
-        assert emulate("clean", "--dry-run", "--out", emulate.out).stderr.count(cluster.run_id) == 0
+        assert typed("clean", "--dry-run", "--out", emulate.out).stderr.count(cluster.run_id) == 0
         again.stop()
         assert again.wait().outcome == "interrupted"
 
@@ -460,7 +395,7 @@ def test_down_after_a_kill_cleans_that_run_alone(
     dies.wait_for(fault=frozen)
     dies.preempt("worker-1", grace="1h")
     before = kill_9(dies)
-    down = emulate("down", dies.run_id, "--out", emulate.out)
+    down = typed("down", dies.run_id, "--out", emulate.out)
     assert (down.returncode, left("docker", dies.run_id)) == (0, [])
     assert list(Record(dies.folder).history) == before
     assert lives.status()["state"] == "running"
@@ -472,10 +407,10 @@ def test_down_after_a_kill_cleans_that_run_alone(
 def test_processes_can_not_be_taken_over_but_removed(emulate: Emulate, tmp_path: Path) -> None:
     cluster = up(emulate, write(tmp_path))
     kill_9(cluster)
-    attach = emulate("attach", "--out", emulate.out)
+    attach = typed("attach", "--out", emulate.out)
     assert attach.returncode == 2
     assert attach.stderr.startswith("emulate: The process engine can't take over a run")
     assert f"`emulate down {cluster.run_id}` removes it." in attach.stderr
     assert attach.stderr.count("\n") == 1
-    assert emulate("down", "last", "--out", emulate.out).returncode == 0
+    assert typed("down", "last", "--out", emulate.out).returncode == 0
     assert left("process", cluster.run_id) == []

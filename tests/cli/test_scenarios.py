@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from emulator.bundled import ROOT, scenario_path, scenarios
-from tests.conftest import Emulate
+from tests.cli.typed import typed
 
 
-def test_all_are_listed_by_theme(emulate: Emulate) -> None:
-    listed = json.loads(emulate("scenarios", "--json").stdout)
+def test_all_are_listed_by_theme() -> None:
+    listed = typed("scenarios", "--json").json
     assert sorted(one["file"] for one in listed) == sorted(map(str, scenarios()))
     assert [one["theme"] for one in listed] == sorted(one["theme"] for one in listed)
     (quickstart,) = (one for one in listed if one["name"] == "quickstart")
@@ -20,17 +19,11 @@ def test_all_are_listed_by_theme(emulate: Emulate) -> None:
     assert quickstart["description"].startswith("Two workers train")
 
 
-def test_a_theme_is_listed_alone(emulate: Emulate) -> None:
-    done = emulate("scenarios", "faults")
+def test_a_theme_is_listed_alone() -> None:
+    done = typed("scenarios", "faults")
     assert done.returncode == 0
     assert "mwms-preemption" in done.stdout
     assert "quickstart" not in done.stdout
-
-
-def test_an_unknown_theme_is_refused_with_those_there_are(emulate: Emulate) -> None:
-    done = emulate("scenarios", "fualts")
-    assert done.returncode == 2
-    assert "There is no theme fualts. Did you mean 'faults'? Themes: " in done.stderr
 
 
 MWMS = ROOT / "scenarios" / "strategies" / "mwms.yaml"

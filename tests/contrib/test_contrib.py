@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from emulator.cli import setup as setting_up
 from tests.conftest import Emulate
 from tests.session.conftest import STEPS, shell
 
@@ -125,6 +126,18 @@ def test_the_action_is_complete() -> None:
         assert "${{" not in step.get("run", "")
 
 
+def as_github(script: str, folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run the script of a step as the runner of GitHub does."""
+    return subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
+        cwd=folder,
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 @pytest.mark.parametrize(
     ("scenario", "code", "summary"),
     [
@@ -139,10 +152,8 @@ def test_its_step_runs_a_scenario(
 ) -> None:
     (step,) = (one for one in read(ACTION)["runs"]["steps"] if one.get("id") == "run")
     (tmp_path / "s.yaml").write_text(json.dumps(scenario))
-    (tmp_path / "step.sh").write_text(step["run"])
     home = Path(emulate.command[-1]).parent
     environment = {
-        **os.environ,
         "PATH": f"{home}:{os.environ['PATH']}",
         "SCENARIO": "s.yaml",
         "ENGINE": "process",
@@ -152,14 +163,7 @@ def test_its_step_runs_a_scenario(
         "GITHUB_STEP_SUMMARY": str(tmp_path / "summary"),
     }
     assert {*step["env"]} <= environment.keys()
-    done = subprocess.run(  # as GitHub calls it
-        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "step.sh"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = as_github(step["run"], tmp_path, **environment)
     assert done.returncode == code, done.stderr
     if summary is None:
         assert "cluster.worker" in done.stderr
@@ -169,6 +173,32 @@ def test_its_step_runs_a_scenario(
     assert json.loads((folder / "summary.json").read_text())["verdict"] == summary
     assert len(json.loads((folder / "plan.json").read_text())["tasks"]) == 2
     assert summary in (tmp_path / "summary").read_text()
+
+
+@pytest.mark.parametrize(
+    "line", [None, "training-emulator[test] @ git+https://host/o/emulator@2f0c1d"]
+)
+def test_the_workflow_of_init_installs_this_emulator_or_says_what_it_lacks(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    line: str | None,
+) -> None:
+    monkeypatch.setattr(setting_up, "requirement_here", lambda: line)
+    setting_up.init(tmp_path, tests=True)
+    said = capsys.readouterr().err
+    assert (f"write into {tmp_path}/requirements-emulator.txt where" in said) is (line is None)
+    written = (tmp_path / "requirements-emulator.txt").read_text().splitlines()
+    assert [text for text in written if not text.startswith("#")] == ([line] if line else [])
+
+    workflow = read(tmp_path / ".github" / "workflows" / "training.yml")
+    (step,) = (s for s in workflow["jobs"]["test"]["steps"] if "pip install" in s.get("run", ""))
+    (tmp_path / "pip").write_text('#!/bin/sh\necho "pip was asked to $*"\n')
+    (tmp_path / "pip").chmod(0o755)
+    ran = as_github(step["run"], tmp_path, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    asked = "pip was asked to install -r requirements-emulator.txt\n"
+    lacks = "::error::Write into requirements-emulator.txt where the emulator comes from.\n"
+    assert (ran.returncode, ran.stdout) == ((0, asked) if line else (1, lacks))
 
 
 # --- The development container --------------------------------------------------------------------

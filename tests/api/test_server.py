@@ -34,6 +34,7 @@ from emulator.record.events import fields_of
 from emulator.record.reader import Record
 from emulator.record.remains import SOCKET
 from emulator.supervisor.control import RunControl
+from tests.cli.typed import typed, write
 from tests.conftest import Emulate, Finished
 
 NOBODY: Any = None
@@ -62,17 +63,31 @@ def image(engine: str, request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue("tiny_image")) if engine == "docker" else "none"
 
 
+def client(socket: Path) -> httpx.Client:
+    """Return a client of the API at a socket."""
+    transport = httpx.HTTPTransport(uds=os.path.realpath(socket))
+    return httpx.Client(transport=transport, base_url="http://run", timeout=60)
+
+
+@contextlib.contextmanager
+def serving(folder: Path) -> Iterator[tuple[ApiServer, httpx.Client]]:
+    """Serve the API of a run without a supervisor; yield its server and a client of it."""
+    opened = threading.Event()
+    with contextlib.closing(ApiServer(CONTROL, folder, opened.set)) as server:
+        server.open()
+        assert opened.wait(60)
+        with client(folder / SOCKET) as http:
+            yield server, http
+
+
 class Running:
     """A run in the background, and the end of it."""
 
-    def __init__(self, emulate: Emulate, tmp_path: Path, engine: str, image: str) -> None:
-        scenario = tmp_path / "scenario.yaml"
-        scenario.write_text(
-            f"name: api\nframework: none\nimage: {image}\n"
-            f"program: {{command: [sh, -c, {json.dumps(JOB)}]}}\n"
-            "cluster: {worker: 2}\nsuccess: all-workers\n"
-        )
-        self._emulate = emulate
+    def __init__(
+        self, emulate: Emulate, engine: str = "process", image: str = "none", script: str = JOB
+    ) -> None:
+        workers = {"cluster": {"worker": 2}, "success": "all-workers"}
+        scenario = write(emulate.out.parent, script, name="api", image=image, **workers)
         up = emulate("up", "-d", scenario, "--engine", engine, "--json", "--out", emulate.out)
         assert up.returncode == 0, up.stderr
         self.folder = Path(up.json["folder"])
@@ -80,27 +95,24 @@ class Running:
 
     @property
     def http(self) -> httpx.Client:
-        path = os.path.realpath(self.folder / SOCKET)
-        return httpx.Client(
-            transport=httpx.HTTPTransport(uds=path), base_url="http://run", timeout=60
-        )
+        return client(self.folder / SOCKET)
 
     def cluster(self) -> Cluster:
         return emulator.connect(self.folder)
 
     def wait(self) -> Finished:
-        return self._emulate("wait", self.folder, "--json")
+        return typed("wait", self.folder, "--json")
 
 
 @pytest.fixture
-def running(emulate: Emulate, tmp_path: Path, engine: str, image: str) -> Running:
-    return Running(emulate, tmp_path, engine, image)
+def running(emulate: Emulate, engine: str, image: str) -> Running:
+    return Running(emulate, engine, image)
 
 
 @pytest.fixture
-def processes(emulate: Emulate, tmp_path: Path) -> Running:
+def processes(emulate: Emulate) -> Running:
     """A run on the process engine, where the engine makes no difference."""
-    return Running(emulate, tmp_path, "process", "none")
+    return Running(emulate)
 
 
 class Reader(threading.Thread):
@@ -153,13 +165,13 @@ def test_streams_have_everything_and_end_with_the_run(running: Running) -> None:
     assert running.wait().returncode == 130
 
 
-def test_the_last_lines_and_all_further_ones_can_be_followed(processes: Running) -> None:
+def test_lines_are_followed_from_the_last_ones_or_since_a_time(processes: Running) -> None:
     with processes.cluster() as cluster:
-        cluster.wait_for(step=5, task="worker-0")
+        step = cluster.wait_for(step=5, task="worker-0")
         last = Reader(cluster.lines("worker-0", last=2))
+        since = Reader(cluster.printed("worker-0", since=step.wall))
         usage = Reader(cluster.samples(last=1))
-        assert last.begun.wait(60)
-        assert usage.begun.wait(60)
+        assert all(reader.begun.wait(60) for reader in (last, since, usage))
         cluster.stop()
         cluster.wait()
     log = cluster.record.log("worker-0")
@@ -167,20 +179,11 @@ def test_the_last_lines_and_all_further_ones_can_be_followed(processes: Running)
     assert "progress" not in lines[0]
     assert log[len(log) - len(lines) :] == lines
     assert list(cluster.record.samples)[-len(usage.all()) :] == usage.all()
-
-
-def test_lines_since_a_time_come_with_theirs(processes: Running) -> None:
-    with processes.cluster() as cluster:
-        step = cluster.wait_for(step=5, task="worker-0")
-        since = Reader(cluster.printed("worker-0", since=step.wall))
-        assert since.begun.wait(60)
-        cluster.stop()
-        cluster.wait()
     stored = list(cluster.record.printed(["worker-0"], since=step.wall))
     assert since.all() == stored
     assert stored[0].wall is not None
     assert stored[0].wall >= round(step.wall, 3)
-    assert len(stored) < len(cluster.record.log("worker-0"))
+    assert len(stored) < len(log)
 
 
 def test_a_fault_by_hand_is_recorded_and_healed(running: Running) -> None:
@@ -236,22 +239,17 @@ def test_what_makes_no_sense_is_one_sentence_and_changes_nothing(processes: Runn
             assert "\n" not in answer.json()["error"]
         assert http.get("/v1/run").json()["faults"] == []
         assert http.request("DELETE", "/v1/faults/all").json() == {"healed": []}
+        with processes.cluster() as cluster:
+            with pytest.raises(UsageError, match="no task is called 'nobody'"):
+                cluster.kill("nobody")
+            with pytest.raises(UsageError, match="nothing to heal of a fault 'a/b\\?c d'"):
+                cluster.heal("a/b?c d")
+            with pytest.raises(UsageError, match="No task is called 'nobody'"):
+                list(cluster.lines("nobody"))
+            with pytest.raises(UsageError, match="can't do this: a partition"):
+                cluster.partition(["worker-0"], ["worker-1"])
         assert http.post("/v1/stop").status_code == 202
     assert processes.wait().returncode == 130
-
-
-def test_the_client_says_what_the_api_says(processes: Running) -> None:
-    with processes.cluster() as cluster:
-        with pytest.raises(UsageError, match="no task is called 'nobody'"):
-            cluster.kill("nobody")
-        with pytest.raises(UsageError, match="nothing to heal of a fault 'a/b\\?c d'"):
-            cluster.heal("a/b?c d")
-        with pytest.raises(UsageError, match="No task is called 'nobody'"):
-            list(cluster.lines("nobody"))
-        with pytest.raises(UsageError, match="can't do this: a partition"):
-            cluster.partition(["worker-0"], ["worker-1"])
-        cluster.stop()
-        cluster.wait()
 
 
 def test_a_request_at_the_end_of_the_run_gets_an_answer(running: Running) -> None:
@@ -281,41 +279,30 @@ def test_a_request_at_the_end_of_the_run_gets_an_answer(running: Running) -> Non
 
 
 def test_a_request_after_the_supervisor_has_ended_is_refused_at_once(tmp_path: Path) -> None:
-    opened = threading.Event()
-    server = ApiServer(CONTROL, tmp_path, opened.set)
-    with contextlib.closing(server):
-        server.open()
-        assert opened.wait(60)
+    with serving(tmp_path) as (server, http):
         waiting = CONTROL.ask(lambda: None)
         server.refuse()
         with pytest.raises(UsageError, match="The run is over"):
             waiting.result(0)
-        transport = httpx.HTTPTransport(uds=str(tmp_path / SOCKET))
-        with httpx.Client(transport=transport, timeout=30) as client:
-            answer = client.post("http://run/v1/stop")
-            assert (answer.status_code, answer.json()) == (422, {"error": "The run is over."})
+        answer = http.post("/v1/stop")
+        assert (answer.status_code, answer.json()) == (422, {"error": "The run is over."})
 
 
 def test_lines_are_hurried_while_a_client_follows(tmp_path: Path) -> None:
     (tmp_path / "history.jsonl").write_text('{"n": 0}\n')
-    opened = threading.Event()
-    server = ApiServer(CONTROL, tmp_path, opened.set)
-    with contextlib.closing(server):
-        server.open()
-        assert opened.wait(60)
-        transport = httpx.HTTPTransport(uds=str(tmp_path / SOCKET))
-        with httpx.Client(transport=transport, timeout=60) as client:
-            assert client.get("http://run/v1/nothing").status_code == 404
-            assert not server.hurried  # it has been asked something, and that is all
-            with client.stream("GET", "http://run/v1/history") as answer:
-                lines = answer.iter_lines()  # it ends the request when it is collected
-                assert next(lines) == '{"n": 0}'
-                assert server.hurried
+    with serving(tmp_path) as (server, http):
+        assert http.get("/v1/nothing").status_code == 404
+        assert not server.hurried  # it has been asked something, and that is all
+        with http.stream("GET", "/v1/history") as answer:
+            lines = answer.iter_lines()  # it ends the request when it is collected
+            assert next(lines) == '{"n": 0}'
+            assert server.hurried
 
 
 def test_a_long_path_has_its_api_all_the_same(emulate: Emulate, tmp_path: Path) -> None:
     emulate.out = tmp_path / "/".join(["deep" * 10] * 4) / "runs"
-    run = Running(emulate, tmp_path, "process", "none")
+    emulate.out.parent.mkdir(parents=True)
+    run = Running(emulate)
     server = run.folder / SOCKET
     assert len(os.fsencode(server)) > 108
     real = Path(os.path.realpath(server))
@@ -338,27 +325,13 @@ def test_a_supervisor_with_a_thousand_open_files_has_its_api(tmp_path: Path) -> 
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2000), hard))
         for _ in range(1030):
             stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
-        opened = threading.Event()
-        server = ApiServer(CONTROL, tmp_path, opened.set)
-        stack.callback(server.close)
-        server.open()
-        assert opened.wait(60)
-        transport = httpx.HTTPTransport(uds=str(tmp_path / SOCKET))
-        with httpx.Client(transport=transport, timeout=60) as client:
-            assert client.get("http://run/v1/nothing").status_code == 404
+        _, http = stack.enter_context(serving(tmp_path))
+        assert http.get("/v1/nothing").status_code == 404
 
 
-def test_a_task_that_prints_without_end_does_not_drown_its_readers(
-    emulate: Emulate, tmp_path: Path
-) -> None:
-    scenario = tmp_path / "flood.yaml"
-    scenario.write_text(
-        "name: flood\nframework: none\nimage: none\nprogram: {command: ['yes']}\n"
-        "cluster: {worker: 1}\n"
-    )
-    up = emulate("up", "-d", scenario, "--engine", "process", "--json", "--out", emulate.out)
-    with emulator.connect(up.json["folder"]) as cluster:
-        lines = cluster.lines()
+def test_a_task_that_prints_without_end_does_not_drown_its_readers(emulate: Emulate) -> None:
+    with Running(emulate, script="exec yes").cluster() as cluster:
+        lines = cluster.lines("worker-0")
         assert {next(lines) for _ in range(10_000)} == {("worker-0", "y")}
         lines.close()  # type: ignore[attr-defined]
         assert cluster.status()["state"] == "running"
@@ -394,16 +367,11 @@ def test_a_client_that_leaves_during_its_request_is_no_news(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The terminal is that of `up`."""
-    opened = threading.Event()
-    with contextlib.closing(ApiServer(CONTROL, tmp_path, opened.set)) as server:
-        server.open()
-        assert opened.wait(60)
-        with socket.socket(socket.AF_UNIX) as client:
-            client.connect(str(tmp_path / SOCKET))
-            client.sendall(b"POST /v1/faults HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
-        transport = httpx.HTTPTransport(uds=str(tmp_path / SOCKET))
-        with httpx.Client(transport=transport, base_url="http://run") as next_one:
-            assert next_one.get("/").status_code == 404
+    with serving(tmp_path) as (_, next_one):
+        with socket.socket(socket.AF_UNIX) as leaves:
+            leaves.connect(str(tmp_path / SOCKET))
+            leaves.sendall(b"POST /v1/faults HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+        assert next_one.get("/").status_code == 404
     assert capfd.readouterr().err == ""
 
 
@@ -414,19 +382,14 @@ def test_a_defect_is_a_sentence_for_the_client_and_for_the_terminal(
     """Before an answer has begun, and in the middle of one."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "history.jsonl").write_text("[]\n")
-    opened = threading.Event()
-    with contextlib.closing(ApiServer(CONTROL, tmp_path, opened.set)) as server:
-        server.open()
-        assert opened.wait(60)
-        transport = httpx.HTTPTransport(uds=str(tmp_path / SOCKET))
-        with httpx.Client(transport=transport, base_url="http://run") as client:
-            if "lines" in path:
-                answer = client.get(path)
-                assert answer.status_code == 500
-                assert answer.json()["error"].startswith("This is a defect of emulate: Attribute")
-            else:
-                with pytest.raises(httpx.RemoteProtocolError):
-                    client.get(path)
+    with serving(tmp_path) as (_, http):
+        if "lines" in path:
+            answer = http.get(path)
+            assert answer.status_code == 500
+            assert answer.json()["error"].startswith("This is a defect of emulate: Attribute")
+        else:
+            with pytest.raises(httpx.RemoteProtocolError):
+                http.get(path)
     (said,) = capfd.readouterr().err.splitlines()
     assert said.startswith("emulate: the run's API: This is a defect of emulate: ")
     assert (tmp_path / "cache" / "emulator" / "traceback.txt").exists()
@@ -484,13 +447,8 @@ def test_a_client_follows_to_the_socket_of_the_next_supervisor(tmp_path: Path) -
     folder.mkdir(parents=True)
     cluster = Cluster(Record(folder), over=True)
     for _ in range(2):
-        opened = threading.Event()
-        server = ApiServer(CONTROL, folder, opened.set)
-        with contextlib.closing(server):
-            server.open()
-            assert opened.wait(60)
-            with pytest.raises(EngineLost):  # an answer, not that there is none
-                cluster._ask("GET", "/nothing")
+        with serving(folder), pytest.raises(EngineLost):  # an answer, not that there is none
+            cluster._ask("GET", "/nothing")
     cluster.close()
 
 
@@ -519,9 +477,10 @@ def test_samples_are_followed_from_the_first_to_the_last(running: Running) -> No
         assert set(first["tasks"]) == {"worker-0", "worker-1"}
         assert second["t"] > first["t"]
         assert second["tasks"]["worker-0"]["cpu"] >= first["tasks"]["worker-0"]["cpu"]
-        (running.folder / "shared" / "over").touch() if (
-            running.folder / "shared"
-        ).exists() else http.post("/v1/stop")
+        if (running.folder / "shared").exists():
+            (running.folder / "shared" / "over").touch()
+        else:
+            http.post("/v1/stop")
         got += samples
     times = [sample["t"] for sample in got]
     assert times == sorted(set(times))

@@ -22,6 +22,8 @@ from emulator.errors import UsageError
 from emulator.record.events import fields_of
 from emulator.record.remains import PORT, TOKEN
 from tests.api.test_prometheus import values
+from tests.api.test_server import client
+from tests.cli.typed import typed
 from tests.conftest import Emulate
 from tests.report.test_live_view import RUN, end_of, scenario
 
@@ -164,9 +166,8 @@ def test_prometheus_page_and_api_answer_on_a_port(emulate: Emulate, tmp_path: Pa
             assert refused.json()["error"].count(". ") == 0
             known = {"Authorization": f"Bearer {token}"}
             assert http.post("/v1/stop").status_code == 401
-            assert (
-                http.get("/metrics", headers={**known, "Host": "evil.example"}).status_code == 421
-            )
+            evil = http.get("/metrics", headers={**known, "Host": "evil.example"})
+            assert evil.status_code == 421
             page = http.get("/metrics", headers=known)
             assert page.headers["content-type"].startswith("text/plain")
             found = values(page.text)
@@ -174,9 +175,8 @@ def test_prometheus_page_and_api_answer_on_a_port(emulate: Emulate, tmp_path: Pa
             assert found["emulator_task_state"]["state=running,task=worker-1"] == 1
             assert found["emulator_task_memory_bytes"]["task=worker-0"] > 0
             assert http.get("/v1/run", headers=known).json()["state"] == "running"
-        listening = psutil.Process(
-            int(fields_of(cluster.wait_for(event="run"))["pid"])
-        ).net_connections()
+        pid = int(fields_of(cluster.wait_for(event="run"))["pid"])
+        listening = psutil.Process(pid).net_connections()
         assert {c.laddr[0] for c in listening if c.status == "LISTEN"} == {"127.0.0.1"}
         end_of(emulate)
         cluster.wait()
@@ -184,32 +184,20 @@ def test_prometheus_page_and_api_answer_on_a_port(emulate: Emulate, tmp_path: Pa
         assert not (cluster.folder / TOKEN).exists()
 
 
-def test_without_the_option_there_is_no_port_but_the_page(emulate: Emulate, tmp_path: Path) -> None:
-    with up(emulate, tmp_path) as cluster:
-        assert not (cluster.folder / PORT).exists()
-        uds = os.path.realpath(cluster.folder / "api.sock")
-        transport = httpx.HTTPTransport(uds=uds)
-        with httpx.Client(transport=transport, base_url="http://run", timeout=60) as http:
-            assert "emulator_run_info" in http.get("/metrics").text
-        end_of(emulate)
-        cluster.wait()
-
-
-def test_tasks_do_not_get_the_users_token(emulate: Emulate, tmp_path: Path) -> None:
-    with up(emulate, tmp_path, "--api-port", "0", **{VARIABLE: "my-own-token"}) as cluster:
-        port = int((cluster.folder / PORT).read_text())
+@pytest.mark.parametrize("port", [("--api-port", "0"), ()])
+def test_the_page_is_there_without_a_port_too_and_tasks_do_not_get_the_users_token(
+    emulate: Emulate, tmp_path: Path, port: tuple[str, ...]
+) -> None:
+    with up(emulate, tmp_path, *port, **{VARIABLE: "my-own-token"}) as cluster:
         assert not (cluster.folder / TOKEN).exists()
-        known = {"Authorization": "Bearer my-own-token"}
-        page = httpx.get(f"http://127.0.0.1:{port}/metrics", headers=known, timeout=60)
-        assert page.status_code == 200
-        pid = int(fields_of(cluster.wait_for(event="running"))["id"])
-        assert VARIABLE not in psutil.Process(pid).environ()
-        end_of(emulate)
-        cluster.wait()
-
-
-def test_nor_do_those_of_a_run_without_a_port(emulate: Emulate, tmp_path: Path) -> None:
-    with up(emulate, tmp_path, **{VARIABLE: "my-own-token"}) as cluster:
+        if port:
+            base = f"http://127.0.0.1:{(cluster.folder / PORT).read_text().strip()}"
+            known = {"Authorization": "Bearer my-own-token"}
+            assert httpx.get(f"{base}/metrics", headers=known, timeout=60).status_code == 200
+        else:
+            assert not (cluster.folder / PORT).exists()
+            with client(cluster.folder / "api.sock") as http:
+                assert "emulator_run_info" in http.get("/metrics").text
         pid = int(fields_of(cluster.wait_for(event="running"))["id"])
         assert VARIABLE not in psutil.Process(pid).environ()
         end_of(emulate)
@@ -223,10 +211,10 @@ def test_a_bad_port_starts_nothing(emulate: Emulate, tmp_path: Path) -> None:
         port = str(other.getsockname()[1])
         for arguments in (("--api-port", port), ("-d", "--api-port", port)):
             path, out = scenario(tmp_path), ("--out", emulate.out)
-            done = emulate("up", path, "--engine", "process", *out, *arguments)
+            done = typed("up", path, "--engine", "process", *out, *arguments)
             assert done.returncode == 2
             assert f"Can't take port {port}" in done.stderr
             assert list(emulate.out.glob("*/plan.json")) == []
     vary = ("--vary", "cluster.worker=1,2", "--api-port", "0")
-    done = emulate("up", scenario(tmp_path), *vary)
+    done = typed("up", scenario(tmp_path), *vary)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)

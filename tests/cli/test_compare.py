@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
@@ -29,9 +30,7 @@ def path(tmp_path: Path) -> Path:
     return write(tmp_path, name="vary", program=program, **keys)
 
 
-def test_vary_runs_every_combination_and_the_worst_verdict_counts(
-    emulate: Emulate, path: Path
-) -> None:
+def test_vary_runs_all_combinations_and_the_worst_counts(emulate: Emulate, path: Path) -> None:
     done = emulate.up(
         path, "--engine", "process", "--run-id", RUN, *POLICIES, "--vary", "program.env.CODE=9,0"
     )
@@ -44,6 +43,14 @@ def test_vary_runs_every_combination_and_the_worst_verdict_counts(
     ]
     assert "emulate: variant 2 of 4: restart.policy=never program.env.CODE=0\n" in done.stderr
     assert "restart.policy: never | never | on-failure | on-failure" in done.stderr
+    suites = [
+        next(iter(ET.parse(emulate.out / f"{RUN}-{n}" / "junit.xml").getroot())) for n in (1, 2)
+    ]
+    assert [(suite.get("name"), suite.get("failures")) for suite in suites] == [
+        ("vary restart.policy=never program.env.CODE=9", "1"),
+        ("vary restart.policy=never program.env.CODE=0", "0"),
+    ]
+    assert len(list(emulate.out.glob(f"{RUN}-[1-4]/report.html"))) == 4
     first = Record(emulate.out / f"{RUN}-3").history[0]
     assert isinstance(first, RunStarted)
     sets = "--set=restart.policy=on-failure --set=program.env.CODE=9"

@@ -48,9 +48,7 @@ def tfjob(tmp_path: Path) -> Path:
     return path
 
 
-def test_up_runs_a_manifest_and_keeps_it_as_it_was_given(
-    emulate: Emulate, cluster: Path, tmp_path: Path
-) -> None:
+def test_up_runs_a_manifest_and_keeps_it(emulate: Emulate, cluster: Path, tmp_path: Path) -> None:
     faults = f"--faults={tmp_path}/faults.yaml"
     done = emulate.up(cluster, "--engine=process", faults, f"--command={COMMAND}")
     assert done.returncode == 0, done.stderr
@@ -66,9 +64,7 @@ def test_up_runs_a_manifest_and_keeps_it_as_it_was_given(
     assert typed("check", folder).returncode == 0
 
 
-def test_up_in_the_background_gets_the_same_options(
-    emulate: Emulate, cluster: Path, tmp_path: Path
-) -> None:
+def test_up_d_gets_the_same_options(emulate: Emulate, cluster: Path, tmp_path: Path) -> None:
     run_id = own("convert")
     options = [
         f"--faults={tmp_path}/faults.yaml",
@@ -153,9 +149,7 @@ def test_a_bad_manifest_is_a_line_and_exit_code_2(
         (["--faults=nothing.yaml"], "Can't read nothing.yaml, the file of --faults: No such file"),
     ],
 )
-def test_a_bad_option_is_a_line_and_exit_code_2(
-    tfjob: Path, options: list[str], message: str
-) -> None:
+def test_a_bad_option_is_a_line_and_code_2(tfjob: Path, options: list[str], message: str) -> None:
     done = typed("plan", "tfjob.yaml", "--engine=process", *options, cwd=tfjob.parent)
     assert done.returncode == 2
     assert message in done.stderr

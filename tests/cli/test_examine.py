@@ -55,9 +55,7 @@ def test_processes_need_the_framework_of_the_scenario(
 TITLES = {title for title, _ in doctor.FRAMEWORKS.values()}
 
 
-def test_processes_without_a_scenario_may_need_any_framework(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_a_scenario_any_framework_may_be_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "is_installed", lambda module: False)
     findings = {one.what: one for one in examine_engine("process", None)}
     assert {findings[title].status for title in TITLES} == {"optional"}

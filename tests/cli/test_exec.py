@@ -15,14 +15,10 @@ def test_a_command_runs_in_a_task_until_the_run_has_ended(emulate: Emulate, tmp_
     out = ("--out", emulate.out)
     up = emulate("up", path, "-d", "--engine", "process", "--run-id", "sleeps-1", *out)
     assert up.returncode == 0, up.stderr
-    for words in (
-        ("worker-1", "--"),
-        ("worker-1",),
-        ("sleeps-1", "worker-1", "--"),
-        ("sleeps-1", "worker-1"),
-        ("-r", "sleeps", "worker-1", "--"),
-    ):
-        done = emulate("exec", *out, *words, "sh", "-c", "echo $EMULATOR_TASK; exit 3")
+    runs = ("", "sleeps-1 ")
+    named = [f"{run}worker-1{dashes}" for run in runs for dashes in ("", " --")]
+    for words in (*named, "-r sleeps worker-1 --"):
+        done = emulate("exec", *out, *words.split(), "sh", "-c", "echo $EMULATOR_TASK; exit 3")
         assert (done.returncode, done.stdout) == (3, "worker-1\n"), done.stderr
     # Without a command it is a shell; what it reads is what we give it.
     shell = [*emulate.command, "exec", *map(str, out), "worker-0"]

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import typer
-from typer.testing import CliRunner
 
 import emulator
 from emulator.cli import COMMANDS, app
@@ -182,20 +181,16 @@ def test_a_record_without_times_says_so(runs: Path, tmp_path: Path) -> None:
         assert "does not say when its lines were printed. An older version wrote it" in done.stderr
 
 
-def test_check_and_down_take_the_latest_run(runs: Path) -> None:
+def test_check_and_down_take_the_latest_run_and_runs_are_listed_by_name(runs: Path) -> None:
     assert typed("check", "--out", runs).returncode == 0
     done = typed("down", "--out", runs)
     assert (done.returncode, done.stderr) == (0, "emulate: nothing was left\n")
-
-
-def test_names_of_runs_are_for_other_commands(runs: Path) -> None:
+    # Names of runs alone are for other commands.
     assert typed("runs", "-q", "--out", runs).stdout == "hello-1\n"
     assert typed("ps", "-aq", "--out", runs, env=NO_DOCKER).stdout == "hello-1\n"
 
 
-def test_tables_in_a_pipe_have_no_blanks_at_the_end_and_are_as_wide_as_columns_says(
-    runs: Path,
-) -> None:
+def test_tables_in_a_pipe_end_without_blanks_and_are_as_wide_as_columns_says(runs: Path) -> None:
     lines = typed("runs", "--out", runs).stdout.splitlines()
     assert [line for line in lines if line.startswith(" hello-1 ")]
     assert lines == [line.rstrip() for line in lines]
@@ -207,9 +202,7 @@ def test_tables_in_a_pipe_have_no_blanks_at_the_end_and_are_as_wide_as_columns_s
     assert "took" in typed("runs", "--out", runs, env={"COLUMNS": ""}).stdout
 
 
-def test_a_comparison_in_a_pipe_has_whole_heads_and_no_blanks_at_the_end(
-    runs: Path, tmp_path: Path
-) -> None:
+def test_comparisons_in_a_pipe_have_whole_heads_and_no_blanks(runs: Path, tmp_path: Path) -> None:
     shutil.copytree(runs / "hello-1", tmp_path / "r1")  # a name that is shorter than `run`
     shutil.copytree(runs / "hello-1", tmp_path / "r2")
     lines = typed("compare", tmp_path / "r1", tmp_path / "r2").stdout.splitlines()
@@ -259,11 +252,11 @@ def test_each_command_has_an_example_that_it_understands(name: str) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_help_of_a_command_is_plain_text(name: str) -> None:
     """No boxes, no names of Python types, no braces; each argument as one writes it."""
-    done = CliRunner().invoke(app, [name, "--help"], prog_name="emulate", terminal_width=80)
-    assert done.exit_code == 0
-    assert not set("╭│{}<") & set(done.output.partition("Example:")[0])
-    assert done.output.rstrip().endswith(f"Example: {COMMANDS[name].example}")
-    assert max(map(len, done.output.splitlines())) <= 80
+    done = typed(name, "--help", env={"COLUMNS": "80"})
+    assert done.returncode == 0
+    assert not set("╭│{}<") & set(done.stdout.partition("Example:")[0])
+    assert done.stdout.rstrip().endswith(f"Example: {COMMANDS[name].example}")
+    assert max(map(len, done.stdout.splitlines())) <= 80
 
 
 @pytest.mark.parametrize(
@@ -280,15 +273,14 @@ def test_the_help_of_a_command_is_plain_text(name: str) -> None:
     ],
 )
 def test_a_usage_shows_what_may_be_left_out(name: str, usage: str) -> None:
-    done = CliRunner().invoke(app, [name, "--help"], prog_name="emulate", terminal_width=80)
-    assert done.output.splitlines()[0] == f"Usage: emulate {name} {usage}"
+    assert typed(name, "--help").stdout.splitlines()[0] == f"Usage: emulate {name} {usage}"
 
 
 def test_the_options_of_a_preemption_say_what_they_mean() -> None:
-    done = CliRunner().invoke(app, ["preempt", "--help"], terminal_width=80)
-    assert "[default: the latest]" in " ".join(done.output.split())
-    assert "--warm          Its replacement has imported its framework before" in done.output
-    assert "(preempt)" not in done.output  # there is no other kind
+    shown = typed("preempt", "--help", env={"COLUMNS": "80"}).stdout
+    assert "[default: the latest]" in " ".join(shown.split())
+    assert "--warm          Its replacement has imported its framework before" in shown
+    assert "(preempt)" not in shown  # there is no other kind
 
 
 # --- Completion ---------------------------------------------------------------------------------
@@ -322,9 +314,7 @@ TASKS = "worker-0 worker-1 worker-2"
         ("logs --out {runs} hel", "hello-1"),
     ],
 )
-def test_names_that_are_known_are_completed(
-    runs: Path, tmp_path: Path, words: str, found: str
-) -> None:
+def test_what_is_known_is_completed(runs: Path, tmp_path: Path, words: str, found: str) -> None:
     (tmp_path / "scenario.yaml").write_text(HELLO)
     assert completed(words.format(runs=runs), tmp_path) == found.split()
 

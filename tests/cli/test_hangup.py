@@ -81,9 +81,7 @@ def test_nohup_is_kept_to(emulate: Emulate, tmp_path: Path, opened: Open) -> Non
     assert whole(emulate.out / own("hung"))["verdict"] == "ok"
 
 
-def test_a_run_in_the_background_outlives_its_terminal(
-    emulate: Emulate, tmp_path: Path, opened: Open
-) -> None:
+def test_up_d_outlives_its_terminal(emulate: Emulate, tmp_path: Path, opened: Open) -> None:
     command = up(emulate, scenario(tmp_path, FOREVER), "--engine=process", "-d")
     terminal = opened("sh", "-c", '"$@"; exec cat', "sh", *command)
     terminal.see("is up; ")

@@ -60,15 +60,6 @@ def imported(tmp_path: Path, *command: str) -> set[str]:
     return set(listing.read_text().split())
 
 
-def finished_run(folder: Path) -> None:
-    """Write as much of a record as lists, logs and removal read."""
-    folder.mkdir(parents=True)
-    plan = {"run_id": "old", "engine": "process", "variant": "", "scenario": {"name": "hello"}}
-    text = json.dumps({**header(), **plan, "tasks": [{"name": "worker-0"}]})
-    (folder / "plan.json").write_text(text)
-    (folder / "summary.json").write_text(text)
-
-
 @pytest.mark.parametrize(
     ("command", "needless", "most"),
     [
@@ -90,7 +81,11 @@ def finished_run(folder: Path) -> None:
 def test_a_command_imports_no_more_than_it_uses(
     tmp_path: Path, command: tuple[str, ...], needless: set[str], most: int
 ) -> None:
-    finished_run(tmp_path / "runs" / "old")
+    old = tmp_path / "runs" / "old"  # as much of a record as lists, logs and removal read
+    old.mkdir(parents=True)
+    plan = {"run_id": "old", "engine": "process", "variant": "", "scenario": {"name": "hello"}}
+    for name in ("plan.json", "summary.json"):
+        (old / name).write_text(json.dumps({**header(), **plan, "tasks": [{"name": "worker-0"}]}))
     modules = imported(tmp_path, *command)
     assert "emulator.cli" in modules
     assert not modules & needless

@@ -47,7 +47,7 @@ def said_once(done: Finished, number: signal.Signals) -> None:
 
 @BOTH
 @pytest.mark.parametrize("module", ["typer", "pydantic", "emulator.engines", "emulator.execution"])
-def test_while_modules_are_loaded(
+def test_during_imports(
     emulate: Emulate, tmp_path: Path, module: str, number: signal.Signals
 ) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "emulator"]
@@ -68,9 +68,7 @@ def test_while_modules_are_loaded(
 
 
 @BOTH
-def test_just_before_the_run_folder_is_made(
-    emulate: Emulate, tmp_path: Path, number: signal.Signals
-) -> None:
+def test_just_before_the_record(emulate: Emulate, tmp_path: Path, number: signal.Signals) -> None:
     """From here on there is a record, and it is whole."""
     process = up(emulate, scenario(tmp_path, FOREVER), own("cut"))
     wait_for_line(process, "on the process engine; record in")
@@ -212,9 +210,7 @@ def test_down_stops_waiting_at_once(emulate: Emulate, running: str) -> None:
 
 
 @BOTH
-def test_a_start_in_the_background_is_called_off(
-    emulate: Emulate, tmp_path: Path, number: signal.Signals
-) -> None:
+def test_up_d_is_called_off(emulate: Emulate, tmp_path: Path, number: signal.Signals) -> None:
     """Many tasks, so that it is most likely not up yet; if it is, it stays, and that is said."""
     path = scenario(tmp_path, FOREVER)
     process = up(emulate, path, own("cut"), "-d", "--set", "cluster.worker=40")
@@ -250,22 +246,17 @@ def test_a_start_in_the_background_that_came_to_nothing_leaves_nothing(
 PRINTS = "while :; do echo tick; sleep 0.05; done"
 
 
-def unread(process: subprocess.Popen[str], texts: str) -> str:
-    """Read until a line has the text, then no more, as `head` does; return what stderr had."""
-    assert process.stdout is not None
-    while texts not in process.stdout.readline():
-        pass
-    process.stdout.close()
-    assert process.stderr is not None
-    return process.stderr.read()
-
-
 def test_who_follows_ends_once_nobody_reads(emulate: Emulate, tmp_path: Path) -> None:
     run_id = own("cut")
     run = up(emulate, scenario(tmp_path, PRINTS), run_id)
     wait_for_line(run, UP, "worker-0 | tick")
     process = emulate.start("logs", "-f", run_id, "--out", emulate.out)
-    assert unread(process, "tick") == ""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    while "tick" not in process.stdout.readline():
+        pass
+    process.stdout.close()  # as `head` does
+    assert process.stderr.read() == ""
     assert process.wait(timeout=60) == 0
     assert end(run, signal.SIGINT).returncode == 130
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import time
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,14 @@ import emulator
 from emulator.api.client import Cluster
 from emulator.engines.docker import DockerEngine
 from emulator.errors import EngineError, UsageError
-from emulator.record.events import Entry, Step, TaskStart, fields_of
+from emulator.record.events import Entry, Step, fields_of
 from emulator.record.reader import Record
 from tests.cli.typed import typed
 from tests.cli.typed import write as write_scenario
 from tests.conftest import Emulate, going_on, left, own, wait_for_line
 
 RUN = own("hand")
+Start = Callable[..., Cluster]
 
 # Steps on from where it left off, until somebody writes `over` into the shared folder.
 JOB = r"""
@@ -34,7 +36,6 @@ while [ ! -e "$EMULATOR_SHARED/over" ]; do
     echo "{\"emulate\": \"step\", \"step\": $n}"; sleep 0.1
 done
 """
-DEAF = JOB.replace("trap 'exit 143' TERM", "trap '' TERM")
 
 
 def write(tmp_path: Path, image: str = "none", job: str = JOB, **keys: Any) -> Path:
@@ -49,12 +50,16 @@ def up(emulate: Emulate, path: Path, engine: str = "process") -> Cluster:
     return emulator.connect(done.json["folder"])
 
 
+@pytest.fixture
+def in_docker(emulate: Emulate, tmp_path: Path, tiny_image: str) -> Start:
+    """Start one in the background on Docker, with these keys of its scenario."""
+    return lambda **keys: up(emulate, write(tmp_path, tiny_image, **keys), "docker")
+
+
 # --- From other terminals -----------------------------------------------------------------------
 
 
-def test_a_run_in_the_background_is_struck_healed_stopped_and_judged(
-    emulate: Emulate, tmp_path: Path
-) -> None:
+def test_a_run_is_struck_healed_stopped_and_judged(emulate: Emulate, tmp_path: Path) -> None:
     path = write(tmp_path)
     with up(emulate, path) as cluster:
         run, out = cluster.run_id, ("--out", emulate.out)
@@ -88,9 +93,7 @@ def test_a_run_in_the_background_is_struck_healed_stopped_and_judged(
     assert left("process", run) == []
 
 
-def test_nonsense_by_hand_is_one_sentence_and_the_run_goes_on(
-    emulate: Emulate, tmp_path: Path
-) -> None:
+def test_nonsense_is_one_sentence_and_the_run_goes_on(emulate: Emulate, tmp_path: Path) -> None:
     with up(emulate, write(tmp_path)) as cluster:
         for arguments, sentence in {
             ("preempt", "nobody"): "no task is called 'nobody'",
@@ -197,9 +200,9 @@ def test_an_image_that_is_nowhere_leaves_no_folder(
 @pytest.mark.docker
 @pytest.mark.parametrize("address", ["same", "new"])
 def test_an_address_that_nobody_planned_is_refused_and_the_run_goes_on(
-    emulate: Emulate, tmp_path: Path, tiny_image: str, address: str
+    emulate: Emulate, in_docker: Start, address: str
 ) -> None:
-    with up(emulate, write(tmp_path, tiny_image), "docker") as cluster:
+    with in_docker() as cluster:
         done = typed("preempt", "worker-0", "--address", address, "--out", emulate.out)
         assert done.returncode == 2
         assert "The address that worker-0 comes back to can't be chosen in this run." in done.stderr
@@ -209,11 +212,8 @@ def test_an_address_that_nobody_planned_is_refused_and_the_run_goes_on(
 
 
 @pytest.mark.docker
-def test_a_delay_that_the_kernel_can_not_make_hurts_nobody(
-    emulate: Emulate, tmp_path: Path, tiny_image: str
-) -> None:
-    path = write(tmp_path, tiny_image, restart={"policy": "always", "backoff": 0})
-    with up(emulate, path, "docker") as cluster:
+def test_a_delay_that_the_kernel_can_not_make_hurts_nobody(in_docker: Start) -> None:
+    with in_docker(restart={"policy": "always", "backoff": 0}) as cluster:
         (cut,) = cluster.partition(["worker-0"], ["worker-1"])
         cluster.wait_for(fault=cut)  # the image may have to be built for it first
         (slow,) = cluster.fault(shape="worker-0", delay="50ms", for_="forever")
@@ -246,68 +246,14 @@ def kill_9(cluster: Cluster) -> list[Entry]:
     return list(Record(cluster.folder).history)
 
 
-def finish(emulate: Emulate, cluster: Cluster, before: list[Entry], until: str) -> list[Entry]:
-    """Take the run over, let it come to its end; return its whole history."""
-    attach = emulate.start("attach", "--out", "runs", cwd=emulate.out.parent)
-    wait_for_line(attach, until)
-    tell = ["docker", "exec", f"{cluster.run_id}-worker-0", "touch", "/shared/over"]
-    subprocess.run(tell, check=True)
-    stdout, stderr = attach.communicate(timeout=120)
-    assert attach.returncode == 0, stdout + stderr
-    history = list(Record(cluster.folder).history)
-    assert history[: len(before)] == before  # nothing that was written is lost
-    assert [entry.n for entry in history] == list(range(len(history)))
-    gaps = [fields_of(entry)["gap"] for entry in history if entry.event == "attached"]
-    assert len(gaps) == 1
-    assert gaps[0] > 0
-    for task in ("worker-0", "worker-1"):
-        expected = 1
-        for steps in steps_of_each_start(history, task):
-            # A task that is killed may have counted a step, and not yet said so.
-            assert steps[0] in (expected, expected + (expected > 1)), task
-            assert steps == list(range(steps[0], steps[0] + len(steps))), task
-            expected = steps[-1] + 1
-    assert Record(cluster.folder).result("summary.json")["verdict"] == "ok"  # type: ignore[index]
-    assert left("docker", cluster.run_id) == []
-    return history
-
-
-def steps_of_each_start(history: list[Entry], task: str) -> list[list[int]]:
-    """Return the steps that a task reported, one list for each start that got as far as a step."""
-    starts: list[list[int]] = []
-    for entry in history:
-        if entry.task == task and isinstance(entry, TaskStart):
-            starts.append([])
-        elif entry.task == task and isinstance(entry, Step):
-            starts[-1].append(entry.step)
-    return [steps for steps in starts if steps]
-
-
 def stages(history: list[Entry], fault: str) -> list[str]:
     return [str(fields_of(e)["stage"]) for e in history if fields_of(e).get("id") == fault]
 
 
 @pytest.mark.docker
-def test_attach_after_a_kill_in_the_grace_period(
-    emulate: Emulate, tmp_path: Path, tiny_image: str
-) -> None:
-    cluster = up(emulate, write(tmp_path, tiny_image, DEAF), "docker")
-    (preempted,) = cluster.preempt("worker-1", grace=10, down=0.5)
-    cluster.wait_for(fault=preempted, stage="triggered")
-    before = kill_9(cluster)
-    assert stages(before, "manual-1") == ["planned", "triggered"]
-    # A deaf task steps until it is killed: what it said, but nobody heard, is there as well.
-    history = finish(emulate, cluster, before, "is back")
-    assert stages(history, "manual-1") == ["planned", "triggered", "applied", "healed"]
-
-
-@pytest.mark.docker
-def test_attach_after_a_kill_while_a_task_is_down(
-    emulate: Emulate, tmp_path: Path, tiny_image: str
-) -> None:
+def test_attach_after_a_kill_while_a_task_is_down(emulate: Emulate, in_docker: Start) -> None:
     planned = {"preempt": "worker-1", "at": {"step": 3, "task": "worker-1"}, "down": "10s"}
-    path = write(tmp_path, tiny_image, faults=[{**planned, "address": "same"}])
-    cluster = up(emulate, path, "docker")
+    cluster = in_docker(faults=[{**planned, "address": "same"}])
     networks = "{{range .NetworkSettings.Networks}}{{.IPAMConfig}}{{end}}"
     name = ["docker", "inspect", "-f", networks, f"{cluster.run_id}-worker-1"]
     address = subprocess.run(name, check=True, capture_output=True).stdout
@@ -329,26 +275,39 @@ def test_attach_after_a_kill_while_a_task_is_down(
 
 
 @pytest.mark.docker
-def test_attach_after_a_kill_in_a_pause_and_a_partition(
-    emulate: Emulate, tmp_path: Path, tiny_image: str
-) -> None:
-    cluster = up(emulate, write(tmp_path, tiny_image), "docker")
+def test_attach_after_a_kill_in_a_pause_and_a_partition(emulate: Emulate, in_docker: Start) -> None:
+    cluster = in_docker()
     (cut,) = cluster.partition(["worker-0"], ["worker-1"])
     cluster.wait_for(fault=cut)
     (frozen,) = cluster.pause("worker-1", for_=1)
     cluster.wait_for(fault=frozen)
     before = kill_9(cluster)
-    history = finish(emulate, cluster, before, "worker-1")
+    attach = emulate.start("attach", "--out", "runs", cwd=emulate.out.parent)
+    wait_for_line(attach, "worker-1")
+    tell = ["docker", "exec", f"{cluster.run_id}-worker-0", "touch", "/shared/over"]
+    subprocess.run(tell, check=True)
+    stdout, stderr = attach.communicate(timeout=120)
+    assert attach.returncode == 0, stdout + stderr
+    history = list(Record(cluster.folder).history)
+    assert history[: len(before)] == before  # nothing that was written is lost
+    assert [entry.n for entry in history] == list(range(len(history)))
+    (gap,) = (fields_of(entry)["gap"] for entry in history if entry.event == "attached")
+    assert gap > 0
+    for task in ("worker-0", "worker-1"):
+        steps = [one.step for one in history if isinstance(one, Step) and one.task == task]
+        assert steps == list(range(1, len(steps) + 1)), task
     assert stages(history, frozen) == ["planned", "triggered", "applied", "healed"]
     assert stages(history, cut)[:3] == ["planned", "triggered", "applied"]
     assert stages(history, cut).count("applied") == 1
+    assert Record(cluster.folder).result("summary.json")["verdict"] == "ok"  # type: ignore[index]
+    assert left("docker", cluster.run_id) == []
 
 
 @pytest.mark.docker
 def test_a_partition_is_healed_by_hand_after_its_supervisor_was_killed(
-    emulate: Emulate, tmp_path: Path, tiny_image: str
+    emulate: Emulate, in_docker: Start
 ) -> None:
-    with up(emulate, write(tmp_path, tiny_image), "docker") as cluster:
+    with in_docker() as cluster:
         (cut,) = cluster.partition(["worker-0"], ["worker-1"])
         cluster.wait_for(fault=cut)
     kill_9(cluster)
@@ -386,11 +345,9 @@ def _attached(cluster: Cluster) -> Cluster:
 
 
 @pytest.mark.docker
-def test_down_after_a_kill_cleans_that_run_alone(
-    emulate: Emulate, tmp_path: Path, tiny_image: str
-) -> None:
-    lives = up(emulate, write(tmp_path, tiny_image), "docker")
-    dies = up(emulate, write(tmp_path, tiny_image), "docker")
+def test_down_after_a_kill_cleans_that_run_alone(emulate: Emulate, in_docker: Start) -> None:
+    lives = in_docker()
+    dies = in_docker()
     (frozen,) = dies.pause("worker-0")
     dies.wait_for(fault=frozen)
     dies.preempt("worker-1", grace="1h")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
@@ -27,7 +26,7 @@ def past(tmp_path: Path) -> Path:
     return folder
 
 
-def test_report_writes_again_and_prints_where(past: Path) -> None:
+def test_report_writes_again_or_elsewhere_and_prints_where(past: Path, tmp_path: Path) -> None:
     page = past / "one" / "report.html"
     page.unlink()
     done = typed("report", "one", "--out", past)
@@ -35,9 +34,6 @@ def test_report_writes_again_and_prints_where(past: Path) -> None:
     assert done.stdout == f"{page}\n"
     assert page.is_file()
     assert typed("report", "--out", past).stdout.endswith("two/report.html\n")
-
-
-def test_report_writes_the_page_elsewhere(past: Path, tmp_path: Path) -> None:
     target = tmp_path / "page.html"
     done = typed("report", "one", "--out", past, "--html", target)
     assert done.stdout == f"{target}\n"
@@ -83,25 +79,7 @@ def test_compare_writes_a_page_beside_its_table(past: Path, tmp_path: Path) -> N
     ]
 
 
-def test_every_run_of_a_sweep_has_its_reports(emulate: Emulate, tmp_path: Path) -> None:
-    path = write(tmp_path, "exit $CODE")
-    sweep = ("--run-id", RUN, "--vary", "program.env.CODE=0,7")
-    done = emulate.up(path, "--engine", "process", *sweep)
-    assert done.returncode == 1
-    suites = [
-        next(iter(ET.parse(emulate.out / name / "junit.xml").getroot()))
-        for name in (f"{RUN}-1", f"{RUN}-2")
-    ]
-    assert [(suite.get("name"), suite.get("failures")) for suite in suites] == [
-        ("shell program.env.CODE=0", "0"),
-        ("shell program.env.CODE=7", "1"),
-    ]
-    assert all((emulate.out / name / "report.html").is_file() for name in (f"{RUN}-1", f"{RUN}-2"))
-
-
-def test_a_run_in_the_background_has_its_reports_when_it_is_over(
-    emulate: Emulate, tmp_path: Path
-) -> None:
+def test_a_background_run_has_its_reports_when_it_is_over(emulate: Emulate, tmp_path: Path) -> None:
     path = write(tmp_path, f"until test -e {tmp_path}/go; do sleep 0.1; done")
     started = emulate.up(path, "-d", "--engine", "process", "--run-id", RUN)
     assert started.returncode == 0, started.stderr

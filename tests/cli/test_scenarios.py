@@ -30,38 +30,30 @@ MWMS = ROOT / "scenarios" / "strategies" / "mwms.yaml"
 
 
 @pytest.mark.parametrize(
-    "given", ["mwms", "mwms.yaml", "scenarios/mwms.yaml", "scenarios/strategies/mwms.yaml"]
+    ("given", "found"),
+    [
+        *((name, MWMS) for name in ("mwms", "mwms.yaml")),
+        *((f"scenarios/{name}", MWMS) for name in ("mwms.yaml", "strategies/mwms.yaml")),
+        *((name, name) for name in ("mine/mwms", "/mwms", "../mwms", "mwmz", "n" * 300, "")),
+        # As `emulate init mine` writes it.
+        *((name, "mine/scenario.yaml") for name in ("mine", "mine/", "./mine")),
+    ],
 )
-def test_a_bundled_scenario_has_a_name(
-    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_bundled_scenario_has_a_name_and_a_folder_means_its_scenario(
+    given: str, found: Path | str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert scenario_path(Path(given)) == MWMS
-
-
-@pytest.mark.parametrize("given", ["mine/mwms", "/mwms", "../mwms", "mwmz", "n" * 300, ""])
-def test_other_names_stay_what_they_are(
-    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert scenario_path(Path(given)) == Path(given)
-
-
-@pytest.mark.parametrize("given", ["mine", "mine/", "./mine", "."])
-def test_a_folder_means_its_scenario(
-    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As `emulate init mine` writes it."""
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "scenario.yaml").touch()
-    monkeypatch.chdir(folder if given == "." else tmp_path)
-    assert scenario_path(Path(given)) == Path(given, "scenario.yaml")
+    monkeypatch.chdir(tmp_path)
+    assert scenario_path(Path(given)) == Path(found)
 
 
-def test_a_file_here_goes_before_a_bundled_one(
+def test_a_file_or_folder_here_goes_before_a_bundled_scenario(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("scenario.yaml").touch()
+    assert scenario_path(Path()) == Path("scenario.yaml")
     Path("mwms").write_text("name: mine\n")
     assert scenario_path(Path("mwms")) == Path("mwms")

@@ -26,6 +26,18 @@ def read(path: Path) -> Any:
     return yaml.safe_load(path.read_text())
 
 
+def bash(script: str, folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a script, as the runner of GitHub does with those of steps."""
+    return subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
+        cwd=folder,
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 # --- Prometheus and Grafana -----------------------------------------------------------------------
 
 
@@ -87,20 +99,13 @@ def test_one_command_starts_both_and_runs_the_scenario(emulate: Emulate, tmp_pat
     docker.chmod(0o755)
     home = Path(emulate.command[-1]).parent
     environment = {
-        **os.environ,
         "PATH": f"{docker.parent}:{home}:{os.environ['PATH']}",
         "CALLS": str(tmp_path / "calls"),
         "EMULATOR_API_PORT": "0",  # any that is free
     }
     (tmp_path / "s.yaml").write_text(json.dumps(shell()))
-    options = ["--engine", "process", "--out", str(emulate.out)]
-    done = subprocess.run(
-        [str(GRAFANA / "watch"), str(tmp_path / "s.yaml"), *options],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    options = f"--engine process --out {emulate.out}"
+    done = bash(f"{GRAFANA}/watch s.yaml {options}", tmp_path, **environment)
     assert done.returncode == 0, done.stderr
     assert "http://127.0.0.1:3000/d/emulator-run" in done.stderr
     *_, started = (tmp_path / "calls").read_text().splitlines()
@@ -124,18 +129,6 @@ def test_the_action_is_complete() -> None:
         assert "run" not in step or step["shell"] == "bash"
         # What a workflow writes into an input must not become part of a script.
         assert "${{" not in step.get("run", "")
-
-
-def as_github(script: str, folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run the script of a step as the runner of GitHub does."""
-    return subprocess.run(
-        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
-        cwd=folder,
-        env={**os.environ, **env},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 @pytest.mark.parametrize(
@@ -163,7 +156,7 @@ def test_its_step_runs_a_scenario(
         "GITHUB_STEP_SUMMARY": str(tmp_path / "summary"),
     }
     assert {*step["env"]} <= environment.keys()
-    done = as_github(step["run"], tmp_path, **environment)
+    done = bash(step["run"], tmp_path, **environment)
     assert done.returncode == code, done.stderr
     if summary is None:
         assert "cluster.worker" in done.stderr
@@ -195,7 +188,7 @@ def test_the_workflow_of_init_installs_this_emulator_or_says_what_it_lacks(
     (step,) = (s for s in workflow["jobs"]["test"]["steps"] if "pip install" in s.get("run", ""))
     (tmp_path / "pip").write_text('#!/bin/sh\necho "pip was asked to $*"\n')
     (tmp_path / "pip").chmod(0o755)
-    ran = as_github(step["run"], tmp_path, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    ran = bash(step["run"], tmp_path, PATH=f"{tmp_path}:{os.environ['PATH']}")
     asked = "pip was asked to install -r requirements-emulator.txt\n"
     lacks = "::error::Write into requirements-emulator.txt where the emulator comes from.\n"
     assert (ran.returncode, ran.stdout) == ((0, asked) if line else (1, lacks))

@@ -107,22 +107,13 @@ def test_a_program_runs_as_it_is(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_is_set_but_roles_image_and_command(name: str) -> None:
+def test_only_roles_image_and_command_are_set_and_result_and_source_named(name: str) -> None:
     scenario = yaml.safe_load((FOLDER / name / "scenario.yaml").read_text())
     assert scenario.keys() <= SET | {"expect"}
     assert scenario["program"].keys() <= {"command", "env"}
     assert scenario["program"].get("env", {}).keys() <= ENVIRONMENT
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_what_shows_that_it_worked_is_expected(name: str) -> None:
-    expected = yaml.safe_load((FOLDER / name / "scenario.yaml").read_text()).get("expect", {})
-    assert expected.keys() & {"final_step", "accuracy"} or Source.read(name).prints
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_source_and_the_licence_are_named(name: str) -> None:
     source = Source.read(name)
+    assert scenario.get("expect", {}).keys() & {"final_step", "accuracy"} or source.prints
     assert source.licence in LICENCES
     if source.package is None:
         assert re.fullmatch(r"[0-9a-f]{40}", source.commit or "")

@@ -12,13 +12,12 @@ from pathlib import Path
 import pytest
 
 from emulator.scenario.schema import Scenario
+from tests.docs.test_tutorial import BLOCK
+from tests.pytest_plugin.conftest import Suite
 from tests.shown import missing
 
 ROOT = Path(__file__).parent.parent.parent
 GUIDE = (ROOT / "docs" / "testing.md").read_text()
-BLOCK = re.compile(
-    r"(?:^`(?P<file>[^`\n]+)`:\n\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S
-)
 
 
 @dataclass(frozen=True)
@@ -46,27 +45,25 @@ def sessions() -> list[Session]:
     return found
 
 
-def follow(pytester: pytest.Pytester, files: dict[str, str]) -> None:
+def follow(suite: Suite, files: dict[str, str]) -> None:
     for name, text in files.items():
-        path = pytester.path / name
+        path = suite.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
 
 @pytest.mark.parametrize("session", sessions(), ids=lambda s: s.text.splitlines()[0].lstrip("$ "))
-def test_commands_of_the_guide_say_what_it_shows(
-    pytester: pytest.Pytester, session: Session
-) -> None:
-    follow(pytester, session.files)
+def test_commands_of_the_guide_say_what_it_shows(suite: Suite, session: Session) -> None:
+    follow(suite, session.files)
     commands = list(session.commands())
     assert commands
     for arguments, shown in commands:
-        done = pytester.runpytest_subprocess("-W", "error", *arguments)
+        done = suite.run("-W", "error", *arguments, apart=True)
         assert missing(shown, done.stdout.lines) == []
 
 
-def test_tables_of_the_guide_have_every_option_and_key(pytester: pytest.Pytester) -> None:
-    help = pytester.runpytest_inprocess("--help").stdout.str()
+def test_tables_of_the_guide_have_every_option_and_key_and_no_other(suite: Suite) -> None:
+    help = suite.run("--help").stdout.str()
     options = set(re.findall(r"(?m)^ +.*?(--emulator-[\w-]+|--vary)\b", help))
     options |= set(re.findall(r"(--emulator-[\w-]+|--vary)=", help))
     assert len(options) > 5
@@ -74,22 +71,16 @@ def test_tables_of_the_guide_have_every_option_and_key(pytester: pytest.Pytester
     keys = set(re.findall(r"(?m)^  (emulator_\w+) \(", help))
     assert len(keys) > 1
     assert _first_column("| in the ini file | |", "") == keys
-
-
-def test_the_guide_names_no_option_and_no_key_that_there_is_not(
-    pytester: pytest.Pytester,
-) -> None:
-    help = pytester.runpytest_inprocess("--help").stdout.str()
     for name in set(re.findall(r"--emulator-[\w-]+|emulator_scenarios", GUIDE)):
         assert re.search(rf"{name}\b", help), name
-    keys = set(Scenario.model_fields) | {"expect.throughput"}
-    assert _first_column("| in a scenario | |", "") <= keys
+    of_scenarios = {*Scenario.model_fields, "expect.throughput"}
+    assert _first_column("| in a scenario | |", "") <= of_scenarios
 
 
-def test_junit_has_the_properties_that_the_guide_lists(pytester: pytest.Pytester) -> None:
-    follow(pytester, sessions()[0].files)
-    pytester.runpytest_subprocess("scenarios", "--junitxml=junit.xml").assert_outcomes(passed=1)
-    properties = ET.parse(pytester.path / "junit.xml").getroot().iter("property")
+def test_junit_has_the_properties_that_the_guide_lists(suite: Suite) -> None:
+    follow(suite, sessions()[0].files)
+    suite.run("scenarios", "--junitxml=junit.xml", passed=1)
+    properties = ET.parse(suite.path / "junit.xml").getroot().iter("property")
     assert {one.attrib["name"] for one in properties} == _first_column("| property | is |", "")
 
 

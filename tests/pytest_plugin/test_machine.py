@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.pytest_plugin.conftest import FOREVER, STEPS, Write, run_without_docker
+from tests.pytest_plugin.conftest import Suite
+from tests.pytest_plugin.test_collect import NOT_OURS
+from tests.session.conftest import FOREVER, STEPS
 
 ALONE = 'mkdir {0} || exit 9; echo \'{{"emulate": "step", "step": 1}}\'; sleep 0.2; rmdir {0}'
 """A program that fails beside another of its kind."""
@@ -19,36 +21,32 @@ ALONE = 'mkdir {0} || exit 9; echo \'{{"emulate": "step", "step": 1}}\'; sleep 0
     [({"cpus": 2}, ["--emulator-cpus", "3"]), ({"memory": "2g"}, ["--emulator-memory", "3g"])],
 )
 def test_scenarios_wait_until_their_share_is_free(
-    pytester: pytest.Pytester,
-    scenario: Write,
+    suite: Suite,
     tmp_path: Path,
     reserve: dict[str, Any],
     shares: list[str],
 ) -> None:
     shell = ALONE.format(tmp_path / "mine")
     for name in ("one", "two"):
-        scenario(name, shell=shell, reserve=reserve, parametrize={"seed": [1, 2, 3]})
-    done = pytester.runpytest_subprocess("-n", "4", "scenarios", *shares)
-    done.assert_outcomes(passed=6)
+        suite.scenario(name, script=shell, reserve=reserve, parametrize={"seed": [1, 2, 3]})
+    suite.run("-n", "4", "scenarios", *shares, passed=6)
 
 
-def test_a_run_that_goes_wrong_blocks_no_other(pytester: pytest.Pytester, scenario: Write) -> None:
+def test_a_run_that_goes_wrong_blocks_no_other(suite: Suite) -> None:
     """Not those on other workers, nor those that come after it on its own."""
-    scenario("broken", program={"command": ["no-such-program"]}, reserve={"cpus": 1})
-    shell = ALONE.format(pytester.path / "mine")
-    scenario("good", shell=shell, reserve={"cpus": 1}, parametrize={"seed": [1, 2, 3, 4]})
-    done = pytester.runpytest_subprocess("-n", "2", "scenarios", "--emulator-cpus", "1")
-    done.assert_outcomes(passed=4, errors=1)
-    done.stdout.fnmatch_lines(["*no-such-program*"])
-    assert not list(pytester.path.glob(".cache/emulator/broker/*/*.json"))
+    suite.scenario("broken", program={"command": ["no-such-program"]}, reserve={"cpus": 1})
+    shell = ALONE.format(suite.path / "mine")
+    suite.scenario("good", script=shell, reserve={"cpus": 1}, parametrize={"seed": [1, 2, 3, 4]})
+    done = suite.run("-n", "2", "scenarios", "--emulator-cpus", "1", passed=4, errors=1)
+    done.stdout.fnmatch_lines(["*worker-0 can't run 'no-such-program'*"])
+    assert not any(word in done.stdout.str() for word in NOT_OURS)
+    assert not list(suite.path.glob(".cache/emulator/broker/*/*.json"))
 
 
-def test_waiting_for_a_turn_is_not_timed(pytester: pytest.Pytester, scenario: Write) -> None:
-    scenario("quick")
-    tests = pytester.makepyfile(
-        """
+def test_waiting_for_a_turn_is_not_timed(suite: Suite) -> None:
+    suite.scenario("quick")
+    text = """
         import signal
-        import pytest
 
         def left():
             return signal.getitimer(signal.ITIMER_REAL)[0]
@@ -67,19 +65,16 @@ def test_waiting_for_a_turn_is_not_timed(pytester: pytest.Pytester, scenario: Wr
             assert seen == [0]
             assert left() > 0
         """
-    )
-    pytester.runpytest_subprocess(tests).assert_outcomes(passed=1)
+    suite.test(text, apart=True, passed=1)
 
 
-def test_each_run_has_devices_of_its_own(pytester: pytest.Pytester, scenario: Write) -> None:
+def test_each_run_has_devices_of_its_own(suite: Suite) -> None:
     """Of an engine with two, of which each would take the first."""
-    scenario("gpu", cluster={"worker": {"gpus": 1}}, shell=FOREVER)
-    scenario("none", shell=FOREVER)
-    tests = pytester.makepyfile(
-        """
+    suite.scenario("gpu", cluster={"worker": {"gpus": 1}}, script=FOREVER)
+    suite.scenario("none", script=FOREVER)
+    text = """
         import json
         from dataclasses import replace
-        import pytest
         from emulator.engines.process import ProcessEngine
         from emulator.errors import UsageError
 
@@ -105,17 +100,14 @@ def test_each_run_has_devices_of_its_own(pytester: pytest.Pytester, scenario: Wr
             with pytest.raises(UsageError, match="asks for 1 GPU.*, but 0 are free"):
                 emulator.up("gpu")
         """
-    )
-    pytester.runpytest_subprocess(tests).assert_outcomes(passed=1)
+    suite.test(text, passed=1)
 
 
-def test_every_engine_that_is_opened_is_closed(pytester: pytest.Pytester, scenario: Write) -> None:
-    scenario("quick")
-    scenario("broken", program={"command": ["no-such-program"]})
-    scenario("refused", cluster={"worker": {"cpus": 1}})
-    tests = pytester.makepyfile(
-        """
-        import pytest
+def test_every_engine_that_is_opened_is_closed(suite: Suite) -> None:
+    suite.scenario("quick")
+    suite.scenario("broken", program={"command": ["no-such-program"]})
+    suite.scenario("refused", cluster={"worker": {"cpus": 1}})
+    text = """
         from emulator.engines.process import ProcessEngine
         from emulator.errors import EngineError
 
@@ -141,26 +133,20 @@ def test_every_engine_that_is_opened_is_closed(pytester: pytest.Pytester, scenar
                 emulator.run("refused")
             assert [one.closed for one in opened] == [1] * 5
         """
-    )
-    pytester.runpytest_subprocess(tests).assert_outcomes(passed=1)
+    suite.test(text, passed=1)
 
 
-def test_a_cluster_without_a_block_is_asked_to_end_once(
-    pytester: pytest.Pytester, scenario: Write
-) -> None:
+def test_a_cluster_without_a_block_is_asked_to_end_once(suite: Suite) -> None:
     """A second time would kill its tasks in the middle of saying good-bye."""
     bye = "trap 'sleep 0.2; touch $EMULATOR_SHARED/bye; exit 0' TERM; "
-    scenario("polite", shell=bye + STEPS + "while :; do sleep 0.05; done")
-    tests = pytester.makepyfile(
-        "def test_it(emulator):\n    emulator.up('polite').wait_for(step=5)\n    assert False\n"
-    )
-    arguments = ("--emulator-out", "runs", "--emulator-keep")
-    pytester.runpytest_subprocess(tests, *arguments).assert_outcomes(failed=1)
-    (history,) = pytester.path.glob("runs/*/history.jsonl")
+    suite.scenario("polite", script=bye + STEPS + "while :; do sleep 0.05; done")
+    text = "def test_it(emulator):\n    emulator.up('polite').wait_for(step=5)\n    assert False\n"
+    suite.test(text, "--emulator-keep", failed=1)
+    (history,) = suite.runs.glob("*/history.jsonl")
     events = [json.loads(line) for line in history.read_text().splitlines()]
     assert [e["outcome"] for e in events if e["event"] == "job"] == ["interrupted"]
     assert not any(e["event"] == "interrupted-again" for e in events)
-    assert list(pytester.path.glob("runs/*/shared/bye"))
+    assert list(suite.runs.glob("*/shared/bye"))
 
 
 # --- What a machine lacks ---------------------------------------------------------------------
@@ -177,15 +163,11 @@ def test_a_cluster_without_a_block_is_asked_to_end_once(
     ],
     ids=["scenario", "reference"],
 )
-def test_what_an_engine_can_not_do_is_refused_before_an_image_is_built(
-    pytester: pytest.Pytester, scenario: Write, keys: dict[str, Any]
-) -> None:
+def test_what_an_engine_lacks_is_refused_before_a_build(suite: Suite, keys: dict[str, Any]) -> None:
     """Also where the scenario itself could run, and only its reference could not."""
-    scenario("refused", **keys)
-    scenario("fine")
-    tests = pytester.makepyfile(
-        """
-        import pytest
+    suite.scenario("refused", **keys)
+    suite.scenario("fine")
+    text = """
         from emulator.engines.process import ProcessEngine
 
         built = []
@@ -208,39 +190,39 @@ def test_what_an_engine_can_not_do_is_refused_before_an_image_is_built(
             emulator.run("fine")
             assert set(built) == {"fine"}
         """
-    )
-    pytester.runpytest_subprocess(tests).assert_outcomes(passed=2)
+    suite.test(text, passed=2)
 
 
 @pytest.mark.parametrize(
-    ("keys", "words"),
+    ("keys", "words", "why"),
     [
-        ({"cluster": {"worker": {"gpus": 1}}}, {"docker", "gpu"}),
-        ({"network": {"delay": "1ms"}}, {"docker", "network"}),
-        ({"cluster": {"worker": {"cpus": 1}}}, {"docker"}),
-        ({}, set()),
+        ({"cluster": {"worker": {"gpus": 1}}}, {"docker", "gpu"}, "can't do this: GPUs"),
+        ({"network": {"delay": "1ms"}}, {"docker", "network"}, "can't do this: network delay"),
+        ({"cluster": {"worker": {"cpus": 1}}}, {"docker"}, "can't do this: a CPU limit"),
+        ({}, set(), "No Docker engine"),
     ],
 )
 @pytest.mark.parametrize("engine", ["auto", "docker"])
-def test_whatever_a_scenario_lacks_can_be_required(
-    pytester: pytest.Pytester,
-    scenario: Write,
+def test_what_the_machine_lacks_is_skipped_or_fails_where_it_is_required(
+    suite: Suite,
     monkeypatch: pytest.MonkeyPatch,
     keys: dict[str, Any],
     words: set[str],
+    why: str,
     engine: str,
 ) -> None:
     monkeypatch.delenv("DOCKER_HOST", raising=False)
-    scenario("quick", **keys)
+    suite.scenario("quick", **keys)
     lacks = words | ({"docker"} if engine == "docker" else set())
     for word in ("docker", "gpu", "network"):
-        done = run_without_docker(
-            pytester, "scenarios", "--emulator-engine", engine, "--emulator-require", word
-        )
+        said = "No Docker engine" if "docker" in (engine, word) else why
+        options = ("--emulator-engine", engine, "--emulator-require", word)
+        done = suite.run_without_docker("scenarios", "-rs", *options)
         if word in lacks:
             done.assert_outcomes(errors=1)
-            done.stdout.fnmatch_lines([f"*--emulator-require {word}, but: *"])
+            done.stdout.fnmatch_lines([f"*--emulator-require {word}, but: *{said}*"])
         elif lacks:
             done.assert_outcomes(skipped=1)
+            done.stdout.fnmatch_lines([f"SKIPPED*{said}*"])
         else:
             done.assert_outcomes(**({"errors": 1} if word == "docker" else {"passed": 1}))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
-from tests.pytest_plugin.conftest import STEPS
+from tests.pytest_plugin.conftest import Suite
+from tests.session.conftest import STEPS
 
 VALUES = {
     "tfCluster": {"settings": {"jobs": {"ps": 1, "worker": 2}}},
@@ -15,33 +14,29 @@ VALUES = {
 CLUSTER = '{"worker": ["worker-0.demo.svc:8080", "worker-1.demo.svc:8080",]}\n'
 
 
-def test_a_manifest_in_the_folder_is_a_test(pytester: pytest.Pytester) -> None:
-    (pytester.path / "scenarios" / "demo.yaml").write_text(json.dumps(VALUES))
-    done = pytester.runpytest_inprocess("-v")
+def test_a_manifest_in_the_folder_is_a_test(suite: Suite) -> None:
+    (suite.path / "scenarios" / "demo.yaml").write_text(json.dumps(VALUES))
+    done = suite.run("-v")
     done.stdout.fnmatch_lines(["scenarios/demo.yaml::demo PASSED*", "*1 passed*"])
 
 
-def test_a_test_adds_faults_to_a_manifest(pytester: pytest.Pytester) -> None:
-    (pytester.path / "cluster.json").write_text(CLUSTER)
+def test_a_test_adds_faults_to_a_manifest(suite: Suite) -> None:
+    (suite.path / "cluster.json").write_text(CLUSTER)
     faults = {"program": {"command": ["sh", "-c", STEPS]}, "expect": {"final_step": 9}}
-    (pytester.path / "faults.yaml").write_text(json.dumps(faults))
-    pytester.makepyfile(
-        """
+    (suite.path / "faults.yaml").write_text(json.dumps(faults))
+    text = """
         def test_it(emulator):
             result = emulator.run("cluster.json", faults="faults.yaml", images={"worker": "cpu"})
             assert (result.final_step, result.verdict) == (5, "failed")
             result.check()
         """
-    )
-    done = pytester.runpytest_inprocess()
-    done.assert_outcomes(failed=1)
+    done = suite.test(text, failed=1)
     again = "*emulate up *cluster.json --engine=process --image=worker=cpu --faults=*faults.yaml*"
     done.stdout.fnmatch_lines([again])
 
 
-def test_a_mistake_in_a_manifest_is_reported_at_collection(pytester: pytest.Pytester) -> None:
+def test_a_mistake_in_a_manifest_is_reported_at_collection(suite: Suite) -> None:
     text = json.dumps(VALUES, indent=1).replace('"ps"', '"p"')
-    (pytester.path / "scenarios" / "demo.yaml").write_text(text)
-    done = pytester.runpytest_inprocess()
-    done.assert_outcomes(errors=1)
+    (suite.path / "scenarios" / "demo.yaml").write_text(text)
+    done = suite.run(errors=1)
     done.stdout.fnmatch_lines(["*demo.yaml:5: tfCluster.settings.jobs.p: is no role*"])

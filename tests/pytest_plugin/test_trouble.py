@@ -11,31 +11,26 @@ from pathlib import Path
 
 import pytest
 
-from tests.pytest_plugin.conftest import FOREVER, STEPS, Write, left, run_without_docker
+from tests.pytest_plugin.conftest import Suite
+from tests.session.conftest import FOREVER, STEPS
 from tests.terminals import Terminal
 
 pytestmark = pytest.mark.usefixtures("default_hangup")
 
 
-def test_a_property_of_ones_own_is_no_run_of_ours(pytester: pytest.Pytester) -> None:
-    tests = pytester.makepyfile(
-        "def test_it(record_property):\n"
-        "    record_property('run', 'x')\n"
-        "    record_property('run.2', 3)\n"
-    )
-    done = pytester.runpytest_inprocess(tests)
-    done.assert_outcomes(passed=1)
+def test_a_property_of_ones_own_is_no_run_of_ours(suite: Suite) -> None:
+    text = """
+        def test_it(record_property):
+            record_property("run", "x")
+            record_property("run.2", 3)
+        """
+    done = suite.test(text, passed=1)
     assert "emulated runs" not in done.stdout.str()
 
 
-def test_a_marker_runs_its_scenario_whatever_the_test_asks_for(
-    pytester: pytest.Pytester, scenario: Write
-) -> None:
-    scenario("quick", expect={"final_step": 6})
-    tests = pytester.makepyfile(
-        """
-        import pytest
-
+def test_a_marker_runs_its_scenario_whatever_the_test_asks_for(suite: Suite) -> None:
+    suite.scenario("quick", expect={"final_step": 6})
+    text = """
         @pytest.mark.scenario("nowhere.yaml")
         def test_nowhere():
             pass
@@ -52,9 +47,7 @@ def test_a_marker_runs_its_scenario_whatever_the_test_asks_for(
         def test_wrongly_marked_again(run):
             pass
         """
-    )
-    done = pytester.runpytest_subprocess(tests)
-    done.assert_outcomes(failed=1, errors=3)
+    done = suite.test(text, failed=1, errors=3)
     done.stdout.fnmatch_lines_random(
         [
             "There is no scenario nowhere.yaml in *",
@@ -65,15 +58,10 @@ def test_a_marker_runs_its_scenario_whatever_the_test_asks_for(
     assert "fixtures.py" not in done.stdout.str()
 
 
-def test_a_run_of_another_kind_does_not_pass_for_ours(
-    pytester: pytest.Pytester, scenario: Write
-) -> None:
-    scenario("quick")
-    pytester.makeconftest("import pytest\n\n@pytest.fixture\ndef run():\n    return print\n")
-    tests = pytester.makepyfile(
-        """
-        import pytest
-
+def test_a_run_of_another_kind_does_not_pass_for_ours(suite: Suite) -> None:
+    suite.scenario("quick")
+    suite.pytester.makeconftest("import pytest\n\n@pytest.fixture\ndef run():\n    return print\n")
+    text = """
         @pytest.mark.scenario("nowhere.yaml")
         def test_nowhere():
             pass
@@ -90,9 +78,7 @@ def test_a_run_of_another_kind_does_not_pass_for_ours(
         def test_a_run_of_ones_own(run):
             assert run is print
         """
-    )
-    done = pytester.runpytest_subprocess("scenarios", tests)
-    done.assert_outcomes(failed=4, passed=1)
+    done = suite.test(text, "scenarios", failed=4, passed=1)
     done.stdout.fnmatch_lines(["*has replaced the emulator's*def run(run)*"] * 4)
 
 
@@ -104,28 +90,22 @@ def test_a_run_of_another_kind_does_not_pass_for_ours(
     ],
 )
 def test_a_marker_where_no_fixture_can_be_and_one_that_comes_too_late_are_no_pass(
-    pytester: pytest.Pytester, scenario: Write, hook: str, file: str, text: str
+    suite: Suite, hook: str, file: str, text: str
 ) -> None:
-    scenario("quick")
+    suite.scenario("quick")
     each = "[item]" if "itemcollected" in hook else "items"
-    pytester.makeconftest(
+    suite.pytester.makeconftest(
         f"import pytest\n\ndef {hook}:\n"
         f"    for one in {each}:\n        one.add_marker(pytest.mark.scenario('quick'))\n"
     )
-    (pytester.path / file).write_text(text)
-    done = pytester.runpytest_subprocess(file)
-    done.assert_outcomes(failed=1)
+    (suite.path / file).write_text(text)
+    done = suite.run(file, failed=1)
     done.stdout.fnmatch_lines(["*the marker works for test functions only*"])
 
 
-def test_the_marker_of_a_module_is_not_for_its_doctests(
-    pytester: pytest.Pytester, scenario: Write
-) -> None:
-    scenario("quick")
-    tests = pytester.makepyfile(
-        """
-        import pytest
-
+def test_the_marker_of_a_module_is_not_for_its_doctests(suite: Suite) -> None:
+    suite.scenario("quick")
+    text = """
         pytestmark = pytest.mark.scenario("quick")
 
         def double(number):
@@ -138,29 +118,13 @@ def test_the_marker_of_a_module_is_not_for_its_doctests(
         def test_it(run):
             assert run.final_step == 5
         """
-    )
-    pytester.runpytest_subprocess(tests, "--doctest-modules").assert_outcomes(passed=2)
+    suite.test(text, "--doctest-modules", passed=2)
 
 
-def test_what_went_wrong_is_kept_where_that_is_asked_for(
-    pytester: pytest.Pytester, scenario: Write
-) -> None:
-    """Also beyond the session, and the next one."""
-    scenario("broken", program={"command": ["no-such-program"]}, reserve={"cpus": 1})
-    scenario("quick", reserve={"cpus": 1})
-    done = pytester.runpytest_subprocess("scenarios", "--emulator-keep", "--emulator-out", "runs")
-    done.assert_outcomes(passed=1, errors=1)
-    pytester.runpytest_subprocess("scenarios/quick.yaml").assert_outcomes(passed=1)
-    assert list(pytester.path.glob("runs/broken-*/work"))
-
-
-def test_an_interrupt_at_the_end_leaves_nothing_of_any_cluster(
-    pytester: pytest.Pytester, scenario: Write
-) -> None:
+def test_an_interrupt_at_the_end_leaves_nothing_of_any_cluster(suite: Suite) -> None:
     """The second Ctrl-C, while the first cluster is waited for: all of them end nevertheless."""
-    scenario("long", shell="trap '' TERM; " + FOREVER)
-    tests = pytester.makepyfile(
-        """
+    suite.scenario("long", script="trap '' TERM; " + FOREVER)
+    text = """
         import os, signal
 
         def test_it(emulator):
@@ -174,11 +138,10 @@ def test_an_interrupt_at_the_end_leaves_nothing_of_any_cluster(
 
             one._running.ask_to_stop = again
         """
-    )
-    done = pytester.runpytest_subprocess(tests, "--emulator-out", "runs")
+    done = suite.test(text, apart=True)
     assert done.ret == pytest.ExitCode.INTERRUPTED
-    assert len(list((pytester.path / "runs").glob("*/plan.json"))) == 2
-    assert left(pytester.path / "runs") == 0
+    assert len(list(suite.runs.glob("*/plan.json"))) == 2
+    assert suite.left() == 0
 
 
 @pytest.mark.parametrize(
@@ -189,19 +152,16 @@ def test_an_interrupt_at_the_end_leaves_nothing_of_any_cluster(
         (signal.SIGTERM, 0),
     ],
 )
-def test_a_signal_ends_workers_and_clusters(
-    pytester: pytest.Pytester, scenario: Write, number: signal.Signals, workers: int
-) -> None:
+def test_a_signal_ends_workers_and_runs(suite: Suite, number: signal.Signals, workers: int) -> None:
     """Ctrl-C goes to all processes of a terminal; who cancels a job tells its first one."""
-    fifo = pytester.path / "up"
+    fifo = suite.path / "up"
     os.mkfifo(fifo)
     shell = f"echo up > {fifo}; {FOREVER}"
     seeds = list(range(workers or 1))
-    scenario("long", shell=shell, parametrize={"seed": seeds}, timeout="5m")
-    runs = pytester.path / "runs"
+    suite.scenario("long", script=shell, parametrize={"seed": seeds}, timeout="5m")
     silent = subprocess.DEVNULL
-    session = pytester.popen(
-        [*pytester._getpytestargs(), f"-n{workers}", "scenarios", f"--emulator-out={runs}"],
+    session = suite.pytester.popen(
+        [*suite.pytester._getpytestargs(), f"-n{workers}", "scenarios"],
         stdin=silent,
         stdout=silent,
         stderr=silent,
@@ -217,32 +177,26 @@ def test_a_signal_ends_workers_and_clusters(
             with contextlib.suppress(ProcessLookupError):
                 (os.killpg if number == signal.SIGINT else os.kill)(session.pid, number)
     assert session.returncode == pytest.ExitCode.INTERRUPTED
-    assert left(runs) == 0
+    assert suite.left() == 0
 
 
-def test_a_closed_terminal_ends_a_session_and_its_clusters(
-    pytester: pytest.Pytester, scenario: Write
-) -> None:
-    scenario("long", shell=FOREVER, timeout="5m")
-    runs = pytester.path / "runs"
-    options = ["-o", "log_cli=true", "--log-level=DEBUG", f"--emulator-out={runs}"]
-    terminal = Terminal([*pytester._getpytestargs(), "scenarios", *options], cwd=pytester.path)
+def test_a_closed_terminal_ends_a_session_and_its_clusters(suite: Suite) -> None:
+    suite.scenario("long", script=FOREVER, timeout="5m")
+    options = ["-o", "log_cli=true", "--log-level=DEBUG"]
+    terminal = Terminal([*suite.pytester._getpytestargs(), "scenarios", *options], cwd=suite.path)
     try:
         terminal.see('"step": 5')
         terminal.hang_up()
         terminal.process.wait(60)
     finally:
         terminal.close()
-    assert left(runs) == 0
+    assert suite.left() == 0
 
 
 @pytest.mark.parametrize("how", [["-x"], ["--maxfail=1", "-n", "2"]])
-def test_a_session_that_ends_early_leaves_nothing(
-    pytester: pytest.Pytester, scenario: Write, how: list[str]
-) -> None:
-    scenario("long", shell=FOREVER)
-    tests = pytester.makepyfile(
-        """
+def test_a_session_that_ends_early_leaves_nothing(suite: Suite, how: list[str]) -> None:
+    suite.scenario("long", script=FOREVER)
+    text = """
         def test_fails(emulator):
             with emulator.up("long"):
                 assert False
@@ -251,47 +205,36 @@ def test_a_session_that_ends_early_leaves_nothing(
             with emulator.up("long") as cluster:
                 cluster.wait_for(step=5)
         """
-    )
-    done = pytester.runpytest_subprocess(tests, *how, "--emulator-out", "runs")
+    done = suite.test(text, *how)
     assert done.parseoutcomes()["failed"] == 1
-    assert left(pytester.path / "runs") == 0
+    assert suite.left() == 0
 
 
-def test_where_docker_is_required_auto_is_docker(
-    pytester: pytest.Pytester,
-    scenario: Write,
-    monkeypatch: pytest.MonkeyPatch,
+def test_auto_is_processes_where_no_docker_is_configured(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("DOCKER_HOST", raising=False)
     monkeypatch.delenv("EMULATOR_ENGINE")
-    scenario("quick")
-    done = run_without_docker(pytester, "scenarios", "-o", "log_cli=true", "--log-level=INFO")
+    suite.scenario("quick")
+    done = suite.run_without_docker("scenarios", "-o", "log_cli=true", "--log-level=INFO")
     done.assert_outcomes(passed=1)
     done.stdout.fnmatch_lines(["*no Docker engine answers; tasks run as processes*"])
-    done = run_without_docker(pytester, "scenarios", "--emulator-require", "docker")
-    done.assert_outcomes(errors=1)
 
 
 def test_auto_skips_where_a_configured_docker_does_not_answer(
-    pytester: pytest.Pytester,
-    scenario: Write,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    suite: Suite, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path / 'nobody.sock'}")
     monkeypatch.delenv("EMULATOR_ENGINE")
-    scenario("quick")
-    done = pytester.runpytest_subprocess("scenarios", "-rs")
-    done.assert_outcomes(skipped=1)
+    suite.scenario("quick")
+    done = suite.run("scenarios", "-rs", skipped=1)
     done.stdout.fnmatch_lines(["SKIPPED*No Docker engine answers at*nobody.sock*"])
 
 
-def test_fixtures_of_a_module_and_marks_that_use_fixtures_hold_for_scenarios(
-    pytester: pytest.Pytester, scenario: Write
-) -> None:
-    scenario("quick", marks=[{"usefixtures": ["boom"]}])
-    scenario("other")
-    pytester.makeconftest(
+def test_fixtures_of_a_module_and_marks_that_use_fixtures_hold_for_scenarios(suite: Suite) -> None:
+    suite.scenario("quick", marks=[{"usefixtures": ["boom"]}])
+    suite.scenario("other")
+    suite.pytester.makeconftest(
         """
         import pytest
 
@@ -305,22 +248,16 @@ def test_fixtures_of_a_module_and_marks_that_use_fixtures_hold_for_scenarios(
             raise RuntimeError("was used")
         """
     )
-    done = pytester.runpytest_subprocess("scenarios")
-    done.assert_outcomes(passed=1, errors=1)
+    done = suite.run("scenarios", passed=1, errors=1)
     done.stdout.fnmatch_lines(["*RuntimeError: was used"])
-    scenario("quick", marks=[{"parametrize": ["seed", [1]]}])
-    done = pytester.runpytest_subprocess("scenarios/quick.yaml")
+    suite.scenario("quick", marks=[{"parametrize": ["seed", [1]]}])
+    done = suite.run("scenarios/quick.yaml")
     done.stdout.fnmatch_lines(["*a scenario has no mark `parametrize`*"])
 
 
-def test_a_shared_run_is_kept_where_one_of_its_tests_fails(
-    pytester: pytest.Pytester, scenario: Write
-) -> None:
-    scenario("quick", shell=STEPS + "touch $EMULATOR_SHARED/here")
-    tests = pytester.makepyfile(
-        """
-        import pytest
-
+def test_a_shared_run_is_kept_where_one_of_its_tests_fails(suite: Suite) -> None:
+    suite.scenario("quick", script=STEPS + "touch $EMULATOR_SHARED/here")
+    text = """
         @pytest.mark.scenario("quick")
         class TestBad:
             def test_ok(self, run):
@@ -334,21 +271,16 @@ def test_a_shared_run_is_kept_where_one_of_its_tests_fails(
             def test_ok(self, run):
                 pass
         """
-    )
-    arguments = ["--emulator-keep", "--emulator-out", "runs"]
-    done = pytester.runpytest_subprocess(tests, *arguments)
-    done.assert_outcomes(passed=2, failed=1)
-    (kept,) = pytester.path.glob("runs/*/shared/here")
+    done = suite.test(text, "--emulator-keep", passed=2, failed=1)
+    (kept,) = suite.runs.glob("*/shared/here")
     done.stdout.fnmatch_lines([f"kept *emulate down {kept.parent.parent}*"])
 
 
-def test_a_shared_run_that_is_tried_again_is_that_of_the_test_that_tries_it(
-    pytester: pytest.Pytester, scenario: Write
-) -> None:
+def test_a_shared_run_that_is_tried_again_is_that_of_the_test_that_tries_it(suite: Suite) -> None:
     """The second test's timer stands while it waits; the claim is that of the class."""
-    program = pytester.path / "by-and-by"
-    scenario("late", program={"command": [str(program)]})
-    pytester.makeconftest(
+    program = suite.path / "by-and-by"
+    suite.scenario("late", program={"command": [str(program)]})
+    suite.pytester.makeconftest(
         f"""
         import pathlib, pytest
 
@@ -368,10 +300,9 @@ def test_a_shared_run_that_is_tried_again_is_that_of_the_test_that_tries_it(
             return stopped
         """
     )
-    tests = pytester.makepyfile(
-        test_it="""
+    text = """
         import json
-        import pytest
+        from pathlib import Path
         from emulator.broker.leases import default_folder
 
         @pytest.mark.timeout(60)
@@ -383,19 +314,15 @@ def test_a_shared_run_that_is_tried_again_is_that_of_the_test_that_tries_it(
             def test_second(self, run, stopped_timers):
                 assert "test_second" in stopped_timers
                 claims = [json.loads(path.read_text()) for path in default_folder().glob("*.json")]
-                assert {claim["name"] for claim in claims} == {"test_it.py::TestShared"}
+                shared = f"{Path(__file__).name}::TestShared"
+                assert {claim["name"] for claim in claims} == {shared}
         """
-    )
-    done = pytester.runpytest_subprocess(tests, "--emulator-keep")
-    done.assert_outcomes(errors=1, passed=1)
+    suite.test(text, "--emulator-keep", apart=True, errors=1, passed=1)
 
 
-def test_an_engine_that_fails_at_the_end_fails_the_test_and_what_is_left_is_found(
-    pytester: pytest.Pytester, scenario: Write
-) -> None:
-    scenario("long", shell=FOREVER)
-    tests = pytester.makepyfile(
-        """
+def test_an_engine_that_fails_at_the_end_fails_the_test_and_the_rest_is_found(suite: Suite) -> None:
+    suite.scenario("long", script=FOREVER)
+    text = """
         from emulator.engines.process import ProcessEngine
         from emulator.errors import EngineError
 
@@ -409,23 +336,16 @@ def test_an_engine_that_fails_at_the_end_fails_the_test_and_what_is_left_is_foun
         def test_it_is_there(emulator_out):
             assert list(emulator_out.glob("*/work"))
         """
-    )
-    done = pytester.runpytest_subprocess(tests, "--emulator-out", "runs")
-    done.assert_outcomes(passed=1, failed=1)
+    done = suite.test(text, passed=1, failed=1)
     done.stdout.fnmatch_lines(["*It would not let go.*"])
-    assert not list((pytester.path / "runs").glob("*/work"))
-    assert left(pytester.path / "runs") == 0
+    assert not list(suite.runs.glob("*/work"))
+    assert suite.left() == 0
 
 
-def test_values_are_taken_as_people_write_them_or_refused_in_a_sentence(
-    pytester: pytest.Pytester, scenario: Write
-) -> None:
-    scenario("quick")
-    (pytester.path / "latin.yaml").write_bytes(b"name: caf\xe9\n")
-    tests = pytester.makepyfile(
-        """
-        import pytest
-
+def test_values_are_taken_as_people_write_them_or_refused_in_a_sentence(suite: Suite) -> None:
+    suite.scenario("quick")
+    (suite.path / "latin.yaml").write_bytes(b"name: caf\xe9\n")
+    text = """
         def test_paths(emulator, tmp_path):
             program = tmp_path / "say.sh"
             program.write_text("echo '{\\"emulate\\": \\"step\\", \\"step\\": 9}'")
@@ -436,30 +356,42 @@ def test_values_are_taken_as_people_write_them_or_refused_in_a_sentence(
                 "program": {"source": program, "command": ("sh", "say.sh")},
             }
             assert emulator.run(inline).final_step == 9
+            fails = {
+                **inline, "program": {"command": ["sh", "-c", "exit $EMULATOR_SEED"]},
+                "expect": {"outcome": "failed"},
+            }
+            run = emulator.run(fails, seed=3)
+            run.check()
+            assert run.end.reason == "worker-0 failed with exit code 3"
             assert emulator.run("quick", set="expect.final_step=5").verdict == "ok"
 
-        @pytest.mark.parametrize("given", ["latin.yaml", {"name": object()}])
+        @pytest.mark.parametrize("given", ["latin.yaml", "nowhere.yaml", {"name": object()}])
         def test_refused(emulator, given):
             emulator.run(given)
         """
-    )
-    done = pytester.runpytest_subprocess(tests)
-    done.assert_outcomes(passed=1, failed=2)
+    done = suite.test(text, passed=1, failed=3)
     done.stdout.fnmatch_lines(
-        ["E *Can't read the scenario *latin.yaml*", "E *A scenario can't contain*"]
+        [
+            "E *Can't read the scenario *latin.yaml*",
+            "E *There is no scenario nowhere.yaml in *",
+            "E *A scenario can't contain*",
+        ]
     )
-    assert "wanted.py" not in done.stdout.str()
+    for not_ours in ("wanted.py", "harness.py", "Settings("):
+        assert not_ours not in done.stdout.str()
 
 
-def test_a_cluster_without_a_block_leaves_no_socket(
-    pytester: pytest.Pytester, scenario: Write
-) -> None:
-    scenario("long", shell=FOREVER)
-    tests = pytester.makepyfile(
-        "def test_it(emulator):\n"
-        "    assert emulator.up('long').status()['state'] == 'running'\n"
-        "def test_collected():\n"
-        "    import gc\n"
-        "    gc.collect()\n"
-    )
-    pytester.runpytest_subprocess(tests, "-W", "error").assert_outcomes(passed=2)
+def test_a_cluster_without_a_block_ends_with_its_test_and_leaves_no_socket(suite: Suite) -> None:
+    suite.scenario("long", script=FOREVER)
+    text = """
+        def test_it(emulator):
+            cluster = emulator.up("long")
+            cluster.wait_for(step=5)
+            assert cluster.status()["state"] == "running"
+
+        def test_collected():
+            import gc
+            gc.collect()
+        """
+    suite.test(text, "-W", "error", apart=True, passed=2)
+    assert suite.left() == 0

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from emulator.engines.docker import DockerEngine
+from tests.pytest_plugin.conftest import Suite
 
 pytestmark = pytest.mark.docker
 
@@ -39,13 +40,11 @@ def left(ids: list[str]) -> list[str]:
 
 
 @pytest.fixture
-def session(
-    pytester: pytest.Pytester, tiny_image: str, monkeypatch: pytest.MonkeyPatch
-) -> pytest.Pytester:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(pytester.path / "cache"))
-    pytester.makefile(".yaml", small=SCENARIO.format(image=tiny_image))
-    pytester.makefile(".yaml", shell=COLD.format(image=tiny_image))
-    pytester.makepyfile(
+def session(suite: Suite, tiny_image: str, monkeypatch: pytest.MonkeyPatch) -> Suite:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(suite.path / "cache"))
+    suite.pytester.makefile(".yaml", small=SCENARIO.format(image=tiny_image))
+    suite.pytester.makefile(".yaml", shell=COLD.format(image=tiny_image))
+    suite.pytester.makepyfile(
         """
         import pytest
 
@@ -57,45 +56,30 @@ def session(
             assert emulator.run("shell.yaml").summary["warm"] == []
         """
     )
-    return pytester
+    return suite
 
 
-@pytest.mark.parametrize("how", ["option", "ini"])
-def test_containers_wait_for_the_next_test_and_not_after_the_session(
-    session: pytest.Pytester, how: str
+@pytest.mark.parametrize("how", ["option", "ini", ""])
+def test_containers_that_are_asked_for_wait_for_the_next_test_and_not_after_the_session(
+    session: Suite, how: str
 ) -> None:
     if how == "ini":
-        session.makeini("[pytest]\nemulator_warm = true\n")
+        session.pytester.makeini("[pytest]\nemulator_warm = true\n")
     options = ["--emulator-warm"] * (how == "option")
-    done = session.runpytest_subprocess(
-        "--emulator-engine", "docker", "--emulator-out", "runs", *options
-    )
-    done.assert_outcomes(passed=4)
-    used = clusters(session.path / "runs")
-    assert len({*used}) == 2
-    assert used.count("") == 1
+    session.run("--emulator-engine", "docker", *options, apart=True, passed=4)
+    used = clusters(session.runs)
+    assert (len({*used}), used.count("")) == ((2, 1) if how else (1, 4))
     assert left(used) == []
     assert not list((session.path / "cache").rglob("waiting.json"))
 
 
-def test_without_being_asked_for_nothing_starts_warm(session: pytest.Pytester) -> None:
-    done = session.runpytest_subprocess("--emulator-engine", "docker", "--emulator-out", "runs")
-    done.assert_outcomes(passed=4)
-    assert {*clusters(session.path / "runs")} == {""}
+def test_workers_share_what_waits_and_the_session_removes_it_all(session: Suite) -> None:
+    session.run("--emulator-engine", "docker", "--emulator-warm", "-n", "2", passed=4)
+    assert left(clusters(session.runs)) == []
 
 
-def test_workers_share_what_waits_and_the_session_removes_it_all(session: pytest.Pytester) -> None:
-    done = session.runpytest_subprocess(
-        "--emulator-engine", "docker", "--emulator-out", "runs", "--emulator-warm", "-n", "2"
-    )
-    done.assert_outcomes(passed=4)
-    assert left(clusters(session.path / "runs")) == []
-
-
-def test_what_a_killed_session_has_left_waits_and_is_removed_by_clean(
-    session: pytest.Pytester,
-) -> None:
-    session.makepyfile(
+def test_what_a_killed_session_left_waits_and_is_removed_by_clean(session: Suite) -> None:
+    session.pytester.makepyfile(
         """
         def test_it(emulator):
             emulator.run("small.yaml").check()
@@ -103,7 +87,7 @@ def test_what_a_killed_session_has_left_waits_and_is_removed_by_clean(
             input()
         """
     )
-    arguments = ["--emulator-engine", "docker", "--emulator-out", "runs", "--emulator-warm", "-s"]
+    arguments = ["--emulator-engine", "docker", "--emulator-warm", "-s"]
     command = [sys.executable, "-m", "pytest", *arguments]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=session.path, stdin=pipe, stdout=pipe, text=True) as process:
@@ -113,7 +97,7 @@ def test_what_a_killed_session_has_left_waits_and_is_removed_by_clean(
             assert process.poll() is None, "".join(printed)
             printed.append(process.stdout.readline())
         os.kill(process.pid, signal.SIGKILL)
-    used = clusters(session.path / "runs")
+    used = clusters(session.runs)
     assert left(used) != []
     clean = [sys.executable, "-m", "emulator", "clean", "--engine", "docker", "--out", "runs"]
     done = subprocess.run(clean, cwd=session.path, check=True, capture_output=True, text=True)

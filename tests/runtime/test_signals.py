@@ -19,7 +19,6 @@ pytestmark = pytest.mark.usefixtures("default_hangup")
 OWN = (
     "import os, signal, sys, threading, time\nfrom emulator.runtime import signals\nsignals.own()\n"
 )
-EACH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 
 
 def reported(program: str, *numbers: signal.Signals, before: str = "") -> tuple[int, str, str]:
@@ -38,7 +37,7 @@ def reported(program: str, *numbers: signal.Signals, before: str = "") -> tuple[
     return process.returncode, stdout, stderr
 
 
-@EACH
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_command_that_has_made_nothing_ends_with_a_line(number: signal.Signals) -> None:
     """Whatever it waits for: nothing would ever wake this one."""
     ended = reported(
@@ -198,25 +197,20 @@ def test_signals_of_others_are_taken_only_between_hand_to_and_the_end(handled: l
     assert handled == [signal.SIGINT, signal.SIGTERM]
 
 
-def test_a_late_signal_is_raised_again_for_the_program(handled: list[int]) -> None:
-    texts: list[str] = []
+def test_a_late_signal_is_raised_again_unless_one_was_handed_over(handled: list[int]) -> None:
     taken: list[int] = []
-    with deferred() as one:
-        one.hand_to(taken.append)
-        one.settle(texts.append, "removing")
-        os.kill(os.getpid(), signal.SIGINT)
-        assert (texts, taken, handled) == (["removing"], [], [])
-    assert handled == [signal.SIGINT]
-
-
-def test_a_signal_that_was_handed_over_is_not_raised_again(handled: list[int]) -> None:
-    taken: list[int] = []
-    with deferred() as one:
-        one.hand_to(taken.append)
-        os.kill(os.getpid(), signal.SIGINT)
-        one.settle(lambda text: None, "removing")
-        os.kill(os.getpid(), signal.SIGINT)
-    assert (taken, handled) == ([signal.SIGINT], [])
+    for early in (False, True):
+        texts: list[str] = []
+        with deferred() as one:
+            one.hand_to(taken.append)
+            if early:
+                os.kill(os.getpid(), signal.SIGINT)
+            one.settle(texts.append, "removing")
+            os.kill(os.getpid(), signal.SIGINT)
+            assert (texts, len(taken)) == (["removing"], int(early))
+            assert len(handled) == int(early)
+        assert handled == [signal.SIGINT]
+    assert taken == [signal.SIGINT]
 
 
 def test_nothing_is_owned_here() -> None:

@@ -45,19 +45,11 @@ def command(
     [
         (PRINTS, "", (0, "result\n", "note\n")),
         (PRINTS, ">&-", (4, "", "note\nemulate: Can't write to stdout: Bad file descriptor.\n")),
-        (
-            PRINTS,
-            "> /dev/full",
-            (4, "", f"note\n{FULL}"),
-        ),
+        (PRINTS, "> /dev/full", (4, "", f"note\n{FULL}")),
         (PRINTS, "2>&-", (0, "result\n", "")),
         (PRINTS, "2> /dev/full", (0, "result\n", "")),
         (PRINTS, "<&- >&- 2>&-", (4, "", "")),
-        (
-            f"{PRINTS}; sys.exit(1)",
-            "> /dev/full",
-            (1, "", f"note\n{FULL}"),
-        ),
+        (f"{PRINTS}; sys.exit(1)", "> /dev/full", (1, "", f"note\n{FULL}")),
         (REFUSES, "", (2, "", "emulate: No.\n")),
         (REFUSES, ">&-", (2, "", "emulate: No.\n")),
         (REFUSES, "2>&-", (2, "", "")),
@@ -81,21 +73,15 @@ def test_no_file_gets_the_number_of_a_closed_stream(tmp_path: Path) -> None:
     ("code", "says"),
     [
         (BREAKS, "This is a defect of emulate: KeyError: 'x'."),
-        (
-            "raise MemoryError",
-            "The memory of this machine, or what this process may have of it, is used up.",
-        ),
+        ("raise MemoryError", USED_UP),
         (THERE, "The system has refused something: a/b: No such file or directory."),
     ],
 )
 def test_an_error_that_nobody_foresaw_is_a_sentence(tmp_path: Path, code: str, says: str) -> None:
     done = command(tmp_path, code)
     kept = tmp_path / "cache" / "emulator" / "traceback.txt"
-    assert (done.returncode, done.stdout) == (4, "")
-    assert (
-        done.stderr
-        == f"emulate: {says} The traceback is in {kept}; a report of the defect needs it.\n"
-    )
+    sentence = f"emulate: {says} The traceback is in {kept}; a report of the defect needs it.\n"
+    assert (done.returncode, done.stdout, done.stderr) == (4, "", sentence)
     assert kept.stat().st_mode & 0o777 == 0o600
     assert kept.read_text().startswith("Traceback")
     assert [path.name for path in kept.parent.iterdir()] == [kept.name]

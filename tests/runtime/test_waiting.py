@@ -14,8 +14,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import IO
 
 import pytest
 
@@ -37,6 +39,10 @@ class Told(Exception):
     """What the handler of a signal raises."""
 
 
+def tell(number: int, frame: FrameType | None) -> None:
+    raise Told
+
+
 def stands_still(frames: Callable[[], FrameType]) -> None:
     """Return once a thread has been at the same instruction for a while."""
     same, last = 0, (0, 0)
@@ -53,15 +59,12 @@ def a_signal_that_wakes_no_thread() -> Iterator[None]:
     waits_here = threading.get_ident()
     over = threading.Event()
 
-    def handler(number: int, frame: FrameType | None) -> None:
-        raise Told
-
     def take() -> None:
         stands_still(lambda: sys._current_frames()[waits_here])
         signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
         over.wait()
 
-    before = signal.signal(signal.SIGUSR1, handler)
+    before = signal.signal(signal.SIGUSR1, tell)
     thread = threading.Thread(target=take)
     thread.start()
     try:
@@ -89,54 +92,47 @@ def runs_until_asked() -> Running:
     return Running(perform, RunCallbacks())
 
 
-def waits(tmp_path: Path, closing: contextlib.ExitStack) -> dict[str, Callable[[], object]]:
-    """Return waits that nothing ends."""
-    taken = acquire(tmp_path)
-    closing.callback(release, taken)
-    held = closing.enter_context((tmp_path / "held").open("w"))
-    fcntl.flock(held, fcntl.LOCK_EX)
-    other = closing.enter_context((tmp_path / "held").open("w"))
-    (tmp_path / "claims").mkdir()
-    mutex = closing.enter_context((tmp_path / "claims" / "mutex").open("w"))
-    fcntl.flock(mutex, fcntl.LOCK_EX)
-    pipe = closing.enter_context(open_liveness_pipe(tmp_path / "pipe"))
-    end = closing.enter_context(open_writer(tmp_path / "pipe"))
-    assert end is not None
-    assert not pipe.closed
-    return {
-        "an event": lambda: for_event(Event()),
-        "a call": lambda: result_of(threading.Event().wait),
-        "a lock": lambda: for_lock(other.fileno(), fcntl.LOCK_EX),
-        "a source": lambda: next(each(endless())),
-        "the next event of an inbox": lambda: RealClock().next_event(Inbox(), None),
-        "the end of a run": lambda: wait_until_over(tmp_path),
-        "the broker's mutex": lambda: transaction(tmp_path / "claims", lambda store: None),
-        "another's share of the machine": lambda: wait_until_one_closes([end]),
-        "a run that is to begin": lambda: runs_until_asked().begin(),
-        "a run's result": lambda: runs_until_asked().result(),
-    }
+@dataclass(frozen=True)
+class Held:
+    """What others have, for good, in a folder."""
+
+    folder: Path
+    lock: IO[str]
+    pipe: int
 
 
-NAMES = [
-    "an event",
-    "a call",
-    "a lock",
-    "a source",
-    "the next event of an inbox",
-    "the end of a run",
-    "the broker's mutex",
-    "another's share of the machine",
-    "a run that is to begin",
-    "a run's result",
-]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_signal_that_wakes_no_thread_ends_every_wait(name: str, tmp_path: Path) -> None:
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[Held]:
     with contextlib.ExitStack() as closing:
-        wait = waits(tmp_path, closing)[name]
-        with pytest.raises(Told), a_signal_that_wakes_no_thread():
-            wait()
+        closing.callback(release, acquire(tmp_path))
+        for name in ("held", "mutex"):
+            taken = closing.enter_context((tmp_path / name).open("w"))
+            fcntl.flock(taken, fcntl.LOCK_EX)
+        other = closing.enter_context((tmp_path / "held").open("w"))
+        closing.enter_context(open_liveness_pipe(tmp_path / "pipe"))
+        end = closing.enter_context(open_writer(tmp_path / "pipe"))
+        assert end is not None
+        yield Held(tmp_path, other, end)
+
+
+WAITS: dict[str, Callable[[Held], object]] = {
+    "an event": lambda held: for_event(Event()),
+    "a call": lambda held: result_of(threading.Event().wait),
+    "a lock": lambda held: for_lock(held.lock.fileno(), fcntl.LOCK_EX),
+    "a source": lambda held: next(each(endless())),
+    "the next event of an inbox": lambda held: RealClock().next_event(Inbox(), None),
+    "the end of a run": lambda held: wait_until_over(held.folder),
+    "the broker's mutex": lambda held: transaction(held.folder, lambda store: None),
+    "another's share of the machine": lambda held: wait_until_one_closes([held.pipe]),
+    "a run that is to begin": lambda held: runs_until_asked().begin(),
+    "a run's result": lambda held: runs_until_asked().result(),
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_a_signal_that_wakes_no_thread_ends_every_wait(name: str, held: Held) -> None:
+    with pytest.raises(Told), a_signal_that_wakes_no_thread():
+        WAITS[name](held)
 
 
 def test_a_run_is_over_before_its_stop_returns_whatever_interrupts_that() -> None:
@@ -146,9 +142,6 @@ def test_a_run_is_over_before_its_stop_returns_whatever_interrupts_that() -> Non
     asked: list[str] = []
     enough, returned = threading.Event(), threading.Event()
     early: list[bool] = []
-
-    def handler(number: int, frame: FrameType | None) -> None:
-        raise Told
 
     def stop() -> None:
         asked.append("stop")
@@ -168,7 +161,7 @@ def test_a_run_is_over_before_its_stop_returns_whatever_interrupts_that() -> Non
         early.append(returned.wait(0.5))  # what the run made is being removed
         raise AssertionError("the result is not read")
 
-    before = signal.signal(signal.SIGUSR1, handler)
+    before = signal.signal(signal.SIGUSR1, tell)
     try:
         running = Running(perform, RunCallbacks())
         running.begin()

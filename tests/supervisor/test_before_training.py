@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from emulator.engines.memory import Script
-from emulator.record.events import Entry, FaultEvent, Restart
-from emulator.record.reader import Record
-from emulator.results import Result
+from emulator.engines.memory import Script, Scripts
+from emulator.record.events import Restart
 from emulator.scenario.restart import Restart as Rules
 from emulator.supervisor.restart_policy import (
     BeginTraining,
@@ -21,29 +19,17 @@ from emulator.supervisor.restart_policy import (
     Wait,
     decide_before_training,
 )
-from tests.supervisor.in_memory import run
+from tests.supervisor.in_memory import SERVES, history, run, stages, starts, step, trains
 
 INGEST = "cluster: {worker: 2, ingest: {replicas: 2, before: training}}\n"
 
 
-def step(number: int) -> str:
-    return f'{{"emulate": "step", "step": {number}}}'
-
-
-TRAINS = Script([(float(n), step(n)) for n in range(1, 6)], exits_at=6.0)
+TRAINS = trains(5)
 
 
 def fails(times: int, code: int = 1, **kwargs: Any) -> Callable[[int], Script]:
     """Return a script that fails so often, 2 s after its start, and then succeeds after 2 s."""
     return lambda start: Script(exits_at=2.0, exit_code=code if start <= times else 0, **kwargs)
-
-
-def history(result: Result) -> list[Entry]:
-    return list(Record(result.folder).history)
-
-
-def starts(result: Result) -> list[tuple[str, float]]:
-    return [(e.task, e.t) for e in history(result) if e.event == "start"]
 
 
 def test_training_starts_when_every_task_before_it_has_succeeded(tmp_path: Path) -> None:
@@ -77,7 +63,7 @@ def test_training_starts_when_every_task_before_it_has_succeeded(tmp_path: Path)
 
 def test_a_failed_task_before_training_fails_the_job_with_a_clear_sentence(tmp_path: Path) -> None:
     words = Script([(1, "no such bucket")], exits_at=2, exit_code=3)
-    scripts = {"ingest-1": words, "ingest-0": Script(exits_at=None), "*": TRAINS}
+    scripts = {"ingest-1": words, "ingest-0": SERVES, "*": TRAINS}
     result, engine = run(tmp_path, INGEST, scripts)
     assert result.end.reason == "ingest-1 failed with exit code 3, so that training did not begin"
     assert [task for task, _ in starts(result)] == ["ingest-0", "ingest-1"]
@@ -91,7 +77,7 @@ def test_a_failed_task_before_training_fails_the_job_with_a_clear_sentence(tmp_p
 def test_a_failed_one_is_restarted_alone_in_every_scope(tmp_path: Path, scope: str) -> None:
     restart = f"restart: {{policy: on-failure, scope: {scope}, backoff: 1s}}\n"
     extra = INGEST + restart + "expect: {max_restarts: 2, recovers_within: 1ms}"
-    scripts = {"ingest-0": fails(2), "ingest-1": Script(exits_at=4.0), "*": TRAINS}
+    scripts: Scripts = {"ingest-0": fails(2), "ingest-1": Script(exits_at=4.0), "*": TRAINS}
     result, _ = run(tmp_path, extra, scripts)
     # 2 s, a second of backoff, 2 s, two seconds of backoff, 2 s
     assert starts(result)[2:] == [
@@ -121,7 +107,7 @@ def test_it_has_its_restarts_and_no_more(tmp_path: Path) -> None:
 
 def test_a_restart_of_the_job_does_not_start_it_again(tmp_path: Path) -> None:
     extra = INGEST + "restart: {policy: on-failure, scope: job, backoff: 1s}\n"
-    scripts = {"ingest-*": Script(exits_at=3), "worker-1": fails(1), "*": TRAINS}
+    scripts: Scripts = {"ingest-*": Script(exits_at=3), "worker-1": fails(1), "*": TRAINS}
     result, _ = run(tmp_path, extra, scripts)
     assert [task for task, _ in starts(result)] == [
         "ingest-0",
@@ -155,15 +141,9 @@ def test_a_preempted_one_starts_again_on_a_fresh_disk(tmp_path: Path) -> None:
     result, _ = run(tmp_path, extra, {"ingest-0": script, "ingest-1": Script(), "*": TRAINS})
     # preempted after 1 s, gone after 1.5, back after 4.5, done after 8.5
     assert starts(result)[2:] == [("ingest-0", 4.5), ("worker-0", 8.5), ("worker-1", 8.5)]
-    stages = [(e.id, e.stage, e.t) for e in history(result) if isinstance(e, FaultEvent)]
-    assert stages == [
-        ("0", "triggered", 1.0),
-        ("0", "applied", 1.5),
-        ("0", "healed", 4.5),
-        ("1", "triggered", 11.0),
-        ("1", "applied", 11.0),
-        ("1", "healed", 11.5),
-    ]
+    assert stages(history(result)) == [("triggered", 1), ("applied", 1.5), ("healed", 4.5)]
+    follower = stages(history(result), "1")
+    assert follower == [("triggered", 11), ("applied", 11), ("healed", 11.5)]
     assert result.summary["recoveries"] == []
     assert result.outcome == "succeeded"
 
@@ -171,8 +151,7 @@ def test_a_preempted_one_starts_again_on_a_fresh_disk(tmp_path: Path) -> None:
 def test_a_fault_of_the_training_waits_for_it(tmp_path: Path) -> None:
     extra = INGEST + "faults:\n  - {pause: worker-1, at: 1s, for: 1s}\n"
     result, _ = run(tmp_path, extra, {"ingest-*": Script(exits_at=7.0), "*": TRAINS})
-    times = {e.stage: e.t for e in history(result) if isinstance(e, FaultEvent)}
-    assert times == {"triggered": 8.0, "applied": 8.0, "healed": 9.0}
+    assert stages(history(result)) == [("triggered", 8), ("applied", 8), ("healed", 9)]
 
 
 def test_a_fault_on_one_that_has_ended_is_skipped(tmp_path: Path) -> None:
@@ -183,7 +162,7 @@ def test_a_fault_on_one_that_has_ended_is_skipped(tmp_path: Path) -> None:
 
 
 def test_the_timeout_counts_from_the_first_task_and_says_what_it_waited_for(tmp_path: Path) -> None:
-    scripts = {"ingest-0": Script(), "ingest-1": Script(exits_at=None), "*": TRAINS}
+    scripts = {"ingest-0": Script(), "ingest-1": SERVES, "*": TRAINS}
     result, _ = run(tmp_path, INGEST + "timeout: 1m\n", scripts)
     assert (result.outcome, result.summary["duration"]) == ("timeout", 60)
     assert result.end.reason == (

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from emulator.engines.base import Exited, Note
-from emulator.engines.memory import MemoryEngine, Script
+from emulator.engines.memory import MemoryEngine, Script, Scripts
 from emulator.engines.requirements import require
 from emulator.errors import EngineError, ScenarioError, Unsupported
-from emulator.execution import up
 from emulator.record.events import EngineNote, Entry, FaultEvent, TaskExit, TaskStart
 from emulator.record.reader import Record
 from emulator.report.event_text import describe
 from emulator.results import Result
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
+from tests.supervisor import in_memory
+from tests.supervisor.in_memory import BASE, DEAF, SERVES, faults, run_on, stages, trains
 
-BASE = "name: test\nframework: none\nimage: none\nprogram: {command: ['true']}\n"
-STEPS = [(float(n), f'{{"emulate": "step", "step": {n}}}') for n in range(1, 41)]
-CHIEF = Script(STEPS, exits_at=41.0)
-SERVES = Script(exits_at=None)
-STUBBORN = Script(exits_at=None, on_sigterm=None)
+CHIEF = trains(40)
+SCRIPTS: Scripts = {"worker-0": CHIEF, "*": SERVES}
+TWO = "cluster: {worker: 2}\n"
 
 
 class Engine(MemoryEngine):
@@ -45,32 +45,22 @@ class Engine(MemoryEngine):
 
 
 def run(
-    folder: Path, faults: str, *, scripts: dict[str, Any] | None = None, **kwargs: Any
+    folder: Path,
+    extra: str,
+    kind: type[Engine] = Engine,
+    *,
+    scripts: Scripts = SCRIPTS,
+    cluster: str = "cluster: {worker: 3}\n",
+    **kwargs: Any,
 ) -> tuple[list[Entry], Engine, Result]:
     """Three workers on two nodes: 0 and 2 on the first, 1 on the second."""
-    clock = ManualClock()
-    scripts = {"worker-0": CHIEF, "*": SERVES} if scripts is None else scripts
-    engine = Engine(clock, scripts, **{"nodes": ("n1", "n2"), **kwargs})
-    text = f"{BASE}cluster: {{worker: 3}}\n{faults}"
-    result = up(parse(text), engine, text=text, out=folder, clock=clock)
-    return list(Record(result.folder).history), engine, result
+    engine = kind(ManualClock(), scripts, **{"nodes": ("n1", "n2"), **kwargs})
+    result = run_on(engine, folder, cluster + extra)
+    return in_memory.history(result), engine, result
 
 
-def of(history: list[Entry], fault: str) -> list[tuple[str, float]]:
-    events = [one for one in history if isinstance(one, FaultEvent) and one.id == fault]
-    return [(one.stage, one.t) for one in events]
-
-
-def last(history: list[Entry], fault: str) -> FaultEvent:
-    return [one for one in history if isinstance(one, FaultEvent) and one.id == fault][-1]
-
-
-def applied(history: list[Entry], fault: str) -> FaultEvent:
-    (found,) = [
-        one
-        for one in history
-        if isinstance(one, FaultEvent) and (one.id, one.stage) == (fault, "applied")
-    ]
+def applied(history: list[Entry], fault: str = "0") -> FaultEvent:
+    (found,) = [one for one in faults(history, fault) if one.stage == "applied"]
     return found
 
 
@@ -89,10 +79,10 @@ def test_the_engine_kills_after_the_grace_and_the_evidence_says_so(tmp_path: Pat
     history, engine, result = run(
         tmp_path,
         "faults: [{preempt: worker-1, at: 5s, grace: 3s, down: 2s, via: eviction}]",
-        scripts={"worker-0": CHIEF, "worker-1": STUBBORN, "*": SERVES},
+        scripts={"worker-0": CHIEF, "worker-1": DEAF, "*": SERVES},
     )
-    assert of(history, "0") == [("triggered", 5), ("applied", 8), ("healed", 10)]
-    event = applied(history, "0")
+    assert stages(history) == [("triggered", 5), ("applied", 8), ("healed", 10)]
+    event = applied(history)
     assert (event.exit_code, event.killed, event.seconds) == (137, True, 3)
     assert event.effect == "worker-1 was evicted with 3 s"
     # No SIGKILL of ours, which would be one too many; the last two are at the end of the job.
@@ -104,7 +94,7 @@ def test_the_engine_kills_after_the_grace_and_the_evidence_says_so(tmp_path: Pat
 
 def test_a_target_that_ends_in_its_grace_was_not_killed(tmp_path: Path) -> None:
     history, _, _ = run(tmp_path, "faults: [{preempt: worker-1, at: 5s, grace: 3s, down: 2s}]")
-    event = applied(history, "0")
+    event = applied(history)
     assert (event.t, event.exit_code, event.killed) == (5, 143, False)
     assert event.effect == "worker-1 was deleted with 3 s"
 
@@ -116,11 +106,10 @@ def test_a_target_that_the_engine_does_not_end_is_killed_at_last(tmp_path: Path)
         def preempt(self, task: str, grace: float, via: object) -> str:
             return "asked"
 
-    clock = ManualClock()
-    engine = Lost(clock, {"worker-0": Script(exits_at=100.0), "*": SERVES}, nodes=("n1",))
-    text = f"{BASE}cluster: {{worker: 2}}\nfaults: [{{preempt: worker-1, at: 5s, grace: 3s}}]"
-    result = up(parse(text), engine, text=text, out=tmp_path, clock=clock)
-    event = applied(list(Record(result.folder).history), "0")
+    extra = "faults: [{preempt: worker-1, at: 5s, grace: 3s}]"
+    scripts = {"worker-0": Script(exits_at=100.0), "*": SERVES}
+    history, engine, _ = run(tmp_path, extra, Lost, scripts=scripts)
+    event = applied(history)
     assert (event.t, event.exit_code, event.killed) == (5 + 3 + engine.kill_slack, 137, True)
     assert event.effect == "asked"
 
@@ -129,10 +118,10 @@ def test_a_rolling_restart_leaves_its_grace_to_the_engine_as_well(tmp_path: Path
     history, engine, _ = run(
         tmp_path,
         "faults: [{restart: worker-1, at: 5s, grace: 3s}]",
-        scripts={"worker-0": CHIEF, "worker-1": STUBBORN, "*": SERVES},
+        scripts={"worker-0": CHIEF, "worker-1": DEAF, "*": SERVES},
     )
-    assert of(history, "0") == [("triggered", 5), ("applied", 8), ("healed", 8)]
-    assert applied(history, "0").killed is True
+    assert stages(history) == [("triggered", 5), ("applied", 8), ("healed", 8)]
+    assert applied(history).killed is True
     assert sent(engine, "worker-1") == [15, 15, 9]
 
 
@@ -142,8 +131,8 @@ def test_what_a_budget_forbids_did_not_happen_and_was_not_survived(tmp_path: Pat
         "faults: [{preempt: worker-1, at: 5s, via: eviction}]\nexpect: {max_lost_steps: 10}",
         budget=["worker-1"],
     )
-    assert of(history, "0") == [("triggered", 5), ("failed", 5)]
-    assert last(history, "0").reason == "A disruption budget forbids to evict worker-1."
+    assert stages(history) == [("triggered", 5), ("failed", 5)]
+    assert faults(history)[-1].reason == "A disruption budget forbids to evict worker-1."
     verdicts = {one.expectation: one.status for one in result.verdicts}
     assert (verdicts["faults"], verdicts["max_lost_steps"]) == ("unknown", "unknown")
     assert result.exit_code == 3
@@ -153,7 +142,7 @@ def test_a_budget_says_nothing_to_a_deletion(tmp_path: Path) -> None:
     history, _, _ = run(
         tmp_path, "faults: [{preempt: worker-1, at: 5s, via: delete}]", budget=["worker-1"]
     )
-    assert of(history, "0")[-1][0] == "healed"
+    assert stages(history)[-1][0] == "healed"
 
 
 # --- Nodes --------------------------------------------------------------------------------------
@@ -164,12 +153,11 @@ def test_a_cordoned_node_takes_no_task_until_it_is_healed(tmp_path: Path) -> Non
         tmp_path,
         "faults: [{cordon: worker-1, at: 5s, for: 10s}, {preempt: worker-1, at: 6s, down: 1s}]",
     )
-    assert of(history, "0") == [("triggered", 5), ("applied", 5), ("healed", 15)]
-    assert applied(history, "0").effect == ("n2 is cordoned, where worker-1 of this run ran")
+    assert stages(history) == [("triggered", 5), ("applied", 5), ("healed", 15)]
+    assert applied(history).effect == ("n2 is cordoned, where worker-1 of this run ran")
     assert engine.changes[:2] == [(5, ("n2",)), (15, ())]
-    assert of(history, "1")[-1] == ("healed", 7)
-    texts = [describe(one) for one in history if isinstance(one, FaultEvent) and one.id == "0"]
-    assert texts == [
+    assert stages(history, "1")[-1] == ("healed", 7)
+    assert [describe(one) for one in faults(history)] == [
         "fault 0: cordon worker-1",
         "fault 0: the node of worker-1 takes no new tasks; n2 is cordoned, where worker-1 of this "
         "run ran",
@@ -185,23 +173,14 @@ def test_a_drain_evicts_all_our_tasks_of_the_node_each_by_a_fault_of_its_own(
         "faults: [{name: upkeep, drain: worker-2, at: 5s, for: 20s, grace: 4s},"
         " {kill: worker-1, at: {after: upkeep, delay: 2s}}]\n"
         "restart: on-failure",
-        scripts={"worker-0": CHIEF, "worker-2": STUBBORN, "*": SERVES},
+        scripts={"worker-0": CHIEF, "worker-2": DEAF, "*": SERVES},
     )
-    assert of(history, "0") == [("triggered", 5), ("applied", 5), ("healed", 25)]
-    assert of(history, "0:worker-0") == [
-        ("planned", 5),
-        ("triggered", 5),
-        ("applied", 5),
-        ("healed", 5),
-    ]
-    assert of(history, "0:worker-2") == [
-        ("planned", 5),
-        ("triggered", 5),
-        ("applied", 9),
-        ("healed", 9),
-    ]
+    assert stages(history) == [("triggered", 5), ("applied", 5), ("healed", 25)]
+    for task, gone in {"worker-0": 5, "worker-2": 9}.items():
+        begun = [("planned", 5), ("triggered", 5)]
+        assert stages(history, f"0:{task}") == [*begun, ("applied", gone), ("healed", gone)]
     assert applied(history, "0:worker-2").effect == "worker-2 was evicted with 4 s"
-    assert of(history, "1")[0] == ("triggered", 11)  # when all of the drain has taken effect
+    assert stages(history, "1")[0] == ("triggered", 11)  # when all of the drain has taken effect
     assert starts(history)[:2] == [("worker-0", 5, True), ("worker-2", 9, True)]
     assert engine.changes == [(5, ("n1",)), (25, ())]
     assert [(one.id, one.kind, one.status) for one in result.analysis.faults] == [
@@ -217,9 +196,9 @@ def test_of_a_drain_a_budget_may_forbid_a_part(tmp_path: Path) -> None:
     history, engine, result = run(
         tmp_path, "faults: [{drain: worker-2, at: 5s, for: 5s}]", budget=["worker-2"]
     )
-    assert of(history, "0")[-1] == ("healed", 10)
-    assert last(history, "0:worker-2").stage == "failed"
-    assert last(history, "0:worker-0").stage == "healed"
+    assert stages(history)[-1] == ("healed", 10)
+    assert stages(history, "0:worker-2")[-1][0] == "failed"
+    assert stages(history, "0:worker-0")[-1][0] == "healed"
     assert engine.cordoned == ()
     assert result.exit_code == 3
 
@@ -232,7 +211,7 @@ def test_a_node_is_uncordoned_also_when_the_job_fails(tmp_path: Path) -> None:
     )
     assert result.end.outcome == "failed"
     assert engine.changes[-1] == (8, ())
-    assert of(history, "0")[-1] == of(history, "1")[-1] == ("healed", 8)
+    assert stages(history)[-1] == stages(history, "1")[-1] == ("healed", 8)
 
 
 def test_a_fault_that_the_job_s_end_overtakes_is_healed_once_it_has_happened(
@@ -247,15 +226,12 @@ def test_a_fault_that_the_job_s_end_overtakes_is_healed_once_it_has_happened(
             self._inbox.put(Exited("worker-0", self._clock.wall(), 1))  # before our answer
             return found
 
-    clock = ManualClock()
-    engine = Slow(clock, {"*": SERVES}, nodes=("n1", "n2"))
-    text = f"{BASE}cluster: {{worker: 2}}\nfaults: [{{drain: worker-1, at: 5s, for: 1h}}]"
-    result = up(parse(text), engine, text=text, out=tmp_path, clock=clock)
-    history = list(Record(result.folder).history)
+    extra = "faults: [{drain: worker-1, at: 5s, for: 1h}]"
+    history, engine, result = run(tmp_path, extra, Slow, scripts={"*": SERVES}, cluster=TWO)
     assert result.end.outcome == "failed"
-    assert of(history, "0") == [("triggered", 5), ("applied", 5), ("healed", 5)]
+    assert stages(history) == [("triggered", 5), ("applied", 5), ("healed", 5)]
     assert engine.changes == [(5, ("n2",)), (5, ())]
-    assert of(history, "0:worker-1") == []  # the job was over: nothing is evicted any more
+    assert stages(history, "0:worker-1") == []  # the job was over: nothing is evicted any more
 
 
 def test_another_s_cordon_is_left_alone(tmp_path: Path) -> None:
@@ -263,12 +239,9 @@ def test_another_s_cordon_is_left_alone(tmp_path: Path) -> None:
         def cordon(self, task: str) -> Any:
             raise EngineError("The node n2 is cordoned already.")
 
-    clock = ManualClock()
-    engine = Cordoned(clock, {"worker-0": CHIEF, "*": SERVES}, nodes=("n1", "n2"))
-    text = f"{BASE}cluster: {{worker: 2}}\nfaults: [{{drain: worker-1, at: 5s, for: 1s}}]"
-    result = up(parse(text), engine, text=text, out=tmp_path, clock=clock)
-    history = list(Record(result.folder).history)
-    assert of(history, "0") == [("triggered", 5), ("failed", 5)]
+    extra = "faults: [{drain: worker-1, at: 5s, for: 1s}]"
+    history, engine, _ = run(tmp_path, extra, Cordoned, cluster=TWO)
+    assert stages(history) == [("triggered", 5), ("failed", 5)]
     assert engine.changes == []
 
 
@@ -309,10 +282,8 @@ def test_what_the_engine_says_is_in_the_history_and_changes_nothing(tmp_path: Pa
             self._inbox.put(Note("", self._clock.wall(), "NodeNotSchedulable"))
             return super().preempt(task, grace, via)
 
-    clock = ManualClock()
-    engine = Talking(clock, {"worker-0": CHIEF, "*": SERVES}, nodes=("n1",))
-    text = f"{BASE}cluster: {{worker: 2}}\nfaults: [{{preempt: worker-1, at: 5s, down: 1s}}]"
-    result = up(parse(text), engine, text=text, out=tmp_path, clock=clock)
+    extra = "faults: [{preempt: worker-1, at: 5s, down: 1s}]"
+    _, _, result = run(tmp_path, extra, Talking, cluster=TWO, nodes=("n1",))
     record = Record(result.folder)
     notes = [one for one in record.history if isinstance(one, EngineNote)]
     assert [(one.task, one.t, one.reason, one.message) for one in notes] == [
@@ -332,15 +303,10 @@ def test_what_the_engine_says_is_in_the_history_and_changes_nothing(tmp_path: Pa
 def test_the_reason_of_an_exit_is_recorded(tmp_path: Path) -> None:
     class Evicting(Engine):
         def _end(self, start: int, end: Any) -> None:
-            from dataclasses import replace
-
             super()._end(start, replace(end, reason="Evicted") if end.exit_code == 143 else end)
 
-    clock = ManualClock()
-    engine = Evicting(clock, {"worker-0": CHIEF, "*": SERVES}, nodes=("n1",))
-    text = f"{BASE}cluster: {{worker: 2}}\nfaults: [{{preempt: worker-1, at: 5s, down: 1s}}]"
-    result = up(parse(text), engine, text=text, out=tmp_path, clock=clock)
-    history = list(Record(result.folder).history)
+    extra = "faults: [{preempt: worker-1, at: 5s, down: 1s}]"
+    history, _, _ = run(tmp_path, extra, Evicting, cluster=TWO, nodes=("n1",))
     exits = [one for one in history if isinstance(one, TaskExit)]
     assert [(one.task, one.reason) for one in exits[:2]] == [
         ("worker-1", "Evicted"),

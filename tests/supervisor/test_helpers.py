@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+
+import pytest
 
 from emulator.engines.memory import Script
 from emulator.record.events import AllRunning, Entry, HelperEvent, Step, fields_of
@@ -14,16 +16,11 @@ from emulator.report.event_text import describe
 from emulator.results import Result, RunCallbacks
 from emulator.supervisor.helpers import GRACE
 from emulator.supervisor.supervisor import STOP_GRACE
-from tests.supervisor.in_memory import run
+from tests.supervisor.in_memory import DEAF, SERVES, history, run, step, times, trains
 
 JOB = "cluster: {worker: 2}\nsuccess: all-workers\n"
 BOARD = JOB + "helpers: {board: {command: [board], ports: [6006]}}\n"
-FOREVER = Script(exits_at=None)
-TRAINS = Script(lines=[(n, f'{{"emulate": "step", "step": {n}}}') for n in (1, 2, 3)], exits_at=4)
-
-
-def history(result: Result) -> list[Entry]:
-    return list(Record(result.folder).history)
+TRAINS = trains(3)
 
 
 def of_helpers(result: Result) -> list[tuple[str, str, float]]:
@@ -31,7 +28,7 @@ def of_helpers(result: Result) -> list[tuple[str, str, float]]:
 
 
 def test_a_helper_runs_before_the_tasks_and_is_stopped_after_them(tmp_path: Path) -> None:
-    result, engine = run(tmp_path, BOARD, {"board": FOREVER, "*": TRAINS})
+    result, engine = run(tmp_path, BOARD, {"board": SERVES, "*": TRAINS})
     assert result.exit_code == 0
     events = [(e.event, e.task) for e in history(result) if e.event != "step"]
     assert events[:7] == [
@@ -56,8 +53,7 @@ def test_a_helper_runs_before_the_tasks_and_is_stopped_after_them(tmp_path: Path
 
 
 def test_one_that_does_not_end_is_killed(tmp_path: Path) -> None:
-    deaf = Script(exits_at=None, on_sigterm=None)
-    result, engine = run(tmp_path, BOARD, {"board": deaf, "*": TRAINS})
+    result, engine = run(tmp_path, BOARD, {"board": DEAF, "*": TRAINS})
     assert engine.signals == [("board", signal.SIGTERM), ("board", signal.SIGKILL)]
     assert of_helpers(result)[-1] == ("board", "ended", 4 + GRACE)
     assert result.summary["duration"] == 4  # the job's, which does not wait
@@ -103,57 +99,49 @@ def test_the_job_starts_without_one_that_can_not_be_started(tmp_path: Path) -> N
 def test_a_helper_is_stopped_after_a_job_that_failed(tmp_path: Path) -> None:
     """Its tasks get their own grace period first: they may still report to it."""
     fails = Script(exits_at=1, exit_code=1)
-    stubborn = Script(exits_at=None, on_sigterm=None)
-    scripts = {"board": FOREVER, "worker-0": fails, "worker-1": stubborn}
+    scripts = {"board": SERVES, "worker-0": fails, "worker-1": DEAF}
     result, _ = run(tmp_path, BOARD, scripts)
     assert result.end.reason == "worker-0 failed with exit code 1"
     assert of_helpers(result)[-1] == ("board", "ended", 1 + STOP_GRACE)
 
 
 def test_a_step_of_a_helper_is_no_step_of_the_job(tmp_path: Path) -> None:
-    steps = Script(lines=[(1, '{"emulate": "step", "step": 900}')], exits_at=None)
-    result, _ = run(tmp_path, BOARD, {"board": steps, "*": TRAINS})
+    """Nor is what is printed as the reader of event files does."""
+    says = Script([(1.0, step(900)), (1.0, scalars(1, loss=0.5))], exits_at=None)
+    result, _ = run(tmp_path, BOARD, {"board": says, "*": TRAINS})
     assert result.final_step == 3
+    assert [e.step for e in history(result) if isinstance(e, Step) and e.values] == []
 
 
 def test_faults_strike_at_their_time_next_to_a_helper(tmp_path: Path) -> None:
     result, _ = run(tmp_path, BOARD + "faults: [{pause: worker-0, at: 1s, for: 1s}]\n", {
-        "board": FOREVER, "*": TRAINS,
+        "board": SERVES, "*": TRAINS,
     })  # fmt: skip
     assert result.analysis.faults[0].status == "applied"
     assert next(e.t for e in history(result) if isinstance(e, AllRunning)) == 0
 
 
-def test_a_signal_ends_job_and_helpers(tmp_path: Path) -> None:
-    stops: list[Any] = []
+@pytest.mark.parametrize("tasks_run", [True, False])
+def test_a_signal_ends_job_and_helpers(tmp_path: Path, tasks_run: bool) -> None:
+    """No task is started after it."""
+    stops: list[Callable[[], object]] = []
 
     def entry(event: Entry) -> None:
-        if isinstance(event, AllRunning):
+        starting = isinstance(event, HelperEvent) and event.stage == "starting"
+        if isinstance(event, AllRunning) if tasks_run else starting:
             stops[0]()
 
     callbacks = RunCallbacks(entry=entry, stoppable=stops.append)
-    result, _ = run(tmp_path, BOARD, {"*": FOREVER}, callbacks)
+    result, _ = run(tmp_path, BOARD, {"*": SERVES}, callbacks)
     assert result.outcome == "interrupted"
-    assert [stage for _, stage, _ in of_helpers(result)][-1] == "ended"
-
-
-def test_a_signal_before_the_tasks_start_starts_none(tmp_path: Path) -> None:
-    stops: list[Any] = []
-
-    def entry(event: Entry) -> None:
-        if isinstance(event, HelperEvent) and event.stage == "starting":
-            stops[0]()
-
-    callbacks = RunCallbacks(entry=entry, stoppable=stops.append)
-    result, _ = run(tmp_path, BOARD, {"*": FOREVER}, callbacks)
-    assert result.outcome == "interrupted"
-    assert not [e for e in history(result) if e.event in ("start", "exit")]
+    assert len(times(history(result), "start")) == (2 if tasks_run else 0)
+    assert len(times(history(result), "exit")) == (2 if tasks_run else 0)
     assert of_helpers(result)[-1][1] == "ended"
 
 
 def test_where_a_port_is_stands_in_the_history(tmp_path: Path) -> None:
     ports = JOB + "helpers: {board: {command: [b], ports: [6006, {port: 80, host_port: 8080}]}}\n"
-    result, _ = run(tmp_path, ports, {"board": FOREVER, "*": TRAINS})
+    result, _ = run(tmp_path, ports, {"board": SERVES, "*": TRAINS})
     published = [fields_of(e) for e in history(result) if e.event == "port"]
     assert [(one["port"], one["address"]) for one in published] == [
         (6006, "127.0.0.1:6006"),
@@ -201,9 +189,3 @@ def test_steps_come_from_event_files_and_trigger_faults(tmp_path: Path) -> None:
     assert not [text for _, text in shown if "scalars" in text]  # they are in its log
     assert len(Record(result.folder).log("event-files")) == 5
     assert [e.event for e in history(result)].count("phase") == 2
-
-
-def test_another_helper_reports_no_steps(tmp_path: Path) -> None:
-    says = Script(lines=[(1.0, scalars(1, loss=0.5))], exits_at=None)
-    result, _ = run(tmp_path, BOARD, {"board": says, "*": TRAINS})
-    assert [e.step for e in history(result) if isinstance(e, Step) and e.values] == []

@@ -10,23 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from emulator.engines.memory import MemoryEngine, Script
+from emulator.engines.memory import MemoryEngine
 from emulator.errors import EngineError, NotRunning
-from emulator.execution import up
 from emulator.record.reader import Record
 from emulator.record.timeline import Timeline
 from emulator.report.event_text import describe
 from emulator.results import Result
 from emulator.runtime.clock import ManualClock
-from emulator.scenario.loader import parse
-from tests.supervisor.in_memory import BASE
-
-
-def trains(until: int = 80) -> Script:
-    """A step a second."""
-    lines = [(1.0 + n, f'{{"emulate": "step", "step": {n + 1}}}') for n in range(until)]
-    return Script(lines, exits_at=1.0 + until)
-
+from tests.supervisor.in_memory import run_on, trains
 
 ENDINGS = {
     "preempt": "{preempt: worker-1, at: 10s, grace: 5s, down: 2s}",
@@ -39,13 +30,10 @@ def run(
     folder: Path, faults: str, kind: type[MemoryEngine] = MemoryEngine, *, cpus: float | None = None
 ) -> tuple[Result, MemoryEngine, Timeline]:
     """Run a chief for 80 seconds, and two workers for longer."""
-    clock = ManualClock()
-    engine = kind(clock, {"chief-0": trains(), "*": trains(200)})
+    engine = kind(ManualClock(), {"chief-0": trains(80), "*": trains(200)})
     worker = f"{{replicas: 2, cpus: {cpus}}}" if cpus else "2"
-    text = (
-        f"{BASE}cluster: {{chief: 1, worker: {worker}}}\nrestart: on-failure\nfaults: [{faults}]\n"
-    )
-    result = up(parse(text), engine, text=text, out=folder, clock=clock)
+    extra = f"cluster: {{chief: 1, worker: {worker}}}\nrestart: on-failure\nfaults: [{faults}]\n"
+    result = run_on(engine, folder, extra)
     record = Record(result.folder)
     return result, engine, Timeline(record.plan, record.in_time_order)
 

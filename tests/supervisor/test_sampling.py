@@ -21,19 +21,15 @@ from emulator.record.reader import Record
 from emulator.results import Result, RunCallbacks
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
-
-BASE = "name: test\nframework: none\nimage: none\nprogram: {command: ['true']}\n"
+from tests.supervisor.in_memory import BASE, SERVES, run_on
 
 
 def run(
-    tmp_path: Path, scripts: Mapping[str, Script], extra: str, engine: MemoryEngine | None = None
+    tmp_path: Path, engine: MemoryEngine, extra: str = "cluster: {worker: 1}\n"
 ) -> tuple[Result, list[Sample]]:
-    clock = ManualClock() if engine is None else engine._clock
-    engine = engine or MemoryEngine(clock, scripts, measured=True)
     heard: list[Sample] = []
-    text = BASE + extra
     callbacks = RunCallbacks(sample=heard.append)
-    return up(parse(text), engine, text=text, out=tmp_path, clock=clock, callbacks=callbacks), heard
+    return run_on(engine, tmp_path, extra, callbacks=callbacks), heard
 
 
 def test_every_task_is_sampled_at_the_interval_while_it_runs(tmp_path: Path) -> None:
@@ -41,27 +37,21 @@ def test_every_task_is_sampled_at_the_interval_while_it_runs(tmp_path: Path) -> 
         "worker-0": Script(exits_at=10.5, cpus=0.5, memory=100),
         "worker-1": Script(exits_at=4.5, cpus=2.0),
     }
-    result, heard = run(
-        tmp_path,
-        scripts,
-        "cluster: {worker: 2}\nsuccess: all-workers\nmetrics: {interval: 2s}\n",
-    )
+    engine = MemoryEngine(ManualClock(), scripts, measured=True)
+    extra = "cluster: {worker: 2}\nsuccess: all-workers\nmetrics: {interval: 2s}\n"
+    result, heard = run(tmp_path, engine, extra)
     samples = Record(result.folder).samples
     assert list(samples) == heard
     assert [sample.t for sample in samples] == [2, 4, 6, 8, 10]
-    assert [sorted(sample.tasks) for sample in samples] == [
-        ["worker-0", "worker-1"],
-        ["worker-0", "worker-1"],
-        ["worker-0"],
-        ["worker-0"],
-        ["worker-0"],
-    ]
+    both, one = ["worker-0", "worker-1"], ["worker-0"]
+    assert [sorted(sample.tasks) for sample in samples] == [both, both, one, one, one]
     assert [rates.cpu for _, rates in series(samples, "worker-0")][1:] == [0.5] * 4
     assert samples[0].tasks["worker-1"] == Usage(4.0, 0, processes=1)
 
 
 def test_the_history_says_once_what_is_sampled(tmp_path: Path) -> None:
-    result, _ = run(tmp_path, {"*": Script(exits_at=5)}, "cluster: {worker: 1}\n")
+    engine = MemoryEngine(ManualClock(), {"*": Script(exits_at=5)}, measured=True)
+    result, _ = run(tmp_path, engine)
     (started,) = [e for e in Record(result.folder).history if e.event == "sampling"]
     assert fields_of(started)["interval"] == 1.0
     assert set(fields_of(started)) >= {"gpus", "driver", "why_no_gpus"}
@@ -69,7 +59,8 @@ def test_the_history_says_once_what_is_sampled(tmp_path: Path) -> None:
 
 
 def test_a_run_that_ends_before_the_first_moment_has_none(tmp_path: Path) -> None:
-    result, heard = run(tmp_path, {"*": Script(exits_at=0.5)}, "cluster: {worker: 1}\n")
+    engine = MemoryEngine(ManualClock(), {"*": Script(exits_at=0.5)}, measured=True)
+    result, heard = run(tmp_path, engine)
     assert result.exit_code == 0
     assert heard == []
     assert Record(result.folder).samples == ()
@@ -100,7 +91,7 @@ def test_a_failing_measurement_is_recorded_once_and_training_continues(
 ) -> None:
     engine = Failing(ManualClock(), {"*": Script(exits_at=6.5, cpus=1.0)}, measured=True)
     engine.error = error
-    result, heard = run(tmp_path, {}, "cluster: {worker: 1}\n", engine)
+    result, heard = run(tmp_path, engine)
     assert result.exit_code == 0
     assert [sample.t for sample in heard] == [1, 5, 6]
     failed = [e for e in Record(result.folder).history if e.event == "sampling-failed"]
@@ -114,7 +105,7 @@ def test_a_reason_that_is_worded_differently_each_time_is_recorded_once_too(tmp_
             return super().usage()
 
     engine = Wordy(ManualClock(), {"*": Script(exits_at=6.5)}, measured=True)
-    result, _ = run(tmp_path, {}, "cluster: {worker: 1}\n", engine)
+    result, _ = run(tmp_path, engine)
     failed = [e for e in Record(result.folder).history if e.event == "sampling-failed"]
     assert [e.t for e in failed] == [2, 5]
 
@@ -122,36 +113,25 @@ def test_a_reason_that_is_worded_differently_each_time_is_recorded_once_too(tmp_
 def test_what_is_sampled_is_recorded_as_soon_as_it_is_known(tmp_path: Path) -> None:
     engine = Failing(ManualClock(), {"*": Script(exits_at=6.5)}, measured=True)
     engine.asked = 1
-    result, _ = run(tmp_path, {}, "cluster: {worker: 1}\n", engine)
+    result, _ = run(tmp_path, engine)
     (started,) = [e for e in Record(result.folder).history if e.event == "sampling"]
     assert started.t == 4
     assert "gpus" in fields_of(started)
 
 
 def test_an_engine_that_can_not_measure_is_not_asked(tmp_path: Path) -> None:
-    clock = ManualClock()
-    engine = Failing(clock, {"*": Script(exits_at=6.5)}, measured=False)
-    result, heard = run(tmp_path, {}, "cluster: {worker: 1}\n", engine)
+    engine = Failing(ManualClock(), {"*": Script(exits_at=6.5)}, measured=False)
+    result, heard = run(tmp_path, engine)
     assert (result.exit_code, heard, engine.asked) == (0, [], 0)
     assert not (result.folder / "samples.jsonl").exists()
 
 
 def test_what_can_not_be_stored_ends_the_run_with_a_sentence(tmp_path: Path) -> None:
-    clock = ManualClock()
-    engine = MemoryEngine(clock, {"*": Script(exits_at=None)}, measured=True)
-    text = BASE + "cluster: {worker: 1}\n"
+    engine = MemoryEngine(ManualClock(), {"*": SERVES}, measured=True)
     in_the_way = tmp_path / "taken" / "samples.jsonl"
     callbacks = RunCallbacks(entry=lambda entry: in_the_way.mkdir(exist_ok=True))
     with pytest.raises(RecordError, match="Is a directory"):
-        up(
-            parse(text),
-            engine,
-            text=text,
-            out=tmp_path,
-            run_id="taken",
-            clock=clock,
-            callbacks=callbacks,
-        )
+        run_on(engine, tmp_path, "cluster: {worker: 1}\n", run_id="taken", callbacks=callbacks)
     assert engine.find() == []
 
 
@@ -204,7 +184,7 @@ def test_an_engine_measures_its_own_gpus_also_where_tasks_can_not_be_measured(
     tmp_path: Path,
 ) -> None:
     engine = Elsewhere(ManualClock(), {"*": Script(exits_at=3.5)}, measured=True)
-    result, heard = run(tmp_path, {}, "cluster: {worker: 1}\n", engine)
+    result, heard = run(tmp_path, engine)
     assert [(sample.tasks, [gpu.utilisation for gpu in sample.gpus]) for sample in heard] == [
         ({}, [0.5])
     ] * 3

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 from emulator.engines.memory import MemoryEngine, Script, Scripts
+from emulator.engines.requirements import make_ready
 from emulator.execution import up
 from emulator.record.events import Entry, FaultEvent
 from emulator.record.reader import Record
+from emulator.record.writer import RunWriter
 from emulator.results import Result, RunCallbacks
-from emulator.runtime.clock import ManualClock
+from emulator.runtime.clock import AtOnce, ManualClock, Workers
 from emulator.scenario.loader import parse
+from emulator.scenario.schema import Scenario
+from emulator.supervisor.control import Asked, RunControl
+from emulator.supervisor.history import HistoryWriter, Subscriber
+from emulator.supervisor.supervisor import Supervisor
+from emulator.supervisor.takeover import RecoveredState, recover_run
 
 BASE = "name: test\nframework: none\nimage: none\nprogram: {command: ['true']}\n"
 SERVES = Script(exits_at=None)
 DEAF = Script(exits_at=None, on_sigterm=None)
+AT_ONCE = AtOnce()
 
 
 def step(number: int) -> str:
@@ -69,3 +78,60 @@ def faults(entries: Iterable[Entry], fault: str = "0") -> list[FaultEvent]:
 
 def stages(entries: Iterable[Entry], fault: str = "0") -> list[tuple[str, float]]:
     return [(e.stage, e.t) for e in faults(entries, fault)]
+
+
+class Job:
+    """A run of which things are asked at some times; a supervisor may take it over from another."""
+
+    supervisor: Supervisor
+    """At work now."""
+
+    def __init__(self, out: Path, scenario: Scenario, engine: MemoryEngine) -> None:
+        self.engine, self.clock = engine, engine._clock
+        self.plan, self.folder = make_ready(scenario, engine, out=out, run_id="run")
+
+    @property
+    def history(self) -> list[Entry]:
+        return list(Record(self.folder).history)
+
+    def begin(self, told: Subscriber = RunCallbacks(), workers: Workers = AT_ONCE) -> str:
+        """Supervise the run to its end; return its outcome."""
+        record = RunWriter(self.folder, self.plan, "", self.clock)
+        return self._supervise(record, told, workers, None)
+
+    def take_over(self, told: Subscriber = RunCallbacks(), workers: Workers = AT_ONCE) -> str:
+        """Do so after a supervisor that was killed."""
+        record = RunWriter.reopen(Record(self.folder), self.clock)
+        recovered = recover_run(self.plan, record, self.clock.now() - record.t)
+        return self._supervise(record, told, workers, recovered)
+
+    def _supervise(
+        self,
+        record: RunWriter,
+        told: Subscriber,
+        workers: Workers,
+        recovered: RecoveredState | None,
+    ) -> str:
+        self.supervisor = Supervisor(
+            self.plan,
+            self.engine,
+            HistoryWriter(record, told),
+            clock=self.clock,
+            workers=workers,
+            recovered=recovered,
+        )
+        try:
+            return self.supervisor.run().outcome
+        finally:
+            workers.close()
+            record.close()
+
+    def asks(self, when: float, what: Callable[[RunControl], Any]) -> Future[Any]:
+        reply: Future[Any] = Future()
+
+        def ask() -> None:
+            control = self.supervisor.control
+            self.supervisor.inbox.put(Asked(lambda: what(control), reply))
+
+        self.clock.call_at(ManualClock.BEGAN + when, ask)
+        return reply

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -10,33 +10,23 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from emulator.engines.memory import MemoryEngine, Script
-from emulator.engines.requirements import make_ready
+from emulator.engines.memory import MemoryEngine, Script, Scripts
 from emulator.errors import ImageError, Unsupported, UsageError
 from emulator.faults.spec import FaultSpec
 from emulator.faults.table import OneFault
-from emulator.planning.plan import Plan
-from emulator.record.events import Entry, fields_of
+from emulator.record.events import Entry, FaultEvent
 from emulator.record.reader import Record
-from emulator.record.writer import RunWriter
 from emulator.report.event_text import describe
 from emulator.results import judge
-from emulator.runtime.clock import ManualClock
+from emulator.runtime.clock import AtOnce, ManualClock
 from emulator.scenario.loader import parse
-from emulator.supervisor.control import Asked, RunControl
-from emulator.supervisor.history import HistoryWriter
-from emulator.supervisor.supervisor import Supervisor
+from emulator.supervisor.control import Asked
+from tests.supervisor import in_memory
+from tests.supervisor.in_memory import BASE, DEAF, SERVES, faults, stages, step, times
 
-BASE = "name: test\nframework: none\nimage: none\nprogram: {command: ['true']}\n"
-
-
-def step(number: int) -> str:
-    return f'{{"emulate": "step", "step": {number}}}'
-
-
-SCRIPTS: Mapping[str, Any] = {
+SCRIPTS: Scripts = {
     "worker-0": Script([(float(n), step(n)) for n in range(1, 41)], exits_at=40.5),
-    "*": Script(exits_at=None),
+    "*": SERVES,
 }
 
 
@@ -44,77 +34,33 @@ def fault(**options: Any) -> FaultSpec:
     return TypeAdapter[FaultSpec](OneFault).validate_python(options)
 
 
-class Workers:
-    """Make each call at once, but those that nothing waits for as `aside` says."""
+class Aside(AtOnce):
+    """Makes calls that nothing waits for after so many seconds."""
 
-    def __init__(
-        self, clock: ManualClock, aside: Callable[[ManualClock, Callable[[], Any]], object]
-    ) -> None:
-        self._clock, self._aside = clock, aside
+    def __init__(self, clock: ManualClock, seconds: float) -> None:
+        self._clock, self._seconds = clock, seconds
 
-    def submit(self, call: Callable[..., object], /, *args: object) -> None:
-        call(*args)
-
-    def aside(self, call: Callable[[], object], /) -> None:
-        self._aside(self._clock, call)
-
-    def close(self) -> None:
-        pass
+    def aside(self, call: Callable[[], Any], /) -> None:
+        self._clock.call_at(self._clock.now() + self._seconds, call)
 
 
-class Job:
-    """A run of forty seconds, with what is asked of it at some of them."""
+class Job(in_memory.Job):
+    """A run of forty seconds."""
 
-    def __init__(
-        self,
-        folder: Path,
-        extra: str = "",
-        *,
-        kind: type[MemoryEngine] = MemoryEngine,
-        aside: Callable[[ManualClock, Callable[[], Any]], object] = lambda clock, call: call(),
-        **engine: Any,
-    ) -> None:
-        self.clock = ManualClock()
-        self.engine = kind(self.clock, SCRIPTS, **engine)
-        text = BASE + "cluster: {worker: 3}\n" + extra
-        self.plan, path = self._plan(text, folder)
-        self.record = RunWriter(path, self.plan, text, self.clock)
-        self.supervisor = Supervisor(
-            self.plan,
-            self.engine,
-            HistoryWriter(self.record),
-            clock=self.clock,
-            workers=Workers(self.clock, aside),
-        )
-        self.outcome = ""
+    outcome = ""
 
-    def _plan(self, text: str, folder: Path) -> tuple[Plan, Path]:
-        return make_ready(parse(text), self.engine, out=folder, run_id="run")
-
-    def asks(self, when: float, what: Callable[[RunControl], Any]) -> Future[Any]:
-        reply: Future[Any] = Future()
-        asked = Asked(lambda: what(self.supervisor.control), reply)
-        self.clock.call_at(ManualClock.BEGAN + when, lambda: self.supervisor.inbox.put(asked))
-        return reply
+    def __init__(self, out: Path, extra: str = "", kind: type[MemoryEngine] = MemoryEngine) -> None:
+        scenario = parse(f"{BASE}cluster: {{worker: 3}}\n{extra}")
+        super().__init__(out, scenario, kind(ManualClock(), SCRIPTS))
 
     def injects(self, when: float, **options: Any) -> Future[Any]:
         spec = fault(**options)
         return self.asks(when, lambda control: control.inject(spec))
 
-    def run(self) -> list[Entry]:
-        try:
-            self.outcome = self.supervisor.run().outcome
-        finally:
-            self.record.close()
-        return list(Record(self.record.path).history)
-
-
-def stages(history: list[Entry], fault: str) -> list[tuple[str, float]]:
-    return [
-        (fields_of(e)["stage"], e.t)
-        for e in history
-        if e.event == "fault" and fields_of(e)["id"] == fault
-    ]
+    def run(self, takes: float = 0) -> list[Entry]:
+        """Run it to its end; what the engine has to make first takes so many seconds."""
+        self.outcome = self.begin(workers=Aside(self.clock, takes) if takes else AtOnce())
+        return self.history
 
 
 @pytest.fixture
@@ -126,13 +72,9 @@ def test_a_strike_by_hand_is_in_history_and_analysis(job: Job) -> None:
     reply = job.injects(10.0, preempt="worker-1", grace="0s", down="5s")
     history = job.run()
     assert reply.result(0) == ["manual-1"]
-    assert stages(history, "manual-1") == [
-        ("planned", 10),
-        ("triggered", 10),
-        ("applied", 10),
-        ("healed", 15),
-    ]
-    (found,) = judge(Record(job.record.path))[0].faults
+    at_once = [(stage, 10) for stage in ("planned", "triggered", "applied")]
+    assert stages(history, "manual-1") == [*at_once, ("healed", 15)]
+    (found,) = judge(Record(job.folder))[0].faults
     assert (found.id, found.kind, found.target) == ("manual-1", "preempt", "worker-1")
     assert (found.status, found.triggered, found.restored_after) == ("applied", 10, 5)
     assert job.outcome == "succeeded"
@@ -147,11 +89,8 @@ def test_each_strike_by_hand_has_a_number_of_its_own(tmp_path: Path) -> None:
     assert many.result(0) == ["manual-1:worker-1", "manual-1:worker-2"]
     assert one.result(0) == ["manual-2"]
     for fault, when in [("manual-1:worker-1", 5), ("manual-1:worker-2", 5), ("manual-2", 8)]:
-        assert stages(history, fault)[1:] == [
-            ("triggered", when),
-            ("applied", when),
-            ("healed", when + 1),
-        ]
+        struck = [("triggered", when), ("applied", when), ("healed", when + 1)]
+        assert stages(history, fault)[1:] == struck
 
 
 def test_a_fault_for_ever_lasts_until_it_is_healed_manually(job: Job) -> None:
@@ -177,11 +116,8 @@ def test_a_manual_rolling_restart_continues_by_itself(job: Job) -> None:
     history = job.run()
     assert reply.result(0) == ["manual-1:worker-1", "manual-1:worker-2"]
     assert stages(history, "manual-1:worker-1")[-1] == ("healed", 5)
-    assert stages(history, "manual-1:worker-2")[1:] == [
-        ("triggered", 6),  # the job has stepped
-        ("applied", 6),
-        ("healed", 6),
-    ]
+    second = stages(history, "manual-1:worker-2")[1:]
+    assert second == [("triggered", 6), ("applied", 6), ("healed", 6)]  # the job has stepped
 
 
 @pytest.mark.parametrize(
@@ -200,7 +136,7 @@ def test_a_fault_that_makes_no_sense_is_refused_and_the_run_continues(
     with pytest.raises(UsageError, match=why):
         refused.result(0)
     assert right.result(0) == ["manual-1"]
-    assert {fields_of(e)["id"] for e in history if e.event == "fault"} == {"manual-1"}
+    assert {e.id for e in history if isinstance(e, FaultEvent)} == {"manual-1"}
 
 
 def test_a_fault_that_the_engine_can_not_do_is_refused_and_the_run_continues(job: Job) -> None:
@@ -230,12 +166,8 @@ def test_a_strike_before_all_tasks_run_goes_its_own_way(tmp_path: Path) -> None:
     history = job.run()
     order = [e.event for e in history]
     assert order.index("fault") < order.index("all-running")
-    assert stages(history, "manual-1") == [
-        ("planned", 0),
-        ("triggered", 0),
-        ("applied", 0),
-        ("healed", 4),
-    ]
+    at_once = [(stage, 0) for stage in ("planned", "triggered", "applied")]
+    assert stages(history, "manual-1") == [*at_once, ("healed", 4)]
     assert stages(history, "0")[0] == ("triggered", 30)
 
 
@@ -264,12 +196,12 @@ def test_the_status_says_where_tasks_and_faults_are(tmp_path: Path) -> None:
 
 
 def test_a_stop_by_hand_is_an_interrupt_and_a_second_one_is_final(job: Job) -> None:
-    job.engine._scripts["*"] = Script(exits_at=None, on_sigterm=None)
+    job.engine._scripts["*"] = DEAF
     job.asks(5.0, lambda control: control.stop())
     job.asks(6.0, lambda control: control.stop())
     history = job.run()
     assert job.outcome == "interrupted"
-    assert [e.t for e in history if e.event == "exit"] == [5, 6, 6]
+    assert times(history, "exit") == [5, 6, 6]
 
 
 def test_a_request_after_the_end_of_the_run_is_refused() -> None:
@@ -303,24 +235,16 @@ class Hopeless(Bare):
     why_not = "the image does not build"
 
 
-def after(seconds: float) -> Callable[[ManualClock, Callable[[], Any]], object]:
-    return lambda clock, call: clock.call_at(clock.now() + seconds, call)
-
-
 CUT = {"partition": [["worker-0"], ["worker-1"]], "for": "5s"}
 
 
-def bare_job(tmp_path: Path, kind: type[MemoryEngine] = Bare, takes: float = 7) -> Job:
-    return Job(tmp_path, kind=kind, aside=after(takes), measured=False)
-
-
 def test_a_strike_waits_for_what_the_engine_has_to_make_and_says_so(tmp_path: Path) -> None:
-    job = bare_job(tmp_path)
+    job = Job(tmp_path, kind=Bare)
     job.injects(10.0, **CUT)
     job.injects(11.0, **{**CUT, "for": "2s"})
     status = job.asks(12.0, lambda control: control.status())
     late = job.injects(30.0, **CUT)
-    history = job.run()
+    history = job.run(takes=7)
     assert {f["id"]: f["stage"] for f in status.result(0)["faults"]} == {
         "manual-1": "preparing",
         "manual-2": "preparing",
@@ -332,37 +256,35 @@ def test_a_strike_waits_for_what_the_engine_has_to_make_and_says_so(tmp_path: Pa
     assert stages(history, "manual-3")[:3] == [("planned", 30), ("triggered", 30), ("applied", 30)]
     assert isinstance(job.engine, Bare)
     assert job.engine.made == 1
-    texts = [describe(e) for e in history if fields_of(e).get("stage") == "preparing"]
-    assert texts[0] == "fault manual-1: waiting: the image is built"
-    steps = [e.t for e in history if e.event == "step"]
-    assert {11.0, 12.0, 13.0, 14.0, 15.0, 16.0} <= set(steps)  # no other task waits
+    assert describe(faults(history, "manual-1")[1]) == "fault manual-1: waiting: the image is built"
+    assert {11.0, 12.0, 13.0, 14.0, 15.0, 16.0} <= {*times(history, "step")}  # no other task waits
     assert job.outcome == "succeeded"
-    faults = {one.id: one for one in judge(Record(job.record.path))[0].faults}
-    assert (faults["manual-1"].status, faults["manual-1"].triggered) == ("applied", 17)
+    found = {one.id: one for one in judge(Record(job.folder))[0].faults}
+    assert (found["manual-1"].status, found["manual-1"].triggered) == ("applied", 17)
 
 
 def test_a_strike_fails_where_the_engine_can_not_make_it(tmp_path: Path) -> None:
-    job = bare_job(tmp_path, Hopeless)
+    job = Job(tmp_path, kind=Hopeless)
     job.injects(10.0, **CUT)
-    history = job.run()
+    history = job.run(takes=7)
     assert stages(history, "manual-1") == [("planned", 10), ("preparing", 17), ("failed", 17)]
-    (found,) = judge(Record(job.record.path))[0].faults
+    (found,) = judge(Record(job.folder))[0].faults
     assert (found.status, found.reason) == ("failed", "the image does not build")
     assert job.outcome == "succeeded"
 
 
 def test_a_strike_that_waits_can_be_healed_and_never_strikes(tmp_path: Path) -> None:
-    job = bare_job(tmp_path)
+    job = Job(tmp_path, kind=Bare)
     job.injects(10.0, **CUT)
     healed = job.asks(12.0, lambda control: control.heal("manual-1"))
-    history = job.run()
+    history = job.run(takes=7)
     assert healed.result(0) == ["manual-1"]
     assert stages(history, "manual-1") == [("planned", 10), ("skipped", 12)]
 
 
 def test_a_job_that_ends_does_not_wait_for_what_a_strike_waits_for(tmp_path: Path) -> None:
-    job = bare_job(tmp_path, takes=1000)
+    job = Job(tmp_path, kind=Bare)
     job.injects(36.0, **CUT)
-    history = job.run()
+    history = job.run(takes=1000)
     assert stages(history, "manual-1") == [("planned", 36), ("skipped", 40.5)]
     assert history[-1].t < 60  # the last task is asked to stop ten seconds after the job

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,27 +12,22 @@ import pytest
 
 from emulator.analysis.conditions import changes
 from emulator.engines.memory import MemoryEngine, Script
-from emulator.engines.requirements import make_ready
 from emulator.errors import UsageError
-from emulator.execution import up
-from emulator.record.events import TaskStart
+from emulator.record.events import Entry, TaskStart
 from emulator.record.reader import Record
-from emulator.record.writer import RunWriter
-from emulator.results import Result, RunCallbacks
+from emulator.results import Result
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
-from emulator.supervisor.control import Asked, RunControl
-from emulator.supervisor.history import HistoryWriter
+from emulator.supervisor.control import RunControl
 from emulator.supervisor.operator_job import QUIET
-from emulator.supervisor.supervisor import Supervisor
-from emulator.supervisor.takeover import RecoveredState, recover_run
+from tests.supervisor import in_memory
+from tests.supervisor.in_memory import SERVES, Job, history, run_on
 
 TFJOB = "name: test\nimage: none\nprogram: {command: ['true']}\n"
 CHIEF = "cluster: {chief: 1, worker: 1}\n"
-FOR_EVER = Script(exits_at=None)
 
 
-def run(tmp_path: Path, extra: str, scripts: dict[str, Any], callbacks: Any = None) -> Result:
+def run(tmp_path: Path, extra: str, scripts: dict[str, Any]) -> Result:
     clock = ManualClock()
     began = clock.now()
 
@@ -46,25 +40,24 @@ def run(tmp_path: Path, extra: str, scripts: dict[str, Any], callbacks: Any = No
         return chosen
 
     engine = MemoryEngine(clock, {name: partial(script, name) for name in scripts})
-    text = TFJOB + extra
-    callbacks = callbacks or RunCallbacks()
-    result = up(parse(text), engine, text=text, out=tmp_path, clock=clock, callbacks=callbacks)
-    assert engine.find() == []
-    return result
+    return run_on(engine, tmp_path, extra, base=TFJOB)
+
+
+def starts_of(entries: Sequence[Entry], task: str) -> list[tuple[float, bool]]:
+    return [(e.t, e.fresh) for e in entries if isinstance(e, TaskStart) and e.task == task]
 
 
 def starts(result: Result, task: str) -> list[tuple[float, bool]]:
-    history = Record(result.folder).history
-    return [(e.t, e.fresh) for e in history if isinstance(e, TaskStart) and e.task == task]
+    return starts_of(history(result), task)
 
 
 def times(result: Result, event: str, task: str = "") -> list[float]:
-    return [e.t for e in Record(result.folder).history if (e.event, e.task) == (event, task)]
+    return in_memory.times(history(result), event, task)
 
 
 def fails(*codes: int) -> Callable[[int], Script]:
     """Return a script whose starts on one disk end after 1 s with these codes."""
-    return lambda n: Script(exits_at=1, exit_code=codes[n - 1]) if n <= len(codes) else FOR_EVER
+    return lambda n: Script(exits_at=1, exit_code=codes[n - 1]) if n <= len(codes) else SERVES
 
 
 def test_on_failure_restarts_in_place_later_each_time(tmp_path: Path) -> None:
@@ -78,7 +71,7 @@ def test_on_failure_restarts_in_place_later_each_time(tmp_path: Path) -> None:
 def test_exit_code_makes_new_pods_at_once(tmp_path: Path) -> None:
     extra = f"{CHIEF}operator: {{kind: TFJob, job: m, restart: {{worker: exit-code}}}}\n"
     crash = Script(exits_at=1, exit_code=137)
-    scripts = {"worker-0": [(0, crash), (2, FOR_EVER)], "chief-0": Script(exits_at=9)}
+    scripts = {"worker-0": [(0, crash), (2, SERVES)], "chief-0": Script(exits_at=9)}
     result = run(tmp_path, extra, scripts)
     assert starts(result, "worker-0") == [(0, False), (1, True), (2, True)]
 
@@ -106,7 +99,7 @@ def test_the_deadline(tmp_path: Path, quirks: bool) -> None:
         "operator: {kind: TFJob, job: m, active_deadline: 5s, clean_pods: all, "
         f"success: all-workers, quirks: {quirks}}}\n"
     )
-    result = run(tmp_path, extra, {"worker-0": Script(exits_at=8), "worker-1": FOR_EVER})
+    result = run(tmp_path, extra, {"worker-0": Script(exits_at=8), "worker-1": SERVES})
     assert "activeDeadlineSeconds of 5 s" in result.end.reason
     assert times(result, "job") == [8 if quirks else 5]
 
@@ -119,7 +112,7 @@ def test_pods_that_still_run_when_the_job_has_ended(
         "cluster: {ps: 1, worker: 2}\n"
         f"operator: {{kind: TFJob, job: m, clean_pods: {clean_pods}}}\n"
     )
-    scripts = {"worker-0": Script(exits_at=3), "worker-1": Script(exits_at=7), "ps-0": FOR_EVER}
+    scripts = {"worker-0": Script(exits_at=3), "worker-1": Script(exits_at=7), "ps-0": SERVES}
     result = run(tmp_path, extra, scripts)
     assert times(result, "job") == [3]
     assert times(result, "exit", "worker-1") == [ends]
@@ -136,7 +129,7 @@ def test_a_pod_that_is_left_alone_is_stopped_once_it_is_silent(tmp_path: Path) -
 
 def test_the_job_is_deleted_with_its_pods(tmp_path: Path) -> None:
     extra = "cluster: {worker: 2}\noperator: {kind: TFJob, job: m, ttl_after_finished: 4s}\n"
-    scripts = {"worker-0": Script(exits_at=3), "worker-1": FOR_EVER}
+    scripts = {"worker-0": Script(exits_at=3), "worker-1": SERVES}
     assert times(run(tmp_path, extra, scripts), "exit", "worker-1") == [7]
 
 
@@ -157,7 +150,7 @@ def test_a_preempted_pod_comes_back_if_its_policy_says_so(
         f"operator: {{kind: TFJob, job: m, clean_pods: all, restart: {{worker: {policy}}}}}\n"
         "faults: [{preempt: worker-0, at: 2s, down: 3s}]\n"
     )
-    worker = [(0, Script(exits_at=3, exit_code=code, on_sigterm=None)), (4, FOR_EVER)]
+    worker = [(0, Script(exits_at=3, exit_code=code, on_sigterm=None)), (4, SERVES)]
     result = run(tmp_path, extra, {"worker-0": worker, "chief-0": Script(exits_at=20)})
     assert result.outcome == outcome
     back = [(0, False), (6, True)] if outcome == "succeeded" else [(0, False)]
@@ -170,7 +163,7 @@ def test_the_operator_fails_a_tfjob_of_which_a_pod_is_deleted(tmp_path: Path, qu
         f"{CHIEF}operator: {{kind: TFJob, job: m, restart: {{worker: on-failure}}, "
         f"quirks: {quirks}}}\nfaults: [{{preempt: worker-0, at: 2s, down: 3s}}]\n"
     )
-    result = run(tmp_path, extra, {"worker-0": FOR_EVER, "chief-0": Script(exits_at=9)})
+    result = run(tmp_path, extra, {"worker-0": SERVES, "chief-0": Script(exits_at=9)})
     assert result.outcome == ("failed" if quirks else "succeeded")
     assert len(starts(result, "worker-0")) == (1 if quirks else 2)
     last = result.summary["conditions"][-1]
@@ -185,7 +178,7 @@ def test_a_worker_that_may_leave_does_not_come_back(tmp_path: Path) -> None:
         "faults: [{preempt: worker-1, at: 2s, down: 1s}]\n"
     )
     crash = Script(exits_at=5, exit_code=1)
-    scripts = {"worker-0": crash, "worker-1": FOR_EVER, "ps-0": Script(exits_at=8, exit_code=0)}
+    scripts = {"worker-0": crash, "worker-1": SERVES, "ps-0": Script(exits_at=8, exit_code=0)}
     result = run(tmp_path, extra, scripts)
     assert result.outcome == "failed"
     assert "would never end" in result.end.reason
@@ -205,36 +198,11 @@ def test_a_job_that_is_suspended_makes_no_pods(tmp_path: Path) -> None:
 # --- Suspension -----------------------------------------------------------------------------------
 
 
-@dataclass
-class Asking:
-    """A run of which something is asked at some times; it may be taken over meanwhile."""
+class Asking(Job):
+    """A run that is suspended and resumed; it may be taken over meanwhile."""
 
-    folder: Path
-    extra: str
-    scripts: dict[str, Any]
-    clock: ManualClock = field(default_factory=ManualClock)
-    supervisor: Supervisor | None = None
-
-    def begin(self) -> str:
-        self.engine = MemoryEngine(self.clock, self.scripts)
-        scenario = parse(TFJOB + self.extra)
-        self.plan, self.path = make_ready(scenario, self.engine, out=self.folder, run_id="run")
-        return self._supervise(RunWriter(self.path, self.plan, "", self.clock), None)
-
-    def take_over(self) -> str:
-        record = RunWriter.reopen(Record(self.path), self.clock)
-        return self._supervise(record, recover_run(self.plan, record, self.clock.now() - record.t))
-
-    def asks(self, when: float, what: Callable[[RunControl], object]) -> Future[Any]:
-        reply: Future[Any] = Future()
-
-        def ask() -> None:
-            assert self.supervisor is not None
-            call = partial(what, self.supervisor.control)
-            self.supervisor.inbox.put(Asked(call, reply))
-
-        self.clock.call_at(ManualClock.BEGAN + when, ask)
-        return reply
+    def __init__(self, out: Path, extra: str, scripts: dict[str, Any]) -> None:
+        super().__init__(out, parse(TFJOB + extra), MemoryEngine(ManualClock(), scripts))
 
     def suspends(self, when: float) -> Future[Any]:
         return self.asks(when, partial(RunControl.suspend, suspended=True))
@@ -242,36 +210,12 @@ class Asking:
     def resumes(self, when: float) -> Future[Any]:
         return self.asks(when, partial(RunControl.suspend, suspended=False))
 
-    def dies(self, when: float) -> None:
-        """Have the supervisor end at once, as if it was killed."""
-
-        def die() -> None:
-            assert self.supervisor is not None
-            self.supervisor.inbox.put("nothing that a supervisor knows")
-
-        self.clock.call_at(ManualClock.BEGAN + when, die)
-
-    def _supervise(self, record: RunWriter, recovered: RecoveredState | None) -> str:
-        self.supervisor = Supervisor(
-            self.plan,
-            self.engine,
-            HistoryWriter(record),
-            clock=self.clock,
-            workers=self.clock.workers(),
-            recovered=recovered,
-        )
-        try:
-            return self.supervisor.run().outcome
-        finally:
-            record.close()
-
     def of(self, event: str, task: str = "") -> list[float]:
-        history = Record(self.path).history
-        return [e.t for e in history if (e.event, e.task) == (event, task)]
+        return in_memory.times(self.history, event, task)
 
     @property
     def conditions(self) -> list[tuple[str, str, float]]:
-        return [(c.type, c.status, c.t) for c in changes(Record(self.path).timeline)]
+        return [(c.type, c.status, c.t) for c in changes(Record(self.folder).timeline)]
 
 
 OPERATOR = "cluster: {worker: 2}\noperator: {kind: TFJob, job: m, clean_pods: all"
@@ -306,22 +250,16 @@ def test_a_job_that_runs_is_suspended_and_makes_new_pods(tmp_path: Path) -> None
     with pytest.raises(UsageError, match="is suspended"):
         twice.result(0)
     assert run.of("exit", "worker-1")[0] == 6
-    assert run.of("start", "worker-1") == [0, 20]
+    assert starts_of(run.history, "worker-1") == [(0, False), (20, True)]
     assert run.of("job") == [29]
-    assert starts_of(run, "worker-1") == [False, True]
     assert [one[0] for one in run.conditions] == [
         "Created", "Running", "Running", "Suspended", "Suspended", "Running", "Succeeded",
     ]  # fmt: skip
 
 
-def starts_of(run: Asking, task: str) -> list[bool]:
-    history = Record(run.path).history
-    return [e.fresh for e in history if isinstance(e, TaskStart) and e.task == task]
-
-
 def test_a_pod_that_ignores_the_signal_is_killed_and_not_the_next_one(tmp_path: Path) -> None:
     script = Script(exits_at=30, on_sigterm=None)
-    run = Asking(tmp_path, OPERATOR + "}\n", {"worker-0": script, "worker-1": FOR_EVER})
+    run = Asking(tmp_path, OPERATOR + "}\n", {"worker-0": script, "worker-1": SERVES})
     run.suspends(4)
     run.resumes(15)
     assert run.begin() == "succeeded"
@@ -334,7 +272,9 @@ def test_a_suspended_job_is_taken_over(tmp_path: Path, dies: float) -> None:
     run = Asking(tmp_path, OPERATOR + "}\n", {"*": script})
     run.suspends(4)
     run.resumes(20)
-    run.dies(dies)
+    # It ends at once, as if it was killed.
+    die = "nothing that a supervisor knows"
+    run.clock.call_at(ManualClock.BEGAN + dies, lambda: run.supervisor.inbox.put(die))
     with pytest.raises(TypeError):
         run.begin()
     assert run.take_over() == "succeeded"
@@ -343,7 +283,7 @@ def test_a_suspended_job_is_taken_over(tmp_path: Path, dies: float) -> None:
 
 
 def test_a_suspended_job_may_be_stopped(tmp_path: Path) -> None:
-    run = Asking(tmp_path, OPERATOR + ", suspend: true}\ntimeout: 9s\n", {"*": FOR_EVER})
+    run = Asking(tmp_path, OPERATOR + ", suspend: true}\ntimeout: 9s\n", {"*": SERVES})
     assert run.begin() == "timeout"
     assert run.of("job") == [9]
 

@@ -6,7 +6,6 @@ import contextlib
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -17,11 +16,9 @@ import pytest
 
 from emulator.engines.base import Inbox
 from emulator.engines.memory import MemoryEngine, Script
-from emulator.engines.requirements import make_ready
 from emulator.faults.pause import Pause
 from emulator.faults.table import FAULTS
 from emulator.metrics.samples import Sample
-from emulator.planning.plan import Plan
 from emulator.record import coalesce
 from emulator.record.events import (
     Attached,
@@ -33,16 +30,11 @@ from emulator.record.events import (
     fields_of,
 )
 from emulator.record.reader import Record
-from emulator.record.writer import RunWriter
 from emulator.results import load_result
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import EVENTS, Scenario
-from emulator.supervisor.control import Asked, RunControl
-from emulator.supervisor.history import HistoryWriter
-from emulator.supervisor.supervisor import Supervisor
-from emulator.supervisor.takeover import recover_run
-from tests.supervisor.in_memory import BASE, DEAF, SERVES, stages, step, times
+from tests.supervisor.in_memory import BASE, DEAF, SERVES, Job, stages, step, times
 
 BEGAN = ManualClock.BEGAN
 WALL = 1_700_000_000.0
@@ -112,51 +104,26 @@ class Workers:
             self.fuse.around(call, *args)
 
 
-@dataclass
-class World:
-    """What a kill leaves as it is."""
+class World(Job):
+    """What a kill leaves as it is; an engine call takes so many seconds."""
 
-    clock: ManualClock
-    engine: MemoryEngine
-    plan: Plan
-    folder: Path
-    slow: float = 0.0
-    """Seconds that an engine call takes."""
-    supervisor: Supervisor | None = None
-    """At work now."""
+    def __init__(
+        self, out: Path, extra: str, scripts: Mapping[str, Any], slow: float = 0.0
+    ) -> None:
+        nodes = ("n1", "n2") if "drain:" in extra else ()
+        super().__init__(out, read(extra), MemoryEngine(ManualClock(), scripts, nodes=nodes))
+        self.slow = slow
 
-    @property
-    def history(self) -> tuple[Entry, ...]:
-        return tuple(Record(self.folder).history)
-
-    def supervise(self, record: RunWriter, fuse: Fuse, *, recovered: bool = False) -> str:
-        workers = Workers(self.clock, fuse, self.slow)
-        state = None
-        if recovered:
-            state = recover_run(self.plan, record, self.clock.now() - record.t)
-        self.supervisor = supervisor = Supervisor(
-            self.plan,
-            self.engine,
-            HistoryWriter(record, fuse),
-            clock=self.clock,
-            workers=workers,
-            recovered=state,
-        )
-        try:
-            return supervisor.run().outcome
-        finally:
-            workers.close()
-            record.close()
+    def start(self, fuse: Fuse) -> str:
+        return self.begin(fuse, Workers(self.clock, fuse, self.slow))
 
     def succeed(self, fuse: Fuse) -> str:
-        record = RunWriter.reopen(Record(self.folder), self.clock)
-        return self.supervise(record, fuse, recovered=True)
+        return self.take_over(fuse, Workers(self.clock, fuse, self.slow))
 
-    def ask(self, what: Callable[[RunControl], object]) -> None:
-        """Send a request to the current supervisor."""
-        assert self.supervisor is not None
-        control = self.supervisor.control
-        self.supervisor.inbox.put(Asked(lambda: what(control), Future()))
+    def dies(self, fuse: Fuse) -> None:
+        """Begin the run, and leave it as it is when the supervisor is killed."""
+        with contextlib.suppress(Killed):
+            self.start(fuse)
 
     def pass_time(self, seconds: float) -> None:
         """Pass time without a supervisor."""
@@ -167,23 +134,6 @@ class World:
 def read(extra: str) -> Scenario:
     base = BASE.replace("framework: none\n", "") if "framework:" in extra else BASE
     return parse(base + extra)
-
-
-def world(folder: Path, extra: str, scripts: Mapping[str, Any], slow: float = 0.0) -> World:
-    clock = ManualClock()
-    engine = MemoryEngine(clock, scripts, nodes=("n1", "n2") if "drain:" in extra else ())
-    plan, path = make_ready(read(extra), engine, out=folder, run_id="run")
-    return World(clock, engine, plan, path, slow)
-
-
-def begin(here: World, fuse: Fuse) -> str:
-    return here.supervise(RunWriter(here.folder, here.plan, "", here.clock), fuse)
-
-
-def dies(here: World, fuse: Fuse) -> None:
-    """Begin a run, and leave it as it is when the supervisor is killed."""
-    with contextlib.suppress(Killed):
-        begin(here, fuse)
 
 
 def trains(until: int = 40, first: int = 0, **kwargs: Any) -> Script:
@@ -350,7 +300,7 @@ SETTLED = {
 def test_new_pods_after_a_take_over_have_new_disks(tmp_path: Path) -> None:
     extra, scripts = CASES["pods of a training operator"]
     for kill in range(1, length_of(tmp_path / "whole", extra, scripts, 0.25) + 1):
-        here = world(tmp_path / str(kill), extra, scripts, 0.25)
+        here = World(tmp_path / str(kill), extra, scripts, 0.25)
         check(here, live_through(here, [kill, 0], 0.0))
         starts = {
             name: [
@@ -372,7 +322,7 @@ def test_a_pod_that_was_taken_away_for_good_fails_the_job_also_after_a_take_over
         "faults: [{preempt: worker-1, at: 2s, grace: 1s, down: 4s}]\n"
     )
     for kill in range(1, 40):
-        here = world(tmp_path / str(kill), extra, {"*": Script(exits_at=60)}, 0.25)
+        here = World(tmp_path / str(kill), extra, {"*": Script(exits_at=60)}, 0.25)
         assert live_through(here, [kill, 0], 0.0) == "failed", kill
         (end,) = [entry for entry in here.history if isinstance(entry, JobEnded)]
         assert "worker-1 was taken away with exit code 1" in end.reason
@@ -380,8 +330,8 @@ def test_a_pod_that_was_taken_away_for_good_fails_the_job_also_after_a_take_over
 
 def length_of(folder: Path, extra: str, scripts: Mapping[str, Any], slow: float) -> int:
     """Return how many things happen in a run whose supervisor is not killed."""
-    here, fuse = world(folder, extra, scripts, slow), Fuse()
-    check(here, begin(here, fuse))
+    here, fuse = World(folder, extra, scripts, slow), Fuse()
+    check(here, here.start(fuse))
     return -int(fuse.left)
 
 
@@ -396,7 +346,7 @@ def test_a_kill_between_any_two_effects_is_survived(
 ) -> None:
     extra, scripts = CASES[case]
     for kill in range(1, length_of(tmp_path / "whole", extra, scripts, slow) + 1):
-        here = world(tmp_path / str(kill), extra, scripts, slow)
+        here = World(tmp_path / str(kill), extra, scripts, slow)
         try:
             fuses = [kill, kill % 11 + 1, 0] if twice else [kill, 0]
             check(here, live_through(here, fuses, away), away)
@@ -413,13 +363,13 @@ def test_a_kill_between_any_two_effects_is_survived(
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_that_is_taken_over_at_once_ends_as_it_would_have(tmp_path: Path, case: str) -> None:
     extra, scripts = CASES[case]
-    whole = world(tmp_path / "whole", extra, scripts)
-    check(whole, begin(whole, Fuse()))
+    whole = World(tmp_path / "whole", extra, scripts)
+    check(whole, whole.start(Fuse()))
     undisturbed, expected = whole.history, what_counts(whole)
     first = next(entry.n for entry in undisturbed if entry.event == "prepared")
     for last in range(first, len(undisturbed)):
-        here = world(tmp_path / str(last), extra, scripts)
-        dies(here, Fuse(entry=last))
+        here = World(tmp_path / str(last), extra, scripts)
+        here.dies(Fuse(entry=last))
         check(here, here.succeed(Fuse()))
         history, where = here.history, f"killed after {undisturbed[last]}"
         for kept, before in zip(history[: last + 1], undisturbed, strict=False):
@@ -447,7 +397,7 @@ def what_counts(here: World) -> object:
 
 def live_through(here: World, fuses: list[int], away: float) -> str:
     """Supervise as often as it takes; each time something is torn by the kill."""
-    supervise: Callable[[World, Fuse], str] = begin
+    supervise = World.start
     for fuse in fuses:
         try:
             return supervise(here, Fuse(fuse))
@@ -466,8 +416,8 @@ def test_a_failed_task_has_the_same_last_words_after_a_take_over(tmp_path: Path)
 
     def words(last: int) -> Mapping[str, Sequence[str]]:
         scripts = {"*": Script(lines=lines, exits_at=20.0, exit_code=1)}
-        here = world(tmp_path / str(last), "cluster: {worker: 1}\n", scripts)
-        dies(here, Fuse(entry=last))
+        here = World(tmp_path / str(last), "cluster: {worker: 1}\n", scripts)
+        here.dies(Fuse(entry=last))
         assert last < 0 or here.succeed(Fuse()) == "failed"
         return load_result(Record(here.folder)).last_words
 
@@ -482,8 +432,8 @@ def test_a_successor_knows_the_output_as_its_predecessor_did(tmp_path: Path) -> 
     """Which epoch it is, where a program counts steps anew in each; and its last words."""
     lines = [(1.0, "Epoch 2/2"), (2.0, "5/10 [==>] - loss: 0.5"), (9.0, "6/10 [==>] - loss: 0.4")]
     scripts = {"*": Script(lines, exits_at=10, exit_code=1)}
-    here = world(tmp_path, "cluster: {worker: 1}\n", scripts)
-    dies(here, Fuse(9))
+    here = World(tmp_path, "cluster: {worker: 1}\n", scripts)
+    here.dies(Fuse(9))
     assert fields_of(here.history[-1])["step"] == 15
     here.pass_time(3.0)
     assert here.succeed(Fuse()) == "failed"
@@ -499,8 +449,8 @@ def test_buffered_steps_are_read_again_from_the_logs(
     """See `emulator/record/coalesce.py`: every step is reported once, by one event or another."""
     monkeypatch.setattr(coalesce, "FREE", 2)
     lines = [(n / 10, step(n)) for n in range(1, 31)]
-    here = world(tmp_path, "cluster: {worker: 2}\n", {"*": Script(lines, exits_at=3.05)})
-    dies(here, Fuse(length))
+    here = World(tmp_path, "cluster: {worker: 2}\n", {"*": Script(lines, exits_at=3.05)})
+    here.dies(Fuse(length))
     here.pass_time(0.35)
     assert here.succeed(Fuse()) == "succeeded"
     steps = [entry for entry in here.history if isinstance(entry, Step)]
@@ -525,10 +475,10 @@ def test_steps_that_were_drawn_are_reported_once_although_the_line_is_read_again
         drawings += [(began + n / 10, bar) for n, bar in enumerate(bars, 1)]
         end = f"\r10/10 [====] - 1s - loss: 0.{epoch} - accuracy: 0.9"
         lines.append((began + 1.5, "".join(bars) + end))
-    here = world(
+    here = World(
         tmp_path, "cluster: {worker: 1}\n", {"*": Script(lines, drawings=drawings, exits_at=9)}
     )
-    dies(here, Fuse(length))
+    here.dies(Fuse(length))
     assert here.succeed(Fuse()) == "succeeded"
     steps = [entry for entry in here.history if isinstance(entry, Step)]
     numbers = [one.step for one in steps]
@@ -542,8 +492,8 @@ def test_steps_that_were_drawn_are_reported_once_although_the_line_is_read_again
 def test_a_successor_notices_a_job_that_hangs(tmp_path: Path) -> None:
     extra = "cluster: {worker: 1}\nrestart: {policy: on-failure, stall: 10s, limit: 0}\n"
     hangs = Script([(1.0, step(1))], exits_at=None)
-    here = world(tmp_path, extra, {"*": hangs})
-    dies(here, Fuse(8))
+    here = World(tmp_path, extra, {"*": hangs})
+    here.dies(Fuse(8))
     assert here.history[-1].event == "step"
     here.pass_time(3.0)
     assert here.succeed(Fuse()) == "failed"
@@ -557,11 +507,10 @@ def test_a_delay_and_a_duration_continue_without_a_supervisor(tmp_path: Path) ->
         "  - {kill: worker-1, at: {after: 0, delay: 10s}}\n"
         "  - {partition: [[worker-0], [worker-1]], at: 4s, for: 10s}\nrestart: on-failure\n"
     )
-    here = world(tmp_path, extra, {"worker-0": trains(), "*": SERVES})
-    with contextlib.suppress(Killed):
-        length = 1000
-        here.clock.call_at(BEGAN + 7.0, lambda: setattr(fuse, "left", 1))
-        begin(here, fuse := Fuse(length))
+    here = World(tmp_path, extra, {"worker-0": trains(), "*": SERVES})
+    fuse = Fuse(1000)
+    here.clock.call_at(BEGAN + 7.0, lambda: setattr(fuse, "left", 1))
+    here.dies(fuse)
     here.pass_time(2.0)
     there = len(here.engine.links)
     here.succeed(Fuse())
@@ -574,14 +523,14 @@ def test_a_delay_and_a_duration_continue_without_a_supervisor(tmp_path: Path) ->
 
 def test_a_manual_fault_is_known_to_the_successor(tmp_path: Path) -> None:
     extra = "cluster: {worker: 2}\n"
-    here = world(tmp_path, extra, {"worker-0": trains(20), "*": SERVES})
+    here = World(tmp_path, extra, {"worker-0": trains(20), "*": SERVES})
     fuse = Fuse(1000)
     paused = Pause.model_validate({"pause": "worker-1", "for": "forever"})
-    here.clock.call_at(BEGAN + 3.0, lambda: here.ask(lambda control: control.inject(paused)))
+    here.asks(3.0, lambda control: control.inject(paused))
     here.clock.call_at(BEGAN + 5.0, lambda: setattr(fuse, "left", 1))
-    dies(here, fuse)
-    here.clock.call_at(BEGAN + 8.0, lambda: here.ask(lambda control: control.inject(paused)))
-    here.clock.call_at(BEGAN + 9.0, lambda: here.ask(lambda control: control.heal("manual-1")))
+    here.dies(fuse)
+    here.asks(8.0, lambda control: control.inject(paused))
+    here.asks(9.0, lambda control: control.heal("manual-1"))
     assert here.succeed(Fuse()) == "succeeded"
     assert ("healed", 9) in stages(here.history, "manual-1")
     assert ("healed", 20.5) in stages(here.history, "manual-2")
@@ -611,7 +560,7 @@ def test_steps_of_event_files_are_neither_lost_nor_written_twice(
     }
     extra = "cluster: {worker: 2}\nmetrics: {events: logs}\n"
     for kill in range(1, length_of(tmp_path / "whole", extra, scripts, 0.0) + 1):
-        here = world(tmp_path / str(kill), extra, scripts)
+        here = World(tmp_path / str(kill), extra, scripts)
         check(here, live_through(here, [kill, 0], 0.0))
         entries = [entry for entry in here.history if isinstance(entry, Step)]
         for task in ("worker-0", "worker-1"):

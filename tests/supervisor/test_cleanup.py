@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -191,9 +192,11 @@ def test_clean_deletes_nothing_that_a_process_names(
     command = f"{lie} sleep 1000 & {lie} setsid sleep 1000 & echo up; sleep 1000"
     folder = killed(emulate, write(tmp_path, "none", command))
     assert len(left("process", RUN)) == 4
-    done = emulate("clean", "--engine", "process", "--out", emulate.out)
-    assert done.returncode == 0, done.stderr
-    assert left("process", RUN) == []
+    for out in (tmp_path / "others", emulate.out):  # it deletes only under the folder that it gets
+        assert (folder / "work").is_dir()
+        done = emulate("clean", "--engine", "process", "--out", out)
+        assert done.returncode == 0, done.stderr
+        assert left("process", RUN) == []
     assert untouched(foreign)
     assert not (folder / "work").exists()
     assert not (folder / "shared").exists()
@@ -208,17 +211,6 @@ def test_clean_kills_what_names_a_folder_that_is_gone_and_deletes_nothing(
     assert emulate("clean", "--engine", "process", "--out", emulate.out).returncode == 0
     assert left("process", RUN) == []
     assert (moved / "work").is_dir()
-
-
-def test_clean_deletes_only_under_the_folder_of_runs_that_it_was_given(
-    emulate: Emulate, tmp_path: Path
-) -> None:
-    folder = killed(emulate, write(tmp_path, "none"))
-    emulate("clean", "--engine", "process", "--out", tmp_path / "others")
-    assert left("process", RUN) == []
-    assert (folder / "work").is_dir()
-    emulate("clean", "--engine", "process", "--out", emulate.out)
-    assert not (folder / "work").exists()
 
 
 def test_a_run_does_not_take_folders_that_are_there_already(
@@ -267,42 +259,28 @@ def test_clean_finds_a_daemon_that_has_nothing_of_its_run(emulate: Emulate, tmp_
 # --- The lock -----------------------------------------------------------------------------------
 
 
-def test_clean_leaves_a_run_alone_that_is_taken_over_after_it_was_found_dead(
+def test_a_run_is_left_alone_that_is_taken_over_after_it_was_found_dead(
     emulate: Emulate, tmp_path: Path, then: Callable[[Callable[[], object]], None]
 ) -> None:
+    """By `clean`, by `down`, and by what recovers a killed test."""
     folder = killed(emulate, write(tmp_path, "none"))
     before, messages = left("process", RUN), list[str]()
-    with contextlib.ExitStack() as stack:
-        then(lambda: stack.enter_context(taken_by_another(folder)))
+    claim = Claim(1, "t", 1, Need(), Capacity(1, 1), runs=(Run(RUN, "process", folder),))
+
+    def clean() -> None:
         leftovers.clean(emulate.out, engine_name="process", dry_run=False, say=messages.append)
-    assert f"{RUN} is left alone: another emulate is at work on it by now" in messages
-    assert left("process", RUN) == before
-    assert (folder / "work").is_dir()
 
-
-def test_down_leaves_a_run_alone_that_is_taken_over_after_it_was_found_dead(
-    emulate: Emulate, tmp_path: Path, then: Callable[[Callable[[], object]], None]
-) -> None:
-    folder = killed(emulate, write(tmp_path, "none"))
-    before = left("process", RUN)
-    with contextlib.ExitStack() as stack:
-        then(lambda: stack.enter_context(taken_by_another(folder)))
+    def down() -> None:
         with pytest.raises(InUse, match="Another emulate process is using"):
             leftovers.stop_or_remove(Record(folder))
-    assert left("process", RUN) == before
-    assert (folder / "work").is_dir()
 
-
-def test_what_recovers_a_killed_test_leaves_a_run_alone_that_is_taken_over(
-    emulate: Emulate, tmp_path: Path, then: Callable[[Callable[[], object]], None]
-) -> None:
-    folder = killed(emulate, write(tmp_path, "none"))
-    before = left("process", RUN)
-    claim = Claim(1, "t", 1, Need(), Capacity(1, 1), runs=(Run(RUN, "process", folder),))
-    with contextlib.ExitStack() as stack:
-        then(lambda: stack.enter_context(taken_by_another(folder)))
-        recover(claim)
-    assert left("process", RUN) == before
+    for remove in (clean, down, partial(recover, claim)):
+        with contextlib.ExitStack() as stack:
+            then(lambda: stack.enter_context(taken_by_another(folder)))
+            remove()
+        assert left("process", RUN) == before
+        assert (folder / "work").is_dir()
+    assert f"{RUN} is left alone: another emulate is at work on it by now" in messages
     recover(claim)
     assert left("process", RUN) == []
     assert not (folder / "work").exists()

@@ -20,14 +20,6 @@ TEXT = "name: t\nframework: none\nimage: none\nprogram: {command: [a]}\ncluster:
 PLAN = make_plan(parse(TEXT), "r", MemoryEngine(ManualClock()).plan_context("r", Path()))
 BEGIN = [("start", 0), ("start", 1), ("start", 2), ("running", 0), ("running", 1), ("running", 2)]
 
-LEAST: dict[str, dict[str, Any]] = {
-    "run": {"run_id": "r", "scenario": "t", "engine": "memory", "pid": 1},
-    "start": {"fresh": False},
-    "running": {"id": "1"},
-    "stop": {"signal": "SIGTERM"},
-}
-"""What an event has at least, where a test does not care."""
-
 
 def stood(*events: Any) -> RecoveredState:
     """Return where a run stood after such (event, number of the worker, data), a second each."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from emulator.runtime.clock import RealClock
 from emulator.runtime.host import this_host
 from emulator.scenario.loader import parse
 from emulator.supervisor.cleanup import SETTLES_WITHIN, settles_at
-from tests.conftest import Emulate, left, own
+from tests.conftest import Emulate, left, own, wait_for_line
 from tests.histories import SITE, an_event
 
 ID = own("settling")
@@ -66,14 +65,6 @@ def test_a_run_that_ended_by_itself_has_waited(tmp_path: Path) -> None:
     assert settles_at(record) == 0.0
 
 
-def see(process: subprocess.Popen[str], text: str) -> None:
-    assert process.stderr is not None
-    for line in process.stderr:
-        if text in line:
-            return
-    raise AssertionError(f"{text!r} was never printed; exit code {process.wait()}")
-
-
 @pytest.mark.docker
 @pytest.mark.parametrize("command", [["clean", "--engine", "docker"], ["down", ID]])
 def test_a_container_that_comes_late_is_removed(
@@ -82,7 +73,7 @@ def test_a_container_that_comes_late_is_removed(
     """The engine creates it when the emulator that had asked for it is dead already."""
     record = killed(emulate.out, RAN)
     process = emulate.start(*command, "--out", emulate.out)
-    see(process, "the engine may still be making")
+    wait_for_line(process, "the engine may still be making")
     labels = {RUN: ID, FOLDER: str(record.path), HOST: this_host()}
     docker_engine.api.create_container(tiny_image, "true", name=f"{ID}-worker-0", labels=labels)
     process.communicate(timeout=60)
@@ -93,7 +84,7 @@ def test_a_container_that_comes_late_is_removed(
 def test_the_wait_is_ended_by_a_signal(emulate: Emulate) -> None:
     killed(emulate.out, RAN)
     process = emulate.start("clean", "--engine", "process", "--out", emulate.out)
-    see(process, "the engine may still be making")
+    wait_for_line(process, "the engine may still be making")
     process.terminate()
     with contextlib.ExitStack() as stack:
         watch = threading.Timer(60, process.kill)

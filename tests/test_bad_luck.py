@@ -212,11 +212,7 @@ def test_an_image_that_does_not_build_shows_step_and_last_lines(
     (tmp_path / "Dockerfile").write_text(
         f"FROM {tiny_image}\nRUN echo almost there && cat /no/such/file\n"
     )
-    path = tmp_path / "s.yaml"
-    path.write_text(
-        "name: s\nframework: none\nimage: {dockerfile: Dockerfile}\n"
-        "program: {command: ['true']}\ncluster: {worker: 1}\n"
-    )
+    path = write(tmp_path, "{dockerfile: Dockerfile}")
     done = emulate.up(path, "--engine", "docker")
     assert done.returncode == 4
     assert "does not build; it failed at 'Step 2/" in done.stderr
@@ -233,11 +229,7 @@ def test_an_image_of_ones_own_is_built_once(
     (tmp_path / "Dockerfile").write_text(
         f"FROM {tiny_image}\nARG TO\nCOPY greeting /greeting-$TO\n"
     )
-    path = tmp_path / "s.yaml"
-    path.write_text(
-        "name: s\nframework: none\nimage: {dockerfile: Dockerfile, args: {TO: you}}\n"
-        "program: {command: [cat, /greeting-you]}\ncluster: {worker: 1}\n"
-    )
+    path = write(tmp_path, "{dockerfile: Dockerfile, args: {TO: you}}", "cat /greeting-you", 1)
     first = emulate.up(path, "--engine", "docker")
     second = emulate.up(path, "--engine", "docker")
     assert "hello from the image" in first.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from pathlib import Path
@@ -30,6 +31,12 @@ AT_ONCE = AtOnce()
 
 def step(number: int) -> str:
     return f'{{"emulate": "step", "step": {number}}}'
+
+
+def scalars(task: str, number: int, wall: float, begun: float, **values: float) -> str:
+    """Return what the reader of event files prints of a step."""
+    of = {"emulate": "scalars", "task": task, "file": "events", "begun": begun, "wall": wall}
+    return json.dumps({**of, "step": number, "values": values})
 
 
 def trains(until: int = 40, *, first: float = 1.0, since: int = 0) -> Script:

@@ -36,20 +36,13 @@ from tests.conftest import Emulate, end, going_on, left, own, wait_for_line
 
 RUN = own("left")
 RUNNING = "all tasks are running"
-TAKES_THE_LOCK = """
+HOLDS_THE_LOCK = """
 import sys
+from contextlib import nullcontext
 from pathlib import Path
-from emulator.record.lock import acquire
-lock = acquire(Path(sys.argv[1]))
-print("taken", flush=True)
-sys.stdin.readline()
-"""
-
-REMOVES = """
-import sys
-from pathlib import Path
-from emulator.record.lock import locked
-with locked(Path(sys.argv[1]), make=True):
+from emulator.record.lock import acquire, locked
+folder, removes = Path(sys.argv[1]), sys.argv[2] == "True"
+with locked(folder, make=True) if removes else nullcontext(acquire(folder)):
     print("taken", flush=True)
     sys.stdin.readline()
 """
@@ -75,10 +68,10 @@ def killed(emulate: Emulate, path: Path, engine: str = "process", *until: str) -
 
 
 @contextlib.contextmanager
-def taken_by_another(folder: Path, how: str = TAKES_THE_LOCK) -> Iterator[subprocess.Popen[str]]:
-    """Have another process take a run over: it holds the lock as `attach` does."""
+def taken_by_another(folder: Path, *, removes: bool = False) -> Iterator[subprocess.Popen[str]]:
+    """Have another process take a run over, as `attach` does, or remove it: it holds the lock."""
     with subprocess.Popen(
-        [sys.executable, "-c", how, str(folder)],
+        [sys.executable, "-c", HOLDS_THE_LOCK, str(folder), str(removes)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -94,7 +87,7 @@ def test_clean_waits_for_another_process_that_removes_a_run(
     emulate: Emulate, tmp_path: Path
 ) -> None:
     folder = killed(emulate, write(tmp_path, "none"))
-    with taken_by_another(folder, REMOVES) as remover:
+    with taken_by_another(folder, removes=True) as remover:
         cleaning = emulate.start("clean", "--engine", "process", "--out", emulate.out)
         wait_for_line(cleaning, f"waiting for another emulate process that removes {RUN}")
         assert cleaning.poll() is None
@@ -107,10 +100,10 @@ def test_clean_waits_for_another_process_that_removes_a_run(
 def test_a_supervisor_is_no_remover(tmp_path: Path) -> None:
     (tmp_path / LOCK).touch()
     assert not is_being_removed(tmp_path)
-    with taken_by_another(tmp_path, REMOVES):
+    with taken_by_another(tmp_path, removes=True):
         assert is_being_removed(tmp_path)
     assert not is_being_removed(tmp_path)
-    with taken_by_another(tmp_path, REMOVES) as remover:
+    with taken_by_another(tmp_path, removes=True) as remover:
         remover.kill()
         remover.wait()
     with taken_by_another(tmp_path):

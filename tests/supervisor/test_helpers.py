@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ from emulator.report.event_text import describe
 from emulator.results import Result, RunCallbacks
 from emulator.supervisor.helpers import GRACE
 from emulator.supervisor.supervisor import STOP_GRACE
-from tests.supervisor.in_memory import DEAF, SERVES, history, run, step, times, trains
+from tests.supervisor.in_memory import DEAF, SERVES, history, run, scalars, step, times, trains
 
 JOB = "cluster: {worker: 2}\nsuccess: all-workers\n"
 BOARD = JOB + "helpers: {board: {command: [board], ports: [6006]}}\n"
@@ -107,7 +106,7 @@ def test_a_helper_is_stopped_after_a_job_that_failed(tmp_path: Path) -> None:
 
 def test_a_step_of_a_helper_is_no_step_of_the_job(tmp_path: Path) -> None:
     """Nor is what is printed as the reader of event files does."""
-    says = Script([(1.0, step(900)), (1.0, scalars(1, loss=0.5))], exits_at=None)
+    says = Script([(1.0, step(900)), (1.0, reads(1, loss=0.5))], exits_at=None)
     result, _ = run(tmp_path, BOARD, {"board": says, "*": TRAINS})
     assert result.final_step == 3
     assert [e.step for e in history(result) if isinstance(e, Step) and e.values] == []
@@ -154,17 +153,17 @@ def test_where_a_port_is_stands_in_the_history(tmp_path: Path) -> None:
 # --- The reader of event files -------------------------------------------------------------------
 
 
-def scalars(number: int, task: str = "worker-1", **values: float) -> str:
+def reads(number: int, **values: float) -> str:
+    """Return a step of worker-1, made half a second before it is read."""
     wall = 1_700_000_000.0 + number - 0.5
-    of = {"emulate": "scalars", "task": task, "file": "events", "begun": wall, "wall": wall}
-    return json.dumps({**of, "step": number, "values": values})
+    return scalars("worker-1", number, wall, wall, **values)
 
 
 def test_steps_come_from_event_files_and_trigger_faults(tmp_path: Path) -> None:
-    lines = [(float(n), scalars(n, loss=0.5)) for n in (1, 2, 3, 4)]
-    lines[3] = (4.5, scalars(4, accuracy=0.9, loss=0.1))  # read after the exit
+    lines = [(float(n), reads(n, loss=0.5)) for n in (1, 2, 3, 4)]
+    lines[3] = (4.5, reads(4, accuracy=0.9, loss=0.1))  # read after the exit
     shown: list[tuple[str, str]] = []
-    reads = Script(lines=[*lines, (0.1, "no file yet")], exits_at=None, on_sigterm=1.0)
+    reader = Script(lines=[*lines, (0.1, "no file yet")], exits_at=None, on_sigterm=1.0)
     prints = [(1.5, '{"emulate": "step", "step": 99}')]
     prints += [(3.4, '{"emulate": "phase", "phase": "eval", "state": "begin"}')]
     extra = (
@@ -175,7 +174,7 @@ def test_steps_come_from_event_files_and_trigger_faults(tmp_path: Path) -> None:
     result, _ = run(
         tmp_path,
         JOB + extra,
-        {"event-files": reads, "*": Script(lines=prints, exits_at=4)},
+        {"event-files": reader, "*": Script(lines=prints, exits_at=4)},
         RunCallbacks(lines=shown.extend),
     )
     assert result.exit_code == 0

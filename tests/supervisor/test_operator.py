@@ -24,15 +24,22 @@ from tests.supervisor import in_memory
 from tests.supervisor.in_memory import SERVES, Job, history, run_on
 
 TFJOB = "name: test\nimage: none\nprogram: {command: ['true']}\n"
-CHIEF = "cluster: {chief: 1, worker: 1}\n"
+CHIEF = "{chief: 1, worker: 1}"
 
 
-def run(tmp_path: Path, extra: str, scripts: dict[str, Any]) -> Result:
+def text_of(cluster: str, settings: str, rest: str = "") -> str:
+    job = f"{{kind: TFJob, job: m, {settings}}}"
+    return f"cluster: {cluster}\noperator: {job}\n{rest}"
+
+
+def run(
+    tmp_path: Path, cluster: str, settings: str, scripts: dict[str, Any], rest: str = ""
+) -> Result:
+    """Run a TFJob with these settings; a list has what a task does from a time of the run on."""
     clock = ManualClock()
     began = clock.now()
 
     def script(name: str, start: int) -> Script:
-        """Return what a task does; a list has what it does from a time of the run on."""
         made: Any = scripts[name]
         if isinstance(made, list):
             made = [one for since, one in made if clock.now() - began >= since][-1]
@@ -40,7 +47,7 @@ def run(tmp_path: Path, extra: str, scripts: dict[str, Any]) -> Result:
         return chosen
 
     engine = MemoryEngine(clock, {name: partial(script, name) for name in scripts})
-    return run_on(engine, tmp_path, extra, base=TFJOB)
+    return run_on(engine, tmp_path, text_of(cluster, settings, rest), base=TFJOB)
 
 
 def starts_of(entries: Sequence[Entry], task: str) -> list[tuple[float, bool]]:
@@ -61,32 +68,23 @@ def fails(*codes: int) -> Callable[[int], Script]:
 
 
 def test_on_failure_restarts_in_place_later_each_time(tmp_path: Path) -> None:
-    extra = f"{CHIEF}operator: {{kind: TFJob, job: m, restart: {{worker: on-failure}}}}\n"
     scripts = {"worker-0": fails(1, 1, 1), "chief-0": Script(exits_at=60)}
-    result = run(tmp_path, extra, scripts)
+    result = run(tmp_path, CHIEF, "restart: {worker: on-failure}", scripts)
     assert starts(result, "worker-0") == [(0, False), (1, False), (12, False), (33, False)]
     assert result.outcome == "succeeded"
 
 
 def test_exit_code_makes_new_pods_at_once(tmp_path: Path) -> None:
-    extra = f"{CHIEF}operator: {{kind: TFJob, job: m, restart: {{worker: exit-code}}}}\n"
     crash = Script(exits_at=1, exit_code=137)
     scripts = {"worker-0": [(0, crash), (2, SERVES)], "chief-0": Script(exits_at=9)}
-    result = run(tmp_path, extra, scripts)
+    result = run(tmp_path, CHIEF, "restart: {worker: exit-code}", scripts)
     assert starts(result, "worker-0") == [(0, False), (1, True), (2, True)]
 
 
 def test_the_limit_is_that_of_all_pods(tmp_path: Path) -> None:
-    extra = (
-        "cluster: {chief: 1, worker: 2}\n"
-        "operator: {kind: TFJob, job: m, restart: {worker: on-failure}, backoff_limit: 3}\n"
-    )
-    scripts = {
-        "worker-0": fails(1),
-        "worker-1": fails(1, 1),
-        "chief-0": Script(exits_at=90),
-    }
-    result = run(tmp_path, extra, scripts)
+    scripts = {"worker-0": fails(1), "worker-1": fails(1, 1), "chief-0": Script(exits_at=90)}
+    settings = "restart: {worker: on-failure}, backoff_limit: 3"
+    result = run(tmp_path, "{chief: 1, worker: 2}", settings, scripts)
     assert result.outcome == "failed"
     assert "backoffLimit of 3" in result.end.reason
     assert times(result, "job", "worker-1") == [2]
@@ -94,43 +92,34 @@ def test_the_limit_is_that_of_all_pods(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("quirks", [False, True])
 def test_the_deadline(tmp_path: Path, quirks: bool) -> None:
-    extra = (
-        "cluster: {worker: 2}\n"
-        "operator: {kind: TFJob, job: m, active_deadline: 5s, clean_pods: all, "
-        f"success: all-workers, quirks: {quirks}}}\n"
-    )
-    result = run(tmp_path, extra, {"worker-0": Script(exits_at=8), "worker-1": SERVES})
+    settings = f"active_deadline: 5s, clean_pods: all, success: all-workers, quirks: {quirks}"
+    scripts = {"worker-0": Script(exits_at=8), "worker-1": SERVES}
+    result = run(tmp_path, "{worker: 2}", settings, scripts)
     assert "activeDeadlineSeconds of 5 s" in result.end.reason
     assert times(result, "job") == [8 if quirks else 5]
 
 
-@pytest.mark.parametrize(("clean_pods", "ends"), [("none", 7), ("running", 3), ("all", 3)])
+PRINTS = Script([(float(second), "still here") for second in range(1, 30, 4)], exits_at=None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "worker_1", "ends"),
+    [
+        ("clean_pods: none", Script(exits_at=7), 7),
+        ("clean_pods: running", Script(exits_at=7), 3),
+        ("clean_pods: all", Script(exits_at=7), 3),
+        ("clean_pods: none", PRINTS, 29 + QUIET),  # left alone until it is silent
+        ("ttl_after_finished: 4s", SERVES, 7),  # the job is deleted with its pods
+    ],
+)
 def test_pods_that_still_run_when_the_job_has_ended(
-    tmp_path: Path, clean_pods: str, ends: float
+    tmp_path: Path, settings: str, worker_1: Script, ends: float
 ) -> None:
-    extra = (
-        "cluster: {ps: 1, worker: 2}\n"
-        f"operator: {{kind: TFJob, job: m, clean_pods: {clean_pods}}}\n"
-    )
-    scripts = {"worker-0": Script(exits_at=3), "worker-1": Script(exits_at=7), "ps-0": SERVES}
-    result = run(tmp_path, extra, scripts)
+    scripts = {"worker-0": Script(exits_at=3), "worker-1": worker_1, "ps-0": SERVES}
+    result = run(tmp_path, "{ps: 1, worker: 2}", settings, scripts)
     assert times(result, "job") == [3]
     assert times(result, "exit", "worker-1") == [ends]
     assert times(result, "exit", "ps-0") == [ends]
-
-
-def test_a_pod_that_is_left_alone_is_stopped_once_it_is_silent(tmp_path: Path) -> None:
-    extra = "cluster: {worker: 2}\noperator: {kind: TFJob, job: m}\n"
-    lines = [(float(second), "still here") for second in range(1, 30, 4)]
-    scripts = {"worker-0": Script(exits_at=3), "worker-1": Script(lines, exits_at=None)}
-    result = run(tmp_path, extra, scripts)
-    assert times(result, "exit", "worker-1") == [29 + QUIET]
-
-
-def test_the_job_is_deleted_with_its_pods(tmp_path: Path) -> None:
-    extra = "cluster: {worker: 2}\noperator: {kind: TFJob, job: m, ttl_after_finished: 4s}\n"
-    scripts = {"worker-0": Script(exits_at=3), "worker-1": SERVES}
-    assert times(run(tmp_path, extra, scripts), "exit", "worker-1") == [7]
 
 
 @pytest.mark.parametrize(
@@ -145,13 +134,14 @@ def test_the_job_is_deleted_with_its_pods(tmp_path: Path) -> None:
 def test_a_preempted_pod_comes_back_if_its_policy_says_so(
     tmp_path: Path, policy: str, code: int, outcome: str
 ) -> None:
-    extra = (
-        "cluster: {chief: 1, worker: 1}\n"
-        f"operator: {{kind: TFJob, job: m, clean_pods: all, restart: {{worker: {policy}}}}}\n"
-        "faults: [{preempt: worker-0, at: 2s, down: 3s}]\n"
-    )
     worker = [(0, Script(exits_at=3, exit_code=code, on_sigterm=None)), (4, SERVES)]
-    result = run(tmp_path, extra, {"worker-0": worker, "chief-0": Script(exits_at=20)})
+    result = run(
+        tmp_path,
+        CHIEF,
+        f"clean_pods: all, restart: {{worker: {policy}}}",
+        {"worker-0": worker, "chief-0": Script(exits_at=20)},
+        "faults: [{preempt: worker-0, at: 2s, down: 3s}]\n",
+    )
     assert result.outcome == outcome
     back = [(0, False), (6, True)] if outcome == "succeeded" else [(0, False)]
     assert starts(result, "worker-0") == back
@@ -159,11 +149,13 @@ def test_a_preempted_pod_comes_back_if_its_policy_says_so(
 
 @pytest.mark.parametrize("quirks", [False, True])
 def test_the_operator_fails_a_tfjob_of_which_a_pod_is_deleted(tmp_path: Path, quirks: bool) -> None:
-    extra = (
-        f"{CHIEF}operator: {{kind: TFJob, job: m, restart: {{worker: on-failure}}, "
-        f"quirks: {quirks}}}\nfaults: [{{preempt: worker-0, at: 2s, down: 3s}}]\n"
+    result = run(
+        tmp_path,
+        CHIEF,
+        f"restart: {{worker: on-failure}}, quirks: {quirks}",
+        {"worker-0": SERVES, "chief-0": Script(exits_at=9)},
+        "faults: [{preempt: worker-0, at: 2s, down: 3s}]\n",
     )
-    result = run(tmp_path, extra, {"worker-0": SERVES, "chief-0": Script(exits_at=9)})
     assert result.outcome == ("failed" if quirks else "succeeded")
     assert len(starts(result, "worker-0")) == (1 if quirks else 2)
     last = result.summary["conditions"][-1]
@@ -173,13 +165,10 @@ def test_the_operator_fails_a_tfjob_of_which_a_pod_is_deleted(tmp_path: Path, qu
 
 def test_a_worker_that_may_leave_does_not_come_back(tmp_path: Path) -> None:
     """With restartPolicy Never; and when all have left, the operator would wait for ever."""
-    extra = (
-        "cluster: {ps: 1, worker: 2}\noperator: {kind: TFJob, job: m, dynamic_worker: true}\n"
-        "faults: [{preempt: worker-1, at: 2s, down: 1s}]\n"
-    )
     crash = Script(exits_at=5, exit_code=1)
     scripts = {"worker-0": crash, "worker-1": SERVES, "ps-0": Script(exits_at=8, exit_code=0)}
-    result = run(tmp_path, extra, scripts)
+    faults = "faults: [{preempt: worker-1, at: 2s, down: 1s}]\n"
+    result = run(tmp_path, "{ps: 1, worker: 2}", "dynamic_worker: true", scripts, faults)
     assert result.outcome == "failed"
     assert "would never end" in result.end.reason
     assert starts(result, "worker-1") == [(0, False)]
@@ -187,12 +176,12 @@ def test_a_worker_that_may_leave_does_not_come_back(tmp_path: Path) -> None:
     assert [one["type"] for one in result.summary["conditions"]] == ["Created", "Running"]
 
 
-def test_a_job_that_is_suspended_makes_no_pods(tmp_path: Path) -> None:
-    extra = "cluster: {worker: 1}\ntimeout: 60s\noperator: {kind: TFJob, job: m, suspend: true}\n"
-    result = run(tmp_path, extra, {"worker-0": Script(exits_at=1)})
+def test_a_job_that_is_suspended_makes_no_pods_and_may_be_stopped(tmp_path: Path) -> None:
+    settings = "suspend: true, clean_pods: all"
+    result = run(tmp_path, "{worker: 2}", settings, {"*": SERVES}, "timeout: 9s\n")
     assert result.outcome == "timeout"
-    assert starts(result, "worker-0") == []
-    assert times(result, "suspension") == [0]
+    assert times(result, "start", "worker-0") == []
+    assert (times(result, "suspension"), times(result, "job")) == ([0], [9])
 
 
 # --- Suspension -----------------------------------------------------------------------------------
@@ -201,8 +190,9 @@ def test_a_job_that_is_suspended_makes_no_pods(tmp_path: Path) -> None:
 class Asking(Job):
     """A run that is suspended and resumed; it may be taken over meanwhile."""
 
-    def __init__(self, out: Path, extra: str, scripts: dict[str, Any]) -> None:
-        super().__init__(out, parse(TFJOB + extra), MemoryEngine(ManualClock(), scripts))
+    def __init__(self, out: Path, scripts: dict[str, Any], settings: str = "") -> None:
+        text = TFJOB + text_of("{worker: 2}", f"clean_pods: all, {settings}")
+        super().__init__(out, parse(text), MemoryEngine(ManualClock(), scripts))
 
     def suspends(self, when: float) -> Future[Any]:
         return self.asks(when, partial(RunControl.suspend, suspended=True))
@@ -218,11 +208,8 @@ class Asking(Job):
         return [(c.type, c.status, c.t) for c in changes(Record(self.folder).timeline)]
 
 
-OPERATOR = "cluster: {worker: 2}\noperator: {kind: TFJob, job: m, clean_pods: all"
-
-
 def test_a_job_that_is_suspended_is_resumed(tmp_path: Path) -> None:
-    run = Asking(tmp_path, OPERATOR + ", suspend: true}\n", {"*": Script(exits_at=5)})
+    run = Asking(tmp_path, {"*": Script(exits_at=5)}, "suspend: true")
     reply = run.resumes(3)
     before, after = run.asks(2, RunControl.status), run.asks(4, RunControl.status)
     assert run.begin() == "succeeded"
@@ -239,7 +226,7 @@ def test_a_job_that_is_suspended_is_resumed(tmp_path: Path) -> None:
 def test_a_job_that_runs_is_suspended_and_makes_new_pods(tmp_path: Path) -> None:
     """Its pods get time to save; a deadline counts from when it is resumed."""
     script = Script(exits_at=9, on_sigterm=2)
-    run = Asking(tmp_path, OPERATOR + ", active_deadline: 10s}\n", {"*": script})
+    run = Asking(tmp_path, {"*": script}, "active_deadline: 10s")
     run.suspends(4)
     early = run.resumes(5)
     twice = run.suspends(5)
@@ -259,7 +246,7 @@ def test_a_job_that_runs_is_suspended_and_makes_new_pods(tmp_path: Path) -> None
 
 def test_a_pod_that_ignores_the_signal_is_killed_and_not_the_next_one(tmp_path: Path) -> None:
     script = Script(exits_at=30, on_sigterm=None)
-    run = Asking(tmp_path, OPERATOR + "}\n", {"worker-0": script, "worker-1": SERVES})
+    run = Asking(tmp_path, {"worker-0": script, "worker-1": SERVES})
     run.suspends(4)
     run.resumes(15)
     assert run.begin() == "succeeded"
@@ -268,8 +255,7 @@ def test_a_pod_that_ignores_the_signal_is_killed_and_not_the_next_one(tmp_path: 
 
 @pytest.mark.parametrize("dies", [2, 4.5, 8])
 def test_a_suspended_job_is_taken_over(tmp_path: Path, dies: float) -> None:
-    script = Script(exits_at=9, on_sigterm=2)
-    run = Asking(tmp_path, OPERATOR + "}\n", {"*": script})
+    run = Asking(tmp_path, {"*": Script(exits_at=9, on_sigterm=2)})
     run.suspends(4)
     run.resumes(20)
     # It ends at once, as if it was killed.
@@ -282,15 +268,10 @@ def test_a_suspended_job_is_taken_over(tmp_path: Path, dies: float) -> None:
     assert run.of("job") == [29]
 
 
-def test_a_suspended_job_may_be_stopped(tmp_path: Path) -> None:
-    run = Asking(tmp_path, OPERATOR + ", suspend: true}\ntimeout: 9s\n", {"*": SERVES})
-    assert run.begin() == "timeout"
-    assert run.of("job") == [9]
-
-
 def test_another_job_can_not_be_suspended(tmp_path: Path) -> None:
-    run = Asking(tmp_path, "cluster: {worker: 1}\n", {"*": Script(exits_at=5)})
-    reply = run.suspends(2)
+    scenario = parse(TFJOB + "cluster: {worker: 1}\n")
+    run = Job(tmp_path, scenario, MemoryEngine(ManualClock(), {"*": Script(exits_at=5)}))
+    reply = run.asks(2, partial(RunControl.suspend, suspended=True))
     run.begin()
     with pytest.raises(UsageError, match="Only a job of the training operator"):
         reply.result(0)

@@ -279,30 +279,25 @@ POLICIES = st.sampled_from(["never", "on-failure", "always", "exit-code"])
 
 
 @given(
-    kind=st.sampled_from(["TFJob", "PyTorchJob"]),
-    worker=POLICIES,
-    ps=POLICIES,
+    settings=st.fixed_dictionaries(
+        {
+            "kind": st.sampled_from(["TFJob", "PyTorchJob"]),
+            "restart": st.fixed_dictionaries({"worker": POLICIES, "ps": POLICIES}),
+            "backoff_limit": st.none() | st.integers(0, 3),
+            "quirks": st.booleans(),
+        }
+    ),
     code=st.integers(0, 255),
-    limit=st.none() | st.integers(0, 3),
     done=st.dictionaries(st.sampled_from(TASKS[1:]), st.integers(0, 255)),
-    quirks=st.booleans(),
     evicted=st.booleans(),
 )
 def test_no_job_waits_for_nothing(
-    kind: str,
-    worker: str,
-    ps: str,
-    code: int,
-    limit: int | None,
-    done: dict[str, int],
-    quirks: bool,
-    evicted: bool,
+    settings: dict[str, Any], code: int, done: dict[str, int], evicted: bool
 ) -> None:
-    job = operator(kind, restart={"worker": worker, "ps": ps}, backoff_limit=limit, quirks=quirks)
-    found = outcome("worker-0", code, job, exits=done, evicted=evicted)
+    found = outcome("worker-0", code, operator(**settings), exits=done, evicted=evicted)
     if isinstance(found, Wait):
         assert len(done) < len(TASKS) - 1
     if isinstance(found, Succeed):
         assert code == 0
-    if worker == "never":
+    if settings["restart"]["worker"] == "never":
         assert not isinstance(found, RestartTask)

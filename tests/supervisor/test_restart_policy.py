@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -57,28 +57,20 @@ def after(
     )
 
 
+RESTARTS: Mapping[RestartPolicy, Mapping[int, bool]] = {
+    "never": {1: False, 42: False, 137: False},
+    "on-failure": {1: True, 42: True, 137: True},
+    "always": {1: True, 42: True, 137: True},
+    # Kubeflow's ExitCode: below 128 is permanent, a signal is not.
+    "exit-code": {1: False, 42: False, 127: False, 128: True, 137: True, 143: True},
+}
+
+
 @pytest.mark.parametrize("success", RULES)
 @pytest.mark.parametrize(("scope", "kind"), [("task", RestartTask), ("job", RestartJob)])
 @pytest.mark.parametrize(
     ("policy", "exit_code", "again"),
-    [
-        ("never", 1, False),
-        ("never", 42, False),
-        ("never", 137, False),
-        ("on-failure", 1, True),
-        ("on-failure", 42, True),
-        ("on-failure", 137, True),
-        ("always", 1, True),
-        ("always", 42, True),
-        ("always", 137, True),
-        # Kubeflow's ExitCode: below 128 is permanent, a signal is not.
-        ("exit-code", 1, False),
-        ("exit-code", 42, False),
-        ("exit-code", 127, False),
-        ("exit-code", 128, True),
-        ("exit-code", 137, True),
-        ("exit-code", 143, True),
-    ],
+    [(policy, code, again) for policy, of in RESTARTS.items() for code, again in of.items()],
 )
 def test_a_failure_restarts_the_task_or_the_job_or_ends_it(
     policy: RestartPolicy,
@@ -194,33 +186,24 @@ counts = st.integers(0, 10_000)
 
 
 @given(
-    policy=st.sampled_from(POLICIES),
     scope=st.sampled_from(SCOPES),
-    exit_code=codes,
     restarts=counts,
-    limit=counts,
-    backoff=st.floats(0, 1e6).map(lambda seconds: f"{seconds:.6f}s"),
+    rules=st.fixed_dictionaries(
+        {
+            "policy": st.sampled_from(POLICIES),
+            "limit": counts,
+            "backoff": st.floats(0, 1e6).map(lambda seconds: f"{seconds:.6f}s"),
+        }
+    ),
+    exit_code=codes,
 )
 def test_a_restart_is_counted_within_the_limit_and_delayed_within_the_ceiling(
-    policy: RestartPolicy,
-    scope: RestartScope,
-    exit_code: int,
-    restarts: int,
-    limit: int,
-    backoff: str,
+    scope: RestartScope, restarts: int, rules: dict[str, Any], exit_code: int
 ) -> None:
-    found = after(
-        "worker-1",
-        exit_code,
-        policy=policy,
-        scope=scope,
-        restarts=restarts,
-        limit=limit,
-        backoff=backoff,
-    )
+    found = after("worker-1", exit_code, scope=scope, restarts=restarts, **rules)
     if isinstance(found, RestartTask | RestartJob):
-        assert policy != "never"
-        assert found.number == restarts + 1 <= limit
+        assert rules["policy"] != "never"
+        assert found.number == restarts + 1 <= rules["limit"]
         assert 0 <= found.delay <= BACKOFF_CEILING
         assert isinstance(found, RestartTask) == (scope == "task")
 

@@ -98,25 +98,14 @@ def test_a_failed_task_fails_the_job_and_leaves_its_last_words(tmp_path: Path) -
     assert result.exit_code == 1
 
 
-def test_a_task_killed_for_memory_is_reported_as_such(tmp_path: Path) -> None:
-    script = Script(exits_at=1, exit_code=137, oom_killed=True)
-    result, _ = run(tmp_path, "cluster: {worker: 1}", {"*": script})
-    assert "out of memory" in result.end.reason
-    assert result.summary["tasks"]["worker-0"]["oom_killed"] is True
-
-
 def test_restarts_wait_twice_as_long_each_time(tmp_path: Path) -> None:
     def script(start: int) -> Script:
         return Script(exits_at=1, exit_code=0 if start == 4 else 1)
 
     extra = "cluster: {worker: 1}\nrestart: {policy: on-failure, backoff: 2s}"
     result, _ = run(tmp_path, extra, {"*": script})
-    assert times(history(result), "start") == [
-        0,
-        3,
-        8,
-        17,
-    ]  # each runs 1 s, then 2, 4 and 8 s of waiting
+    # each runs 1 s, then 2, 4 and 8 s of waiting
+    assert times(history(result), "start") == [0, 3, 8, 17]
     assert result.summary["tasks"]["worker-0"]["restarts"] == 3
     assert result.exit_code == 0
 
@@ -185,60 +174,55 @@ def test_the_timeout_ends_the_job(tmp_path: Path) -> None:
     assert result.exit_code == 1
 
 
-def interrupting(at_steps: set[int], inbox: list[Any]) -> RunCallbacks:
-    """Press Ctrl-C whenever one of these steps is written."""
+def send(engine: MemoryEngine, event: Any) -> None:
+    """Have something happen to a run."""
+    assert engine._inbox is not None
+    engine._inbox.put(event)
+
+
+@pytest.mark.parametrize(
+    ("presses", "on_sigterm", "signals", "ends", "rest"),
+    [
+        ({1}, 4, [signal.SIGTERM], 5, REST),
+        # A second one kills at once; nor is any output waited for.
+        ({1, 2}, None, [signal.SIGTERM, signal.SIGKILL], 2, 0),
+    ],
+)
+def test_an_interrupt_stops_gracefully_and_a_second_one_kills(
+    tmp_path: Path,
+    presses: set[int],
+    on_sigterm: float | None,
+    signals: list[int],
+    ends: float,
+    rest: float,
+) -> None:
+    script = Script([(1, step(1)), (2, step(2))], exits_at=None, on_sigterm=on_sigterm)
+    engine = MemoryEngine(ManualClock(), {"*": script})
 
     def entry(entry: Entry) -> None:
-        if entry.task == "worker-0" and fields_of(entry).get("step") in at_steps:
-            inbox[0].put(Interrupted(signal.SIGINT))
+        if isinstance(entry, Step) and entry.step in presses:
+            send(engine, Interrupted(signal.SIGINT))
 
-    return RunCallbacks(entry=entry)
-
-
-@pytest.fixture
-def inbox(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The supervisor's inbox, once there is one."""
-    caught: list[Any] = []
-    prepare = MemoryEngine.prepare
-
-    def catching(self: MemoryEngine, plan: Any, folder: Path, inbox: Any) -> None:
-        caught.append(inbox)
-        prepare(self, plan, folder, inbox)
-
-    monkeypatch.setattr(MemoryEngine, "prepare", catching)
-    return caught
-
-
-def test_one_interrupt_stops_gracefully(tmp_path: Path, inbox: list[Any]) -> None:
-    script = Script(lines=[(1, step(1))], exits_at=None, on_sigterm=4)
-    result, engine = run(tmp_path, "cluster: {worker: 2}", {"*": script}, interrupting({1}, inbox))
+    result = run_on(engine, tmp_path, "cluster: {worker: 1}", callbacks=RunCallbacks(entry=entry))
     assert (result.end.outcome, result.exit_code) == ("interrupted", 130)
-    assert {number for _, number in engine.signals} == {signal.SIGTERM}
-    assert inbox[0].rest == REST
+    assert engine.signals == [("worker-0", number) for number in signals]
+    assert times(history(result), "exit") == [ends]
+    assert engine._inbox is not None
+    assert engine._inbox.rest == rest
 
 
-def test_a_second_interrupt_kills_at_once(tmp_path: Path, inbox: list[Any]) -> None:
-    script = Script(lines=[(1, step(1)), (2, step(2))], exits_at=None, on_sigterm=None)
-    result, engine = run(
-        tmp_path, "cluster: {worker: 1}", {"*": script}, interrupting({1, 2}, inbox)
-    )
-    assert engine.signals == [("worker-0", signal.SIGTERM), ("worker-0", signal.SIGKILL)]
-    assert times(history(result), "exit") == [2]
-    assert inbox[0].rest == 0  # nor is any output waited for
+def test_what_was_not_read_is_in_the_history_and_a_warning_of_the_report(tmp_path: Path) -> None:
+    engine = MemoryEngine(ManualClock(), {"*": Script(exits_at=None, on_sigterm=4)})
 
-
-def test_what_was_not_read_is_in_the_history_and_a_warning_of_the_report(
-    tmp_path: Path, inbox: list[Any]
-) -> None:
     def left_out(entry: Entry) -> None:
         if entry.event == "job":
-            assert inbox[0].rest == REST
-            inbox[0].put(Unread("worker-0", 0.0, 5 * 2**20))
-            inbox[0].put(Unread("worker-0", 0.0))
+            assert engine._inbox is not None
+            assert engine._inbox.rest == REST
+            send(engine, Unread("worker-0", 0.0, 5 * 2**20))
+            send(engine, Unread("worker-0", 0.0))
 
-    script = Script(exits_at=None, on_sigterm=4)
     extra = "cluster: {worker: 1}\ntimeout: 1m\nexpect: {outcome: timeout, steps: none}"
-    result, _ = run(tmp_path, extra, {"*": script}, RunCallbacks(entry=left_out))
+    result = run_on(engine, tmp_path, extra, callbacks=RunCallbacks(entry=left_out))
     why = (
         "worker-0's output was not read: the run was over, and it had more than is read after that."
     )

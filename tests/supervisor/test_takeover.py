@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from emulator.engines.base import Inbox
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.faults.pause import Pause
 from emulator.faults.table import FAULTS
-from emulator.metrics.samples import Sample
 from emulator.record import coalesce
 from emulator.record.events import (
     Attached,
@@ -30,11 +28,11 @@ from emulator.record.events import (
     fields_of,
 )
 from emulator.record.reader import Record
-from emulator.results import load_result
+from emulator.results import RunCallbacks, load_result
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import EVENTS, Scenario
-from tests.supervisor.in_memory import BASE, DEAF, SERVES, Job, stages, step, times
+from tests.supervisor.in_memory import BASE, DEAF, SERVES, Job, scalars, stages, step, times
 
 BEGAN = ManualClock.BEGAN
 WALL = 1_700_000_000.0
@@ -50,8 +48,6 @@ class Fuse:
 
     Or, with `entry`, when the event of that number is written.
     """
-
-    hurried = False
 
     def __init__(self, length: float = 0, *, entry: int = -1) -> None:
         self.left, self.last = length, entry
@@ -70,12 +66,6 @@ class Fuse:
         if entry.n == self.last:
             raise Killed
         self.burn()
-
-    def lines(self, lines: Sequence[tuple[str, str]]) -> None:
-        pass
-
-    def sample(self, sample: Sample) -> None:
-        pass
 
 
 @dataclass
@@ -115,10 +105,10 @@ class World(Job):
         self.slow = slow
 
     def start(self, fuse: Fuse) -> str:
-        return self.begin(fuse, Workers(self.clock, fuse, self.slow))
+        return self.begin(RunCallbacks(entry=fuse.entry), Workers(self.clock, fuse, self.slow))
 
     def succeed(self, fuse: Fuse) -> str:
-        return self.take_over(fuse, Workers(self.clock, fuse, self.slow))
+        return self.take_over(RunCallbacks(entry=fuse.entry), Workers(self.clock, fuse, self.slow))
 
     def dies(self, fuse: Fuse) -> None:
         """Begin the run, and leave it as it is when the supervisor is killed."""
@@ -536,11 +526,6 @@ def test_a_manual_fault_is_known_to_the_successor(tmp_path: Path) -> None:
     assert ("healed", 20.5) in stages(here.history, "manual-2")
 
 
-def scalars(task: str, number: int, begun: float, wall: float) -> str:
-    of = {"emulate": "scalars", "task": task, "file": "events", "begun": begun, "wall": wall}
-    return json.dumps({**of, "step": number, "values": {"loss": 0.5}})
-
-
 @pytest.mark.parametrize("free", [100_000, 3])
 def test_steps_of_event_files_are_neither_lost_nor_written_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int
@@ -549,7 +534,7 @@ def test_steps_of_event_files_are_neither_lost_nor_written_twice(
     monkeypatch.setattr(coalesce, "FREE", free)
     monkeypatch.setattr(coalesce, "EACH", 1)
     printed = [
-        (n + 0.25, scalars(f"worker-{task}", n, WALL + 0.5, WALL + n))
+        (n + 0.25, scalars(f"worker-{task}", n, WALL + n, WALL + 0.5, loss=0.5))
         for n in range(1, 9)
         for task in (0, 1)
     ]

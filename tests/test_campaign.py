@@ -132,7 +132,6 @@ class Seen:
     codes: list[int] = field(default_factory=list)
     took: float = 0.0
     """Seconds from the signal, or the run's time limit, until the command had ended."""
-    recorded: bool = False
     outcome: str = "no record"
     wrong: list[str] = field(default_factory=list)
 
@@ -222,7 +221,6 @@ class Round:
             if os.path.lexists(self.folder / name):
                 seen.wrong.append(f"left: {name}")
         if (self.folder / "plan.json").exists():
-            seen.recorded = True
             try:
                 analysis, verdicts, _ = judge(Record.open(self.folder))
                 seen.outcome = analysis.outcome
@@ -450,18 +448,6 @@ ATTACKS: dict[str, Attack] = {
 }
 
 
-@pytest.fixture(params=["process", pytest.param("docker", marks=pytest.mark.docker)])
-def engine(request: pytest.FixtureRequest) -> str:
-    if request.param == "docker":
-        request.getfixturevalue("docker_engine")
-    return str(request.param)
-
-
-@pytest.fixture
-def image(engine: str, request: pytest.FixtureRequest) -> str:
-    return str(request.getfixturevalue("tiny_image")) if engine == "docker" else "none"
-
-
 @pytest.mark.kubernetes
 @pytest.mark.parametrize("name", ["sigterm", "kill-clean", "kill-attach", "kill-both"])
 def test_nothing_is_left_on_a_cluster(
@@ -481,14 +467,16 @@ def test_nothing_is_left_on_a_cluster(
             assert [one for one in names if f"-{os.getpid()}-" in f"{one}-"] == []
 
 
+@pytest.mark.parametrize("engine", ["process", pytest.param("docker", marks=pytest.mark.docker)])
 @pytest.mark.parametrize("name", ATTACKS)
 def test_nothing_is_left_and_every_record_is_readable(
-    name: str, engine: str, image: str, tmp_path: Path
+    name: str, engine: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     if name.endswith("kill-attach") and engine == "process":
         pytest.skip("the process engine can't take a run over; kill-both has its refusal")
     if ATTACKS[name].only not in ("", engine):
         pytest.skip(f"only the {ATTACKS[name].only} engine does this")
+    image = str(request.getfixturevalue("tiny_image")) if engine == "docker" else "none"
     attacked(engine, image, tmp_path, name, ROUNDS)
 
 

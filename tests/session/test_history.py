@@ -35,9 +35,11 @@ expect: {final_step: 30}
 STYLE = Path(emulator.__file__).parent / "report" / "templates" / "style.css"
 
 
-def finished(out: Path, run_id: str = "r", per_second: int = 1, text: str = TEXT) -> Result:
+def finished(
+    out: Path, run_id: str = "r", per_second: int = 1, text: str = TEXT, steps: int = 10
+) -> Result:
     step = '{{"emulate": "step", "step": {}, "loss": {}, "note": "<b>&"}}'
-    lines = [(n / per_second, step.format(n, 1 / n)) for n in range(1, 11)]
+    lines = [(n / per_second, step.format(n, 1 / n)) for n in range(1, steps + 1)]
     clock = ManualClock()
     engine = MemoryEngine(clock, {"*": Script(lines=lines, exits_at=11)})
     return up(parse(text), engine, text=text, out=out, run_id=run_id, clock=clock, reports=False)
@@ -154,19 +156,13 @@ def test_a_notebook_shows_verdict_timeline_and_curves(result: Result) -> None:
     assert 90 < float(fault.get("x1")) < 716
     assert len(html) < 20_000
     assert "<script" not in html
+    assert "<b>&" not in html  # what a scenario says is escaped
     assert "http" not in html.replace("http://www.w3.org/2000/svg", "")
 
 
-def test_it_escapes_what_a_scenario_says(result: Result) -> None:
-    html = result._repr_html_().replace("worker-0", "")
-    assert "<b>&" not in html
-
-
 def test_a_run_without_steps_has_no_curves(tmp_path: Path) -> None:
-    clock = ManualClock()
-    engine = MemoryEngine(clock, {"*": Script(lines=[], exits_at=1)})
     text = TEXT.replace("faults: [{kill: worker-1, at: {step: 5}}]\n", "")
-    done = up(parse(text), engine, text=text, out=tmp_path, clock=clock, reports=False)
+    done = finished(tmp_path, text=text, steps=0)
     assert not [*picture(done._repr_html_()).iter("{http://www.w3.org/2000/svg}polyline")]
 
 

@@ -25,6 +25,14 @@ def texts(outputs: list[Any], kind: str) -> str:
     return "\n".join(one.data[kind] for one in outputs if kind in one.get("data", {}))
 
 
+def python(program: str, *arguments: str, cwd: Path, env: Mapping[str, str] | None = None) -> str:
+    """Run a program; return what it has printed."""
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 EXECUTE = """\
 import nbformat, sys
 from jupyter_client.manager import AsyncKernelManager
@@ -42,15 +50,7 @@ def executed(tmp_path: Path) -> list[Any]:
     """The outputs of each cell with code."""
     folders = {"JUPYTER_RUNTIME_DIR": "runtime", "IPYTHONDIR": "ipython"}
     environment = {**os.environ, **{key: str(tmp_path / name) for key, name in folders.items()}}
-    done = subprocess.run(
-        [sys.executable, "-c", EXECUTE, str(NOTEBOOK)],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    python(EXECUTE, str(NOTEBOOK), cwd=tmp_path, env=environment)
     notebook = nbformat.read(tmp_path / "executed.ipynb", as_version=4)  # type: ignore[no-untyped-call]
     return [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
 
@@ -73,16 +73,9 @@ def test_the_notebook_runs_as_it_stands(executed: list[Any]) -> None:
 def test_the_page_runs_as_it_stands(tmp_path: Path) -> None:
     blocks = re.findall(r"(?s)```python\n(.*?)```", PAGE.read_text())
     assert len(blocks) == 5
-    done = subprocess.run(
-        [sys.executable, "-c", "\n".join(blocks)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "succeeded, verdict ok" in done.stdout
-    assert "preempt: worker-1" in done.stdout
+    printed = python("\n".join(blocks), cwd=tmp_path)
+    assert "succeeded, verdict ok" in printed
+    assert "preempt: worker-1" in printed
 
 
 def test_it_is_stored_without_outputs() -> None:

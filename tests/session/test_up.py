@@ -111,22 +111,17 @@ def test_what_is_wrong_is_said_before_anything_is_made(
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_file_with_another_suffix_is_named(
+def test_a_folder_means_its_scenario_and_a_file_with_another_suffix_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "crash.yaml").touch()
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "scenario.yaml").write_text(Scenario.model_validate(shell()).to_yaml())
+    (mine / "crash.yaml").touch()
     monkeypatch.chdir(tmp_path)
+    assert read("mine", [tmp_path]).path == mine / "scenario.yaml"
     with pytest.raises(UsageError, match=r"Did you mean 'mine/crash.yaml'\?"):
         emulator.run("mine/crash.yml", engine="process")
-
-
-def test_a_folder_means_its_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "mine").mkdir()
-    text = Scenario.model_validate(shell()).to_yaml()
-    (tmp_path / "mine" / "scenario.yaml").write_text(text)
-    monkeypatch.chdir(tmp_path)
-    assert read("mine", [tmp_path]).path == tmp_path / "mine" / "scenario.yaml"
 
 
 def test_the_fixture_takes_the_same_arguments() -> None:

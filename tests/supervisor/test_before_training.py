@@ -87,10 +87,8 @@ def test_a_failed_one_is_restarted_alone_in_every_scope(tmp_path: Path, scope: s
         ("worker-1", 9.0),
     ]
     restarts = [e for e in history(result) if isinstance(e, Restart)]
-    assert [(e.task, e.scope, e.number) for e in restarts] == [
-        ("ingest-0", "task", 1),
-        ("ingest-0", "task", 2),
-    ]
+    expected = [("ingest-0", "task", number) for number in (1, 2)]
+    assert [(e.task, e.scope, e.number) for e in restarts] == expected
     assert result.summary["recoveries"] == []  # there was no training to recover
     assert result.summary["time"]["recovery"] == 0
     assert result.summary["time"]["data"] == 9
@@ -150,6 +148,7 @@ def test_the_timeout_counts_from_the_first_task_and_says_what_it_waited_for(tmp_
     scripts = {"ingest-0": Script(), "ingest-1": SERVES, "*": TRAINS}
     result, _ = run(tmp_path, INGEST + "timeout: 1m\n", scripts)
     assert (result.outcome, result.summary["duration"]) == ("timeout", 60)
+    assert result.exit_code == 1
     assert result.end.reason == (
         "not done after the timeout of 60 s; training had not begun, because it waited for ingest-1"
     )

@@ -30,7 +30,7 @@ from emulator.record.events import fields_of
 from emulator.record.lock import LOCK, is_being_removed, is_live, locked
 from emulator.record.reader import Record
 from emulator.record.remains import LOG, SOCKET
-from emulator.scenario.schema import Program, Role, Scenario
+from emulator.scenario.loader import load
 from emulator.supervisor import cleanup as leftovers
 from tests.conftest import Emulate, end, going_on, left, own, wait_for_line
 
@@ -150,13 +150,7 @@ def test_a_variable_of_a_scenario_is_no_path_to_write_or_delete(
 ) -> None:
     folder = tmp_path / "runs" / RUN
     folder.mkdir(parents=True)
-    scenario = Scenario(
-        name="left",
-        framework="none",
-        image="none",
-        program=Program(command=["true"]),
-        cluster={"worker": Role(command=["sh", "-c", "echo up; exec sleep 1000"])},
-    )
+    scenario = load(write(tmp_path, "none", "echo up; exec sleep 1000"))
     engine, inbox = ProcessEngine(), Inbox()
     plan = make_plan(scenario, RUN, engine.plan_context(RUN, folder))
     lies = {
@@ -317,27 +311,16 @@ def test_attach_while_clean_removes_and_after_it_is_refused_in_a_sentence(
     for done in attached:
         assert done.returncode == 2
         assert f"{RUN} is not up yet, is just ending, or is being removed;" in done.stderr
-    after = emulate("attach", RUN, "--out", emulate.out)
-    assert after.returncode == 2
-    assert f"{RUN} can't be taken over: all that it had made was removed." in after.stderr
-    assert left("docker", RUN) == []
-    assert not is_live(folder)
-
-
-@pytest.mark.docker
-def test_a_run_that_was_removed_while_its_tasks_started_is_not_taken_over(
-    emulate: Emulate, tmp_path: Path, docker_engine: DockerEngine, tiny_image: str
-) -> None:
-    folder = killed(emulate, write(tmp_path, tiny_image), "docker")
-    emulate("clean", "--engine", "docker", "--out", emulate.out)
-    assert left("docker", RUN) == []
+    # Nor is one taken over afterwards whose tasks were only starting.
     history = (folder / "history.jsonl").read_text().splitlines(keepends=True)
     until = next(n for n, line in enumerate(history) if '"event": "running"' in line)
-    (folder / "history.jsonl").write_text("".join(history[:until]))
-    after = emulate("attach", RUN, "--out", emulate.out)
-    assert after.returncode == 2
-    assert f"{RUN} can't be taken over: all that it had made was removed." in after.stderr
-    assert left("docker", RUN) == []
+    for entries in (history, history[:until]):
+        (folder / "history.jsonl").write_text("".join(entries))
+        after = emulate("attach", RUN, "--out", emulate.out)
+        assert after.returncode == 2
+        assert f"{RUN} can't be taken over: all that it had made was removed." in after.stderr
+        assert left("docker", RUN) == []
+        assert not is_live(folder)
 
 
 @pytest.mark.docker
@@ -442,21 +425,12 @@ def test_the_folder_of_an_up_that_was_killed_early_is_removed_if_up_made_it(
     assert folder.exists() == made_before
 
 
-def test_a_second_start_in_a_folder_that_is_being_started_is_refused(
+def test_a_folder_is_started_once_at_a_time_and_the_header_of_its_log_is_not_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background, "CLEANS_WITHIN", 0.0)
-    with background._log_in(tmp_path / RUN), pytest.raises(InUse):
-        background._log_in(tmp_path / RUN)
-
-
-def test_the_header_of_the_log_is_not_shown(tmp_path: Path) -> None:
     with background._log_in(tmp_path / RUN) as log:
+        with pytest.raises(InUse):
+            background._log_in(tmp_path / RUN)
         log.write(b"emulate: no\n")
     assert background.output(tmp_path / RUN) == "emulate: no\n"
-
-
-def test_a_lock_is_in_the_folder_of_a_run_that_is_removed(tmp_path: Path) -> None:
-    (tmp_path / LOCK).touch()
-    with locked(tmp_path, make=False):
-        assert is_live(tmp_path)

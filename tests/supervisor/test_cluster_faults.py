@@ -92,11 +92,16 @@ def test_the_engine_kills_after_the_grace_and_the_evidence_says_so(tmp_path: Pat
     assert (fault.status, fault.killed, fault.effect) == ("applied", True, event.effect)
 
 
-def test_a_target_that_ends_in_its_grace_was_not_killed(tmp_path: Path) -> None:
-    history, _, _ = run(tmp_path, "faults: [{preempt: worker-1, at: 5s, grace: 3s, down: 2s}]")
-    event = applied(history)
-    assert (event.t, event.exit_code, event.killed) == (5, 143, False)
-    assert event.effect == "worker-1 was deleted with 3 s"
+def test_a_deletion_asks_no_budget_and_a_target_that_ends_in_its_grace_was_not_killed(
+    tmp_path: Path,
+) -> None:
+    for via in ("", ", via: delete"):
+        extra = f"faults: [{{preempt: worker-1, at: 5s, grace: 3s, down: 2s{via}}}]"
+        history, _, _ = run(tmp_path, extra, budget=["worker-1"])
+        event = applied(history)
+        assert (event.t, event.exit_code, event.killed) == (5, 143, False)
+        assert event.effect == "worker-1 was deleted with 3 s"
+        assert stages(history)[-1][0] == "healed"
 
 
 def test_a_target_that_the_engine_does_not_end_is_killed_at_last(tmp_path: Path) -> None:
@@ -136,13 +141,6 @@ def test_what_a_budget_forbids_did_not_happen_and_was_not_survived(tmp_path: Pat
     verdicts = {one.expectation: one.status for one in result.verdicts}
     assert (verdicts["faults"], verdicts["max_lost_steps"]) == ("unknown", "unknown")
     assert result.exit_code == 3
-
-
-def test_a_budget_says_nothing_to_a_deletion(tmp_path: Path) -> None:
-    history, _, _ = run(
-        tmp_path, "faults: [{preempt: worker-1, at: 5s, via: delete}]", budget=["worker-1"]
-    )
-    assert stages(history)[-1][0] == "healed"
 
 
 # --- Nodes --------------------------------------------------------------------------------------

@@ -246,10 +246,8 @@ def test_a_strike_waits_for_what_the_engine_has_to_make_and_says_so(tmp_path: Pa
     status = job.asks(12.0, lambda control: control.status())
     late = job.injects(30.0, **CUT)
     history = job.run(takes=7)
-    assert {f["id"]: f["stage"] for f in status.result(0)["faults"]} == {
-        "manual-1": "preparing",
-        "manual-2": "preparing",
-    }
+    waiting = {f["id"]: f["stage"] for f in status.result(0)["faults"]}
+    assert waiting == {"manual-1": "preparing", "manual-2": "preparing"}
     after = [("preparing", 17), ("triggered", 17), ("applied", 17)]
     assert stages(history, "manual-1") == [("planned", 10), *after, ("healed", 22)]
     assert stages(history, "manual-2") == [("planned", 11), *after, ("healed", 19)]

@@ -251,26 +251,26 @@ def test_quirk_restarting_hides_another_failure() -> None:
     assert isinstance(outcome("ps-0", 1, quirky), Fail)
 
 
-@pytest.mark.parametrize("cause", ["backoff-limit", "deadline"])
-def test_quirk_a_limit_deletes_the_pods_whatever_is_said(cause: str) -> None:
-    assert not stops_pods(operator(), "failed", cause)
-    assert stops_pods(operator(quirks=True), "failed", cause)
-    assert not stops_pods(operator(quirks=True), "failed", "")
-
-
 @pytest.mark.parametrize(
-    ("clean_pods", "outcome_of_job", "stops"),
+    ("clean_pods", "ended", "cause", "stops", "with_quirks"),
     [
-        ("none", "succeeded", False),
-        ("none", "failed", False),
-        ("running", "succeeded", True),
-        ("all", "failed", True),
-        ("none", "timeout", True),
-        ("none", "interrupted", True),
+        ("none", "succeeded", "", False, False),
+        ("none", "failed", "", False, False),
+        ("running", "succeeded", "", True, True),
+        ("all", "failed", "", True, True),
+        ("none", "timeout", "", True, True),
+        ("none", "interrupted", "", True, True),
+        # A limit deletes the pods, whatever is said.
+        ("none", "failed", "backoff-limit", False, True),
+        ("none", "failed", "deadline", False, True),
     ],
 )
-def test_clean_pod_policy(clean_pods: str, outcome_of_job: str, stops: bool) -> None:
-    assert stops_pods(operator(clean_pods=clean_pods), outcome_of_job, "") == stops
+def test_clean_pod_policy(
+    clean_pods: str, ended: str, cause: str, stops: bool, with_quirks: bool
+) -> None:
+    assert stops_pods(operator(clean_pods=clean_pods), ended, cause) == stops
+    quirky = operator(clean_pods=clean_pods, quirks=True)
+    assert stops_pods(quirky, ended, cause) == with_quirks
 
 
 # --- Always ---------------------------------------------------------------------------------------

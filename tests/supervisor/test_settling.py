@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import threading
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from emulator.runtime.clock import RealClock
 from emulator.runtime.host import this_host
 from emulator.scenario.loader import parse
 from emulator.supervisor.cleanup import SETTLES_WITHIN, settles_at
-from tests.conftest import Emulate, left, own, wait_for_line
+from tests.conftest import Emulate, end, left, own, wait_for_line
 from tests.histories import SITE, an_event
 
 ID = own("settling")
@@ -85,11 +84,6 @@ def test_the_wait_is_ended_by_a_signal(emulate: Emulate) -> None:
     killed(emulate.out, RAN)
     process = emulate.start("clean", "--engine", "process", "--out", emulate.out)
     wait_for_line(process, "the engine may still be making")
-    process.terminate()
-    with contextlib.ExitStack() as stack:
-        watch = threading.Timer(60, process.kill)
-        stack.callback(watch.cancel)
-        watch.start()
-        _, printed = process.communicate()
-    assert process.returncode == 130
-    assert "interrupted by SIGTERM" in printed
+    done = end(process, signal.SIGTERM)
+    assert done.returncode == 130
+    assert "interrupted by SIGTERM" in done.stderr

@@ -167,13 +167,6 @@ def test_other_workers_may_finish_once_worker_0_has(
     assert ended == ("stopped" if signals else "succeeded")
 
 
-def test_the_timeout_ends_the_job(tmp_path: Path) -> None:
-    extra = "cluster: {worker: 1}\ntimeout: 1m"
-    result, _ = run(tmp_path, extra, {"*": SERVES})
-    assert (result.end.outcome, result.summary["duration"]) == ("timeout", 60)
-    assert result.exit_code == 1
-
-
 def send(engine: MemoryEngine, event: Any) -> None:
     """Have something happen to a run."""
     assert engine._inbox is not None
@@ -310,10 +303,7 @@ def test_a_preempted_task_is_noticed_gone_and_back_in_time(tmp_path: Path) -> No
         "cluster: {worker: 2}\n"
         "faults: [{preempt: worker-1, at: 10s, grace: 5s, down: 7s}]\n"
         "expect: {max_lost_steps: 0, recovers_within: 20s}",
-        {
-            "worker-0": trains(60),
-            "worker-1": Script(exits_at=None, on_sigterm=2),
-        },
+        {"worker-0": trains(60), "worker-1": Script(exits_at=None, on_sigterm=2)},
     )
     # it used 2 of its 5 seconds
     assert stages(history(result)) == [("triggered", 10), ("applied", 12), ("healed", 19)]
@@ -325,17 +315,6 @@ def test_a_preempted_task_is_noticed_gone_and_back_in_time(tmp_path: Path) -> No
     assert result.summary["tasks"]["worker-1"]["restarts"] == 0  # a replacement is no failure
     assert result.exit_code == 0
     assert ("worker-1", signal.SIGKILL) not in engine.signals[:-1]
-
-
-def test_a_task_that_does_not_end_within_the_grace_is_killed(tmp_path: Path) -> None:
-    result, engine = run(
-        tmp_path,
-        "cluster: {worker: 2}\nfaults: [{preempt: worker-1, at: 10s, grace: 5s, down: 1s}]",
-        {"worker-0": Script(exits_at=60), "worker-1": DEAF},
-    )
-    assert engine.signals[:2] == [("worker-1", signal.SIGTERM), ("worker-1", signal.SIGKILL)]
-    assert [t for _, t in stages(history(result))] == [10, 15, 16]
-    assert result.analysis.faults[0].killed is True
 
 
 def test_a_gang_restarts_without_the_preempted_one_which_joins_when_its_node_is_back(

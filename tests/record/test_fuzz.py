@@ -158,82 +158,38 @@ FILES = (
 LARGE = 3 * 2**30
 
 
-def a_folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-def a_loop(path: Path) -> None:
-    path.unlink()
-    path.symlink_to(path.name)
-
-
-def a_pipe(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
-def a_device(path: Path) -> None:
-    path.unlink()
-    path.symlink_to("/dev/zero")
-
-
-def sparse(path: Path) -> None:
-    path.write_bytes(b"")
+def sparse(path: Path, content: bytes = b"") -> None:
+    path.write_bytes(content)
     os.truncate(path, LARGE)
 
 
-def sparse_end(path: Path) -> None:
-    os.truncate(path, LARGE)
+BECOMES: dict[str, Callable[[Path, bytes], object]] = {
+    "a folder": lambda path, _: path.mkdir(),
+    "a loop": lambda path, _: path.symlink_to(path.name),
+    "a pipe": lambda path, _: os.mkfifo(path),
+    "a device": lambda path, _: path.symlink_to("/dev/zero"),
+    "sparse": lambda path, _: sparse(path),
+    "a sparse end": sparse,
+    "nested": lambda path, _: path.write_bytes(b'{"a":' + b"[" * 100_000 + b"\n"),
+    "a nested line": lambda path, old: path.write_bytes(
+        old + b"[" * 100_000 + b"]" * 100_000 + b"\n"
+    ),
+    "text": lambda path, _: path.write_bytes(b'"x"\n'),
+    "empty": lambda path, _: path.write_bytes(b""),
+    "gone": lambda path, _: None,
+}
+"""What is done where a file was, with what was in it."""
+KINDS = list(itertools.product(FILES, BECOMES))
 
 
-def nested(path: Path) -> None:
-    path.write_bytes(b'{"a":' + b"[" * 100_000 + b"\n")
+@pytest.mark.parametrize(("name", "kind"), KINDS if SEARCHING else KINDS[::5])
+def test_a_file_that_is_another_kind_of_thing(whole: Path, name: str, kind: str) -> None:
+    def become(run: Path) -> None:
+        content = (run / name).read_bytes()
+        (run / name).unlink()
+        BECOMES[kind](run / name, content)
 
-
-def nested_line(path: Path) -> None:
-    path.write_bytes(path.read_bytes() + b"[" * 100_000 + b"]" * 100_000 + b"\n")
-
-
-def text(path: Path) -> None:
-    path.write_bytes(b'"x"\n')
-
-
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-def gone(path: Path) -> None:
-    path.unlink()
-
-
-WHOLE_FILES = (
-    a_folder,
-    a_loop,
-    a_pipe,
-    a_device,
-    sparse,
-    sparse_end,
-    nested,
-    nested_line,
-    text,
-    empty,
-    gone,
-)
-
-
-KINDS = list(itertools.product(FILES, WHOLE_FILES))
-
-
-@pytest.mark.parametrize(
-    ("name", "become"),
-    KINDS if SEARCHING else KINDS[::5],
-    ids=lambda one: getattr(one, "__name__", one),
-)
-def test_a_file_that_is_another_kind_of_thing(
-    whole: Path, name: str, become: Callable[[Path], None]
-) -> None:
-    sound(whole, lambda run: become(run / name))
+    sound(whole, become)
 
 
 # --- Values of another type ---------------------------------------------------------------------
@@ -250,16 +206,14 @@ KEYS = sorted({key for one in EVENTS for key in one} | {"coalesced", "plan", "si
 
 def places(data: Any, here: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Yield the way to every value."""
-    items = (
-        data.items()
-        if isinstance(data, dict)
-        else enumerate(data)
-        if isinstance(data, list)
-        else ()
-    )
+    items = list(data.items()) if isinstance(data, dict) else []
+    items += enumerate(data) if isinstance(data, list) else []
     for key, value in items:
         yield (*here, key)
         yield from places(value, (*here, key))
+
+
+GONE = object()
 
 
 def replaced(data: Any, path: Sequence[Any], value: object) -> Any:
@@ -267,7 +221,7 @@ def replaced(data: Any, path: Sequence[Any], value: object) -> Any:
     inside = made
     for key in path[:-1]:
         inside = inside[key]
-    if value is gone:
+    if value is GONE:
         del inside[path[-1]]
     else:
         inside[path[-1]] = value
@@ -279,14 +233,11 @@ def odd_values(draw: st.DrawFn) -> Garbling:
     """Return the replacement of a value in a file of JSON, or in a line of one."""
     name = draw(st.sampled_from(["plan.json", "history.jsonl", "samples.jsonl", "summary.json"]))
     which, where = draw(st.integers(0, 10**6)), draw(st.integers(0, 10**6))
-    value = draw(st.sampled_from([*ODD, gone]))
+    value = draw(st.sampled_from([*ODD, GONE]))
 
     def garble(run: Path) -> None:
-        lines = (
-            (run / name).read_text().splitlines()
-            if name.endswith("l")
-            else [(run / name).read_text()]
-        )
+        text = (run / name).read_text()
+        lines = text.splitlines() if name.endswith("l") else [text]
         number = which % len(lines)
         data = json.loads(lines[number])
         ways = list(places(data))
@@ -328,21 +279,8 @@ def other_events(draw: st.DrawFn) -> Garbling:
 
 
 TOKENS = (
-    b"",
-    b"\0",
-    b"\n",
-    b"\xff",
-    b"{",
-    b"}",
-    b"[",
-    b'"',
-    b",",
-    b":",
-    b"-",
-    b"1e999",
-    b"9" * 30,
-    b"9" * 5000,
-    b"NaN",
+    *(b"", b"\0", b"\n", b"\xff", b"{", b"}", b"[", b'"', b",", b":", b"-"),
+    *(b"1e999", b"9" * 30, b"9" * 5000, b"NaN"),
 )
 
 
@@ -350,26 +288,17 @@ TOKENS = (
 def other_bytes(draw: st.DrawFn) -> Garbling:
     """Return a change of bytes: pieces cut out, put in, and repeated."""
     name = draw(st.sampled_from(FILES))
-    edits = draw(
-        st.lists(
-            st.tuples(
-                st.integers(0, 10**6),
-                st.integers(0, 30),
-                st.sampled_from(TOKENS),
-                st.integers(0, 3),
-            ),
-            min_size=1,
-            max_size=5,
-        )
+    edit = st.tuples(
+        st.integers(0, 10**6), st.integers(0, 30), st.sampled_from(TOKENS), st.integers(0, 3)
     )
+    edits = draw(st.lists(edit, min_size=1, max_size=5))
 
     def garble(run: Path) -> None:
         content = (run / name).read_bytes()
         for begin, length, token, times in edits:
             at = begin % (len(content) + 1)
-            content = (
-                content[:at] + content[at : at + length] * times + token + content[at + length :]
-            )
+            piece, rest = content[at : at + length], content[at + length :]
+            content = content[:at] + piece * times + token + rest
         (run / name).write_bytes(content)
 
     return garble
@@ -389,17 +318,23 @@ def test_a_whole_record_is_read(whole: Path) -> None:
     assert entry_of(EVENTS[0]) == a_history()[0]
 
 
-@pytest.mark.parametrize(("key", "value"), [("task", "1e5"), ("t", 1e308)])
-def test_what_an_export_found_odd(whole: Path, key: str, value: object) -> None:
-    """A step of a task that the plan does not have, and moments that no event file can have."""
+def changed(name: str, event: str, key: str, value: object) -> Garbling:
+    """Return another value of a key in all lines of a file that are of the event, or of none."""
 
     def garble(run: Path) -> None:
-        path = run / ("history.jsonl" if key == "task" else "samples.jsonl")
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-        odd = [one | {key: value} if one.get("event", "step") == "step" else one for one in lines]
-        path.write_text("".join(f"{json.dumps(one)}\n" for one in odd))
+        lines = [json.loads(line) for line in (run / name).read_text().splitlines()]
+        odd = [one | {key: value} if one.get("event", event) == event else one for one in lines]
+        (run / name).write_text("".join(f"{json.dumps(one)}\n" for one in odd))
 
-    with garbled(whole, [garble]) as out:
+    return garble
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"), [("history.jsonl", "task", "1e5"), ("samples.jsonl", "t", 1e308)]
+)
+def test_what_an_export_found_odd(whole: Path, name: str, key: str, value: object) -> None:
+    """A step of a task that the plan does not have, and moments that no event file can have."""
+    with garbled(whole, [changed(name, "step", key, value)]) as out:
         assert reads(out, COMMANDS[-1]) in (0, 4)
 
 
@@ -414,12 +349,7 @@ def test_what_an_export_found_odd(whole: Path, key: str, value: object) -> None:
     ],
 )
 def test_what_a_page_found_odd(whole: Path, event: str, key: str, value: object, says: str) -> None:
-    def garble(run: Path) -> None:
-        path = run / "history.jsonl"
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-        odd = [one | {key: value} if one["event"] == event else one for one in lines]
-        path.write_text("".join(f"{json.dumps(one)}\n" for one in odd))
-
+    garble = changed("history.jsonl", event, key, value)
     with garbled(whole, [garble]) as out, pytest.raises(RecordError) as refused:
         judge(Record(out / "run-1"))
     assert says in str(refused.value)

@@ -8,9 +8,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -54,8 +55,15 @@ def a_check(folder: Path) -> Iterator[None]:
 def supervised(folder: Path) -> Iterator[None]:
     """Be the supervisor of a run."""
     taken = acquire(folder)
-    yield
-    release(taken)
+    try:
+        yield
+    finally:
+        release(taken)
+
+
+TAKES = (supervised, partial(locked, make=False), partial(locked, make=True))
+"""The ways to have the lock: as a supervisor, and for a removal."""
+Take = Callable[[Path], AbstractContextManager[None]]
 
 
 @pytest.fixture
@@ -88,39 +96,37 @@ def test_a_lock_is_acquired_and_released_during_checks(dead: Path) -> None:
         looking = [pool.submit(look) for _ in range(2)]
         try:
             for _ in range(100):
-                taken = acquire(dead)
-                assert is_live(dead)
-                release(taken)
+                with supervised(dead):
+                    assert is_live(dead)
         finally:
             over.set()
         assert all(looks.result() > 0 for looks in looking)
 
 
-def test_acquire_waits_for_a_check(dead: Path) -> None:
+@pytest.mark.parametrize("take", TAKES)
+def test_supervisors_and_removals_wait_for_a_check(dead: Path, take: Take) -> None:
+    def have() -> None:
+        with take(dead):
+            assert is_live(dead)
+
     with ThreadPoolExecutor() as pool:
         with a_check(dead):
             assert not is_live(dead)
-            taking = pool.submit(acquire, dead)
+            taking = pool.submit(have)
             with pytest.raises(TimeoutError):
                 taking.result(timeout=0.05)
-        taken = taking.result(timeout=60)
-    assert is_live(dead)
-    release(taken)
+        taking.result(timeout=60)
 
 
-def test_acquire_does_not_wait_for_ever_for_a_check(
+def test_acquire_does_not_wait_for_a_supervisor_nor_for_ever_for_a_check(
     dead: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with monkeypatch.context() as patch, supervised(dead):
+        patch.setattr(time, "sleep", pytest.fail)
+        with pytest.raises(InUse):
+            acquire(dead)
     monkeypatch.setattr(lock, "CHECKS_END_WITHIN", 0.0)
     with a_check(dead), pytest.raises(InUse):
-        acquire(dead)
-
-
-def test_acquire_does_not_wait_for_a_supervisor(
-    dead: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(time, "sleep", pytest.fail)
-    with supervised(dead), pytest.raises(InUse):
         acquire(dead)
 
 
@@ -158,41 +164,21 @@ def test_a_lock_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 # --- Removal -----------------------------------------------------------------------------------
 
 
-def test_a_run_is_live_during_removal_and_a_supervisor_is_refused(dead: Path) -> None:
-    with locked(dead, make=False):
+@pytest.mark.parametrize("take", TAKES)
+def test_whoever_has_the_lock_makes_the_run_live_and_all_others_are_refused(
+    dead: Path, take: Take
+) -> None:
+    with take(dead):
         assert is_live(dead)
-        with pytest.raises(InUse):
-            acquire(dead)
+        for other in TAKES:
+            with (
+                pytest.raises(InUse, match=rf"Another emulate process is using {dead}\."),
+                other(dead),
+            ):
+                pytest.fail("not reached")
     assert not is_live(dead)
-    taken = acquire(dead)
-    release(taken)
-
-
-def test_removal_is_refused_while_a_supervisor_runs(dead: Path) -> None:
-    with (
-        supervised(dead),
-        pytest.raises(InUse, match=rf"Another emulate process is using {dead}\."),
-        locked(dead, make=True),
-    ):
-        pytest.fail("not reached")
-
-
-def test_two_do_not_remove_at_once(dead: Path) -> None:
-    with locked(dead, make=False), pytest.raises(InUse), locked(dead, make=False):
-        pytest.fail("not reached")
-
-
-def test_removal_waits_for_a_check(dead: Path) -> None:
-    def remove() -> None:
-        with locked(dead, make=False):
-            assert is_live(dead)
-
-    with ThreadPoolExecutor() as pool:
-        with a_check(dead):
-            removing = pool.submit(remove)
-            with pytest.raises(TimeoutError):
-                removing.result(timeout=0.05)
-        removing.result(timeout=60)
+    with take(dead):
+        pass
 
 
 def test_a_lock_file_is_made_only_if_asked_for(tmp_path: Path) -> None:

@@ -45,6 +45,14 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         yield Path(short)
 
 
+def mine(path: Path, text: str = "mine") -> Path:
+    """Put a file of the user's there, in place of one that is there."""
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    path.write_text(text)
+    return path
+
+
 def bound(path: Path) -> Path:
     """Leave a socket as a killed process does."""
     with socket.socket(socket.AF_UNIX) as one:
@@ -89,27 +97,17 @@ def test_a_long_paths_socket_goes_with_its_temporary_folder(folder: Path, tempor
     assert os.listdir(temporary) == []
 
 
-def _more_in_it(short: Path) -> None:
-    (short / "file").write_text("mine")
+CHANGES_OF_WHAT_IS_OURS: dict[str, Callable[[Path], object]] = {
+    "more in it": lambda short: mine(short / "file"),
+    "open to others": lambda short: short.chmod(0o755),
+    "no socket": lambda short: mine(short / SOCKET),
+    "a link": lambda short: short.symlink_to(short.rename(f"{short}-2")),
+}
 
 
-def _open_to_others(short: Path) -> None:
-    short.chmod(0o755)
-
-
-def _no_socket(short: Path) -> None:
-    (short / SOCKET).unlink()
-    (short / SOCKET).write_text("mine")
-
-
-def _a_link(short: Path) -> None:
-    short.rename(f"{short}-2")
-    short.symlink_to(f"{short}-2")
-
-
-@pytest.mark.parametrize("change", [_more_in_it, _open_to_others, _no_socket, _a_link])
+@pytest.mark.parametrize("change", CHANGES_OF_WHAT_IS_OURS.values(), ids=CHANGES_OF_WHAT_IS_OURS)
 def test_what_a_link_leads_to_is_removed_only_where_it_looks_like_ours(
-    folder: Path, temporary: Path, change: Callable[[Path], None]
+    folder: Path, temporary: Path, change: Callable[[Path], object]
 ) -> None:
     short = Path(tempfile.mkdtemp(prefix=TEMPORARY))
     (folder / SOCKET).symlink_to(bound(short / SOCKET))
@@ -151,65 +149,26 @@ def test_a_folder_that_up_made_and_where_nothing_began_is_removed(begun: Path) -
     assert os.listdir(begun.parent) == []
 
 
-def _no_log(begun: Path) -> None:
-    (begun / LOG).unlink()
+OTHERS: dict[str, Callable[[Path], object]] = {
+    "no log": lambda begun: (begun / LOG).unlink(),
+    "another log": lambda begun: mine(begun / LOG, "mine\n"),
+    "the log of another": lambda begun: mine(begun / LOG, header("run-2")),
+    "a link to the log": lambda begun: (begun / LOG).symlink_to(
+        (begun / LOG).rename(begun.parent / LOG)
+    ),
+    "a plan": lambda begun: mine(begun / "plan.json", "{}"),
+    "a file": lambda begun: mine(begun / "notes"),
+    "the log of a task": lambda begun: mine(begun / "logs" / "worker-0.log"),
+    "a history": lambda begun: mine(begun / "history.jsonl", "{}\n"),
+    "a folder by the name": lambda begun: (begun / LOCK).mkdir(),
+    "a name that is no run's": lambda begun: mine(begun / LOG, header("Run_1")).parent.rename(
+        begun.parent / "Run_1"
+    ),
+}
 
 
-def _another_log(begun: Path) -> None:
-    (begun / LOG).write_text("mine\n")
-
-
-def _the_log_of_another(begun: Path) -> None:
-    (begun / LOG).write_text(header("run-2"))
-
-
-def _a_log_that_is_a_link(begun: Path) -> None:
-    (begun / LOG).rename(begun.parent / LOG)
-    (begun / LOG).symlink_to(begun.parent / LOG)
-
-
-def _a_plan(begun: Path) -> None:
-    (begun / "plan.json").write_text("{}")
-
-
-def _a_file(begun: Path) -> None:
-    (begun / "notes").write_text("mine")
-
-
-def _a_log_of_a_task(begun: Path) -> None:
-    (begun / "logs").mkdir()
-    (begun / "logs" / "worker-0.log").write_text("mine")
-
-
-def _a_history(begun: Path) -> None:
-    (begun / "history.jsonl").write_text("{}\n")
-
-
-def _a_folder_by_the_name(begun: Path) -> None:
-    (begun / LOCK).mkdir()
-
-
-def _a_name_that_is_no_runs(begun: Path) -> None:
-    (begun / LOG).write_text(header("Run_1"))
-    begun.rename(begun.parent / "Run_1")
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        _no_log,
-        _another_log,
-        _the_log_of_another,
-        _a_log_that_is_a_link,
-        _a_plan,
-        _a_file,
-        _a_log_of_a_task,
-        _a_history,
-        _a_folder_by_the_name,
-        _a_name_that_is_no_runs,
-    ],
-)
-def test_any_other_folder_stays_as_it_is(begun: Path, change: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize("change", OTHERS.values(), ids=OTHERS)
+def test_any_other_folder_stays_as_it_is(begun: Path, change: Callable[[Path], object]) -> None:
     change(begun)
     (folder,) = (path for path in begun.parent.iterdir() if path.is_dir())
     before = sorted(path.name for path in folder.rglob("*"))

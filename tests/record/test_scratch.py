@@ -21,7 +21,10 @@ RUN = "run-1"
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A run folder with its plan."""
-    return run_folder(tmp_path / "runs" / RUN)
+    path = tmp_path / "runs" / RUN
+    path.mkdir(parents=True)
+    (path / "plan.json").write_text(json.dumps({"run_id": RUN}))
+    return path
 
 
 @pytest.fixture
@@ -33,108 +36,75 @@ def precious(tmp_path: Path) -> Path:
     return path
 
 
-def run_folder(path: Path, run_id: str = RUN) -> Path:
-    path.mkdir(parents=True)
-    (path / "plan.json").write_text(json.dumps({"run_id": run_id}))
-    return path
-
-
 def untouched(precious: Path) -> bool:
     return (precious / "worker-0" / "file").read_text() == "years of work"
 
 
-def test_what_a_run_made_is_deleted_with_all_that_is_in_it(folder: Path) -> None:
+@pytest.mark.parametrize("later", [False, True])
+def test_what_a_run_made_is_deleted_with_all_that_is_in_it(folder: Path, later: bool) -> None:
+    """By the run itself, or by a later process."""
     scratch = Scratch.make(folder, RUN)
     (scratch.home("worker-0") / "deep").mkdir(parents=True)
     (folder / "shared" / "model").write_text("weights")
     os.mkfifo(folder / "work" / "worker-0.out")
-    assert remains(folder, RUN) == [folder / "work", folder / "shared"]
-    assert scratch.remove() == 2
+    made = [folder / "work", folder / "shared"]
+    assert remains(folder, RUN) == made
+    assert remove_remains(folder, RUN) == made if later else scratch.remove() == 2
     assert sorted(os.listdir(folder)) == ["plan.json"]
     assert remains(folder, RUN) == []
     assert scratch.remove() == 0
 
 
-def test_a_later_process_deletes_the_same(folder: Path) -> None:
-    Scratch.make(folder, RUN)
-    assert remove_remains(folder, RUN) == [folder / "work", folder / "shared"]
-
-
 @pytest.mark.parametrize("name", ["work", "shared", MARKER])
+@pytest.mark.parametrize(
+    "put",
+    [
+        lambda path, _: path.mkdir(),
+        lambda path, _: path.write_text("mine"),
+        lambda path, precious: path.symlink_to(precious),
+        lambda path, _: path.symlink_to("nowhere"),
+    ],
+)
 def test_what_was_there_before_the_run_is_refused_and_stays(
-    folder: Path, precious: Path, name: str
+    folder: Path, precious: Path, name: str, put: Callable[[Path, Path], object]
 ) -> None:
-    path = folder / name
-    puts: list[Callable[[], object]] = [
-        lambda: path.mkdir(),
-        lambda: path.write_text("mine"),
-        lambda: path.symlink_to(precious),
-        lambda: path.symlink_to("nowhere"),
-    ]
-    for put in puts:
-        put()
-        with pytest.raises(UsageError, match=f"{name} exists already, and this run did not"):
-            Scratch.make(folder, RUN)
-        assert remove_remains(folder, RUN) == []
-        assert os.path.lexists(folder / name)
-        assert sorted(os.listdir(folder)) == sorted(["plan.json", name])
-        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+    put(folder / name, precious)
+    with pytest.raises(UsageError, match=f"{name} exists already, and this run did not"):
+        Scratch.make(folder, RUN)
+    assert remove_remains(folder, RUN) == []
+    assert os.path.lexists(folder / name)
+    assert sorted(os.listdir(folder)) == sorted(["plan.json", name])
     assert untouched(precious)
 
 
-def _no_plan(folder: Path) -> None:
-    (folder / "plan.json").unlink()
+def another(file: Path) -> None:
+    file.write_text(json.dumps({**json.loads(file.read_text()), "run_id": "run-2"}))
 
 
-def _a_plan_of_another(folder: Path) -> None:
-    (folder / "plan.json").write_text(json.dumps({"run_id": "run-2"}))
+def without_end(plan: Path) -> None:
+    plan.write_bytes(b"")
+    os.truncate(plan, 2**40)  # a hole: it takes no room on the disk
 
 
-def _a_plan_that_is_a_link(folder: Path) -> None:
-    shutil.move(folder / "plan.json", folder.parent / "plan.json")
-    (folder / "plan.json").symlink_to(folder.parent / "plan.json")
+NO_PROOF: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "no plan": ("plan.json", Path.unlink),
+    "a plan of another": ("plan.json", another),
+    "a link": ("plan.json", lambda plan: plan.symlink_to(plan.rename(plan.parents[1] / "plan"))),
+    "a pipe": ("plan.json", lambda plan: os.mkfifo(plan.rename(f"{plan}-2").with_name(plan.name))),
+    "no end": ("plan.json", without_end),
+    "no JSON": ("plan.json", lambda plan: plan.write_bytes(b"[" * 100_000)),
+    "no marker": (MARKER, Path.unlink),
+    "a marker of another": (MARKER, another),
+}
 
 
-def _a_plan_that_is_a_pipe(folder: Path) -> None:
-    (folder / "plan.json").unlink()
-    os.mkfifo(folder / "plan.json")
-
-
-def _a_plan_without_end(folder: Path) -> None:
-    (folder / "plan.json").write_bytes(b"")
-    os.truncate(folder / "plan.json", 2**40)  # a hole: it takes no room on the disk
-
-
-def _a_plan_that_is_none(folder: Path) -> None:
-    (folder / "plan.json").write_bytes(b"[" * 100_000)
-
-
-def _no_marker(folder: Path) -> None:
-    (folder / MARKER).unlink()
-
-
-def _a_marker_of_another(folder: Path) -> None:
-    marker = json.loads((folder / MARKER).read_text())
-    (folder / MARKER).write_text(json.dumps({**marker, "run_id": "run-2"}))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        _no_plan,
-        _a_plan_of_another,
-        _a_plan_that_is_a_link,
-        _a_plan_that_is_a_pipe,
-        _a_plan_without_end,
-        _a_plan_that_is_none,
-        _no_marker,
-        _a_marker_of_another,
-    ],
-)
-def test_without_proof_nothing_is_deleted(folder: Path, change: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize(("name", "change"), NO_PROOF.values(), ids=NO_PROOF)
+def test_without_proof_nothing_is_deleted(
+    folder: Path, name: str, change: Callable[[Path], object]
+) -> None:
     scratch = Scratch.make(folder, RUN)
     (folder / "shared" / "file").write_text("mine")
-    change(folder)
+    change(folder / name)
     assert remains(folder, RUN) == []
     assert remove_remains(folder, RUN) == []
     assert scratch.remove() == 0

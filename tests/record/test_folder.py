@@ -38,6 +38,13 @@ RUNS = (
 )
 
 
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """A folder with RUNS."""
+    make(tmp_path, RUNS)
+    return tmp_path
+
+
 @pytest.mark.parametrize(
     ("name", "meant"),
     [
@@ -50,16 +57,19 @@ RUNS = (
         ("slow-", "slow-1123100000-00000d"),
     ],
 )
-def test_a_name_means_a_run(tmp_path: Path, name: str, meant: str) -> None:
-    make(tmp_path, RUNS)
-    assert RunFolder.find(name, tmp_path).run_id == meant
+def test_a_name_means_a_run(out: Path, name: str, meant: str) -> None:
+    assert RunFolder.find(name, out).run_id == meant
 
 
-def test_a_beginning_that_fits_several_lists_them_the_latest_first(tmp_path: Path) -> None:
-    make(tmp_path, RUNS)
-    with pytest.raises(AmbiguousRun, match="crash-11 fits several runs") as refused:
-        RunFolder.find("crash-11", tmp_path)
-    assert "runs: crash-1123080000-00000b, crash-1123070000-00000a." in str(refused.value)
+def test_a_beginning_that_fits_several_lists_them_the_latest_first(out: Path) -> None:
+    several = "crash-11 fits several runs: crash-1123080000-00000b, crash-1123070000-00000a\\."
+    with pytest.raises(AmbiguousRun, match=several):
+        RunFolder.find("crash-11", out)
+    # `logs` said that the name is no run, and that the latest run has no such task.
+    with pytest.raises(AmbiguousRun, match=several):
+        logs(["crash-11", "worker-7"], out=out)
+    with pytest.raises(UsageError, match=r"^nothing is no run in .*, and crash-loop has no task"):
+        logs(["nothing", "worker-7"], out=out)
 
 
 def test_many_that_fit_are_counted(tmp_path: Path) -> None:
@@ -68,30 +78,19 @@ def test_many_that_fit_are_counted(tmp_path: Path) -> None:
         RunFolder.find("a-", tmp_path)
 
 
-def test_a_run_whose_plan_is_broken_is_found_by_its_id_alone(tmp_path: Path) -> None:
-    make(tmp_path, RUNS)
-    (tmp_path / "mine" / "plan.json").write_text("{")
-    assert RunFolder.find("crash", tmp_path).run_id == "crash-1123080000-00000b"
-    assert RunFolder.find("mine", tmp_path).run_id == "mine"
+def test_a_run_whose_plan_is_broken_is_found_by_its_id_alone(out: Path) -> None:
+    (out / "mine" / "plan.json").write_text("{")
+    assert RunFolder.find("crash", out).run_id == "crash-1123080000-00000b"
+    assert RunFolder.find("mine", out).run_id == "mine"
     with pytest.raises(UsageError, match="nothing is no run in"):
-        RunFolder.find("nothing", tmp_path)
+        RunFolder.find("nothing", out)
     with pytest.raises(RecordError, match=r"Can't read .*plan.json: No such file or directory\."):
-        _ = RunFolder(tmp_path / "nothing").outline
+        _ = RunFolder(out / "nothing").outline
 
 
-def test_logs_of_a_beginning_that_fits_several_says_so(tmp_path: Path) -> None:
-    """It said that the name is no run, and that the latest run has no such task."""
-    make(tmp_path, RUNS)
-    with pytest.raises(AmbiguousRun, match="crash-11 fits several runs"):
-        logs(["crash-11", "worker-7"], out=tmp_path)
-    with pytest.raises(UsageError, match=r"^nothing is no run in .*, and crash-loop has no task"):
-        logs(["nothing", "worker-7"], out=tmp_path)
-
-
-def test_a_run_is_not_compared_with_itself(tmp_path: Path) -> None:
-    make(tmp_path, RUNS)
+def test_a_run_is_not_compared_with_itself(out: Path) -> None:
     with pytest.raises(UsageError, match=r"^last and slow are the same run, crash-loop\."):
-        compare(["last", "crash", "slow"], out=tmp_path)
+        compare(["last", "crash", "slow"], out=out)
 
 
 def test_a_file_is_no_folder_of_runs(tmp_path: Path) -> None:
@@ -101,15 +100,12 @@ def test_a_file_is_no_folder_of_runs(tmp_path: Path) -> None:
         runs(out=tmp_path / "f")
 
 
-def test_what_is_under_way_goes_before_what_is_over(tmp_path: Path) -> None:
-    make(tmp_path, RUNS)
-    lock = acquire(tmp_path / "crash-1123070000-00000a")
+def test_what_is_under_way_goes_before_what_is_over(out: Path) -> None:
+    first = "crash-1123070000-00000a"
+    lock = acquire(out / first)
     try:
-        for name in ("crash", "last"):
-            found = RunFolder.find(name, tmp_path, live=True)
-            assert found.run_id == "crash-1123070000-00000a"
-        assert RunFolder.find("slow", tmp_path, live=True).run_id == "crash-loop"
-        assert RunFolder.find("mine", tmp_path, live=True).run_id == "mine"
-        assert RunFolder.find("crash", tmp_path).run_id == "mine"
+        live = {"crash": first, "last": first, "slow": "crash-loop", "mine": "mine"}
+        assert {name: RunFolder.find(name, out, live=True).run_id for name in live} == live
+        assert RunFolder.find("crash", out).run_id == "mine"
     finally:
         release(lock)

@@ -9,7 +9,6 @@ import os
 import queue
 import subprocess
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,23 +20,22 @@ from emulator.analysis.listing import listed
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import RecordError, UsageError
 from emulator.execution import up
-from emulator.planning.context import PlanContext
 from emulator.planning.plan import Plan, make_plan
 from emulator.record.events import RunStarted, Step
 from emulator.record.folder import runs_in
-from emulator.record.lock import LOCK, is_live, wait_until_over
+from emulator.record.lock import LOCK, is_live
 from emulator.record.reader import Record, gc_paused
 from emulator.record.version import FORMAT
 from emulator.record.writer import RunWriter
 from emulator.results import judge
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
-from tests.histories import an_event
+from tests.histories import SITE, an_event
 
 BEGAN = ManualClock.BEGAN
 
 TEXT = "name: test\nprogram: {command: [a]}\ncluster: {worker: 1}\n# as it was written\n"
-SITE = PlanContext("fake", lambda name: (name, 2222), str, list, "/shared")
+ESCAPED = "surrogateescape"
 
 
 def a_plan(run_id: str = "run-1") -> Plan:
@@ -58,20 +56,18 @@ def folder(tmp_path: Path, clock: ManualClock) -> Iterator[RunWriter]:
 
 def test_plan_and_scenario_are_there_before_anything_happens(folder: RunWriter) -> None:
     record = Record.open(folder.path)
-    assert record.run_id == "run-1"
-    assert record.plan == a_plan()
+    assert (record.run_id, record.plan) == ("run-1", a_plan())
     assert (folder.path / "scenario.yaml").read_text() == TEXT
-    assert record.history == ()
-    assert record.log("worker-0") == []
+    assert (record.history, record.log("worker-0")) == ((), [])
     assert record.result("summary.json") is None
 
 
 def test_events_are_numbered_timed_and_read_back(folder: RunWriter, clock: ManualClock) -> None:
     clock.call_at(BEGAN + 2.5, lambda: None)
-    first = folder.write(RunStarted(run_id="run-1", scenario="test", engine="fake", pid=7))
+    began = RunStarted(run_id="run-1", scenario="test", engine="fake", pid=7)
+    first = folder.write(began)
     clock.next_event(_inbox(), until=BEGAN + 2.5)
     second = folder.write(Step(task="worker-0", step=3, values={"loss": 0.5}), wall=1001.5)
-    began = RunStarted(run_id="run-1", scenario="test", engine="fake", pid=7)
     assert first == replace(began, n=0, t=0.0, wall=1000.0)
     assert second == Step(n=1, t=2.5, wall=1001.5, task="worker-0", step=3, values={"loss": 0.5})
     assert Record(folder.path).history == (first, second)
@@ -112,9 +108,8 @@ def test_a_torn_line_and_all_after_it_are_left_out(folder: RunWriter, rest: byte
 
 
 def test_a_log_keeps_what_was_printed_byte_for_byte(folder: RunWriter) -> None:
-    folder.log("worker-0", "first")
-    folder.log("worker-0", "gr\u00fcn \u4e2d\ttab")
-    folder.log("worker-0", b"raw \xff byte".decode("utf-8", "surrogateescape"))
+    for line in ("first", "gr\u00fcn \u4e2d\ttab", b"raw \xff byte".decode(errors=ESCAPED)):
+        folder.log("worker-0", line)
     folder.log("ps-0", "other")
     written = (folder.path / "logs" / "worker-0.log").read_bytes()
     assert written == "first\ngr\u00fcn \u4e2d\ttab\n".encode() + b"raw \xff byte\n"
@@ -123,14 +118,11 @@ def test_a_log_keeps_what_was_printed_byte_for_byte(folder: RunWriter) -> None:
     assert record.log("ps-0") == ["other"]
 
 
-def test_results_are_written_whole(folder: RunWriter) -> None:
+def test_results_are_written_whole_and_a_torn_one_is_none(folder: RunWriter) -> None:
     folder.write_result("summary.json", {"verdict": "ok", "folder": folder.path})
     found = Record(folder.path).result("summary.json")
     assert found == {"verdict": "ok", "folder": str(folder.path)}
     assert not list(folder.path.glob("*.partial"))
-
-
-def test_a_torn_result_is_none(folder: RunWriter) -> None:
     (folder.path / "summary.json").write_text('{"verdict": ')
     assert Record(folder.path).result("summary.json") is None
 
@@ -145,25 +137,6 @@ def test_a_run_is_live_as_long_as_its_writer_holds_the_lock(folder: RunWriter) -
     folder.close()
     assert not record.live
     assert not record.live
-
-
-def test_waiting_for_a_run_lasts_as_long_as_its_writer(folder: RunWriter) -> None:
-    with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(wait_until_over, folder.path)
-        with pytest.raises(TimeoutError):
-            waiting.result(timeout=0.05)
-        folder.close()
-        waiting.result(timeout=60)
-
-
-def test_a_folder_that_never_had_a_writer_is_not_live(tmp_path: Path) -> None:
-    assert not is_live(tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_lock_that_is_left_over_does_not_make_a_run_live(tmp_path: Path) -> None:
-    (tmp_path / LOCK).touch()
-    assert not is_live(tmp_path)
 
 
 @pytest.mark.parametrize("ended", [False, True])
@@ -190,11 +163,10 @@ def test_a_folder_of_the_user_is_no_run_folder_and_stays_as_it_is(tmp_path: Path
 
 
 def test_a_run_that_ended_before_its_plan_may_be_begun_again(tmp_path: Path) -> None:
-    path = tmp_path / "run-1"
-    RunWriter(path, a_plan(), TEXT, ManualClock()).close()
-    (path / "plan.json").unlink()
-    RunWriter(path, a_plan(), TEXT, ManualClock()).close()
-    assert (path / "plan.json").exists()
+    plan = tmp_path / "run-1" / "plan.json"
+    for _ in range(2):
+        RunWriter(plan.parent, a_plan(), TEXT, ManualClock()).close()
+        plan.unlink()
 
 
 def test_a_writer_that_comes_between_lock_and_plan_is_refused(tmp_path: Path) -> None:
@@ -227,22 +199,18 @@ def test_a_reopened_folder_continues_after_its_last_readable_line(
     for line in ("whole", "gr\u00fcn"):
         folder.log("worker-0", line)
     folder.close()
-    for file in ("history.jsonl", "logs/worker-0.log"):
+    for file, rest in (("history.jsonl", torn), ("logs/worker-0.log", b"torn \xff")):
         with (folder.path / file).open("ab") as appending:
-            appending.write(torn if file == "history.jsonl" else b"torn \xff")
+            appending.write(rest)
     clock.next_event(_inbox(), until=BEGAN + 10.0)
     record = Record(folder.path)
     assert len(record.history) == 2
-    again = RunWriter.reopen(record, clock)
-    try:
-        assert again.printed("worker-0") == ["whole", "gr\u00fcn"]
-        assert again.printed("ps-0") == []
+    with contextlib.closing(RunWriter.reopen(record, clock)) as again:
+        assert (again.printed("worker-0"), again.printed("ps-0")) == (["whole", "gr\u00fcn"], [])
         assert again.t == pytest.approx(10.0)
         entry = again.write(an_event("attached"))
         again.log("worker-0", "more")
         assert is_live(folder.path)
-    finally:
-        again.close()
     assert (entry.n, entry.t) == (written.n + 1, 10.0)
     assert Record(folder.path).history[-1] == entry
     assert [e.n for e in Record(folder.path).history] == [0, 1, 2]
@@ -256,21 +224,18 @@ def test_a_folder_that_was_read_before_it_grew_is_reopened_as_it_is(
     assert record.history == ()
     folder.write(an_event("run"))
     folder.close()
-    again = RunWriter.reopen(record, clock)
-    assert again.write(an_event("attached")).n == 1
-    again.close()
+    with contextlib.closing(RunWriter.reopen(record, clock)) as again:
+        assert again.write(an_event("attached")).n == 1
 
 
 def test_time_never_goes_back_when_the_wall_clock_has(folder: RunWriter) -> None:
-    slow = ManualClock(wall=10.0)
-    clock = ManualClock(wall=5000.0)
-    folder._clock = clock
+    folder._clock = clock = ManualClock(wall=5000.0)
     clock.next_event(_inbox(), until=BEGAN + 3.0)
     last = folder.write(an_event("run"))
     folder.close()
-    again = RunWriter.reopen(Record(folder.path), slow)
-    assert again.write(an_event("attached")).t == last.t
-    again.close()
+    slow = ManualClock(wall=10.0)
+    with contextlib.closing(RunWriter.reopen(Record(folder.path), slow)) as again:
+        assert again.write(an_event("attached")).t == last.t
 
 
 def test_a_folder_with_a_writer_is_not_reopened(folder: RunWriter) -> None:
@@ -369,25 +334,19 @@ def test_a_plan_that_can_not_be_read_is_reported_in_a_sentence(
     assert "\n" not in refused.value.message
 
 
-def of_another_format(record: Record, file: str) -> None:
-    """Rewrite a file of a record as another version would have written it."""
-    lines = (record.path / file).read_text().splitlines(keepends=True)
-    whole = file.endswith(".json")
-    head = json.loads("".join(lines) if whole else lines[0])
-    assert (head["format"], head["emulator_version"]) == (FORMAT, emulator.__version__)
-    head |= {"format": 3, "emulator_version": "9.9"}
-    rest = [] if whole else lines[1:]
-    (record.path / file).write_text("".join([json.dumps(head) + "\n", *rest]))
+def a_run(out: Path, script: Script) -> Path:
+    """Return the folder of a run on the memory engine."""
+    clock = ManualClock(wall=1_700_000_000.0)
+    text = f"framework: none\nimage: none\n{TEXT}"
+    engine = MemoryEngine(clock, {"*": script})
+    return up(parse(text), engine, text=text, out=out, run_id="run-1", clock=clock).folder
 
 
 def test_a_step_is_a_line_of_the_log_and_one_of_the_history(tmp_path: Path) -> None:
     steps = 1000
-    clock = ManualClock(wall=1_700_000_000.0)
-    text = f"framework: none\nimage: none\n{TEXT}"
     printed = [json.dumps({"emulate": "step", "step": n, "loss": 0.25}) for n in range(steps)]
-    script = Script([(n / 100, line) for n, line in enumerate(printed)], exits_at=steps / 100)
-    engine = MemoryEngine(clock, {"*": script})
-    folder = up(parse(text), engine, text=text, out=tmp_path, clock=clock).folder
+    lines = [(n / 100, line) for n, line in enumerate(printed)]
+    folder = a_run(tmp_path, Script(lines, exits_at=steps / 100))
     assert (folder / "logs" / "worker-0.log").read_text().splitlines() == printed
     events = (folder / "history.jsonl").read_text().splitlines()
     written = [line for line in events if '"step"' in line]
@@ -397,15 +356,15 @@ def test_a_step_is_a_line_of_the_log_and_one_of_the_history(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("file", ["plan.json", "history.jsonl", "summary.json"])
-def test_a_record_of_another_format_is_refused_in_a_sentence(
-    tmp_path: Path, file: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = ManualClock(wall=1_700_000_000.0)
-    text = f"framework: none\nimage: none\n{TEXT}"
-    engine = MemoryEngine(clock, {"*": Script(exits_at=1.0)})
-    result = up(parse(text), engine, text=text, out=tmp_path, run_id="run-1", clock=clock)
-    record = Record(result.folder)
-    of_another_format(record, file)
+def test_a_record_of_another_format_is_refused_in_a_sentence(tmp_path: Path, file: str) -> None:
+    record = Record(a_run(tmp_path, Script(exits_at=1.0)))
+    # As another version would have written it:
+    text = (record.path / file).read_text()
+    head, end, rest = (text, "", "") if file.endswith(".json") else text.partition("\n")
+    header = json.loads(head)
+    assert (header["format"], header["emulator_version"]) == (FORMAT, emulator.__version__)
+    header |= {"format": 3, "emulator_version": "9.9"}
+    (record.path / file).write_text(json.dumps(header) + end + rest)
     wrong = (
         f"The record in {record.path} has format 3 of emulator 9.9; "
         f"this is emulator {emulator.__version__}, which reads format 2."

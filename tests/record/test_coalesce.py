@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from emulator.analysis.analyse import analyse
 from emulator.analysis.invariants import INVARIANTS
-from emulator.analysis.throughput import Rate, curve, follow, rates
+from emulator.analysis.throughput import curve, follow, rates
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.execution import up
 from emulator.record import coalesce
@@ -68,7 +68,11 @@ def every(
     return [step(round(since + n * seconds, 6), task, number) for n, number in enumerate(numbers)]
 
 
-def test_a_short_run_is_written_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_run_and_steps_rarer_than_the_interval_are_written_as_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rare = every(1.5, range(1, 11))
+    assert written(rare) == history(rare)
     monkeypatch.setattr(coalesce, "FREE", 100)
     events = every(0.01, range(100))
     assert written(events) == history(events)
@@ -79,11 +83,6 @@ def test_steps_within_an_interval_are_one_event() -> None:
     events = every(0.25, range(1, 11))
     assert steps_of(events) == [(0, 1, 1, 1), (1, 2, 5, 4), (2, 6, 9, 4)]
     assert fields_of(written(events)[1]) == {"step": 5, "coalesced": {"first": 2, "count": 4}}
-
-
-def test_steps_that_are_rarer_than_the_interval_are_written_as_they_are() -> None:
-    events = every(1.5, range(1, 11))
-    assert written(events) == history(events)
 
 
 def test_the_interval_doubles() -> None:
@@ -102,12 +101,8 @@ def test_steps_of_different_tasks_are_not_merged() -> None:
 def test_other_values_are_the_last_that_were_reported() -> None:
     events = [step(0, "a-0", 0), step(0.1, "a-0", 1, loss=0.5, accuracy=0.9)]
     (_, entry) = written([*events, step(1, "a-0", 2, loss=0.4)])
-    assert fields_of(entry) == {
-        "step": 2,
-        "loss": 0.4,
-        "accuracy": 0.9,
-        "coalesced": {"first": 1, "count": 2},
-    }
+    values = {"loss": 0.4, "accuracy": 0.9}
+    assert fields_of(entry) == {"step": 2, **values, "coalesced": {"first": 1, "count": 2}}
 
 
 @pytest.mark.parametrize(
@@ -130,47 +125,34 @@ def test_steps_of_a_merged_event_ascend(
     assert [(e.first, e.step, e.count) for e in merged(events)[1:]] == expected
 
 
-def of_worker(timeline: Timeline) -> Rate:
-    return rates(timeline.plan, follow(timeline)).tasks["worker-0"]
-
-
-def test_a_task_that_counts_each_epoch_anew_has_made_all_its_steps() -> None:
-    events = [*began_again(0, "worker-0"), *every(0.04, [*range(1, 11)] * 40, "worker-0", since=1)]
-    events.append(ended(18, "worker-0", 0))
-    plan = a_plan("{worker: 1}")
-    assert len(written(events)) < 40 * 3 + 10  # of 400
-    exact = of_worker(Timeline(plan, history(events)))
-    found = of_worker(Timeline(plan, as_it_happened(written(events))))
-    assert found.steps_per_second == exact.steps_per_second == pytest.approx(360 / 15.96)
-    assert found.step_times is not None
-    assert found.step_times.count == 360
-    assert found.step_times.mean == pytest.approx(0.04)
-
-
-def test_steps_that_are_reported_twice_have_the_same_times_merged() -> None:
-    """The second time takes no time of its own: a program adds what it has just measured."""
-    events = [*began_again(0, "worker-0")]
-    events += [step(1 + n // 2 / 25, "worker-0", n // 2) for n in range(200)]
-    events.append(ended(6, "worker-0", 0))
-    plan = a_plan("{worker: 1}")
-    assert len(written(events)) < 50
-    exact = of_worker(Timeline(plan, history(events)))
-    found = of_worker(Timeline(plan, as_it_happened(written(events))))
-    assert exact.steps_per_second == pytest.approx(25)
-    assert found.steps_per_second == pytest.approx(25)
-    assert exact.step_times is not None
-    assert found.step_times is not None
-    assert (found.step_times.count, exact.step_times.count) == (99, 99)
-    assert found.step_times.mean == pytest.approx(exact.step_times.mean)
+@pytest.mark.parametrize(
+    ("steps", "end", "most", "rate", "count"),
+    [
+        # The steps of each epoch are counted anew.
+        (every(0.04, [*range(1, 11)] * 40, "worker-0", since=1), 18, 130, 360 / 15.96, 360),
+        # Reported twice, each takes its time once: a program adds what it has just measured.
+        ([step(1 + n // 2 / 25, "worker-0", n // 2) for n in range(200)], 6, 50, 25, 99),
+    ],
+)
+def test_merged_steps_have_the_rate_and_the_times_of_all(
+    steps: Sequence[Entry], end: float, most: int, rate: float, count: int
+) -> None:
+    events = [*began_again(0, "worker-0"), *steps, ended(end, "worker-0", 0)]
+    assert len(written(events)) < most
+    for entries in (history(events), as_it_happened(written(events))):
+        replay = Timeline(a_plan("{worker: 1}"), entries)
+        found = rates(replay.plan, follow(replay)).tasks["worker-0"]
+        assert found.steps_per_second == pytest.approx(rate)
+        assert found.step_times is not None
+        assert found.step_times.count == count
+        assert found.step_times.mean == pytest.approx(0.04)
 
 
 def test_a_step_that_is_left_out_in_a_merged_event_is_seen() -> None:
-    numbers = [n for n in range(1, 60) if n != 33]
-    events = [*began_again(0, "worker-0"), *every(0.1, numbers, "worker-0", since=2)]
-    events.append(ended(9, "worker-0", 0))
-    look = INVARIANTS["steps_exactly_once"](
-        Timeline(a_plan("{worker: 1}"), as_it_happened(written(events)))
-    )
+    steps = every(0.1, [n for n in range(1, 60) if n != 33], "worker-0", since=2)
+    short = written([*began_again(0, "worker-0"), *steps, ended(9, "worker-0", 0)])
+    replay = Timeline(a_plan("{worker: 1}"), as_it_happened(short))
+    look = INVARIANTS["steps_exactly_once"](replay)
     assert look.count == 58
     (sentence,) = look.violations
     assert sentence.startswith("worker-0 omitted 1 steps between ")
@@ -204,18 +186,20 @@ def test_a_phase_of_another_task_changes_nothing() -> None:
     assert [e.count for e in merged(events)] == [1, 3]
 
 
-def test_a_pause_of_an_interval_keeps_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coalesce, "FREE", -2000)  # 4 s
-    events = [*every(0.1, range(10)), *every(0.1, range(10, 12), since=4.9), happened(9, "job")]
-    assert steps_of(events) == [(0, 0, 0, 1), (0.9, 1, 9, 9), (4.9, 10, 10, 1), (5, 11, 11, 1)]
-
-
-def test_a_shorter_pause_is_spread_over_the_steps_around_it(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("since", "expected"),
+    [
+        # A pause of an interval keeps its length; a shorter one is spread over the steps around it.
+        (4.9, [(0, 0, 0, 1), (0.9, 1, 9, 9), (4.9, 10, 10, 1), (5, 11, 11, 1)]),
+        (3.8, [(0, 0, 0, 1), (3.9, 1, 11, 11)]),
+    ],
+)
+def test_a_pause_is_kept_or_spread(
+    monkeypatch: pytest.MonkeyPatch, since: float, expected: Sequence[tuple[float, int, int, int]]
 ) -> None:
     monkeypatch.setattr(coalesce, "FREE", -2000)  # 4 s
-    events = [*every(0.1, range(10)), *every(0.1, range(10, 12), since=3.8), happened(9, "job")]
-    assert steps_of(events) == [(0, 0, 0, 1), (3.9, 1, 11, 11)]
+    events = [*every(0.1, range(10)), *every(0.1, range(10, 12), since=since), happened(9, "job")]
+    assert steps_of(events) == expected
 
 
 def test_a_clock_that_is_set_back_does_not_stop_writing() -> None:
@@ -264,19 +248,12 @@ def test_triggers_and_listeners_have_every_step_as_it_is_printed(tmp_path: Path)
     clock = ManualClock()
     engine = MemoryEngine(clock, {"*": Script(lines, exits_at=1.5)})
     seen: list[Entry] = []
-    result = up(
-        parse(text),
-        engine,
-        text=text,
-        out=tmp_path,
-        clock=clock,
-        callbacks=RunCallbacks(entry=seen.append),
-    )
+    calls = RunCallbacks(entry=seen.append)
+    result = up(parse(text), engine, text=text, out=tmp_path, clock=clock, callbacks=calls)
     (triggered,) = (e for e in seen if isinstance(e, FaultEvent) and e.stage == "triggered")
     assert triggered.t == 0.37
-    assert [e.step for e in seen if isinstance(e, Step) and e.task == "worker-0"] == [
-        *range(1, 101)
-    ]
+    told = [e.step for e in seen if isinstance(e, Step) and e.task == "worker-0"]
+    assert told == [*range(1, 101)]
     entries = Record(result.folder).history
     assert [e.n for e in entries] == [*range(len(entries))]
     steps = [e for e in entries if isinstance(e, Step) and e.task == "worker-0"]

@@ -27,48 +27,47 @@ def times(events: Sequence[Entry]) -> list[tuple[str, float]]:
     return [(entry.event, entry.t) for entry in history(events)]
 
 
-def test_what_the_engine_stamps_happened_at_its_stamp() -> None:
-    events = [happened(0, "start", "a"), step(9, "a", 1, late=-7), ended(9, "a", 0, late=-4)]
-    assert times([*events, happened(9, "job")]) == [
-        ("start", 0),
-        ("step", 2),
-        ("exit", 5),
-        ("job", 9),
-    ]
+STARTED, ENDED = happened(0, "start", "a"), ended(5, "a", 0)
+WHEN: dict[str, tuple[Sequence[Entry], Sequence[tuple[str, float]]]] = {
+    "what the engine stamps happened at its stamp": (
+        [STARTED, step(9, "a", 1, late=-7), ended(9, "a", 0, late=-4), happened(9, "job")],
+        [("start", 0), ("step", 2), ("exit", 5), ("job", 9)],
+    ),
+    "nothing happens after it was read": (
+        [happened(0, "run"), step(3, "a", 1, late=2)],
+        [("run", 0), ("step", 3)],
+    ),
+    "nor before its task is started": (
+        [happened(4, "start", "a"), step(9, "a", 1, late=-6), step(9, "b", 1, late=-6)],
+        [("step", 3), ("start", 4), ("step", 4)],
+    ),
+    "nor before the last event of its task": (
+        [STARTED, step(9, "a", 1, late=-2), step(9, "a", 2, late=-5)],
+        [("start", 0), ("step", 7), ("step", 7)],
+    ),
+    # Its end was stamped before the engine had answered that it was started.
+    "a task runs before it ends": (
+        [STARTED, happened(2, "running", "a"), ended(2, "a", 0, late=-1)],
+        [("start", 0), ("running", 2), ("exit", 2)],
+    ),
+    "a restart begins anew": (
+        [STARTED, ENDED, restart(5, "a"), happened(6, "start", "a"), step(9, "a", 1, late=-5)],
+        [("start", 0), ("exit", 5), ("restart", 5), ("start", 6), ("step", 6)],
+    ),
+    "a step that is read after the exit was before it by its stamp": (
+        [STARTED, ENDED, step(6, "a", 1, late=-2)],
+        [("start", 0), ("step", 4), ("exit", 5)],
+    ),
+    "or after it": (
+        [STARTED, ENDED, step(7, "a", 1, late=-1)],
+        [("start", 0), ("exit", 5), ("step", 6)],
+    ),
+}
 
 
-def test_nothing_happens_after_it_was_read() -> None:
-    assert times([happened(0, "run"), step(3, "a", 1, late=2)]) == [("run", 0), ("step", 3)]
-
-
-def test_nothing_happens_before_its_task_is_started_or_has_its_last_event() -> None:
-    events = [happened(4, "start", "a"), step(9, "a", 1, late=-6), step(9, "b", 1, late=-6)]
-    assert times(events) == [("step", 3), ("start", 4), ("step", 4)]
-    events = [happened(0, "start", "a"), step(9, "a", 1, late=-2), step(9, "a", 2, late=-5)]
-    assert times(events) == [("start", 0), ("step", 7), ("step", 7)]
-
-
-def test_a_task_runs_before_it_ends() -> None:
-    """Its end was stamped before the engine had answered that it was started."""
-    events = [happened(0, "start", "a"), happened(2, "running", "a"), ended(2, "a", 0, late=-1)]
-    assert times(events) == [("start", 0), ("running", 2), ("exit", 2)]
-
-
-def test_a_restart_begins_anew() -> None:
-    events = [
-        happened(0, "start", "a"),
-        ended(5, "a", 1),
-        restart(5, "a"),
-        happened(6, "start", "a"),
-    ]
-    assert times([*events, step(9, "a", 1, late=-5)])[-1] == ("step", 6)
-
-
-def test_a_step_that_is_read_after_the_exit_was_before_it_by_its_stamp() -> None:
-    events = [happened(0, "start", "a"), ended(5, "a", 0), step(6, "a", 1, late=-2)]
-    assert times(events) == [("start", 0), ("step", 4), ("exit", 5)]
-    late = [happened(0, "start", "a"), ended(5, "a", 0), step(7, "a", 1, late=-1)]
-    assert times(late) == [("start", 0), ("exit", 5), ("step", 6)]
+@pytest.mark.parametrize(("events", "expected"), WHEN.values(), ids=WHEN)
+def test_when_what_happened(events: Sequence[Entry], expected: Sequence[tuple[str, float]]) -> None:
+    assert times(events) == expected
 
 
 def test_steps_that_were_retracted_did_not_happen() -> None:
@@ -96,9 +95,7 @@ EVENTS = st.one_of(
     st.builds(step, TIMES, st.sampled_from("ab"), st.just(1), late=LATE),
     st.builds(ended, TIMES, st.sampled_from("ab"), st.just(0), late=LATE),
     st.builds(
-        happened,
-        TIMES,
-        st.sampled_from(["start", "running", "stop", "fault"]),
+        *(happened, TIMES, st.sampled_from(["start", "running", "stop", "fault"])),
         st.sampled_from("ab"),
     ),
 )

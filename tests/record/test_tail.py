@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,20 +22,15 @@ def test_only_whole_lines_are_read_and_each_once(tmp_path: Path) -> None:
     assert whole_lines(path, "log", offsets) == [b"torn\n"]
 
 
-def test_a_file_that_became_shorter_is_another(tmp_path: Path) -> None:
+@pytest.mark.parametrize("after", [b"both\n", b"both\nthree and four\n"])
+def test_a_file_that_became_shorter_is_another_also_once_it_has_grown(
+    tmp_path: Path, after: bytes
+) -> None:
     path, offsets = tmp_path / "samples", dict[str, int]()
     path.write_bytes(b"one\ntwo\n")
     whole_lines(path, "samples", offsets)
-    path.write_bytes(b"both\n")
-    assert whole_lines(path, "samples", offsets) == [b"both\n"]
-
-
-def test_so_is_one_that_has_grown_again_since(tmp_path: Path) -> None:
-    path, offsets = tmp_path / "samples", dict[str, int]()
-    path.write_bytes(b"one\ntwo\n")
-    whole_lines(path, "samples", offsets)
-    path.write_bytes(b"both\nthree and four\n")
-    assert whole_lines(path, "samples", offsets) == [b"both\n", b"three and four\n"]
+    path.write_bytes(after)
+    assert whole_lines(path, "samples", offsets) == after.splitlines(keepends=True)
 
 
 @given(
@@ -43,9 +39,9 @@ def test_so_is_one_that_has_grown_again_since(tmp_path: Path) -> None:
     count=st.integers(0, 12),
 )
 def test_the_last_lines_are_those_of_all(
-    tmp_path_factory: object, lines: list[bytes], torn: bytes, count: int
+    tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], torn: bytes, count: int
 ) -> None:
-    path = Path(tmp_path_factory.mktemp("tail"), "log")  # type: ignore[attr-defined]
+    path = tmp_path_factory.mktemp("tail") / "log"
     path.write_bytes(b"".join(line + b"\n" for line in lines) + torn)
     offsets = {"log": last_lines(path, count)}
     expected = [line + b"\n" for line in lines][-count:] if count else []

@@ -7,15 +7,14 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from emulator.faults.schedule import to_json
-from emulator.record.events import Entry, TaskExit
-from emulator.record.timeline import Interval, TaskTimeline
+from emulator.record.events import Entry
+from emulator.record.timeline import Interval
 from tests.exports.runs import a_history
 from tests.histories import (
     began_again,
     ended,
     fault,
     happened,
-    history,
     job,
     phase,
     restart,
@@ -24,173 +23,133 @@ from tests.histories import (
 )
 from tests.report.runs import PREEMPT, preempted
 
-END = 11.0
-
-
-def of(task: str, events: Sequence[Entry] | None = None) -> TaskTimeline:
-    return timeline(a_history() if events is None else events, "{worker: 2, ps: 1}").tasks[task]
+CLUSTER = "{worker: 2, ps: 1}"
 
 
 def brief(spans: Iterable[Interval]) -> list[tuple[str, float, float]]:
     return [(span.name, span.begin, span.end) for span in spans]
 
 
-def test_a_preempted_task_is_down_until_it_starts_again() -> None:
-    assert brief(of("worker-1").states(END)) == [
-        ("starting", 0.5, 1),
-        ("running", 1, 4),
-        ("down", 4, 6),
-        ("starting", 6, 6.5),
-        ("running", 6.5, 10.5),
+BEGUN = [happened(0, "run"), *began_again(0, "worker-0", "worker-1")]
+OVER = happened(9, "removed")
+JOB_RESTARTED = [
+    *(*BEGUN, ended(5, "worker-0", 1), restart(5, "worker-0", "job")),
+    ended(6, "worker-1", 143, told=True),
+    *(*began_again(8, "worker-0", "worker-1"), job(10)),
+]
+PAUSE = "faults: [{pause: worker-0, at: 3s, for: 4s}]\n"
+PAUSED = [
+    *BEGUN,
+    *(fault(3, "worker-0", "triggered", "pause"), fault(4, "worker-0", "applied", "pause")),
+]
+HEALED = [*PAUSED, fault(8, "worker-0", "healed", "pause"), ended(9, "worker-0", 0), job(9)]
+PARTITION = "faults: [{partition: [[worker-0], [worker-1]], at: 3s, for: 4s}]\n"
+CUT_OFF = [*BEGUN, fault(3, "", "applied", "partition"), fault(7, "", "healed", "partition"), OVER]
+STATES: dict[str, tuple[str, Sequence[Entry], str, str]] = {
+    "a preempted task is down until it is started again": (
+        *("worker-1", preempted(), PREEMPT),
+        "starting 1-2, running 2-9, down 9-12, starting 12-13, running 13-20",
+    ),
+    "or until the record ends": (
+        *("worker-1", [*preempted()[:13], happened(15, "removed")], PREEMPT),
+        "starting 1-2, running 2-9, down 9-15",
+    ),
+    "a failed task is in backoff until it starts again": (
+        *("worker-0", a_history(), ""),
+        "starting 0.5-1, running 1-4.5, backoff 4.5-5.5, starting 5.5-5.6, running 5.6-9.8",
+    ),
+    "or until the record ends, if it waits to be restarted": (
+        *("worker-0", [*BEGUN, ended(3, "worker-0", 1), restart(3, "worker-0"), OVER], ""),
+        "starting 0-1, running 1-3, backoff 3-9",
+    ),
+    "and has no state after its last end": (
+        *("worker-0", [*BEGUN, ended(4, "worker-0", 1), OVER], ""),
+        "starting 0-1, running 1-4",
+    ),
+    "a task that runs does so until the record ends": (
+        *("worker-1", [*BEGUN, OVER], ""),
+        "starting 0-1, running 1-9",
+    ),
+    "a task of a restarted job waits from its exit to its start": (
+        *("worker-0", JOB_RESTARTED, ""),
+        "starting 0-1, running 1-5, backoff 5-8, starting 8-9, running 9-10",
+    ),
+    "also the one that was told to stop": (
+        *("worker-1", JOB_RESTARTED, ""),
+        "starting 0-1, running 1-6, backoff 6-8, starting 8-9, running 9-10",
+    ),
+    "what lasts is laid over a running task": (
+        *("worker-0", HEALED, PAUSE),
+        "starting 0-1, running 1-4, paused 4-8, running 8-9",
+    ),
+    "and ends with it": (
+        *("worker-0", [*PAUSED, happened(6, "removed")], PAUSE),
+        "starting 0-1, running 1-4, paused 4-6",
+    ),
+    "a partition cuts off the tasks of one side": (
+        *("worker-0", CUT_OFF, PARTITION),
+        "starting 0-1, running 1-3, cut off 3-7, running 7-9",
+    ),
+    "and those of the other": (
+        *("worker-1", CUT_OFF, PARTITION),
+        "starting 0-1, running 1-3, cut off 3-7, running 7-9",
+    ),
+    "a task that never started has none": ("worker-0", [step(4, "worker-0", 1), OVER], "", ""),
+}
+
+
+@pytest.mark.parametrize(("task", "events", "extra", "states"), STATES.values(), ids=STATES)
+def test_every_task_has_one_state_at_a_time(
+    task: str, events: Sequence[Entry], extra: str, states: str
+) -> None:
+    found = [span for span in timeline(events, CLUSTER, extra).states() if span.task == task]
+    assert ", ".join(f"{span.name} {span.begin:g}-{span.end:g}" for span in found) == states
+
+
+def test_a_state_has_the_values_of_its_events() -> None:
+    running = next(s for s in timeline(a_history(), CLUSTER).states() if s.name == "running")
+    assert (running.task, running.values["id"], running.values["exit_code"]) == ("worker-0", "x", 1)
+
+
+def test_phases_are_spans_and_one_that_an_end_cut_off_says_so() -> None:
+    assert timeline(a_history(), CLUSTER).phases() == [
+        Interval("checkpoint", 2.2, 2.8, {"step": 10}, "worker-0"),
+        Interval("checkpoint", 3.5, 4, {"cut off": True}, "worker-1"),
     ]
-
-
-def test_a_failed_task_is_in_backoff_until_it_starts_again() -> None:
-    found = list(of("worker-0").states(END))
-    assert brief(found)[2:] == [
-        ("backoff", 4.5, 5.5),
-        ("starting", 5.5, 5.6),
-        ("running", 5.6, 9.8),
-    ]
-    assert (found[1].values["id"], found[1].values["exit_code"]) == ("x", 1)
-
-
-def test_an_unfinished_interval_ends_with_the_record() -> None:
-    events = [happened(1, "start", "a"), happened(2, "running", "a")]
-    assert brief(of("a", events).states(9))[-1] == ("running", 2, 9)
-    waiting = [*events, ended(3, "a", 1), restart(3, "a")]
-    assert brief(of("a", waiting).states(9))[-1] == ("backoff", 3, 9)
-
-
-def test_exits_and_steps_are_timed_by_the_engine() -> None:
-    events = [happened(1, "running", "a"), step(3, "a", 1, late=-0.5), ended(5, "a", 0, late=-1)]
-    assert [entry.t for entry in history(events)] == [1, 2.5, 4]
-    # A clock that is off puts no event before an earlier one.
-    events = [happened(1, "running", "a"), ended(5, "a", 0, late=-9)]
-    assert [entry.t for entry in history(events)] == [1, 1]
-
-
-def test_a_phase_that_an_end_cut_off_says_so() -> None:
-    assert [(s.name, s.begin, s.end, s.values) for s in of("worker-1").phases(END)] == [
-        ("checkpoint", 3.5, 4, {"cut off": True})
-    ]
-    assert [(s.name, s.begin, s.end, s.values) for s in of("worker-0").phases(END)] == [
-        ("checkpoint", 2.2, 2.8, {"step": 10})
-    ]
-    begun = [happened(1, "phase", "a", phase="eval", state="begin")]
-    assert brief(of("a", begun).phases(9)) == [("eval", 1, 9)]
-
-
-def test_steps_lie_between_step_events_of_one_life() -> None:
-    assert brief(of("worker-0").step_intervals()) == [("steps to 20", 2, 3), ("steps to 30", 8, 9)]
-
-
-# --- All tasks, with the faults ---
-
-
-def shown(task: str, events: Sequence[Entry], extra: str = "") -> list[tuple[str, float, float]]:
-    """Return a task's states with the faults laid over them."""
-    return brief(s for s in timeline(events, extra=extra).states() if s.task == task)
-
-
-def endings(events: Sequence[Entry]) -> list[TaskExit]:
-    return [end for task in timeline(events).tasks.values() if (end := task.final_exit)]
-
-
-def test_a_preempted_task_is_down_until_it_is_started_again() -> None:
-    assert shown("worker-1", preempted(), PREEMPT) == [
-        ("starting", 1, 2),
-        ("running", 2, 9),
-        ("down", 9, 12),
-        ("starting", 12, 13),
-        ("running", 13, 20),
-    ]
-
-
-def test_a_task_of_a_restarted_job_waits_from_its_exit_to_its_start() -> None:
-    events = [
-        happened(0, "run"),
-        *began_again(0, "worker-0", "worker-1"),
-        ended(5, "worker-0", 1),
-        restart(5, "worker-0", "job"),
-        ended(6, "worker-1", 143, told=True),
-        *began_again(8, "worker-0", "worker-1"),
-        job(10),
-    ]
-    assert ("backoff", 5, 8) in shown("worker-0", events)
-    assert ("backoff", 6, 8) in shown("worker-1", events)
-
-
-def test_what_lasts_is_laid_over_a_running_task_and_ends_with_it() -> None:
-    extra = "faults: [{pause: worker-0, at: 3s, for: 4s}]\n"
-    paused = [
-        happened(0, "run"),
-        *began_again(0, "worker-0"),
-        fault(3, "worker-0", "triggered", "pause"),
-        fault(4, "worker-0", "applied", "pause"),
-    ]
-    healed = [*paused, fault(8, "worker-0", "healed", "pause"), ended(9, "worker-0", 0), job(9)]
-    assert shown("worker-0", healed, extra)[1:] == [
-        ("running", 1, 4),
-        ("paused", 4, 8),
-        ("running", 8, 9),
-    ]
-    crashed = [*paused, happened(6, "removed")]
-    assert shown("worker-0", crashed, extra)[1:] == [("running", 1, 4), ("paused", 4, 6)]
-
-
-def test_a_partition_cuts_off_all_its_tasks() -> None:
-    extra = "faults: [{partition: [[worker-0], [worker-1]], at: 3s, for: 4s}]\n"
-    events = [
-        happened(0, "run"),
-        *began_again(0, "worker-0", "worker-1"),
-        fault(3, "", "applied", "partition"),
-        fault(7, "", "healed", "partition"),
-        job(9),
-    ]
-    for task in ("worker-0", "worker-1"):
-        assert ("cut off", 3, 7) in shown(task, events, extra)
-
-
-def test_a_task_is_down_until_the_record_ends_and_a_failed_one_is_not() -> None:
-    events = preempted()[:13]
-    assert shown("worker-1", [*events, happened(15, "removed")], PREEMPT)[-1] == ("down", 9, 15)
-    failed = [happened(0, "run"), *began_again(0, "worker-0"), ended(4, "worker-0", 1), job(9)]
-    assert shown("worker-0", failed) == [("starting", 0, 1), ("running", 1, 4)]
-    assert shown("worker-0", [step(4, "worker-0", 1), job(9)]) == []
-
-
-def test_phases_are_spans_and_end_with_their_task() -> None:
     events = [
         happened(0, "run"),
         happened(1, "phase", "worker-0", phase="restore", state="begin"),
         happened(2, "start", "worker-0"),
         happened(3, "phase", "worker-0", phase="restore", state="end"),
         *phase(4, 6, "worker-0", "checkpoint"),
+        happened(7, "phase", "worker-0", phase="eval", state="begin"),
+        OVER,
     ]
     assert timeline(events).phases() == [
         Interval("restore", 1, 2, {"cut off": True}, "worker-0"),
         Interval("checkpoint", 4, 6, {}, "worker-0"),
+        Interval("eval", 7, 9, {"cut off": True}, "worker-0"),
     ]
 
 
-def test_the_engines_stamp_says_when_a_task_ended_but_never_later_than_it_was_heard_of() -> None:
-    early = ended(5, "worker-0", 0, late=-2.0)
-    late = ended(5, "worker-1", 137, told=True, late=30.0)
-    events = [happened(0, "run"), *began_again(0, "worker-0", "worker-1"), early, late]
-    assert [(e.task, e.t, e.exit_code, e.state) for e in endings(events)] == [
-        ("worker-0", 3, 0, "succeeded"),
-        ("worker-1", 5, 137, "stopped"),
-    ]
+def test_steps_lie_between_step_events_of_one_life() -> None:
+    found = timeline(a_history(), CLUSTER).tasks["worker-0"].step_intervals()
+    assert brief(found) == [("steps to 20", 2, 3), ("steps to 30", 8, 9)]
 
 
-def test_what_was_started_again_has_not_ended() -> None:
-    events = preempted()
-    assert [(e.task, e.state) for e in endings(events)] == [
-        ("worker-0", "succeeded"),
-        ("worker-1", "failed"),
-    ]
-    assert endings(history(preempted()[:-3])) == []
+def test_the_final_exit_of_a_task_is_the_one_after_which_it_is_not_started_again() -> None:
+    """The engine's stamp says when, but never later than it was heard of."""
+    late = ended(5, "worker-1", 137, told=True, late=30)
+    for events, expected in (
+        (
+            [*BEGUN, ended(5, "worker-0", 0, late=-2), late],
+            [(3, 0, "succeeded"), (5, 137, "stopped")],
+        ),
+        (preempted(), [(20, 0, "succeeded"), (20, 1, "failed")]),
+        (preempted()[:-3], [None, None]),
+    ):
+        exits = [task.final_exit for task in timeline(events).tasks.values()]
+        assert [one and (one.t, one.exit_code, one.state) for one in exits] == expected
 
 
 # --- Faults and the job -------------------------------------------------------------------------
@@ -199,11 +158,8 @@ def test_what_was_started_again_has_not_ended() -> None:
 def test_a_planned_fault_has_its_stages_with_times_and_evidence() -> None:
     (found,) = timeline(preempted(), extra=PREEMPT).faults.values()
     assert (found.id, found.kind, found.planned.target) == ("0", "preempt", "worker-1")
-    assert {stage: event.t for stage, event in found.stages.items()} == {
-        "triggered": 7,
-        "applied": 9,
-        "healed": 13,
-    }
+    times = {stage: event.t for stage, event in found.stages.items()}
+    assert times == {"triggered": 7, "applied": 9, "healed": 13}
     assert (found.stages["applied"].exit_code, found.stages["applied"].killed) == (143, True)
     assert (found.stage, found.since, found.triggered) == ("healed", 13, 7)
     assert found.outcome is found.stages["applied"]
@@ -238,19 +194,15 @@ def test_the_stage_of_a_fault_is_its_last(
 
 def test_a_manual_fault_is_one_from_the_event_that_planned_it() -> None:
     planned = timeline([], extra="faults: [{pause: worker-1, at: 3s, for: 4s}]\n").faults["0"]
-    plan = to_json(planned.planned) | {
-        "id": "manual-1",
-        "target": "worker-1",
-        "tasks": ["worker-1"],
-    }
+    named = {"id": "manual-1", "target": "worker-1", "tasks": ["worker-1"]}
     about = {"id": "manual-1", "kind": "pause"}
     replay = timeline(
         [
             *began_again(0, "worker-1"),
-            happened(2, "fault", "worker-1", **about, stage="planned", plan=plan),
-            happened(3, "fault", "worker-1", **about, stage="triggered"),
-            happened(4, "fault", "worker-1", **about, stage="applied"),
-            happened(9, "removed"),
+            fault(2, "worker-1", "planned", **about, plan=to_json(planned.planned) | named),
+            fault(3, "worker-1", "triggered", **about),
+            fault(4, "worker-1", "applied", **about),
+            OVER,
         ],
         extra=PREEMPT,
     )
@@ -286,9 +238,8 @@ def test_the_job_has_its_times_restarts_and_end() -> None:
 def test_events_one_by_one_give_the_same_as_all_at_once(length: int) -> None:
     """The live view and the finished record share the replay."""
     events = a_history()[:length]
-    whole, live = timeline(events, "{worker: 2, ps: 1}"), timeline([], "{worker: 2, ps: 1}")
+    whole, live = timeline(events, CLUSTER), timeline([], CLUSTER)
     for entry in events:
         live.add(entry)
-    assert live.tasks == whole.tasks
-    assert live.faults == whole.faults
+    assert (live.tasks, live.faults) == (whole.tasks, whole.faults)
     assert (live.outcome, live.restarts, live.ended) == (whole.outcome, whole.restarts, whole.ended)

@@ -35,7 +35,7 @@ from emulator.report.charts import (
 from emulator.report.data import Facts
 from emulator.report.timeline_chart import coalesced, colour, timeline
 from emulator.report.usage import gpu_panels, no_gpus, task_panels
-from tests.histories import began_again, fault, happened, job, phase, step
+from tests.histories import Told, began_again, fault, happened, job, phase, step
 from tests.report.runs import facts_of, preempted
 
 STYLE = Path(emulator.report.__file__).parent / "templates" / "style.css"
@@ -52,16 +52,8 @@ def traces(facts: Facts, **values: str) -> list[dict[str, Any]]:
 def test_lanes_curve_faults_and_endings_share_one_axis() -> None:
     facts = facts_of(preempted())
     chart = timeline(facts)
-    assert [trace["name"] for trace in chart["data"]] == [
-        "job",
-        "faults",
-        "starting",
-        "running",
-        "down",
-        "checkpoint",
-        "failed",
-        "succeeded",
-    ]
+    lanes = ["starting", "running", "down", "checkpoint", "failed", "succeeded"]
+    assert [trace["name"] for trace in chart["data"]] == ["job", "faults", *lanes]
     (down,) = traces(facts, name="down")
     assert (down["base"], down["x"], down["y"]) == ([9], [3], [1])
     assert chart["layout"]["xaxis"]["range"] == [0, 20]
@@ -78,38 +70,42 @@ def test_a_faults_band_goes_from_its_trigger_until_its_target_is_restored_and_ex
         "applied after 2.00s, exit code 143 (had to be killed)<br>"
         "restored after 6.00s<br>first step after 7.00s<br>caught up after 7.00s"
     ]
-
-
-def test_a_fault_without_a_restore_lasts_to_the_end() -> None:
-    events = [*preempted()[:13], job(18, "failed")]
+    events = [*preempted()[:13], job(18, "failed")]  # without a restore it lasts to the end
     (bands,) = traces(facts_of(events), name="faults")
     assert bands["x"][0] + bands["width"][0] / 2 == 18
 
 
+def paused(until: float, *more: Told) -> Facts:
+    """Return the facts of a run in which worker-0 was paused at 5 s, and what else happened."""
+    stages = [fault(5, "worker-0", stage, "pause") for stage in ("triggered", "applied")]
+    events = [happened(0, "run"), *began_again(0, "worker-0"), *stages]
+    events += [fault(until, "worker-0", "healed", "pause"), *more]
+    return facts_of(events, extra="faults: [{pause: worker-0, at: 3s, for: 1s}]\n")
+
+
 def test_a_fault_of_no_duration_has_a_band_that_can_be_hit() -> None:
-    events = [
-        happened(0, "run"),
-        *began_again(0, "worker-0"),
-        fault(5, "worker-0", "triggered", "pause"),
-        fault(5, "worker-0", "applied", "pause"),
-        fault(5, "worker-0", "healed", "pause"),
-        job(1000),
-    ]
-    events.insert(-1, step(6, "worker-0", 1))
-    events.insert(-1, step(7, "worker-0", 2))
-    extra = "faults: [{pause: worker-0, at: 3s, for: 1s}]\n"
-    (bands,) = traces(facts_of(events, extra=extra), name="faults")
+    facts = paused(5, step(6, "worker-0", 1), step(7, "worker-0", 2), job(1000))
+    (bands,) = traces(facts, name="faults")
     assert bands["width"] == [5]
 
 
-def test_without_steps_there_is_no_curve_and_the_lanes_stay() -> None:
-    events = [happened(0, "run"), *began_again(0, "worker-0"), job(9)]
-    names = [trace["name"] for trace in timeline(facts_of(events, extra=""))["data"]]
-    assert names == ["starting", "running"]
+def test_a_fault_is_shaded_also_where_there_is_no_curve() -> None:
+    chart = timeline(paused(7, job(10)))
+    assert "yaxis" not in chart["layout"]
+    (area,) = [shape for shape in chart["layout"]["shapes"] if shape["type"] == "rect"]
+    assert (area["x0"], area["x1"]) == (5, 7)
 
 
-def test_an_empty_record_has_a_chart_too() -> None:
-    assert timeline(facts_of([], extra=""))["data"] == []
+@pytest.mark.parametrize(
+    ("events", "names"),
+    [
+        # Without steps there is no curve, and the lanes stay.
+        ([happened(0, "run"), *began_again(0, "worker-0"), job(9)], ["starting", "running"]),
+        ([], []),
+    ],
+)
+def test_a_record_without_steps_has_a_chart_too(events: list[Told], names: list[str]) -> None:
+    assert [trace["name"] for trace in timeline(facts_of(events, extra=""))["data"]] == names
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 25])
@@ -129,13 +125,13 @@ def test_every_colour_that_a_chart_names_is_defined_for_light_and_dark() -> None
     for kind, when in kinds.items():
         events += [fault(when, "worker-1", stage, kind) for stage in ("triggered", "applied")]
     drawn = [timeline(facts_of(preempted())), timeline(facts_of([*events, job(30)]))]
-    drawn += [panel.chart for panel in task_panels(facts_of(preempted(), samples=SAMPLES))]
+    drawn += [panel.chart for panel in task_panels(SAMPLED)]
     named = set(re.findall(r'"(--[a-z0-9-]+)"', json.dumps(drawn)))
     light, _, dark = STYLE.read_text().partition("@media (prefers-color-scheme: dark)")
     assert len(named) > 15
-    fonts = {"--font"}
     assert {name for name in named if f"{name}:" not in light} == set()
-    assert {name for name in named - fonts if f"{name}:" not in dark.split("* {")[0]} == set()
+    missing = {name for name in named if f"{name}:" not in dark.split("* {")[0]}
+    assert missing - {"--font"} == set()
 
 
 def lab(colour: str) -> tuple[float, float, float]:
@@ -168,32 +164,25 @@ def test_colours_that_stand_side_by_side_differ(scheme: str, names: Sequence[str
 
 
 def test_what_a_program_prints_is_no_html_in_a_hover() -> None:
-    events = preempted()
-    events += phase(15, 16, "worker-0", "<img src=x>")
+    events = [*preempted(), *phase(15, 16, "worker-0", "<img src=x>")]
     assert "<img" not in json.dumps(timeline(facts_of(events)))
 
 
 def test_spans_closer_than_a_pixel_are_drawn_together_and_counted() -> None:
-    spans = [Interval("save", t, t + 0.1, task="a") for t in (1.0, 1.15, 5.0)] + [
-        Interval("save", 1.2, 2, task="b")
-    ]
-    assert coalesced(spans, 0.1) == [
-        Interval("save", 1.0, 1.25, task="a", count=2),
-        Interval("save", 5.0, 5.1, task="a"),
-        Interval("save", 1.2, 2, task="b"),
-    ]
+    spans = [Interval("save", t, t + 0.1, task="a") for t in (1.0, 1.15, 5.0)]
+    other = Interval("save", 1.2, 2, task="b")
+    together = Interval("save", 1.0, 1.25, task="a", count=2)
+    assert coalesced([*spans, other], 0.1) == [together, spans[-1], other]
 
 
 @given(st.lists(st.one_of(st.none(), st.floats(0, 1e6)), max_size=5000))
 def test_thinning_keeps_peaks_order_and_the_limit(values: list[float | None]) -> None:
-    points = [(float(n), value) for n, value in enumerate(values)]
-    kept = thinned(points)
+    kept = thinned([(float(n), value) for n, value in enumerate(values)])
     assert len(kept) <= POINTS
     times = [t for t, _ in kept]
     assert times == sorted(times)
-    known = [value for value in values if value is not None]
+    known, shown = ([y for y in all_ if y is not None] for all_ in (values, dict(kept).values()))
     if known:
-        shown = [value for _, value in kept if value is not None]
         assert (min(shown), max(shown)) == (min(known), max(known))
     assert (None in values) == (None in [value for _, value in kept])
 
@@ -219,6 +208,7 @@ SAMPLES = [
     Sample(3, 3, {"worker-0": used(3, cpus=2.0)}),
     Sample(4, 4, {"worker-0": used(4, cpus=2.0), "worker-1": used(0.5)}),
 ]
+SAMPLED = facts_of(preempted(), samples=SAMPLES)
 
 
 def panels(facts: Facts) -> dict[str, Any]:
@@ -226,7 +216,7 @@ def panels(facts: Facts) -> dict[str, Any]:
 
 
 def test_cpu_is_a_share_where_there_is_a_limit_and_cores_where_there_is_none() -> None:
-    found = panels(facts_of(preempted(), samples=SAMPLES))
+    found = panels(SAMPLED)
     (share,) = found["CPU, % of the limit"].chart["data"]
     assert (share["name"], share["y"]) == ("worker-0", [None, 50, 50, 50])
     (cores,) = found["CPU, cores"].chart["data"]
@@ -236,57 +226,39 @@ def test_cpu_is_a_share_where_there_is_a_limit_and_cores_where_there_is_none() -
 
 
 def test_what_the_engine_cant_measure_has_no_chart_and_what_is_zero_is_quiet() -> None:
-    found = panels(facts_of(preempted(), samples=SAMPLES))
+    found = panels(SAMPLED)
     assert not [title for title in found if title.startswith(("Network", "Disk", "Processes"))]
-    assert {title for title, panel in found.items() if panel.quiet} == {
-        "Held back, % of the time, for its limit"
-    }
+    quiet = {title for title, panel in found.items() if panel.quiet}
+    assert quiet == {"Held back, % of the time, for its limit"}
 
 
 def test_a_task_has_the_same_colour_in_every_chart() -> None:
     colours: dict[str, set[str]] = {}
-    for panel in panels(facts_of(preempted(), samples=SAMPLES)).values():
+    for panel in task_panels(SAMPLED):
         for trace in panel.chart["data"]:
             colours.setdefault(trace["name"], set()).add(trace["line"]["color"])
     assert all(len(found) == 1 for found in colours.values())
     assert not set.intersection(*colours.values())
 
 
-def test_a_fault_is_shaded_also_where_there_is_no_curve() -> None:
-    events = [
-        happened(0, "run"),
-        *began_again(0, "worker-0"),
-        fault(5, "worker-0", "triggered", "pause"),
-        fault(5, "worker-0", "applied", "pause"),
-        fault(7, "worker-0", "healed", "pause"),
-        job(10),
-    ]
-    chart = timeline(facts_of(events, extra="faults: [{pause: worker-0, at: 3s, for: 1s}]\n"))
-    assert "yaxis" not in chart["layout"]
-    (area,) = [shape for shape in chart["layout"]["shapes"] if shape["type"] == "rect"]
-    assert (area["x0"], area["x1"]) == (5, 7)
-
-
 def test_faults_are_drawn_into_every_chart_over_time() -> None:
-    facts = facts_of(preempted(), samples=SAMPLES)
-    for panel in task_panels(facts):
+    for panel in task_panels(SAMPLED):
         kinds = [(s["type"], s["x0"], s["x1"]) for s in panel.chart["layout"]["shapes"]]
         assert kinds == [("rect", 7, 13), ("line", 7, 7)]
 
 
 def test_of_many_tasks_each_role_has_its_mean_and_its_range() -> None:
     names = ["chief-0", *(f"worker-{n}" for n in range(10))]
-    samples = [
-        Sample(t, t, {name: used(t * (n + 1)) for n, name in enumerate(names)}) for t in range(5)
-    ]
+    usages = [{name: used(t * (n + 1)) for n, name in enumerate(names)} for t in range(5)]
+    samples = [Sample(t, t, usage) for t, usage in enumerate(usages)]
     facts = facts_of([happened(0, "run"), job(5)], "{chief: 1, worker: 10}", "", samples)
-    (panel,) = [one for one in task_panels(facts) if (one.title, one.note) == ("CPU", "cores")]
-    visible = [trace for trace in panel.chart["data"] if trace.get("visible", True)]
+    drawn = panels(facts)["CPU, cores"].chart["data"]
+    visible = [trace for trace in drawn if trace.get("visible", True)]
     assert [trace["name"] for trace in visible] == ["chief-0", "worker (10)", "worker (10)"]
     area, mean = visible[1:]
     assert mean["y"] == [None] + [6.5] * 4  # of 2 to 11 cores
     assert (min(area["y"][:-1]), max(area["y"][:-1])) == (2, 11)
-    on_demand = {t["name"]: t["y"] for t in panel.chart["data"] if not t.get("visible", True)}
+    on_demand = {t["name"]: t["y"] for t in drawn if not t.get("visible", True)}
     assert on_demand["worker-9"] == [None, 11, 11, 11, 11]
     assert len(on_demand) == 10
 
@@ -350,8 +322,7 @@ def test_a_value_that_no_axis_can_hold_is_a_gap() -> None:
 
 
 def test_a_line_on_demand_keeps_its_peaks() -> None:
-    points = [(float(t), 9.0 if t == 777 else 1.0) for t in range(1000)]
-    kept = stretched(points, Axis("seconds", 0.0, 1000.0))
+    kept = stretched([(t, 9.0 if t == 777 else 1.0) for t in range(1000)], Axis("seconds", 0, 1000))
     assert len(kept) <= BEHIND
     (peak,) = [t for t, value in kept if value == 9]
     assert abs(peak - 777) < 42  # a stretch
@@ -371,17 +342,26 @@ def test_many_tasks_share_the_points_of_a_chart() -> None:
         assert len(lines) == 25  # none looks like another's
 
 
-def test_gpus_have_charts_by_device_and_by_task() -> None:
-    def gpu(index: int, share: float | None) -> GpuUsage:
-        shares = {"worker-0": GpuShare(memory=2**30)}
-        return GpuUsage(index, f"GPU-{index}", utilisation=share, memory=2**31, tasks=shares)
+def gpus_drawn(facts: Facts) -> dict[str, dict[str, Any]]:
+    """Return the lines of each chart about GPUs, by title and name."""
+    return {
+        panel.title: {trace["name"]: trace["y"] for trace in panel.chart["data"]}
+        for panel in gpu_panels(facts)
+    }
 
-    samples = [Sample(t, t, {}, [gpu(0, 0.5), gpu(1, None)]) for t in (1, 2)]
-    facts = facts_of(preempted(), samples=samples)
-    found = {panel.title: panel for panel in gpu_panels(facts)}
+
+def test_gpus_have_charts_by_device_and_by_task() -> None:
+    shares = {"worker-0": GpuShare(memory=2**30)}
+    gpus = [
+        GpuUsage(n, f"GPU-{n}", utilisation=share, memory=2**31, tasks=shares)
+        for n, share in enumerate((0.5, None))
+    ]
+    facts = facts_of(preempted(), samples=[Sample(t, t, {}, gpus) for t in (1, 2)])
+    found = gpus_drawn(facts)
     assert found.keys() == {"GPU utilisation", "GPU memory", "GPU memory by task"}
-    assert found["GPU utilisation"].lines == ["GPU 0"]
-    assert found["GPU memory by task"].chart["data"][0]["y"] == [2, 2]
+    (legend,) = [one.lines for one in gpu_panels(facts) if one.title == "GPU utilisation"]
+    assert legend == [*found["GPU utilisation"]] == ["GPU 0"]
+    assert [*found["GPU memory by task"].values()] == [[2, 2]]
     assert no_gpus(facts) == ""
 
 
@@ -392,11 +372,7 @@ def test_each_part_of_a_divided_device_has_a_line_of_its_own() -> None:
         GpuUsage(0, "MIG-b", memory=2**31),
         GpuUsage(1, "GPU-b", memory=2**32, power=100.0),
     ]
-    facts = facts_of(preempted(), samples=[Sample(t, t, {}, parts) for t in (1, 2)])
-    found = {
-        panel.title: {trace["name"]: trace["y"] for trace in panel.chart["data"]}
-        for panel in gpu_panels(facts)
-    }
+    found = gpus_drawn(facts_of(preempted(), samples=[Sample(t, t, {}, parts) for t in (1, 2)]))
     assert found["GPU power"] == {"GPU 0": [300, 300], "GPU 1": [100, 100]}
     assert found["GPU memory"] == {"GPU 0.1": [1, 1], "GPU 0.2": [2, 2], "GPU 1": [4, 4]}
 
@@ -421,7 +397,7 @@ def test_numbers_in_a_chart_are_all_finite() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bytes_", "note", "shown"),
+    ("rate", "note", "shown"),
     [
         (100, "B/s received and sent", 200),
         (1024, "KiB/s received and sent", 2),
@@ -429,9 +405,8 @@ def test_numbers_in_a_chart_are_all_finite() -> None:
         (0, "B/s received and sent", 0),
     ],
 )
-def test_bytes_a_second_are_in_the_unit_that_fits(bytes_: int, note: str, shown: float) -> None:
-    samples = [
-        Sample(t, t, {"worker-0": used(t, received=bytes_ * t, sent=bytes_ * t)}) for t in (1, 2)
-    ]
+def test_bytes_a_second_are_in_the_unit_that_fits(rate: int, note: str, shown: float) -> None:
+    usages = {t: used(t, received=rate * t, sent=rate * t) for t in (1, 2)}
+    samples = [Sample(t, t, {"worker-0": usage}) for t, usage in usages.items()]
     found = panels(facts_of(preempted(), samples=samples))
     assert found[f"Network, {note}"].chart["data"][0]["y"] == [None, shown]

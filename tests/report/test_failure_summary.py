@@ -22,15 +22,15 @@ expect: {final_step: 3}
 """
 
 
-def run(tmp_path: Path, **scripts: Script) -> Result:
+def run(tmp_path: Path, dies: Script) -> Result:
     clock = ManualClock()
-    engine = MemoryEngine(clock, {name.replace("_", "-"): s for name, s in scripts.items()})
+    engine = MemoryEngine(clock, {"worker-0": Script(exits_at=None), "worker-1": dies})
     return up(parse(TEXT), engine, text=TEXT, out=tmp_path, clock=clock, reports=False)
 
 
 def test_it_has_verdicts_events_and_the_last_output_of_the_failed_task(tmp_path: Path) -> None:
-    dies = Script(lines=[(1, "\x1b[31mno room\x1b[0m")], exits_at=2, exit_code=3, oom_killed=True)
-    result = run(tmp_path, worker_0=Script(exits_at=None), worker_1=dies)
+    printed = [(1.0, "\x1b[31mno room\x1b[0m")]
+    result = run(tmp_path, Script(printed, exits_at=2, exit_code=3, oom_killed=True))
     lines = story(result).splitlines()
     assert lines[0].split() == ["expectation", "verdict", "expected", "actual"]
     assert any(line.split()[:2] == ["final_step", "unknown"] for line in lines)
@@ -41,7 +41,7 @@ def test_it_has_verdicts_events_and_the_last_output_of_the_failed_task(tmp_path:
 
 
 def test_of_a_long_history_the_beginning_and_the_end_are_shown(tmp_path: Path) -> None:
-    result = run(tmp_path, worker_0=Script(exits_at=None), worker_1=Script(exits_at=1, exit_code=1))
+    result = run(tmp_path, Script(exits_at=1, exit_code=1))
     lines = event_lines(Record(result.folder).history)
     assert len(lines) == MOST + 1
     assert "more …" in lines[FIRST]

@@ -29,7 +29,7 @@ from emulator.report.files import put, write, write_page
 from emulator.results import RunCallbacks
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
-from tests.histories import happened, job
+from tests.histories import happened, job, phase
 from tests.report.runs import (
     BASE,
     PREEMPT,
@@ -53,19 +53,33 @@ def text_of(html: str) -> str:
     return re.sub(r"<[^>]+>", " ", re.sub(r"(?s)<(script|style).*?</\1>", "", html))
 
 
+def words_of(facts: Facts) -> str:
+    """Return the words of a page, with one blank between two."""
+    return " ".join(text_of(page.render(facts)).split())
+
+
+@pytest.fixture
+def ran(tmp_path: Path) -> Record:
+    """A run of one worker that succeeds."""
+    return a_run(tmp_path / "a b", "cluster: {worker: 1}\nexpect: {final_step: 19}\n", {"*": STEPS})
+
+
+@pytest.fixture
+def failed(tmp_path: Path) -> Facts:
+    """The facts of a run whose description and output are hostile."""
+    extra = f'description: "{NASTY}"\ncluster: {{worker: 1}}\n'
+    return read(a_run(tmp_path, extra, {"worker-0": FAILS}))
+
+
 # --- The page -----------------------------------------------------------------------------------
 
 
-def test_nothing_in_the_page_leads_to_the_network() -> None:
+def test_nothing_in_the_page_leads_to_the_network_and_only_our_script_and_plotlys_may_run() -> None:
     html = page.render(facts_of(preempted()))
     outside = re.sub(r'(?s)<script type="text/plain".*?</script>', "", html)
     assert re.findall(r"https?:|//[a-z]|@import|url\(", outside) == []
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]+)"', html)
     assert policy.startswith("default-src &#39;none&#39;")
-
-
-def test_only_our_script_and_plotlys_may_run() -> None:
-    html = page.render(facts_of(preempted()))
     script = embedded(html, "plotly")
     assert script.startswith(b"/**\n* plotly.js (basic - minified) v4.1.1\n")
     scripts = [s.encode() for s in re.findall(r"(?s)<script>(.*?)</script>", html)]
@@ -113,13 +127,15 @@ def test_a_page_has_at_most_700_kilobytes(tasks: int) -> None:
     assert len(html.encode()) <= 700_000
 
 
-def test_what_tasks_and_users_write_is_text(tmp_path: Path) -> None:
-    extra = f'description: "{NASTY}"\ncluster: {{worker: 1}}\n'
-    html = page.render(read(a_run(tmp_path, extra, {"worker-0": FAILS})))
+def test_what_tasks_and_users_write_is_text(failed: Facts) -> None:
+    html = page.render(failed)
     assert html.count("<script") == 3
     assert text_of(html).count("&lt;script&gt;alert(1)&lt;/script&gt;") == 3  # + scenario, log
     assert "\x1b" not in html
     assert "\x00" not in html
+    printed = "<script>alert(1)</script> | `x` ``` "
+    assert f"\n````text\n{printed}\n````\n" in markdown.render(failed)
+    assert suite_of(failed).findtext("system-err") == f"worker-0 | {printed}"
 
 
 def test_charts_cannot_close_their_script_element() -> None:
@@ -127,19 +143,13 @@ def test_charts_cannot_close_their_script_element() -> None:
     text = str(document.packed(value))
     assert json.loads(gzip.decompress(base64.b64decode(text))) == value
     assert not set(text) & set("<>&\u2028")
-    events = [*preempted(), *[happened(21, "phase", "worker-0", phase=NASTY, state="begin")]]
-    events += [happened(22, "phase", "worker-0", phase=NASTY, state="end")]
-    charts = json.loads(embedded(page.render(facts_of(events)), "charts"))
-    assert charts.keys() == {"timeline"}
+    facts = facts_of([*preempted(), *phase(21, 22, "worker-0", NASTY)])
+    assert json.loads(embedded(page.render(facts), "charts")).keys() == {"timeline"}
 
 
 def test_a_phase_with_unencodable_characters_does_not_break_the_page(tmp_path: Path) -> None:
-    events = [
-        *preempted(),
-        happened(21, "phase", "worker-0", phase="a\ud800\x1b[2J", state="begin"),
-    ]
-    events += [happened(22, "phase", "worker-0", phase="a\ud800\x1b[2J", state="end")]
-    written = put(tmp_path / "report.html", page.render(facts_of(events)))
+    facts = facts_of([*preempted(), *phase(21, 22, "worker-0", "a\ud800\x1b[2J")])
+    written = put(tmp_path / "report.html", page.render(facts))
     assert "</span>a</li>" in written.read_text(encoding="utf-8")
 
 
@@ -157,9 +167,9 @@ def test_the_legend_of_gpus_has_all_devices_as_they_are_drawn() -> None:
     assert dict(legend) == drawn == {"GPU 0": "--series-1", "GPU 1": "--series-2"}
 
 
-def test_every_number_of_the_summary_is_there_without_scripts(tmp_path: Path) -> None:
-    text = text_of(page.render(read(a_run(tmp_path, "cluster: {worker: 1}", {"worker-0": STEPS}))))
-    assert {"1.00", "64.0", "19"} <= set(text.split())  # a step of 64 examples each second
+def test_every_number_of_the_summary_is_there_without_scripts(ran: Record) -> None:
+    words = words_of(read(ran)).split()
+    assert {"1.00", "64.0", "19"} <= set(words)  # a step of 64 examples each second
 
 
 @pytest.mark.parametrize(
@@ -188,17 +198,10 @@ def test_every_command_stands_with_its_image() -> None:
 
 
 def test_the_page_says_how_to_repeat_the_run() -> None:
-    origin = {
-        "system": "Linux 6.1",
-        "machine": "x86_64",
-        "cores": "2",
-        "commit": "abc with changes",
-    }
+    origin = {"system": "Linux 6.1", "machine": "x86_64", "cores": "2"}
+    origin |= {"commit": "abc with changes"}
     events = [happened(0, "run", emulator_version="9.9", origin=origin), job(1)]
-    text = text_of(
-        page.render(facts_of(events, "{worker: {replicas: 1, image: 'a:1'}}", "seed: 7\n"))
-    )
-    words = " ".join(text.split())
+    words = words_of(facts_of(events, "{worker: {replicas: 1, image: 'a:1'}}", "seed: 7\n"))
     assert "emulate up scenario.yaml --engine fake" in words
     for row in ("Emulator 9.9", "Image a:1", "Seed 7", "Machine Linux 6.1 x86_64, 2 cores"):
         assert row in words
@@ -220,55 +223,43 @@ def test_the_page_has_the_command_and_what_the_tasks_ran_in() -> None:
     assert f"{rows} Image c:3 Seed" in words
 
 
-def test_links_lead_from_where_the_page_is_to_the_run(tmp_path: Path) -> None:
-    record = a_run(tmp_path / "a b", "cluster: {worker: 1}", {"worker-0": STEPS})
-    inside = (record.path / "report.html").read_text()
-    assert 'href="logs/worker-0.log"' in inside
-    outside = write_page(record, tmp_path / "elsewhere" / "page.html").read_text()
+def test_links_lead_from_where_the_page_is_to_the_run(ran: Record, tmp_path: Path) -> None:
+    assert 'href="logs/worker-0.log"' in (ran.path / "report.html").read_text()
+    outside = write_page(ran, tmp_path / "elsewhere" / "page.html").read_text()
     assert 'href="../a%20b/run/logs/worker-0.log"' in outside
 
 
 def test_a_failed_task_has_its_last_output(tmp_path: Path) -> None:
     lines = Script(lines=[(1, f"line {n}") for n in range(60)], exits_at=3, exit_code=7)
-    record = a_run(tmp_path, "cluster: {worker: 2}", {"worker-0": lines, "worker-1": STEPS})
-    facts = read(record)
-    assert facts.logs["worker-0"] == tuple(f"line {n}" for n in range(35, 60))
-    assert facts.logs["worker-1"] == ()
+    facts = read(a_run(tmp_path, "cluster: {worker: 2}", {"worker-0": lines, "worker-1": STEPS}))
+    assert facts.logs == {"worker-0": tuple(f"line {n}" for n in range(35, 60)), "worker-1": ()}
 
 
 # --- Every run writes them ----------------------------------------------------------------------
 
 
-def test_a_run_writes_its_reports_next_to_its_summary(tmp_path: Path) -> None:
-    record = a_run(tmp_path, "cluster: {worker: 1}", {"worker-0": STEPS})
-    names = {path.name for path in record.path.iterdir()}
+def test_a_run_writes_its_reports_next_to_its_summary(ran: Record) -> None:
+    names = {path.name for path in ran.path.iterdir()}
     assert {"summary.json", "report.html", "report.md", "junit.xml"} <= names
-    before = (record.path / "report.html").read_text()
-    write(record)
-    assert (record.path / "report.html").read_text() == before
+    before = (ran.path / "report.html").read_text()
+    write(ran)
+    assert (ran.path / "report.html").read_text() == before
 
 
 def test_a_report_that_cant_be_written_changes_no_verdict_and_ends_with_4(
     tmp_path: Path,
 ) -> None:
     in_the_way = tmp_path / "run" / "report.html"
-    messages: list[str] = []
-    text = BASE + "cluster: {worker: 1}\n"
+    said: list[str] = []
+    calls = RunCallbacks(say=said.append, entry=lambda entry: in_the_way.mkdir(exist_ok=True))
     clock = ManualClock()
+    engine, text = MemoryEngine(clock, {"worker-0": STEPS}), BASE + "cluster: {worker: 1}\n"
     result = up(
-        parse(text),
-        MemoryEngine(clock, {"worker-0": STEPS}),
-        text=text,
-        out=tmp_path,
-        run_id="run",
-        clock=clock,
-        callbacks=RunCallbacks(
-            say=messages.append, entry=lambda entry: in_the_way.mkdir(exist_ok=True)
-        ),
+        parse(text), engine, text=text, out=tmp_path, run_id="run", clock=clock, callbacks=calls
     )
     assert (result.verdict, result.exit_code) == ("ok", 4)
     assert Record(result.folder).result("summary.json") is not None
-    (sentence,) = [one for one in messages if "report" in one]
+    (sentence,) = [one for one in said if "report" in one]
     assert sentence.startswith("the report is missing: Can't write")
     assert not list(result.folder.glob("*.partial"))
 
@@ -320,9 +311,6 @@ def test_key_figures_are_those_that_are_known() -> None:
     facts = facts_of([happened(0, "run"), job(5)], extra="")
     assert figures(facts) == {"Restarts": "0"}
     assert "No task reported a step, so there are no rates" in page.render(facts)
-
-
-def test_key_figures_are_those_of_the_summary() -> None:
     facts = facts_of(preempted())
     found = figures(facts)
     assert found["Steps/s"] == f"{facts.summary['throughput']['steps_per_second']:.2f}"
@@ -335,10 +323,11 @@ def test_key_figures_are_those_of_the_summary() -> None:
 
 PRICES = f"{PREEMPT}prices: {{worker: {{spot: 3600/h, on_demand: 7200/h}}}}\n"
 """A spot machine costs 1 a second; all amounts were worked out by hand."""
+PRICED = facts_of(preempted(), extra=f"{PRICES}currency: EUR\n")
 
 
 def test_what_a_run_cost_is_among_its_key_figures_with_the_currency() -> None:
-    found = figures(facts_of(preempted(), extra=f"{PRICES}currency: EUR\n"))
+    found = figures(PRICED)
     # 19 s of worker 0; of worker 1 8 s before it was preempted, and 8 s after.
     assert found["Cost"] == "35.00 EUR"
     assert found["A thousand steps"] == "1093.75 EUR"  # the job has reached step 32
@@ -348,18 +337,14 @@ def test_what_a_run_cost_is_among_its_key_figures_with_the_currency() -> None:
     assert figures(facts_of(preempted(), extra=PRICES))["Cost"] == "35.00"
 
 
-def test_the_page_divides_the_money_like_the_time() -> None:
-    text = text_of(page.render(facts_of(preempted(), extra=f"{PRICES}currency: EUR\n")))
-    words = " ".join(text.split())
+def test_the_money_is_divided_like_the_time() -> None:
+    words = words_of(PRICED)
     assert "Cause Seconds Share Cost, EUR" in words
     assert "recovery 7.00 35.0% 11.00" in words
     assert "together 20.00 100% 35.00" in words
     assert "Preemptions: 1, 13.00 EUR each." in words
     assert "worker-1 spot 3600.00 EUR 16.00 16.00 EUR" in words
-
-
-def test_markdown_has_what_each_machine_cost() -> None:
-    text = markdown.render(facts_of(preempted(), extra=f"{PRICES}currency: EUR\n"))
+    text = markdown.render(PRICED)
     assert "| time | seconds | share | cost, EUR |" in text
     assert "| recovery | 7.00 | 35.0% | 11.00 |" in text
     assert "| worker-1 | spot | 3600.00 EUR | 16.00 | 16.00 EUR |" in text
@@ -373,9 +358,7 @@ def test_without_prices_reports_have_nothing_about_money() -> None:
 
 
 def test_junit_has_amounts_with_all_their_digits() -> None:
-    extra = PREEMPT + "prices: {worker: 0.36/h}\n"
-    suite = suite_of(facts_of(preempted(), extra=extra))
-    found = {p.get("name"): p.get("value") for p in suite.iter("property")}
+    found = properties(facts_of(preempted(), extra=PREEMPT + "prices: {worker: 0.36/h}\n"))
     assert found["cost"] == "0.003500000"
     assert found["preemption_cost"] == "0.001300000"
 
@@ -388,11 +371,6 @@ def test_markdown_says_the_verdict_first_and_has_every_table() -> None:
     assert text.startswith("## ✅ ok: s\n")
     for head in ("| expectation |", "| figure |", "| time |", "| fault |", "| task |"):
         assert head in text
-
-
-def test_what_tasks_print_is_text_in_markdown(tmp_path: Path) -> None:
-    text = markdown.render(read(a_run(tmp_path, "cluster: {worker: 1}", {"worker-0": FAILS})))
-    assert "\n````text\n<script>alert(1)</script> | `x` ``` \n````\n" in text
     verdict = Verdict("a|b", "failed", "<b> &copy; $x$", "*x*\nnew line")
     cell = markdown.render(facts_of(preempted(), verdicts=[verdict]))
     assert "| a\\|b | ❌ failed | \\<b\\> \\&copy; \\$x\\$ | \\*x\\* new line |" in cell
@@ -406,6 +384,10 @@ def suite_of(facts: Facts) -> ET.Element:
     assert root.tag == "testsuites"
     (suite,) = root
     return suite
+
+
+def properties(facts: Facts) -> dict[str | None, str | None]:
+    return {p.get("name"): p.get("value") for p in suite_of(facts).iter("property")}
 
 
 def test_junit_has_a_case_for_each_expectation_and_says_which_failed() -> None:
@@ -428,18 +410,12 @@ def test_junit_has_a_case_for_each_expectation_and_says_which_failed() -> None:
     }
 
 
-def test_junit_has_the_numbers_as_properties(tmp_path: Path) -> None:
-    record = a_run(tmp_path, "cluster: {worker: 1}\n" + "expect: {final_step: 19}\n", {"*": STEPS})
-    suite = suite_of(read(record))
-    found = {p.get("name"): p.get("value") for p in suite.iter("property")}
+def test_junit_has_the_numbers_as_properties(ran: Record) -> None:
+    facts = read(ran)
+    suite, found = suite_of(facts), properties(facts)
     assert found["steps_per_second"] == "1.0000"
     assert found["lost_steps"] == "0"
-    assert found["goodput"] == f"{read(record).summary['goodput']:.4f}"
+    assert found["goodput"] == f"{facts.summary['goodput']:.4f}"
     assert "recovery" not in found  # there was nothing to recover from
     assert suite.get("timestamp") == "2023-11-14T22:13:20"
-    assert suite.get("time") == f"{read(record).analysis.duration:.3f}"
-
-
-def test_junit_has_the_last_output_of_failed_tasks(tmp_path: Path) -> None:
-    suite = suite_of(read(a_run(tmp_path, "cluster: {worker: 1}", {"worker-0": FAILS})))
-    assert suite.findtext("system-err") == "worker-0 | <script>alert(1)</script> | `x` ``` "
+    assert suite.get("time") == f"{facts.analysis.duration:.3f}"

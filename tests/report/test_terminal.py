@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +18,18 @@ from emulator.analysis.figures import fault_rates
 from emulator.analysis.listing import Listed
 from emulator.analysis.throughput import Rate, StepTimes, Throughput
 from emulator.broker import Capacity
-from emulator.planning.context import PlanContext
-from emulator.planning.plan import make_plan
+from emulator.planning.plan import Plan
 from emulator.report.listings import print_listing
 from emulator.report.plan_tables import print_plan
 from emulator.report.terminal import print_result, print_summary
 from emulator.results import Result
-from emulator.scenario.loader import parse
 from emulator.supervisor.job import JobEnd
 from tests.histories import a_plan
+
+
+def a_summary(analysis: Analysis, **more: Any) -> dict[str, Any]:
+    about = {"run_id": "r", "scenario": "s", "engine": "fake", "verdicts": []}
+    return summary(analysis=analysis, **about, **more)
 
 
 def printed(
@@ -36,34 +38,42 @@ def printed(
     analysis = Analysis(
         "succeeded", "worker-0 finished", 10.0, **{"tasks": {}, **numbers}, time=time, faults=faults
     )
-    a_summary = summary(run_id="r", scenario="s", engine="fake", analysis=analysis, verdicts=[])
     stream = io.StringIO()
-    print_summary(a_summary, Console(file=stream, width=120))
+    print_summary(a_summary(analysis), Console(file=stream, width=120))
     return stream.getvalue().splitlines()
 
 
+def shown(print_it: Callable[[Console], None]) -> str:
+    """Return what is printed to a stream that takes UTF-8 and nothing else."""
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+    print_it(Console(file=stream, width=120))
+    return stream.buffer.getvalue().decode()
+
+
+def shown_plan(plan: Plan, **more: Any) -> str:
+    return shown(lambda console: print_plan(plan, [], console, **more))
+
+
 @pytest.mark.parametrize(
-    ("time", "line"),
+    ("time", "final_step", "line"),
     [
         (
             {"startup": 3.0, "productive": 2.0, "wasted": 0.0, "recovery": 5.0},
+            None,
             ["time: productive 20%, recovery 50%, startup 30%"],
         ),
-        ({"productive": 9.9, "eval": 0.1}, ["time: productive 99%, eval 1%"]),
-        ({"productive": 9.91, "eval": 0.09}, ["time: productive 99%"]),
-        ({"productive": 0.0, "other": 0.0}, []),
+        ({"productive": 9.9, "eval": 0.1}, None, ["time: productive 99%, eval 1%"]),
+        ({"productive": 9.91, "eval": 0.09}, None, ["time: productive 99%"]),
+        ({"productive": 0.0, "other": 0.0}, None, []),
+        ({"productive": 0.0, "other": 10.0}, None, ["time: no step reported 100%"]),
+        ({"productive": 0.0, "other": 10.0}, 1, ["time: other 100%"]),
     ],
 )
 def test_the_time_is_one_line_of_what_took_a_hundredth_or_more(
-    time: Mapping[str, float], line: list[str]
+    time: Mapping[str, float], final_step: int | None, line: list[str]
 ) -> None:
-    assert [found for found in printed(time) if found.startswith("time")] == line
-
-
-def test_the_time_of_a_job_without_a_step_has_that_as_its_cause() -> None:
-    time = {"productive": 0.0, "other": 10.0}
-    assert "time: no step reported 100%" in printed(time)
-    assert "time: other 100%" in printed(time, final_step=1)
+    lines = printed(time, final_step=final_step)
+    assert [found for found in lines if found.startswith("time")] == line
 
 
 def test_what_a_run_cost_is_a_line_of_its_own() -> None:
@@ -81,29 +91,18 @@ def test_what_a_run_cost_is_a_line_of_its_own() -> None:
 
 def test_a_plan_shows_what_an_hour_costs() -> None:
     prices = "prices: {worker: {spot: 0.12/h, on_demand: 0.4/h}, ps: 0.1/h}\ncurrency: EUR\n"
-    plan = a_plan("{worker: 2, ps: 1}", prices)
-    text = shown(lambda console: print_plan(plan, [], console))
     each = "worker 0.120 EUR (spot), ps 0.100 EUR (on demand)"
+    text = shown_plan(a_plan("{worker: 2, ps: 1}", prices))
     assert f"prices an hour: {each}; all tasks 0.340 EUR\n" in text
 
 
 def test_a_fault_has_the_time_of_its_save_before_that_of_its_effect() -> None:
-    fault = FaultResult(
-        "0", "preempt", "ps-0", "applied", saved_after=1.5, applied_after=2.5, exit_code=137
-    )
-    lines = printed({}, [fault])
+    times = {"saved_after": 1.5, "applied_after": 2.5}
+    lines = printed({}, [FaultResult("0", "preempt", "ps-0", "applied", **times, exit_code=137)])
     (row,) = [line.split() for line in lines if "preempt" in line]
     (head,) = [line.split() for line in lines if "saved" in line]
     assert head[:5] == ["fault", "status", "saved", "applied", "detected"]
-    assert row == [
-        "0:",
-        "preempt",
-        "ps-0",
-        "applied",
-        "1.50s",
-        "2.50s",
-        "137",
-    ]
+    assert row == ["0:", "preempt", "ps-0", "applied", "1.50s", "2.50s", "137"]
 
 
 def test_a_rate_that_is_unknown_is_a_dash() -> None:
@@ -137,26 +136,12 @@ def test_of_many_equal_tasks_the_rates_are_from_the_least_to_the_greatest() -> N
 # --- Text from elsewhere is shown as it is -------------------------------------------------------
 
 
-def shown(print_it: Callable[[Console], None]) -> str:
-    """Return what is printed to a stream that takes UTF-8 and nothing else."""
-    stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
-    print_it(Console(file=stream, width=120))
-    return stream.buffer.getvalue().decode()
-
-
 def test_last_words_are_printed_whatever_they_are() -> None:
     analysis = Analysis("failed", "worker-0 failed", 1.0, tasks={}, time={})
     words = ("bad \udcff byte", "\x1b[2J\x1b]0;title\x07[bold]gone[/]")
-    a_summary = summary(
-        run_id="r",
-        scenario="s",
-        engine="fake",
-        analysis=analysis,
-        verdicts=[],
-        explanation=Explanation(last_words={"worker-0": words}),
-    )
+    found = a_summary(analysis, explanation=Explanation(last_words={"worker-0": words}))
     end = JobEnd("failed", "worker-0 failed", "worker-0")
-    result = Result(Path("/runs [a]/r"), end, analysis, [], a_summary)
+    result = Result(Path("/runs [a]/r"), end, analysis, [], found)
     text = shown(lambda console: print_result(result, console, kept=True))
     assert "  bad  byte\n  [bold]gone[/]\n" in text
     assert "\x1b" not in text
@@ -166,7 +151,7 @@ def test_last_words_are_printed_whatever_they_are() -> None:
 @pytest.mark.parametrize("log", ["done [/INST]", "Saving [checkpoint] 7"])
 def test_a_plan_shows_the_lines_that_faults_wait_for(log: str) -> None:
     plan = a_plan("{worker: 2}", f"faults: [{{kill: worker-1, at: {{log: '{log}'}}}}]\n")
-    assert f"kill worker-1 at log {log}\n" in shown(lambda console: print_plan(plan, [], console))
+    assert f"kill worker-1 at log {log}\n" in shown_plan(plan)
 
 
 def test_the_target_of_a_fault_is_shown_as_it_was_written() -> None:
@@ -182,23 +167,14 @@ def test_a_run_is_listed_by_the_name_of_its_folder() -> None:
 @pytest.mark.parametrize("width", [80, 100, 140])
 def test_a_narrow_terminal_lists_fewer_figures_and_no_word_in_part(width: int) -> None:
     """The scenario is the beginning of the run's name, and has no column."""
-    rows = [
-        Listed(
-            "quickstart-1123030334-bfd411",
-            "quickstart",
-            "",
-            "docker",
-            1.0,
-            "interrupted",
-            "unknown",
-            {"steps_per_second": 42.2, "goodput": 0.04, "duration": 85.0},
-        )
-    ]
+    run, figures = "quickstart-1123030334-bfd411", {"steps_per_second": 42.2, "goodput": 0.04}
+    how = ("interrupted", "unknown", {**figures, "duration": 85.0})
     file = io.StringIO()
-    print_listing(rows, Console(file=file, width=width))
+    listed = Listed(run, "quickstart", "", "docker", 1.0, *how)
+    print_listing([listed], Console(file=file, width=width))
     head, _, row = file.getvalue().strip("\n").splitlines()
     assert "scenario" not in head.split()
-    assert row.split()[0] == rows[0].run_id
+    assert row.split()[0] == run
     assert {"interrupted", "unknown"} <= {*row.split()}
     assert ("took" in head.split()) == (width == 140)
     assert len(row) <= width
@@ -209,8 +185,8 @@ def test_a_helper_that_failed_is_a_note_below_the_figures() -> None:
     refused = HelperResult("failed", None, "it can't start", ())
     helpers = {"board": HelperResult("stopped", 143), "sink": failed, "web": refused}
     analysis = Analysis("succeeded", "", 1.0, tasks={}, helpers=helpers, time={})
-    a_summary = summary(run_id="r", scenario="s", engine="fake", analysis=analysis, verdicts=[])
-    result = Result(Path("/runs/r"), JobEnd("succeeded", ""), analysis, [], a_summary)
+    end = JobEnd("succeeded", "")
+    result = Result(Path("/runs/r"), end, analysis, [], a_summary(analysis))
     text = shown(lambda console: print_result(result, console))
     notes = [line for line in text.splitlines() if line.startswith("note:")]
     assert notes == [
@@ -220,12 +196,13 @@ def test_a_helper_that_failed_is_a_note_below_the_figures() -> None:
 
 
 def test_a_plan_shows_mounts_ports_and_helpers() -> None:
-    plan = a_plan(
-        "{worker: {replicas: 2, ports: [80], ulimits: {memlock: unlimited}}}",
-        "mounts: {/cache: {volume: cache}, /scratch: {tmpfs: 1g}}\nshm_size: 256m\n"
-        "helpers: {board: {command: [tensorboard], ports: [{port: 6006, host_port: 1234}]}}\n",
+    text = shown_plan(
+        a_plan(
+            "{worker: {replicas: 2, ports: [80], ulimits: {memlock: unlimited}}}",
+            "mounts: {/cache: {volume: cache}, /scratch: {tmpfs: 1g}}\nshm_size: 256m\n"
+            "helpers: {board: {command: [tensorboard], ports: [{port: 6006, host_port: 1234}]}}\n",
+        )
     )
-    text = shown(lambda console: print_plan(plan, [], console))
     assert " board (helper) " in text
     assert (
         "worker: /cache from volume cache, /scratch in memory (1.0 GiB), /dev/shm of 256 MiB, "
@@ -235,12 +212,9 @@ def test_a_plan_shows_mounts_ports_and_helpers() -> None:
 
 
 def test_a_plan_says_what_it_reserves_and_what_there_is() -> None:
-    text = "name: x\nprogram: {command: [a]}\ncluster: {worker: %s}\n"
-    site = PlanContext("fake", lambda n: (n, 1), lambda image: "i", lambda: (), "/shared")
     has = Capacity(4, 8 * 2**30)
     for worker, line in (
         ("{replicas: 2, cpus: 1.5, memory: 1g}", "reserves: 3 of 4 cores, 2.0 GiB of 8.0 GiB of"),
         ("2", "reserves: nothing"),
     ):
-        plan = make_plan(parse(text % worker), "x-1", site)
-        assert line in shown(partial(print_plan, plan, [], capacity=has))
+        assert line in shown_plan(a_plan(f"{{worker: {worker}}}"), capacity=has)

@@ -50,10 +50,9 @@ def test_a_failed_run_says_what_failed_how_and_what_was_tried(tmp_path: Path) ->
 
 
 def test_the_page_of_a_failed_run_begins_with_it(tmp_path: Path) -> None:
-    extra = "cluster: {worker: 2}\n"
-    html = page.render(read(a_run(tmp_path, extra, {"worker-0": LASTS, "worker-1": BREAKS})))
-    sections = re.findall(r'<section id="(\w+)"', html)
-    assert sections[0] == "failure"
+    scripts = {"worker-0": LASTS, "worker-1": BREAKS}
+    html = page.render(read(a_run(tmp_path, "cluster: {worker: 2}\n", scripts)))
+    assert re.findall(r'<section id="(\w+)"', html)[0] == "failure"
     text = html[html.index('id="failure"') : html.index('id="expectations"')]
     assert "not restarted (policy never)" in text
     assert "ValueError: shapes do not match" in text

@@ -108,27 +108,31 @@ def training(shown: str) -> bool:
     return all(re.match(r"\S+ +running +0 +\d+ +\d", row(shown, f"worker-{n}")) for n in (0, 1))
 
 
-def untouched(terminal: Terminal) -> bool:
-    """Say whether the terminal is as it was, with the cursor where one types next."""
-    return (
-        not terminal.screen.cursor.hidden
-        and terminal.attributes == terminal.before
-        and terminal.screen.cursor.x == 0
-    )
+def finished(terminal: Terminal, code: int = 0) -> None:
+    """Have the command end: the terminal is as it was, with the cursor where one types next."""
+    assert terminal.finish() == code, terminal.all
+    assert panel(terminal.all) == []
+    assert not terminal.screen.cursor.hidden
+    assert terminal.attributes == terminal.before
+    assert terminal.screen.cursor.x == 0
 
 
 # --- For real -----------------------------------------------------------------------------------
 
 
-def test_tasks_progress_and_faults_are_seen_and_leave_nothing_behind(
+def test_tasks_progress_faults_and_usage_are_seen_and_leave_nothing_behind(
     up: Up, emulate: Emulate, tmp_path: Path
 ) -> None:
-    terminal = up(scenario(tmp_path, extra=LASTING))
+    path = scenario(tmp_path, extra=f"{LASTING}metrics: {{interval: 200ms}}\n")
+    terminal = up(path, columns=100)
     terminal.see(training)
     terminal.see(
         lambda shown: "down" in row(shown, "worker-1"),
         lambda shown: columns(shown)[:5] == ["task", "state", "restarts", "step", "steps/s"],
-        lambda shown: re.match(r"worker-0 +running +0 +\d+", row(shown, "worker-0")),
+        lambda shown: columns(shown)[5:7] == ["CPU", "memory"],
+        lambda shown: re.match(
+            r"worker-0 +running +0 +\d+ .* \d\.\d\d +\d+ MiB", row(shown, "worker-0")
+        ),
         re.compile(r"step \d+ of 400 ━+[╸╺]?─+ +\d+%  "),
         re.compile(r"fault 0: preempt worker-1  applied \d+s ago"),
         "fault 1: pause worker-0  waits for step 90",
@@ -143,19 +147,14 @@ def test_tasks_progress_and_faults_are_seen_and_leave_nothing_behind(
         terminal.see(lambda shown: "running (pause)" in row(shown, "worker-0"))
         cluster.heal("1")
         go_far(emulate)
-        terminal.see(
-            re.compile(
-                r"finishing: waiting for worker-0, worker-1 to exit \(\d+s\)  step \d+ of 400"
-            )
-        )
+        waiting = r"finishing: waiting for worker-0, worker-1 to exit \(\d+s\)  step \d+ of 400"
+        terminal.see(re.compile(waiting))
     end_of(emulate)
-    assert terminal.finish() == 0, terminal.all
-    assert panel(terminal.all) == []
+    finished(terminal)
     assert "waits for" not in terminal.all
     lines = terminal.all.splitlines()
     assert any(line.startswith("Record: ") for line in lines)
     assert any(re.match(r" *worker-1 +succeeded +0", line) for line in lines)
-    assert untouched(terminal)
     # Every line that was printed stands above, once and in order.
     for task in ("worker-0", "worker-1"):
         above = [line for line in lines if line.startswith(f"{task} | ")]
@@ -169,18 +168,14 @@ def test_ctrl_c_ends_the_run_and_gives_the_terminal_back(
     terminal.see(training)
     assert terminal.screen.cursor.hidden
     terminal.press("\x03")
-    assert terminal.finish() == 130, terminal.all
-    assert panel(terminal.all) == []
+    finished(terminal, 130)
     assert "job interrupted: stopped by SIGINT" in terminal.all
-    assert untouched(terminal)
 
 
 def test_a_run_that_fails_gives_the_terminal_back(up: Up, tmp_path: Path) -> None:
     terminal = up(scenario(tmp_path, "echo no data; exit 9", "restart: never\n"))
-    assert terminal.finish() == 1, terminal.all
-    assert panel(terminal.all) == []
+    finished(terminal, 1)
     assert re.search(r"worker-[01] \| no data", terminal.all)
-    assert untouched(terminal)
 
 
 @pytest.mark.parametrize(("columns", "rows"), [(40, 15), (80, 24), (120, 40), (20, 5)])
@@ -193,9 +188,7 @@ def test_it_fits_whatever_the_terminal_is(
     assert 2 <= len(panel(shown)) <= rows // 2
     assert all(len(line) < columns for line in panel(shown))
     end_of(emulate)
-    assert terminal.finish() == 0, terminal.all
-    assert panel(terminal.all) == []
-    assert untouched(terminal)
+    finished(terminal)
 
 
 def test_a_terminal_that_is_made_smaller_is_followed(
@@ -209,8 +202,7 @@ def test_a_terminal_that_is_made_smaller_is_followed(
     shown = terminal.see("finishing", "fault 0: pause worker-0  healed")
     assert all(len(line) < 60 for line in panel(shown))
     end_of(emulate)
-    assert terminal.finish() == 0
-    assert untouched(terminal)
+    finished(terminal)
 
 
 @pytest.mark.parametrize(
@@ -234,12 +226,8 @@ def test_no_colour_means_none(up: Up, emulate: Emulate, tmp_path: Path) -> None:
     terminal.see(training)
     end_of(emulate)
     terminal.finish()
-    styles = {
-        number
-        for found in re.findall(rb"\x1b\[([0-9;]*)m", terminal.raw)
-        for number in found.split(b";")
-    }
-    assert styles <= {b"", b"0", b"1", b"2"}  # none, bold, dim
+    found = re.findall(rb"\x1b\[([0-9;]*)m", terminal.raw)
+    assert set(b";".join(found).split(b";")) <= {b"", b"0", b"1", b"2"}  # none, bold, dim
 
 
 def test_what_a_program_does_to_a_terminal_does_not_tear_the_panel(
@@ -248,22 +236,12 @@ def test_what_a_program_does_to_a_terminal_does_not_tear_the_panel(
     """A progress bar, a cleared screen, a cursor that is moved: the last thing of a line shows."""
     mess = r"printf '1/9 [=>..]\r2/9 [==>.]\n\033[2J\033[5Ahello\033[31mred\n\033]0;title\007x\n'"
     terminal = up(scenario(tmp_path, mess + JOB, extra=""))
-    terminal.see(training, lambda shown: len(panel(shown)) == 5)
+    terminal.see(training, "no final step is expected", lambda shown: len(panel(shown)) == 5)
     end_of(emulate)
     assert terminal.finish() == 0
-    for line in ("worker-0 | 2/9 [==>.]", "worker-0 | hellored", "worker-1 | x"):
-        assert line in terminal.all.splitlines()
-
-
-def test_usage_has_columns_once_it_is_known(up: Up, emulate: Emulate, tmp_path: Path) -> None:
-    terminal = up(scenario(tmp_path, extra="metrics: {interval: 200ms}\n"), columns=100)
-    terminal.see(
-        re.compile(r"worker-0 .* \d\.\d\d +\d+ MiB"),
-        lambda shown: columns(shown)[5:7] == ["CPU", "memory"],
-        "no final step is expected",
-    )
-    end_of(emulate)
-    assert terminal.finish() == 0
+    assert {"worker-0 | 2/9 [==>.]", "worker-0 | hellored", "worker-1 | x"} <= {
+        *terminal.all.splitlines()
+    }
 
 
 # --- The view alone -------------------------------------------------------------------------------
@@ -280,25 +258,32 @@ class Broken(io.StringIO):
         raise self._error
 
 
-def a_view(tmp_path: Path, error: Exception | None = None) -> tuple[LiveView, io.StringIO]:
-    """Return the view of a short run, and the text that it has written."""
-    plain, file = io.StringIO(), Broken(error) if error else io.StringIO()
-    view = LiveView(Console(file=file, force_terminal=True, width=80, height=24), plain)
-    folder = tmp_path / "run-1"
+def a_view(file: io.StringIO) -> tuple[LiveView, io.StringIO]:
+    """Return a view on a terminal, and where plain lines go."""
+    plain = io.StringIO()
+    return LiveView(Console(file=file, force_terminal=True, width=80, height=24), plain), plain
+
+
+def begin(view: LiveView, folder: Path) -> None:
     plan = a_plan("{worker: 2}")
     RunWriter(folder, plan, "", ManualClock()).close()
+    view.callbacks().planned(plan, folder)
+
+
+def run(view: LiveView, folder: Path) -> None:
+    """Have it show a short run."""
+    begin(view, folder)
     callbacks = view.callbacks()
-    callbacks.planned(plan, folder)
     for entry in history([happened(0, "run"), step(1, "worker-0", 1), step(2, "worker-0", 2)]):
         callbacks.entry(entry)
     callbacks.lines([("worker-0", "hello")])
     callbacks.sample(Sample(2.0, 1002.0, {}))
     view.close()
-    return view, plain if error else file
 
 
 def test_a_closed_terminal_does_not_end_the_run(tmp_path: Path) -> None:
-    view, _ = a_view(tmp_path, OSError("Input/output error"))
+    view, _ = a_view(Broken(OSError("Input/output error")))
+    run(view, tmp_path / "run-1")
     callbacks = view.callbacks()
     for _ in range(BACKLOG * 3):
         callbacks.lines([("worker-0", "more")])
@@ -307,19 +292,18 @@ def test_a_closed_terminal_does_not_end_the_run(tmp_path: Path) -> None:
 
 
 def test_a_failing_view_falls_back_to_plain_lines(tmp_path: Path) -> None:
-    _, plain = a_view(tmp_path, ZeroDivisionError("oops"))
+    view, plain = a_view(Broken(ZeroDivisionError("oops")))
+    run(view, tmp_path / "run-1")
     assert "the live view has failed (ZeroDivisionError('oops')); plain lines" in plain.getvalue()
     assert "worker-0 | hello" in plain.getvalue()
 
 
 def test_lines_printed_too_fast_are_counted_and_not_shown(tmp_path: Path) -> None:
     file = io.StringIO()
-    view = LiveView(Console(file=file, force_terminal=True, width=80, height=24), io.StringIO())
+    view, _ = a_view(file)
     for n in range(BACKLOG + 7):
         view.callbacks().lines([("worker-0", f"line {n}")])
-    plan = a_plan("{worker: 2}")
-    RunWriter(tmp_path / "run-1", plan, "", ManualClock()).close()
-    view.callbacks().planned(plan, tmp_path / "run-1")
+    begin(view, tmp_path / "run-1")
     view.close()
     assert f"line {BACKLOG - 1}\n" in file.getvalue()
     assert f"line {BACKLOG}\n" not in file.getvalue()

@@ -5,21 +5,19 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from emulator.planning.plan import make_plan
 from emulator.report.live import LiveView
 from emulator.report.progress import Progress
 from emulator.report.terminal import LivePrinter, QuietPrinter
-from emulator.scenario.loader import parse
 from tests.analysis.test_boilerplate import ONE_DNN
 from tests.histories import a_plan
-from tests.planning.test_plan import BASE, SITE
 
-PLAN = make_plan(parse(BASE + "cluster: {worker: 2}"), "test-1", SITE)
+PLAN = a_plan("{worker: 2}", "framework: tensorflow\n")
 
 
 class Terminal(io.StringIO):
@@ -54,9 +52,9 @@ def test_a_terminal_shows_what_is_under_way_and_forgets_it(
     progress.begin("step 2")
     assert stream.wrote.wait(60)
     progress.end()
-    assert "step 2" in stream.getvalue()
-    assert stream.getvalue().endswith("\r\x1b[K")
     written = stream.getvalue()
+    assert "step 2" in written
+    assert written.endswith("\r\x1b[K")
     progress.end()
     assert stream.getvalue() == written
 
@@ -72,24 +70,32 @@ def test_nothing_is_shown_where_there_is_no_terminal() -> None:
 # --- What is printed ----------------------------------------------------------------------------
 
 
-def printed(printer: Callable[[io.StringIO], LivePrinter]) -> list[str]:
-    """Return what a printer prints of an image that is built, and of a line of two tasks."""
+RUN, HELLO, NOISE = "run-1: 2 workers on ", "hello", ONE_DNN[:20]
+STEP, DETAIL, LEFT_OUT = "cpu: Step 1/2", "  Collecting tensorf", "what TensorFlow prin"
+
+
+@pytest.mark.parametrize(
+    ("printer", "expected"),
+    [
+        # What every start prints is said once and left out;
+        (LivePrinter, [STEP, RUN, LEFT_OUT, HELLO]),
+        # everything is printed, or only what the emulator does, where that is wanted.
+        (partial(LivePrinter, verbose=True), [STEP, DETAIL, RUN, NOISE, NOISE, HELLO]),
+        (QuietPrinter, [STEP]),
+    ],
+)
+def test_what_is_printed_of_an_image_that_is_built_and_of_lines_of_two_tasks(
+    printer: Callable[[io.StringIO], LivePrinter], expected: list[str]
+) -> None:
     stream = io.StringIO()
     with printer(stream) as shown:
         callbacks = shown.callbacks()
         callbacks.say("cpu: Step 1/2")
         callbacks.say("  Collecting tensorflow")
-        callbacks.planned(PLAN, Path("runs/test-1"))
+        callbacks.planned(PLAN, Path("runs/run-1"))
         callbacks.lines([("worker-0", ONE_DNN), ("worker-1", ONE_DNN), ("worker-0", "hello")])
-    return [line.partition("| ")[2][:20] for line in stream.getvalue().splitlines()]
-
-
-RUN, HELLO, NOISE = "test-1: 2 workers on", "hello", ONE_DNN[:20]
-STEP, DETAIL, LEFT_OUT = "cpu: Step 1/2", "  Collecting tensorf", "what TensorFlow prin"
-
-
-def test_what_every_start_prints_is_said_once_and_left_out() -> None:
-    assert printed(LivePrinter) == [STEP, RUN, LEFT_OUT, HELLO]
+    lines = stream.getvalue().splitlines()
+    assert [line.partition("| ")[2][:20] for line in lines] == expected
 
 
 def test_a_run_begins_with_what_starts_before_what() -> None:
@@ -98,15 +104,6 @@ def test_a_run_begins_with_what_starts_before_what() -> None:
     LivePrinter(stream).callbacks().planned(plan, Path("runs/run-1"))
     roles = "1 ingest before training, 2 workers"
     assert f"run-1: {roles} on the fake engine; record in runs/run-1" in stream.getvalue()
-
-
-def test_everything_is_printed_where_that_is_wanted() -> None:
-    verbose = printed(lambda stream: LivePrinter(stream, verbose=True))
-    assert verbose == [STEP, DETAIL, RUN, NOISE, NOISE, HELLO]
-
-
-def test_only_what_the_emulator_does_is_printed_where_that_is_wanted() -> None:
-    assert printed(QuietPrinter) == [STEP]
 
 
 def test_the_live_view_leaves_it_out_too(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from tests.histories import a_plan
 
 
 def a_summary(analysis: Analysis, **more: Any) -> dict[str, Any]:
-    about = {"run_id": "r", "scenario": "s", "engine": "fake", "verdicts": []}
+    about: dict[str, Any] = {"run_id": "r", "scenario": "s", "engine": "fake", "verdicts": []}
     return summary(analysis=analysis, **about, **more)
 
 
@@ -97,8 +97,10 @@ def test_a_plan_shows_what_an_hour_costs() -> None:
 
 
 def test_a_fault_has_the_time_of_its_save_before_that_of_its_effect() -> None:
-    times = {"saved_after": 1.5, "applied_after": 2.5}
-    lines = printed({}, [FaultResult("0", "preempt", "ps-0", "applied", **times, exit_code=137)])
+    fault = FaultResult(
+        "0", "preempt", "ps-0", "applied", saved_after=1.5, applied_after=2.5, exit_code=137
+    )
+    lines = printed({}, [fault])
     (row,) = [line.split() for line in lines if "preempt" in line]
     (head,) = [line.split() for line in lines if "saved" in line]
     assert head[:5] == ["fault", "status", "saved", "applied", "detected"]
@@ -168,9 +170,9 @@ def test_a_run_is_listed_by_the_name_of_its_folder() -> None:
 def test_a_narrow_terminal_lists_fewer_figures_and_no_word_in_part(width: int) -> None:
     """The scenario is the beginning of the run's name, and has no column."""
     run, figures = "quickstart-1123030334-bfd411", {"steps_per_second": 42.2, "goodput": 0.04}
-    how = ("interrupted", "unknown", {**figures, "duration": 85.0})
+    figures |= {"duration": 85.0}
     file = io.StringIO()
-    listed = Listed(run, "quickstart", "", "docker", 1.0, *how)
+    listed = Listed(run, "quickstart", "", "docker", 1.0, "interrupted", "unknown", figures)
     print_listing([listed], Console(file=file, width=width))
     head, _, row = file.getvalue().strip("\n").splitlines()
     assert "scenario" not in head.split()

@@ -96,29 +96,18 @@ def test_it_shows_the_run_with_its_last_lines_and_ends_with_it(
     assert len(re.findall(r"ended \(0\)", last)) == 2
 
 
-@pytest.mark.parametrize(("key", "code"), [("q", 0), ("\x03", 130)], ids=["q", "ctrl-c"])
+@pytest.mark.parametrize(("how", "code"), [("q", 0), ("\x03", 130), (signal.SIGTERM, 130)])
 def test_leaving_does_not_touch_the_run(
-    top: Top, running: Cluster, emulate: Emulate, key: str, code: int
+    top: Top, running: Cluster, emulate: Emulate, how: str | signal.Signals, code: int
 ) -> None:
     terminal = top(RUN)
     terminal.see("q: leave")
-    terminal.press(f"x{key}")
+    if isinstance(how, str):
+        terminal.press(f"x{how}")
+    else:
+        terminal.process.send_signal(how)
     assert terminal.finish() == code
-    assert "Traceback" not in terminal.all
-    assert given_back(terminal)
-    assert running.status()["state"] == "running"
-    end_of(emulate)
-    running.wait()
-
-
-def test_a_signal_to_leave_restores_the_terminal(
-    top: Top, running: Cluster, emulate: Emulate
-) -> None:
-    terminal = top()
-    terminal.see("q: leave")
-    terminal.process.send_signal(signal.SIGTERM)
-    assert terminal.finish() == 130
-    assert "emulate: interrupted by SIGTERM" in terminal.all
+    assert ("emulate: interrupted by SIGTERM" in terminal.all) == (how == signal.SIGTERM)
     assert "Traceback" not in terminal.all
     assert given_back(terminal)
     assert running.status()["state"] == "running"

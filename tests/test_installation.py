@@ -24,6 +24,8 @@ from emulator.engines.process import doctor
 from emulator.exports import export
 
 ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
 COMMIT = "2f0c1d"
 VCS = {"vcs_info": {"vcs": "git", "commit_id": COMMIT, "requested_revision": "main"}}
 FOLDER = {"dir_info": {"editable": True}}
@@ -48,30 +50,24 @@ FROM_GIT = f"training-emulator[test] @ git+https://host/o/emulator.git@{COMMIT}"
         ({"url": "file:///work/emulator", **VCS}, None),
         ({"url": "file:///work/emulator.whl", "archive_info": {"hash": "sha256=ab"}}, None),
         ({}, None),
+        (None, None),  # it was not installed
     ],
 )
 def test_where_it_came_from_is_where_others_get_it(
-    direct: dict[str, Any], line: str | None, monkeypatch: pytest.MonkeyPatch
+    direct: dict[str, Any] | None, line: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Distribution:
+        def __init__(self, name: str) -> None:
+            if direct is None:
+                raise PackageNotFoundError(name)
+
         def read_text(self, name: str) -> str:
             assert name == "direct_url.json"
             return json.dumps(direct)
 
-    monkeypatch.setattr("importlib.metadata.distribution", lambda _: Distribution())
+    monkeypatch.setattr("importlib.metadata.distribution", Distribution)
     assert requirement_here() == line
     assert line is None or Requirement(line).extras == {"test"}  # as pip reads it
-
-
-def test_an_emulator_that_was_not_installed_has_no_requirement(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("importlib.metadata.distribution", missing)
-    assert requirement_here() is None
-
-
-def missing(name: str) -> None:
-    raise PackageNotFoundError(name)
 
 
 # --- What people are told -------------------------------------------------------------------------
@@ -110,18 +106,12 @@ def test_a_bare_name_is_told_from_a_place(line: str, is_bare: bool) -> None:
 
 def told() -> Iterator[Path]:
     """Yield every file that may tell somebody what to install."""
-    yield from ROOT.glob("*.md")
-    yield from (
-        ROOT / "Makefile",
-        *ROOT.glob("Dockerfile.*"),
-        *filter(Path.is_file, ROOT.glob("scripts/*")),
-    )
+    yield from (*ROOT.glob("*.md"), ROOT / "Makefile", *ROOT.glob("Dockerfile.*"))
+    yield from filter(Path.is_file, ROOT.glob("scripts/*"))
     for folder in ("docs", "images", "emulator"):
-        yield from (
-            path
-            for path in (ROOT / folder).rglob("*")
-            if path.is_file() and path.suffix not in (".png", ".pyc", ".gz")
-        )
+        for path in filter(Path.is_file, (ROOT / folder).rglob("*")):
+            if path.suffix not in (".png", ".pyc", ".gz"):
+                yield path
 
 
 def test_nobody_is_told_to_install_what_others_call_emulator() -> None:
@@ -137,21 +127,15 @@ def test_nobody_is_told_to_install_what_others_call_emulator() -> None:
 
 
 def test_libraries_that_are_named_are_those_of_the_extras() -> None:
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
-        "optional-dependencies"
-    ]
-    named = {line.partition(";")[0] for line in extras["tensorflow"]}
+    named = {line.partition(";")[0] for line in EXTRAS["tensorflow"]}
     assert {*doctor.TENSORFLOW.values(), doctor.KERAS} == named
     for library in export.LIBRARIES.values():
-        assert any(line.startswith(library) for line in extras["export"])
+        assert any(line.startswith(library) for line in EXTRAS["export"])
 
 
 def test_what_the_ini_file_of_the_suite_asks_for_comes_with_the_extra() -> None:
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
-        "optional-dependencies"
-    ]
     assert re.search(r"(?m)^timeout = ", (ROOT / "images" / "suite" / "pytest.ini").read_text())
-    names = {re.split(r"[<>=~! ]", line)[0] for line in extras["test"]}
+    names = {re.split(r"[<>=~! ]", line)[0] for line in EXTRAS["test"]}
     assert names == {"pytest", "pytest-xdist", "pytest-timeout"}
 
 
@@ -193,8 +177,7 @@ sys.exit(pytest.main([*plugins, "--collect-only", "-q", "scenarios/strategies/qu
 
 def test_scenarios_are_tests_where_only_the_extra_test_is_installed() -> None:
     """As after `make demo`, without what `make test` installs."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    here = brought([*project["dependencies"], *project["optional-dependencies"]["test"]])
+    here = brought([*PROJECT["dependencies"], *EXTRAS["test"]])
     missing = {
         module
         for module, owners in packages_distributions().items()

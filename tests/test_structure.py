@@ -70,22 +70,14 @@ def layer(name: str) -> int:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_imports_run_downward_only(path: Path) -> None:
-    here = layer(part(path))
+def test_imports_run_downward_only_and_foreign_libraries_stay_where_they_belong(path: Path) -> None:
+    here, where = layer(part(path)), path.relative_to(ROOT / "emulator").with_suffix("")
+    inside = {str(folder) for folder in (where, *where.parents)}
     for name in imports(path):
-        if name.split(".")[0] == "emulator":
-            imported = [*name.split("."), "__init__"][1]
-            if imported != "__version__":  # a constant of the package, which loads nothing
-                assert layer(imported) <= here, f"{path.name} imports {name}"
-
-
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_foreign_libraries_stay_where_they_belong(path: Path) -> None:
-    for name in imports(path):
-        allowed = ONLY_IN.get(name.split(".")[0])
-        where = path.relative_to(ROOT / "emulator").with_suffix("")
-        inside = {str(folder) for folder in (where, *where.parents)}
-        assert allowed is None or inside & allowed, f"{path.name} imports {name}"
+        top, *rest = name.split(".")
+        if top == "emulator" and rest != ["__version__"]:  # a constant, which loads nothing
+            assert layer([*rest, "__init__"][0]) <= here, f"{path.name} imports {name}"
+        assert top not in ONLY_IN or inside & ONLY_IN[top], f"{path.name} imports {name}"
 
 
 def test_public_names_can_be_imported() -> None:
@@ -139,18 +131,15 @@ def documents() -> list[Path]:
     return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-@pytest.mark.parametrize("path", documents(), ids=lambda p: p.name)
-def test_links_in_documents_lead_somewhere(path: Path) -> None:
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text()):
-        if "://" not in target:
-            assert (path.parent / target).exists(), target
+NAMED = re.compile(r"\[`?([\w./-]+\.py|[\w-]+/)`?\]\(([^)#\s]+)\)")
 
 
 @pytest.mark.parametrize("path", documents(), ids=lambda p: p.name)
-def test_labels_that_are_names_of_files_are_those_of_their_targets(path: Path) -> None:
-    for label, target in re.findall(
-        r"\[`?([\w./-]+\.py|[\w-]+/)`?\]\(([^)#\s]+)\)", path.read_text()
-    ):
+def test_links_in_documents_lead_somewhere_and_to_the_file_that_they_name(path: Path) -> None:
+    text = path.read_text()
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+        assert "://" in target or (path.parent / target).exists(), target
+    for label, target in NAMED.findall(text):
         assert label.rstrip("/").endswith(Path(target).name), f"[{label}] leads to {target}"
 
 
@@ -179,19 +168,16 @@ def test_the_picture_shows_circles() -> None:
 
 
 @pytest.mark.parametrize("path", documents(), ids=lambda p: p.name)
-def test_commands_in_documents_exist(path: Path) -> None:
-    for command in re.findall(r"(?m)\bemulate ([a-z]+)\b", path.read_text()):
+def test_commands_and_make_targets_in_documents_exist(path: Path) -> None:
+    text = path.read_text()
+    for command in re.findall(r"(?m)\bemulate ([a-z]+)\b", text):
         assert re.search(rf"\b{command}\b", _help()), f"emulate {command}"
+    targets = re.findall(r"(?m)^([a-z]+):", (ROOT / "Makefile").read_text())
+    for target in re.findall(r"`make ([a-z]+)`|(?m:^make ([a-z]+))", text):
+        assert (target[0] or target[1]) in targets
 
 
 @cache
 def _help() -> str:
     command = [sys.executable, "-m", "emulator", "--help"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
-@pytest.mark.parametrize("path", documents(), ids=lambda p: p.name)
-def test_make_targets_in_documents_exist(path: Path) -> None:
-    targets = re.findall(r"(?m)^([a-z]+):", (ROOT / "Makefile").read_text())
-    for target in re.findall(r"`make ([a-z]+)`|(?m:^make ([a-z]+))", path.read_text()):
-        assert (target[0] or target[1]) in targets

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 import emulator
-from emulator.analysis.analyse import Analysis, analyse
-from emulator.engines.memory import MemoryEngine, Script
-from emulator.execution import up
-from emulator.metrics.samples import Sample
+from emulator.analysis.analyse import analyse
+from emulator.engines.memory import Script
 from emulator.record.reader import Record
-from emulator.record.timeline import Timeline
 from emulator.results import ExpectationFailed, Result, load_result
-from emulator.runtime.clock import ManualClock
 from emulator.scenario.constructors import names
-from emulator.scenario.loader import parse
+from tests.report.runs import ran
 
 TEXT = """\
 name: test
@@ -40,39 +36,34 @@ def worker(start: int) -> Script:
 
 @pytest.fixture
 def result(tmp_path: Path) -> Result:
-    clock = ManualClock()
-    engine = MemoryEngine(clock, {"*": worker})
-    return up(parse(TEXT), engine, text=TEXT, out=tmp_path, run_id="r", clock=clock)
+    return ran(tmp_path, TEXT, {"*": worker}, run_id="r")
 
 
 def test_a_run_is_judged_once_for_its_result_its_files_and_its_reports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    judged: list[str] = []
-
-    def counted(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
-        judged.append(timeline.plan.run_id)
-        return analyse(timeline, samples)
-
-    monkeypatch.setattr("emulator.results.analyse", counted)
-    clock = ManualClock()
-    engine = MemoryEngine(clock, {"*": worker})
-    ran = up(parse(TEXT), engine, text=TEXT, out=tmp_path, run_id="r", clock=clock)
-    assert (ran.folder / "report.html").is_file()
-    assert judged == ["r"]
+    judged = Mock(wraps=analyse)
+    monkeypatch.setattr("emulator.results.analyse", judged)
+    assert (ran(tmp_path, TEXT, {"*": worker}).folder / "report.html").is_file()
+    judged.assert_called_once()
 
 
-def test_the_traceback_of_a_check_that_fails_ends_in_the_test(result: Result) -> None:
-    with pytest.raises(AssertionError) as failed:
+def test_the_check_names_every_expectation_that_is_not_met_and_its_traceback_ends_in_the_test(
+    result: Result,
+) -> None:
+    with pytest.raises(ExpectationFailed) as failed:
         result.check()
+    assert isinstance(failed.value, AssertionError)
     shown = failed.traceback.filter(failed)
     assert [entry.path for entry in shown] == [Path(__file__)]
+    reported = str(failed.value).split("; ")
+    expected = ["outcome failed", "final_step failed", "accuracy unknown", "max_restarts failed"]
+    assert [line.partition(":")[0] for line in reported] == expected
+    assert "final_step failed: expected at least 30, got 18" in reported
 
 
 def test_a_result_is_shown_on_one_line(result: Result) -> None:
-    rate, goodput = result.steps_per_second, result.goodput
-    assert rate is not None
-    assert goodput is not None
+    rate, goodput = result.steps_per_second or 0, result.goodput or 0
     assert repr(result) == (
         f"<Result r: failed, verdict failed, step 18, {rate:.3g} steps/s, goodput {goodput:.0%}>"
     )
@@ -96,19 +87,6 @@ def test_numbers_have_names(result: Result) -> None:
     assert result.accuracy is None
 
 
-def test_the_check_names_every_expectation_that_is_not_met(result: Result) -> None:
-    with pytest.raises(ExpectationFailed) as caught:
-        result.check()
-    reported = str(caught.value).split("; ")
-    assert [line.partition(":")[0] for line in reported] == [
-        "outcome failed",
-        "final_step failed",
-        "accuracy unknown",
-        "max_restarts failed",
-    ]
-    assert "final_step failed: expected at least 30, got 18" in reported
-
-
 def test_a_run_that_is_over_is_read_from_its_folder(result: Result) -> None:
     again = load_result(Record(result.folder))
     assert again == result
@@ -117,9 +95,7 @@ def test_a_run_that_is_over_is_read_from_its_folder(result: Result) -> None:
 
 
 def test_what_was_met_passes(tmp_path: Path) -> None:
-    clock = ManualClock()
     text = TEXT.replace("accuracy: 0.5, ", "").replace("30", "10")
-    engine = MemoryEngine(clock, {"*": Script(lines=[(1, step(10))], exits_at=2)})
-    done = up(parse(text), engine, text=text, out=tmp_path, clock=clock)
+    done = ran(tmp_path, text, {"*": Script(lines=[(1, step(10))], exits_at=2)})
     assert done.verdict == "ok"
     done.check()

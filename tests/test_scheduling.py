@@ -35,10 +35,11 @@ def test_a_worker_without_work_takes_the_first_that_waits() -> None:
     assert chosen([TRAINING, CLUSTER, *OTHERS], held, "gw2") == TRAINING
 
 
-def test_a_full_lane_leaves_the_other_workers_to_other_tests() -> None:
+def test_a_full_lane_leaves_the_other_workers_to_other_tests_as_long_as_there_are_any() -> None:
     held = {f"gw{n}": {"training"} for n in range(LANES["training"])}
     assert chosen([TRAINING, CLUSTER, *OTHERS], held, "gw8") == CLUSTER
     assert chosen([TRAINING, *OTHERS], held, "gw8") == OTHERS[0]
+    assert chosen([TRAINING], held, "gw8") == TRAINING
 
 
 def test_a_worker_stays_in_its_lane_as_long_as_that_has_tests() -> None:
@@ -46,8 +47,3 @@ def test_a_worker_stays_in_its_lane_as_long_as_that_has_tests() -> None:
     assert chosen([TRAINING, CLUSTER, *OTHERS], held, "gw0") == CLUSTER
     assert chosen([TRAINING, *OTHERS], held, "gw0") == TRAINING
     assert chosen(OTHERS, held, "gw0") == OTHERS[0]
-
-
-def test_what_is_left_is_run_also_where_its_lane_is_full() -> None:
-    held = {f"gw{n}": {"training"} for n in range(LANES["training"])}
-    assert chosen([TRAINING], held, "gw8") == TRAINING

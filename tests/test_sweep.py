@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,13 +11,13 @@ from rich.console import Console
 
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import EngineLost, UsageError
-from emulator.execution import up
 from emulator.manifests.convert import read_scenario
 from emulator.report.listings import print_runs
 from emulator.results import Result
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.matrix import variants
 from emulator.sweep import PlannedVariant, Sweep, compare, judge_all, plan_all, read_all, up_all
+from tests.report.runs import ran
 
 TEXT = "name: s\nframework: none\nprogram: {command: [a]}\ncluster: {worker: 1}\n"
 
@@ -31,30 +31,24 @@ def path(tmp_path: Path) -> Path:
 
 def planned(path: Path, *varied: str, run_id: str | None = "x") -> list[PlannedVariant]:
     actual = variants(varied)
-    engine = MemoryEngine(ManualClock(), {})
-    return plan_all(
-        actual,
-        read_all(read_scenario(path), actual),
-        engine,
-        out=path.parent / "runs",
-        run_id=run_id,
-    )
+    engine, scenarios = MemoryEngine(ManualClock(), {}), read_all(read_scenario(path), actual)
+    return plan_all(actual, scenarios, engine, out=path.parent / "runs", run_id=run_id)
+
+
+def problems(path: Path, varied: Sequence[str], set_: Sequence[str] = ()) -> list[str]:
+    """Return the lines of what reading variants is refused with."""
+    with pytest.raises(UsageError) as refused:
+        read_all(read_scenario(path), variants(varied), set_)
+    return str(refused.value).splitlines()
 
 
 def ended(tmp_path: Path, exit_code: int = 0) -> Callable[[PlannedVariant], Result]:
     """Return what runs a variant at once, on a manual clock; its tasks exit with a code."""
+    scripts = {"*": Script(exits_at=1, exit_code=exit_code)}
 
     def run(variant: PlannedVariant) -> Result:
-        clock = ManualClock()
-        return up(
-            variant.scenario,
-            MemoryEngine(clock, {"*": Script(exits_at=1, exit_code=exit_code)}),
-            text=TEXT,
-            out=tmp_path / "runs",
-            run_id=variant.run_id,
-            variant=variant.label,
-            clock=clock,
-        )
+        named = {"run_id": variant.run_id, "variant": variant.label}
+        return ran(tmp_path / "runs", TEXT, scripts, variant.scenario, **named)
 
     return run
 
@@ -72,34 +66,24 @@ def test_variants_without_a_run_id_share_a_new_one(path: Path) -> None:
     assert first.run_id.removesuffix("-1") == second.run_id.removesuffix("-2")
 
 
-def test_every_problem_has_the_label_of_its_variant(path: Path) -> None:
-    actual = variants(["restart.policy=nevr,always", "timeout=5,3s"])
-    with pytest.raises(UsageError) as refused:
-        read_all(read_scenario(path), actual, ["seed=x"])
-    assert str(refused.value).splitlines() == [
+def test_every_problem_has_the_label_of_its_variant_and_one_of_all_has_none(path: Path) -> None:
+    varied = ["restart.policy=nevr,always", "timeout=5,3s"]
+    assert problems(path, varied, ["seed=x"]) == [
         "restart.policy=nevr timeout=5 (and 1 more): --vary restart.policy=nevr: "
         "restart.policy: 'nevr' is not allowed (did you mean 'never'?)",
         "--set seed=x: seed: 'x' should be a whole number",
         "restart.policy=nevr timeout=5 (and 1 more): --vary timeout=5: "
         "timeout: '5' is not a duration; write '5s'",
     ]
-
-
-def test_an_override_that_can_not_be_applied_has_its_label(path: Path) -> None:
-    with pytest.raises(UsageError) as refused:
-        read_all(read_scenario(path), variants(["program.command.0=b,c", "faults.0.grace=1s,2s"]))
-    assert str(refused.value).splitlines() == [
+    # Overrides that can't be applied:
+    assert problems(path, ["program.command.0=b,c", "faults.0.grace=1s,2s"]) == [
         f"program.command.0=b faults.0.grace={grace} (and 1 more): "
         f"--vary faults.0.grace={grace}: the list has no entry 0."
         for grace in ("1s", "2s")
     ]
-
-
-def test_a_problem_of_all_variants_has_no_label(path: Path) -> None:
     path.write_text(TEXT + "timeout: 5\n")
-    with pytest.raises(UsageError) as refused:
-        read_all(read_scenario(path), variants(["seed=1,2"]))
-    assert str(refused.value) == f"{path}:5: timeout: '5' is not a duration; write '5s'"
+    whole = f"{path}:5: timeout: '5' is not a duration; write '5s'"
+    assert problems(path, ["seed=1,2"]) == [whole]
 
 
 def test_an_unsupported_variant_is_named_by_its_label(path: Path) -> None:

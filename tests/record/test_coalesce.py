@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from emulator.analysis.analyse import analyse
 from emulator.analysis.invariants import INVARIANTS
 from emulator.analysis.throughput import curve, follow, rates
-from emulator.engines.memory import MemoryEngine, Script
-from emulator.execution import up
+from emulator.engines.memory import Script
 from emulator.record import coalesce
 from emulator.record.coalesce import Coalescer
 from emulator.record.events import Entry, FaultEvent, Step, fields_of
@@ -24,8 +23,6 @@ from emulator.record.history import as_it_happened
 from emulator.record.reader import Record
 from emulator.record.timeline import Timeline
 from emulator.results import RunCallbacks
-from emulator.runtime.clock import ManualClock
-from emulator.scenario.loader import parse
 from tests.histories import (
     a_plan,
     began_again,
@@ -38,6 +35,7 @@ from tests.histories import (
     restart,
     step,
 )
+from tests.report.runs import ran
 
 pytestmark = pytest.mark.slow
 
@@ -245,11 +243,9 @@ def test_triggers_and_listeners_have_every_step_as_it_is_printed(tmp_path: Path)
     text = "name: test\nframework: none\nimage: none\nprogram: {command: [a]}\n"
     text += "cluster: {worker: 2}\nfaults: [{pause: worker-1, at: {step: 37}, for: 1s}]\n"
     lines = [(n / 100, f'{{"emulate": "step", "step": {n}}}') for n in range(1, 101)]
-    clock = ManualClock()
-    engine = MemoryEngine(clock, {"*": Script(lines, exits_at=1.5)})
     seen: list[Entry] = []
     calls = RunCallbacks(entry=seen.append)
-    result = up(parse(text), engine, text=text, out=tmp_path, clock=clock, callbacks=calls)
+    result = ran(tmp_path, text, {"*": Script(lines, exits_at=1.5)}, callbacks=calls)
     (triggered,) = (e for e in seen if isinstance(e, FaultEvent) and e.stage == "triggered")
     assert triggered.t == 0.37
     told = [e.step for e in seen if isinstance(e, Step) and e.task == "worker-0"]

@@ -17,9 +17,8 @@ from filelock import FileLock
 
 import emulator
 from emulator.analysis.listing import listed
-from emulator.engines.memory import MemoryEngine, Script
+from emulator.engines.memory import Script
 from emulator.errors import RecordError, UsageError
-from emulator.execution import up
 from emulator.planning.plan import Plan, make_plan
 from emulator.record.events import RunStarted, Step
 from emulator.record.folder import runs_in
@@ -31,6 +30,7 @@ from emulator.results import judge
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from tests.histories import SITE, an_event
+from tests.report.runs import a_run
 
 BEGAN = ManualClock.BEGAN
 
@@ -334,19 +334,11 @@ def test_a_plan_that_can_not_be_read_is_reported_in_a_sentence(
     assert "\n" not in refused.value.message
 
 
-def a_run(out: Path, script: Script) -> Path:
-    """Return the folder of a run on the memory engine."""
-    clock = ManualClock(wall=1_700_000_000.0)
-    text = f"framework: none\nimage: none\n{TEXT}"
-    engine = MemoryEngine(clock, {"*": script})
-    return up(parse(text), engine, text=text, out=out, run_id="run-1", clock=clock).folder
-
-
 def test_a_step_is_a_line_of_the_log_and_one_of_the_history(tmp_path: Path) -> None:
     steps = 1000
     printed = [json.dumps({"emulate": "step", "step": n, "loss": 0.25}) for n in range(steps)]
-    lines = [(n / 100, line) for n, line in enumerate(printed)]
-    folder = a_run(tmp_path, Script(lines, exits_at=steps / 100))
+    script = Script([(n / 100, line) for n, line in enumerate(printed)], exits_at=steps / 100)
+    folder = a_run(tmp_path, "cluster: {worker: 1}\n", {"*": script}).path
     assert (folder / "logs" / "worker-0.log").read_text().splitlines() == printed
     events = (folder / "history.jsonl").read_text().splitlines()
     written = [line for line in events if '"step"' in line]
@@ -357,7 +349,7 @@ def test_a_step_is_a_line_of_the_log_and_one_of_the_history(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("file", ["plan.json", "history.jsonl", "summary.json"])
 def test_a_record_of_another_format_is_refused_in_a_sentence(tmp_path: Path, file: str) -> None:
-    record = Record(a_run(tmp_path, Script(exits_at=1.0)))
+    record = a_run(tmp_path, "cluster: {worker: 1}\n", {"*": Script(exits_at=1.0)}, "run-1")
     # As another version would have written it:
     text = (record.path / file).read_text()
     head, end, rest = (text, "", "") if file.endswith(".json") else text.partition("\n")

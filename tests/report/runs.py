@@ -13,14 +13,16 @@ from typing import Any
 
 from emulator.analysis import expectations as checks
 from emulator.analysis.analyse import analyse
-from emulator.engines.memory import MemoryEngine
+from emulator.engines.memory import MemoryEngine, Scripts
 from emulator.execution import up
 from emulator.metrics.catalog import Usage
 from emulator.metrics.samples import Sample
 from emulator.record.reader import Record
 from emulator.report.data import Facts
+from emulator.results import Result
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
+from emulator.scenario.schema import Scenario
 from tests.histories import (
     Told,
     began_again,
@@ -85,12 +87,18 @@ def facts_of(
     return Facts(timeline=replay, analysis=analysis, samples=samples, **{**defaults, **more})
 
 
-def a_run(out: Path, extra: str, scripts: dict[str, Any], run_id: str = "run") -> Record:
-    """Return the record of a run on the memory engine, with samples."""
-    clock = ManualClock(wall=1_700_000_000.0)
-    text = BASE + extra
+def ran(
+    out: Path, text: str, scripts: Scripts, scenario: Scenario | None = None, **more: Any
+) -> Result:
+    """Return the result of a run on the memory engine, with samples; `more` is as `up` takes it."""
+    clock = ManualClock()
     engine = MemoryEngine(clock, scripts, measured=True)
-    return Record(up(parse(text), engine, text=text, out=out, run_id=run_id, clock=clock).folder)
+    return up(scenario or parse(text), engine, text=text, out=out, clock=clock, **more)
+
+
+def a_run(out: Path, extra: str, scripts: Scripts, run_id: str = "run") -> Record:
+    """Return the record of a run of BASE and more."""
+    return Record(ran(out, BASE + extra, scripts, run_id=run_id).folder)
 
 
 def step_line(number: int) -> str:

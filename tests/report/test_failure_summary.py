@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from emulator.engines.memory import MemoryEngine, Script
-from emulator.execution import up
+from emulator.engines.memory import Script
 from emulator.record.reader import Record
 from emulator.report.failure_summary import FIRST, MOST, event_lines, story
 from emulator.results import Result
-from emulator.runtime.clock import ManualClock
-from emulator.scenario.loader import parse
+from tests.report.runs import ran
 
 TEXT = """\
 name: summary
@@ -23,9 +21,8 @@ expect: {final_step: 3}
 
 
 def run(tmp_path: Path, dies: Script) -> Result:
-    clock = ManualClock()
-    engine = MemoryEngine(clock, {"worker-0": Script(exits_at=None), "worker-1": dies})
-    return up(parse(TEXT), engine, text=TEXT, out=tmp_path, clock=clock, reports=False)
+    scripts = {"worker-0": Script(exits_at=None), "worker-1": dies}
+    return ran(tmp_path, TEXT, scripts, reports=False)
 
 
 def test_it_has_verdicts_events_and_the_last_output_of_the_failed_task(tmp_path: Path) -> None:

@@ -17,9 +17,8 @@ import pytest
 from markupsafe import escape
 
 from emulator.analysis.expectations import Verdict
-from emulator.engines.memory import MemoryEngine, Script
+from emulator.engines.memory import Script
 from emulator.errors import RecordError
-from emulator.execution import up
 from emulator.metrics.catalog import GpuUsage
 from emulator.metrics.samples import Sample
 from emulator.record.reader import Record
@@ -27,8 +26,6 @@ from emulator.report import document, junit, markdown, page
 from emulator.report.data import Facts, key_figures, read
 from emulator.report.files import put, write, write_page
 from emulator.results import RunCallbacks
-from emulator.runtime.clock import ManualClock
-from emulator.scenario.loader import parse
 from tests.histories import happened, job, phase
 from tests.report.runs import (
     BASE,
@@ -38,6 +35,7 @@ from tests.report.runs import (
     facts_of,
     long_run,
     preempted,
+    ran,
     step_line,
 )
 
@@ -59,7 +57,7 @@ def words_of(facts: Facts) -> str:
 
 
 @pytest.fixture
-def ran(tmp_path: Path) -> Record:
+def good(tmp_path: Path) -> Record:
     """A run of one worker that succeeds."""
     return a_run(tmp_path / "a b", "cluster: {worker: 1}\nexpect: {final_step: 19}\n", {"*": STEPS})
 
@@ -167,8 +165,8 @@ def test_the_legend_of_gpus_has_all_devices_as_they_are_drawn() -> None:
     assert dict(legend) == drawn == {"GPU 0": "--series-1", "GPU 1": "--series-2"}
 
 
-def test_every_number_of_the_summary_is_there_without_scripts(ran: Record) -> None:
-    words = words_of(read(ran)).split()
+def test_every_number_of_the_summary_is_there_without_scripts(good: Record) -> None:
+    words = words_of(read(good)).split()
     assert {"1.00", "64.0", "19"} <= set(words)  # a step of 64 examples each second
 
 
@@ -223,9 +221,9 @@ def test_the_page_has_the_command_and_what_the_tasks_ran_in() -> None:
     assert f"{rows} Image c:3 Seed" in words
 
 
-def test_links_lead_from_where_the_page_is_to_the_run(ran: Record, tmp_path: Path) -> None:
-    assert 'href="logs/worker-0.log"' in (ran.path / "report.html").read_text()
-    outside = write_page(ran, tmp_path / "elsewhere" / "page.html").read_text()
+def test_links_lead_from_where_the_page_is_to_the_run(good: Record, tmp_path: Path) -> None:
+    assert 'href="logs/worker-0.log"' in (good.path / "report.html").read_text()
+    outside = write_page(good, tmp_path / "elsewhere" / "page.html").read_text()
     assert 'href="../a%20b/run/logs/worker-0.log"' in outside
 
 
@@ -238,12 +236,12 @@ def test_a_failed_task_has_its_last_output(tmp_path: Path) -> None:
 # --- Every run writes them ----------------------------------------------------------------------
 
 
-def test_a_run_writes_its_reports_next_to_its_summary(ran: Record) -> None:
-    names = {path.name for path in ran.path.iterdir()}
+def test_a_run_writes_its_reports_next_to_its_summary(good: Record) -> None:
+    names = {path.name for path in good.path.iterdir()}
     assert {"summary.json", "report.html", "report.md", "junit.xml"} <= names
-    before = (ran.path / "report.html").read_text()
-    write(ran)
-    assert (ran.path / "report.html").read_text() == before
+    before = (good.path / "report.html").read_text()
+    write(good)
+    assert (good.path / "report.html").read_text() == before
 
 
 def test_a_report_that_cant_be_written_changes_no_verdict_and_ends_with_4(
@@ -252,11 +250,8 @@ def test_a_report_that_cant_be_written_changes_no_verdict_and_ends_with_4(
     in_the_way = tmp_path / "run" / "report.html"
     said: list[str] = []
     calls = RunCallbacks(say=said.append, entry=lambda entry: in_the_way.mkdir(exist_ok=True))
-    clock = ManualClock()
-    engine, text = MemoryEngine(clock, {"worker-0": STEPS}), BASE + "cluster: {worker: 1}\n"
-    result = up(
-        parse(text), engine, text=text, out=tmp_path, run_id="run", clock=clock, callbacks=calls
-    )
+    text = BASE + "cluster: {worker: 1}\n"
+    result = ran(tmp_path, text, {"worker-0": STEPS}, run_id="run", callbacks=calls)
     assert (result.verdict, result.exit_code) == ("ok", 4)
     assert Record(result.folder).result("summary.json") is not None
     (sentence,) = [one for one in said if "report" in one]
@@ -410,8 +405,8 @@ def test_junit_has_a_case_for_each_expectation_and_says_which_failed() -> None:
     }
 
 
-def test_junit_has_the_numbers_as_properties(ran: Record) -> None:
-    facts = read(ran)
+def test_junit_has_the_numbers_as_properties(good: Record) -> None:
+    facts = read(good)
     suite, found = suite_of(facts), properties(facts)
     assert found["steps_per_second"] == "1.0000"
     assert found["lost_steps"] == "0"

@@ -83,9 +83,7 @@ def test_a_cluster_gives_the_verdicts_that_docker_gives(
 
 @pytest.mark.docker
 @pytest.mark.usefixtures("docker_engine")
-def test_a_training_without_checkpoints_loses_everything_and_is_said_to(
-    emulator: Emulator,
-) -> None:
+def test_a_training_without_checkpoints_loses_everything_and_is_said_to(emulator: Emulator) -> None:
     run = result_of(emulator, "naive-loses-everything", check=False)
     statuses = {verdict.expectation: verdict.status for verdict in run.verdicts}
     assert statuses == {

@@ -11,16 +11,7 @@ from hypothesis import strategies as st
 
 from emulator.record.events import Entry, Step, StepSource, TaskExit
 from emulator.record.history import CLOCK_MOVED, as_it_happened
-from tests.histories import (
-    began_again,
-    ended,
-    happened,
-    history,
-    in_time,
-    restart,
-    step,
-    written,
-)
+from tests.histories import began_again, ended, happened, history, in_time, restart, step, written
 
 
 def times(events: Sequence[Entry]) -> list[tuple[str, float]]:

@@ -26,11 +26,14 @@ from emulator.record.task_log import (
 LINES = [("one", 100.0), ("two", 100.004), ("three", 100.02), ("gr\u00fcn", 103.5), ("", 104.0)]
 
 
-def written(log: Path, *lines: tuple[str, float], limit: int = 2**30) -> Path:
+def written(log: Path, *lines: tuple[str, float], limit: int = 2**30, each: int = 2**30) -> Path:
+    """Write lines with their times into a log, as many at once as `each` says."""
     log.parent.mkdir(exist_ok=True)
     writer = LogWriter(log, limit)
-    for text, wall in lines:
+    for number, (text, wall) in enumerate(lines, 1):
         writer.add(text, wall)
+        if number % each == 0:
+            writer.write()
     writer.write()
     writer.close()
     return log
@@ -44,18 +47,16 @@ def log(tmp_path: Path) -> Path:
 def test_the_log_has_the_lines_alone_and_the_times_a_row_for_each_moment(log: Path) -> None:
     assert log.read_bytes() == "one\ntwo\nthree\ngr\u00fcn\n\n".encode()
     assert times_of(log).read_text() == "0 100.000\n8 100.020\n14 103.500\n20 104.000\n"
-
-
-def test_each_line_has_the_time_of_its_moment(log: Path) -> None:
-    walls = [100.0, 100.0, 100.02, 103.5, 104.0]
-    expected = [
-        Printed("worker-0", text, wall) for (text, _), wall in zip(LINES, walls, strict=True)
-    ]
+    expected = [Printed("worker-0", text, 100.0 if text == "two" else wall) for text, wall in LINES]
     assert list(printed(log)) == expected
 
 
+def texts(log: Path, begin: int = 0) -> list[str]:
+    return [line.text for line in printed(log, begin)]
+
+
 @pytest.mark.parametrize(
-    ("since", "last", "texts"),
+    ("since", "last", "expected"),
     [
         (None, None, ["one", "two", "three", "gr\u00fcn", ""]),
         (0.0, None, ["one", "two", "three", "gr\u00fcn", ""]),
@@ -68,10 +69,9 @@ def test_each_line_has_the_time_of_its_moment(log: Path) -> None:
     ],
 )
 def test_lines_are_found_by_time_and_by_number(
-    log: Path, since: float | None, last: int | None, texts: list[str]
+    log: Path, since: float | None, last: int | None, expected: list[str]
 ) -> None:
-    begin = beginning(log, last=last, since=since)
-    assert [line.text for line in printed(log, begin)] == texts
+    assert texts(log, beginning(log, last=last, since=since)) == expected
 
 
 def test_a_log_that_grows_has_the_times_of_its_new_lines(log: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_log_that_grows_has_the_times_of_its_new_lines(log: Path) -> None:
 
 def test_a_clock_that_was_set_back_takes_no_line_from_the_others(log: Path) -> None:
     written(log, ("earlier", 50.0), ("later", 105.0))
-    assert [line.text for line in printed(log, LogTimes(log).since(104.5))] == ["later"]
+    assert texts(log, LogTimes(log).since(104.5)) == ["later"]
 
 
 @pytest.mark.parametrize("torn", [b"", b"4", b"9999 10", b"20 105.000\n21 ", b"\x00\xff"])
@@ -100,25 +100,22 @@ def test_times_of_lines_that_were_never_written_are_cut_off(log: Path, torn: byt
 
 
 def test_lines_of_several_tasks_are_in_the_order_of_time(tmp_path: Path) -> None:
-    written(tmp_path / "logs" / "chief-0.log", ("a", 1.0), ("c", 3.0), ("e", 5.0))
-    written(tmp_path / "logs" / "worker-0.log", ("b", 2.0), ("d", 4.0))
-    run = RunFolder(tmp_path)
-    assert [line.text for line in run.printed(["chief-0", "worker-0", "ps-0"])] == [*"abcde"]
-    assert [line.text for line in run.printed(["chief-0", "worker-0"], since=3.5)] == ["d", "e"]
-    assert [line.text for line in run.printed(["chief-0", "worker-0"], last=1)] == ["d", "e"]
-
-
-def test_an_old_record_is_read_task_by_task(tmp_path: Path) -> None:
-    for task, lines in (("chief-0", [("a", 1.0), ("c", 3.0)]), ("worker-0", [("b", 2.0)])):
-        times_of(written(tmp_path / "logs" / f"{task}.log", *lines)).unlink()
-    run = RunFolder(tmp_path)
-    assert not run.has_times(["chief-0", "worker-0"])
-    assert [*run.printed(["chief-0", "worker-0"])] == [
-        Printed("chief-0", "a", None),
-        Printed("chief-0", "c", None),
-        Printed("worker-0", "b", None),
+    logs = [
+        written(tmp_path / "logs" / "chief-0.log", ("a", 1.0), ("c", 3.0), ("e", 5.0)),
+        written(tmp_path / "logs" / "worker-0.log", ("b", 2.0), ("d", 4.0)),
     ]
+    run, both = RunFolder(tmp_path), ["chief-0", "worker-0"]
+    assert [line.text for line in run.printed([*both, "ps-0"])] == [*"abcde"]
+    assert [line.text for line in run.printed(both, since=3.5)] == ["d", "e"]
+    assert [line.text for line in run.printed(both, last=1)] == ["d", "e"]
+    # An old record has no times, and is read task by task.
+    assert run.has_times(both)
+    for log in logs:
+        times_of(log).unlink()
+    assert not run.has_times(both)
     assert run.has_times(["nobody"])
+    chief = [Printed("chief-0", text, None) for text in "ace"]
+    assert [*run.printed(both)] == [*chief, *(Printed("worker-0", text, None) for text in "bd")]
 
 
 LIMIT = 800
@@ -127,20 +124,8 @@ LIMIT = 800
 
 def full(folder: Path, count: int, *, each: int = 1) -> Path:
     """Write numbered lines of ten bytes, a second apart, into a log with a limit."""
-    log = folder / "logs" / "worker-0.log"
-    log.parent.mkdir(exist_ok=True)
-    writer = LogWriter(log, LIMIT)
-    for number in range(count):
-        writer.add(f"{number:09}", 1000.0 + number)
-        if number % each == each - 1:
-            writer.write()
-    writer.write()
-    writer.close()
-    return log
-
-
-def texts(log: Path, begin: int = 0) -> list[str]:
-    return [line.text for line in printed(log, begin)]
+    lines = [(f"{number:09}", 1000.0 + number) for number in range(count)]
+    return written(folder / "logs" / "worker-0.log", *lines, limit=LIMIT, each=each)
 
 
 def test_of_a_log_with_a_limit_the_beginning_and_the_end_are_kept(tmp_path: Path) -> None:
@@ -192,12 +177,10 @@ def test_a_log_with_a_limit_goes_on_after_a_crash_at_any_length(
             with parts_of(log)[-1].path.open("ab") as file:
                 file.write(b"x" * torn)
             cut_torn(log)
-        full_size = parts_of(log)[-1].end
-        assert full_size == 10 * count
+        assert parts_of(log)[-1].end == 10 * count
         written(log, ("again", 5000.0), limit=LIMIT)
         last = list(printed(log))[-1]
         assert (last.text, last.wall) == ("again", 5000.0)
-        whole = [text for text in texts(log)[:-1] if "left out" not in text]
-        numbers = [int(text) for text in whole]
+        numbers = [int(text) for text in texts(log)[:-1] if "left out" not in text]
         assert numbers == sorted(set(numbers))
         assert numbers[:1] == [0][:count]

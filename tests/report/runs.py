@@ -23,17 +23,7 @@ from emulator.results import Result
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import Scenario
-from tests.histories import (
-    Told,
-    began_again,
-    ended,
-    fault,
-    happened,
-    job,
-    phase,
-    step,
-    timeline,
-)
+from tests.histories import Told, began_again, ended, fault, happened, job, phase, step, timeline
 
 BASE = "name: test\nframework: tensorflow\nimage: none\nprogram: {command: [train]}\n"
 PREEMPT = "faults: [{preempt: worker-1, at: 5s, grace: 2s, down: 3s}]\n"

@@ -131,6 +131,17 @@ def page(finished: Record, open_: Open) -> Page:
     return open_(finished.path / "report.html")
 
 
+def fits(page: Page) -> None:
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def readable(page: Page) -> list[float]:
+    """Return the contrast of every text; none is too low."""
+    found = page.evaluate(CONTRASTS)
+    assert [(round(ratio, 2), text) for ratio, text in found if ratio < 4.5] == []
+    return [ratio for ratio, _ in found]
+
+
 def test_the_verdict_is_what_one_sees_first(page: Page) -> None:
     assert page.title() == "seen: ok"
     verdict = page.locator("#verdict").bounding_box()
@@ -145,47 +156,45 @@ def test_the_verdict_is_what_one_sees_first(page: Page) -> None:
     assert verdict["y"] + verdict["height"] < 300
 
 
-def test_every_expectation_has_its_verdict_in_words(page: Page, finished: Record) -> None:
+def test_verdicts_and_numbers_are_those_of_the_record(page: Page, finished: Record) -> None:
     rows = page.locator("#expectations tbody tr").all_inner_texts()
     verdicts = json.loads((finished.path / "verdicts.json").read_text())
     assert [re.sub(r"\s+", " ", row).strip() for row in rows] == [
         f"{v['expectation']} ✓ {v['status']} {v['expected']} {v['actual']}" for v in verdicts
     ]
-
-
-def test_the_numbers_are_those_of_the_summary(page: Page, finished: Record) -> None:
     summary = finished.result("summary.json")
     assert summary is not None
     names = page.locator("#figures dt").all_inner_texts()
     found = dict(zip(names, page.locator("#figures dd").all_inner_texts(), strict=True))
-    assert float(found["Steps/s"]) == pytest.approx(
-        summary["throughput"]["steps_per_second"], abs=0.05
-    )
+    rate = summary["throughput"]["steps_per_second"]
+    assert float(found["Steps/s"]) == pytest.approx(rate, abs=0.05)
     assert found["Final step"] == str(summary["steps"]["final"])
     assert found["Steps lost"] == str(summary["steps"]["lost"])
     assert found["Goodput"] == f"{summary['goodput']:.0%}"
     shares = page.locator("#goodput tbody tr").all_inner_texts()
     seconds_by_cause = {row.split()[0]: float(row.split()[1]) for row in shares}
-    assert seconds_by_cause == {
-        cause: pytest.approx(seconds, abs=0.005)
-        for cause, seconds in summary["time"].items()
-        if seconds
-    }
+    expected = {cause: seconds for cause, seconds in summary["time"].items() if seconds}
+    assert seconds_by_cause == pytest.approx(expected, abs=0.005)
     (fault,) = summary["faults"]
     row = page.locator("#recoveries tbody tr").inner_text()
     assert f"{fault['restored_after']:.2f}s" in row
     assert f"{fault['first_step_after']:.2f}s" in row
 
 
-def test_it_says_how_to_repeat_the_run(page: Page, finished: Record) -> None:
+def test_it_says_how_to_repeat_the_run_and_what_was_printed_is_not_run(
+    page: Page, finished: Record
+) -> None:
     scenario = finished.path.parent.parent / "seen.yaml"
     section = page.locator("#reproduce")
     assert section.locator("pre").inner_text() == f"emulate up {scenario} --engine=process"
     (versions,) = section.locator("tr", has_text="Versions").locator("td").all_inner_texts()
     assert f"python {platform.python_version()}" in versions.split(", ")
+    assert page.locator(".lead").inner_text().endswith("<b>Not bold.</b>")
+    assert page.locator("main img, .lead b").count() == 0
+    assert "<b>not bold</b>" in finished.log("worker-0")[0]
 
 
-def test_the_timeline_is_drawn_with_a_lane_for_each_task(page: Page) -> None:
+def test_the_timeline_usage_and_loss_are_drawn_for_every_task(page: Page) -> None:
     chart = page.locator('[data-chart="timeline"]')
     assert chart.locator(".y2tick text").all_text_contents() == ["worker-0", "worker-1"]
     assert chart.locator(".scatterlayer .trace .js-line").count() >= 1
@@ -193,14 +202,14 @@ def test_the_timeline_is_drawn_with_a_lane_for_each_task(page: Page) -> None:
     bars = sum(len(trace["x"]) for trace in drawn if trace["type"] == "bar")
     assert chart.locator(".bars .point").count() == bars
     assert {t["name"] for t in drawn} >= {"running", "down", "checkpoint", "succeeded", "faults"}
-
-
-def test_usage_is_drawn_for_every_task(page: Page) -> None:
     titles = page.locator("#usage figcaption strong").all_inner_texts()
     assert {"CPU", "Memory"} <= set(titles)
-    for index in range(len(titles)):
-        chart = page.locator(f'[data-chart="usage-{index}"]')
+    for name in (*(f"usage-{index}" for index in range(len(titles))), "value-0", "value-0-time"):
+        chart = page.locator(f'[data-chart="{name}"]')
         assert chart.locator(".scatterlayer .trace").count() == 2
+        if name.startswith("value"):  # by step and over time, with the fault
+            assert chart.locator(".annotation-text").all_text_contents() == ["preempt worker-1"]
+            assert chart.locator(".shapelayer path").count() >= 1
 
 
 def test_pointing_at_a_fault_shows_which_it_was(page: Page) -> None:
@@ -227,14 +236,6 @@ def test_a_click_on_a_task_takes_its_lines_away_and_brings_them_back(page: Page)
     assert (traces.count(), button.get_attribute("aria-pressed")) == (1, "false")
     button.click()
     assert (traces.count(), button.get_attribute("aria-pressed")) == (2, "true")
-
-
-def test_the_loss_is_drawn_by_step_and_over_time_with_the_fault(page: Page) -> None:
-    for name in ("value-0", "value-0-time"):
-        chart = page.locator(f'[data-chart="{name}"]')
-        assert chart.locator(".scatterlayer .trace").count() == 2
-        assert chart.locator(".annotation-text").all_text_contents() == ["preempt worker-1"]
-        assert chart.locator(".shapelayer path").count() >= 1
 
 
 def test_every_section_is_in_the_contents_and_can_be_linked_to(page: Page) -> None:
@@ -347,12 +348,6 @@ def test_a_chart_is_saved_as_a_picture_and_as_numbers(page: Page, tmp_path: Path
     assert all(float(row["value"]) >= 0 for row in rows if row["name"] == "job")
 
 
-def test_what_programs_print_is_shown_and_not_run(page: Page, finished: Record) -> None:
-    assert page.locator(".lead").inner_text().endswith("<b>Not bold.</b>")
-    assert page.locator("main img, .lead b").count() == 0
-    assert "<b>not bold</b>" in finished.log("worker-0")[0]
-
-
 def test_a_tasks_environment_opens_on_a_click(page: Page) -> None:
     task = page.locator("#plan .tasks details").first
     config = task.locator("dt", has_text="TF_CONFIG").locator("xpath=following-sibling::dd[1]")
@@ -362,11 +357,11 @@ def test_a_tasks_environment_opens_on_a_click(page: Page) -> None:
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_nothing_is_wider_than_the_screen_and_nothing_overlaps(
+def test_nothing_is_wider_than_the_screen_nothing_overlaps_and_every_text_can_be_read(
     finished: Record, open_: Open, look: str
 ) -> None:
     page = open_(finished.path / "report.html", **LOOKS[look])
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    fits(page)
     for selector in (
         "header > *, section",
         "#expectations td, #expectations tbody th",
@@ -377,31 +372,18 @@ def test_nothing_is_wider_than_the_screen_and_nothing_overlaps(
         ".legend li",
     ):
         assert page.evaluate(OVERLAPS, selector) == []
-
-
-@pytest.mark.parametrize("look", LOOKS)
-def test_every_text_can_be_read(finished: Record, open_: Open, look: str) -> None:
-    page = open_(finished.path / "report.html", **LOOKS[look])
-    found = page.evaluate(CONTRASTS)
-    assert len(found) > 100
-    assert [(round(ratio, 2), text) for ratio, text in found if ratio < 4.5] == []
+    assert len(readable(page)) > 100
 
 
 def test_a_change_of_scheme_changes_page_and_charts_at_once(page: Page) -> None:
-    def colours() -> list[str]:
-        found: list[str] = page.evaluate(
-            """() => [getComputedStyle(document.body).backgroundColor,
-            getComputedStyle(document.querySelector(".bars .point path")).fill,
-            getComputedStyle(document.querySelector(".xtick text")).fill]"""
-        )
-        return found
-
-    light = colours()
+    colours = """() => [getComputedStyle(document.body).backgroundColor,
+        getComputedStyle(document.querySelector(".bars .point path")).fill,
+        getComputedStyle(document.querySelector(".xtick text")).fill]"""
+    light = page.evaluate(colours)
     page.emulate_media(color_scheme="dark")
-    wait_until(
-        page, f"getComputedStyle(document.querySelector('.xtick text')).fill != '{light[2]}'"
-    )
-    dark = colours()
+    changed = f"getComputedStyle(document.querySelector('.xtick text')).fill != '{light[2]}'"
+    wait_until(page, changed)
+    dark = page.evaluate(colours)
     assert all(one != two for one, two in zip(light, dark, strict=True))
     assert sum(map(int, re.findall(r"\d+", dark[0]))) < 120
     assert sum(map(int, re.findall(r"\d+", light[0]))) > 600
@@ -417,7 +399,7 @@ def test_on_paper_it_is_light_and_nothing_is_cut_off(finished: Record, open_: Op
     assert set(widths[1:]) == {337}
     page.emulate_media(media="print")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert min(ratio for ratio, _ in page.evaluate(CONTRASTS)) >= 4.5
+    assert readable(page)
     page.emulate_media(media="screen")
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.evaluate("document.querySelector('.main-svg').getBoundingClientRect().width") > 900
@@ -434,13 +416,12 @@ def test_twenty_five_tasks_can_be_distinguished(tmp_path: Path, open_: Open) -> 
     many += f"faults:\n{faults}"
     record = a_run(tmp_path, many, {"*": steps, "ps-*": Script(exits_at=None)})
     page = open_(record.path / "report.html", **PHONE)
-    lanes = page.locator("[data-chart=timeline] .y2tick text")
-    assert lanes.count() == 25
-    assert page.evaluate(OVERLAPS, "[data-chart=timeline] .y2tick text") == []
-    assert page.evaluate(OVERLAPS, "[data-chart=timeline] .annotation-text") == []
-    assert page.locator("[data-chart=timeline] .xtick text").count() >= 3
-    assert page.evaluate(OVERLAPS, "[data-chart=timeline] .xtick text") == []
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    timeline = "[data-chart=timeline]"
+    assert page.locator(f"{timeline} .y2tick text").count() == 25
+    assert page.locator(f"{timeline} .xtick text").count() >= 3
+    for text in (".y2tick text", ".annotation-text", ".xtick text"):
+        assert page.evaluate(OVERLAPS, f"{timeline} {text}") == []
+    fits(page)
     assert page.locator("#recoveries tbody tr").count() == 12
 
 
@@ -467,8 +448,8 @@ def test_a_failed_run_of_many_tasks_can_be_understood(
     assert page.locator("#failure tbody th").inner_text() == "worker-3"
     assert page.locator("#plan > table tbody tr").count() == 3
     assert not page.locator("#plan .every table").is_visible()
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    assert [(r, text) for r, text in page.evaluate(CONTRASTS) if r < 4.5] == []
+    fits(page)
+    readable(page)
     assert page.evaluate("document.documentElement.scrollHeight") < 9000
     visible = page.locator('[data-chart="usage-0"] .scatterlayer .trace')
     assert visible.count() == 5  # chief, and the mean and the range of workers and servers
@@ -481,12 +462,11 @@ def test_a_failed_run_of_many_tasks_can_be_understood(
 def test_without_scripts_all_words_and_numbers_are_there(
     browser: Browser, finished: Record
 ) -> None:
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
-    page.goto((finished.path / "report.html").as_uri())
-    assert page.locator("#goodput tbody tr").count() >= 3
-    assert page.locator("noscript").first.is_visible()
-    context.close()
+    with browser.new_context(java_script_enabled=False) as context:
+        page = context.new_page()
+        page.goto((finished.path / "report.html").as_uri())
+        assert page.locator("#goodput tbody tr").count() >= 3
+        assert page.locator("noscript").first.is_visible()
 
 
 def test_failed_and_crashed_runs_have_pages_too(tmp_path: Path, open_: Open) -> None:
@@ -517,7 +497,7 @@ def test_several_runs_on_one_page(finished: Record, tmp_path: Path, open_: Open,
     assert page.locator(".timebar").count() == 2
     page.locator("[data-chart=curves] .nsewdrag").first.hover()
     assert [name for name, found in page.evaluate(POINTED).items() if found] == ["curves"]
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    assert [r for r, _ in page.evaluate(CONTRASTS) if r < 4.5] == []
+    fits(page)
+    readable(page)
     link = page.locator("#runs tbody a").nth(1).get_attribute("href")
     assert link == "run/report.html"

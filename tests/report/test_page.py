@@ -171,8 +171,7 @@ def test_every_number_of_the_summary_is_there_without_scripts(good: Record) -> N
 
 
 @pytest.mark.parametrize(
-    ("running", "text"),
-    [(True, "This run is still running"), (False, "the emulator was killed")],
+    ("running", "text"), [(True, "This run is still running"), (False, "the emulator was killed")]
 )
 def test_the_page_of_an_incomplete_record_explains_it(running: bool, text: str) -> None:
     facts = facts_of(preempted()[:8], running=running)
@@ -244,9 +243,7 @@ def test_a_run_writes_its_reports_next_to_its_summary(good: Record) -> None:
     assert (good.path / "report.html").read_text() == before
 
 
-def test_a_report_that_cant_be_written_changes_no_verdict_and_ends_with_4(
-    tmp_path: Path,
-) -> None:
+def test_a_report_that_cant_be_written_changes_no_verdict_and_ends_with_4(tmp_path: Path) -> None:
     in_the_way = tmp_path / "run" / "report.html"
     said: list[str] = []
     calls = RunCallbacks(say=said.append, entry=lambda entry: in_the_way.mkdir(exist_ok=True))

@@ -43,9 +43,7 @@ def test_the_line_has_the_time_and_is_never_wrapped() -> None:
     assert progress.line(75.4, 20) == "1m 15s  Collecting"
 
 
-def test_a_terminal_shows_what_is_under_way_and_forgets_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_terminal_shows_what_is_under_way_and_forgets_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()
     progress = Progress(stream)

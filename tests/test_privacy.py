@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,15 +64,8 @@ def test_another_user_can_not_make_a_run_look_live(
     run = [run_id, "--out", str(public)]
     emulate("up", scenario(tmp_path), "-q", "--engine=process", "--run-id", *run)
     assert stat.S_IMODE((public / run_id).stat().st_mode) == 0o755
-    lock = public / run_id / LOCK
-    done = subprocess.run(
-        ["flock", "--exclusive", "--nonblock", lock, "true"],
-        user="nobody",
-        group="nogroup",
-        extra_groups=[],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    take = ["flock", "--exclusive", "--nonblock", public / run_id / LOCK, "true"]
+    nobody: dict[str, Any] = {"user": "nobody", "group": "nogroup", "extra_groups": []}
+    done = subprocess.run(take, **nobody, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "Permission denied" in done.stderr

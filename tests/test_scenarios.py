@@ -29,6 +29,12 @@ ROOT = Path(__file__).parent.parent
 SMALL = ["quickstart", "mwms"]
 
 
+def pip(*words: str | Path) -> str:
+    """Have pip do something, with patience; return what it prints."""
+    command = [sys.executable, "-m", "pip", "--quiet", "--retries", "10", "--timeout", "60", *words]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
 @pytest.fixture
 def core(
     request: pytest.FixtureRequest, emulator: Emulator, docker_engine: DockerEngine
@@ -131,16 +137,11 @@ def test_an_installed_wheel_has_the_same_images_and_runs_the_bundled_scenarios(
     docker_engine: DockerEngine, tmp_path: Path
 ) -> None:
     wheels, own = tmp_path / "wheels", tmp_path / "environment"
-    pip = [sys.executable, "-m", "pip", "--quiet"]
-    subprocess.run(
-        [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", wheels, ROOT], check=True
-    )
+    pip("wheel", "--no-deps", "--no-build-isolation", "-w", wheels, ROOT)
     (wheel,) = wheels.glob("*.whl")
     assert wheel.name.startswith("training_emulator-")
     venv.EnvBuilder(symlinks=True).create(own)  # empty: what the wheel needs, it says
-    subprocess.run(
-        [*pip, "--python", own, "install", "--retries", "10", "--timeout", "60", wheel], check=True
-    )
+    pip("--python", own, "install", wheel)
     (site,) = own.glob("lib/python*/site-packages")
     suite = Path("images", "suite", ".github", "workflows", "training.yml")
     assert (site / "emulator" / "bundled" / suite).read_text() == (ROOT / suite).read_text()
@@ -171,15 +172,9 @@ def test_an_installed_wheel_has_the_same_images_and_runs_the_bundled_scenarios(
 @pytest.mark.usefixtures("core")
 def test_the_requirements_of_the_gpu_image_resolve(docker_engine: DockerEngine) -> None:
     """The image has 7 GB and is not built here; that what it asks for exists is cheap to see."""
-    # Of its wheels, 3 GB, only what they require is read.
-    pip = [sys.executable, "-m", "pip", "--quiet", "--use-feature", "fast-deps", "install"]
-    pip += ["--retries", "10", "--timeout", "60"]
     requirements = ROOT / "images" / "requirements" / "gpu.txt"
-    done = subprocess.run(
-        [*pip, "--dry-run", "--ignore-installed", "--report", "-", "-r", str(requirements)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    chosen = {item["metadata"]["name"] for item in json.loads(done.stdout)["install"]}
+    how = ("--dry-run", "--ignore-installed", "--report", "-", "-r", requirements)
+    # Of its wheels, 3 GB, only what they require is read.
+    report = json.loads(pip("--use-feature", "fast-deps", "install", *how))
+    chosen = {item["metadata"]["name"] for item in report["install"]}
     assert {"tensorflow", "tf_keras", "numpy", "nvidia-cudnn-cu12"} <= chosen

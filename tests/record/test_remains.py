@@ -73,20 +73,19 @@ def test_the_files_of_the_api_are_removed(folder: Path) -> None:
     assert os.listdir(folder) == ["plan.json"]
 
 
-def test_they_stay_in_a_folder_that_is_no_runs(folder: Path) -> None:
+def test_they_stay_in_a_folder_that_is_no_runs_and_so_does_what_has_their_names(
+    folder: Path,
+) -> None:
+    (folder / SOCKET).write_text("mine")
+    (folder / PORT).mkdir()
+    (folder / TOKEN).symlink_to("plan.json")
+    assert (remains(folder, RUN), remove_remains(folder, RUN)) == ([], [])
+    assert sorted(os.listdir(folder)) == sorted(["plan.json", SOCKET, PORT, TOKEN])
+    (folder / SOCKET).unlink()
     bound(folder / SOCKET)
     (folder / "plan.json").unlink()
     assert remove_remains(folder, RUN) == []
     assert os.path.lexists(folder / SOCKET)
-
-
-def test_what_has_their_names_and_is_something_else_stays(folder: Path) -> None:
-    (folder / SOCKET).write_text("mine")
-    (folder / PORT).mkdir()
-    (folder / TOKEN).symlink_to("plan.json")
-    assert remains(folder, RUN) == []
-    assert remove_remains(folder, RUN) == []
-    assert sorted(os.listdir(folder)) == sorted(["plan.json", SOCKET, PORT, TOKEN])
 
 
 def test_a_long_paths_socket_goes_with_its_temporary_folder(folder: Path, temporary: Path) -> None:

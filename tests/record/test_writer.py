@@ -7,7 +7,6 @@ import gc
 import json
 import os
 import queue
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -130,24 +129,20 @@ def test_results_are_written_whole_and_a_torn_one_is_none(folder: RunWriter) -> 
 # --- One writer ---------------------------------------------------------------------------------
 
 
-def test_a_run_is_live_as_long_as_its_writer_holds_the_lock(folder: RunWriter) -> None:
-    record = Record(folder.path)
-    assert record.live
-    assert is_live(folder.path)  # looking takes nothing away
-    folder.close()
-    assert not record.live
-    assert not record.live
-
-
 @pytest.mark.parametrize("ended", [False, True])
-def test_a_second_writer_is_refused_and_harms_nothing(folder: RunWriter, ended: bool) -> None:
+def test_a_run_is_live_as_long_as_its_writer_and_a_second_is_refused_and_harms_nothing(
+    folder: RunWriter, ended: bool
+) -> None:
+    record = Record(folder.path)
     folder.write(an_event("run"))
     if ended:
         folder.close()
     with pytest.raises(UsageError, match=r"There is a run in .*run-1 already") as refused:
         RunWriter(folder.path, a_plan(), "other", ManualClock())
     assert "--run-id" in refused.value.hint
-    assert is_live(folder.path) is not ended
+    assert record.live is not ended
+    assert is_live(folder.path) is not ended  # looking takes nothing away
+    assert record.live is not ended
     assert (folder.path / "scenario.yaml").read_text() == TEXT
     assert len(Record(folder.path).history) == 1
 
@@ -284,25 +279,14 @@ def test_a_full_disk_is_reported_in_a_sentence(tmp_path: Path) -> None:
     folder.close()
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 64 KiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("no file system can be mounted here")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
-def test_a_run_that_a_full_disk_refuses_leaves_no_folder(small_disk: Path) -> None:
-    (small_disk / "mine").mkdir()
-    for path in (small_disk / "run-1", small_disk / "mine"):
-        with pytest.raises(RecordError, match=r"Can't write .*: No space left on device\."):
+@pytest.mark.usefixtures("small_files")
+def test_a_run_that_a_full_disk_refuses_leaves_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    for path in (tmp_path / "run-1", tmp_path / "mine"):
+        with pytest.raises(RecordError, match=r"Can't write .*: File too large\."):
             RunWriter(path, a_plan(), TEXT + "#" * 100_000, ManualClock())
-    assert os.listdir(small_disk) == ["mine"]  # which was there before
-    RunWriter(small_disk / "run-1", a_plan(), TEXT, ManualClock()).close()
+    assert os.listdir(tmp_path) == ["mine"]  # which was there before
+    assert os.listdir(tmp_path / "mine") == []
 
 
 # --- Reading ------------------------------------------------------------------------------------
@@ -314,23 +298,26 @@ def test_a_folder_without_a_plan_is_no_run(tmp_path: Path) -> None:
     assert "emulate ps --all" in refused.value.hint
 
 
+OTHER_VERSION = "The plan in {} is none of this version: "
+
+
 @pytest.mark.parametrize(
-    ("content", "why"),
+    ("content", "begins"),
     [
-        (b'{"format": 2, "run_id": "x"}', "engine: Field required"),
-        (b'{"run_id": ', "plan.json: Invalid JSON"),
-        (b"\xff\xfe", "plan.json: Invalid JSON"),
+        (b'{"format": 2, "run_id": "x"}', f"{OTHER_VERSION}engine: Field required"),
+        (b'{"run_id": ', f"{OTHER_VERSION}plan.json: Invalid JSON"),
+        (b"\xff\xfe", f"{OTHER_VERSION}plan.json: Invalid JSON"),
+        # Version 0.1 did not name its format.
+        (b'{"run_id": "run-1"}', "The record in {} has format 1 of emulator 0.1; this is emulator"),
     ],
 )
 def test_a_plan_that_can_not_be_read_is_reported_in_a_sentence(
-    tmp_path: Path, content: bytes, why: str
+    tmp_path: Path, content: bytes, begins: str
 ) -> None:
     (tmp_path / "plan.json").write_bytes(content)
     with pytest.raises(RecordError) as refused:
         _ = Record.open(tmp_path).plan
-    assert refused.value.message.startswith(
-        f"The plan in {tmp_path} is none of this version: {why}"
-    )
+    assert refused.value.message.startswith(begins.format(tmp_path))
     assert "\n" not in refused.value.message
 
 
@@ -373,12 +360,6 @@ def test_a_record_of_another_format_is_refused_in_a_sentence(tmp_path: Path, fil
     (record.path / "summary.json").unlink()
     row = listed(Record(record.path))
     assert row.outcome == ("other format" if file == "plan.json" else "crashed")
-
-
-def test_a_record_of_version_0_1_did_not_name_its_format(tmp_path: Path) -> None:
-    (tmp_path / "plan.json").write_text('{"run_id": "run-1"}')
-    with pytest.raises(RecordError, match=r"has format 1 of emulator 0\.1; this is emulator"):
-        _ = Record(tmp_path).plan
 
 
 def test_runs_are_listed_oldest_first_without_other_folders(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -17,6 +19,7 @@ from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
 from emulator.report.live import BACKLOG, LiveView
 from emulator.runtime.clock import ManualClock
+from tests.analysis.test_boilerplate import ONE_DNN
 from tests.conftest import Emulate, own
 from tests.histories import a_plan, happened, history, step
 from tests.terminals import Terminal
@@ -65,17 +68,14 @@ def scenario(tmp_path: Path, job: str = JOB, extra: str = FAULTS, workers: int =
 @pytest.fixture
 def up(emulate: Emulate) -> Iterator[Up]:
     """`emulate up` in a terminal."""
-    open_ones: list[Terminal] = []
+    with contextlib.ExitStack() as terminals:
 
-    def start(path: Path, *arguments: str, **terminal: object) -> Terminal:
-        command = [*emulate.command, "up", str(path), "--engine", "process"]
-        command += ["--run-id", RUN, "--out", str(emulate.out), *arguments]
-        open_ones.append(Terminal(command, **terminal))  # type: ignore[arg-type]
-        return open_ones[-1]
+        def start(path: Path, *arguments: str, **terminal: Any) -> Terminal:
+            command = [*emulate.command, "up", str(path), "--engine", "process"]
+            command += ["--run-id", RUN, "--out", str(emulate.out), *arguments]
+            return terminals.enter_context(contextlib.closing(Terminal(command, **terminal)))
 
-    yield start
-    for terminal in open_ones:
-        terminal.close()
+        yield start
 
 
 def go_far(emulate: Emulate) -> None:
@@ -308,3 +308,13 @@ def test_lines_printed_too_fast_are_counted_and_not_shown(tmp_path: Path) -> Non
     assert f"line {BACKLOG - 1}\n" in file.getvalue()
     assert f"line {BACKLOG}\n" not in file.getvalue()
     assert "7 lines were printed too fast to be shown; they are in the logs" in file.getvalue()
+
+
+def test_what_every_start_prints_is_left_out(tmp_path: Path) -> None:
+    file = io.StringIO()
+    view, _ = a_view(file)
+    begin(view, tmp_path / "run-1")
+    view.callbacks().lines([("worker-0", ONE_DNN), ("worker-0", "hello")])
+    view.close()
+    assert "hello" in file.getvalue()
+    assert "oneDNN" not in file.getvalue()

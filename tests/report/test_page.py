@@ -171,12 +171,13 @@ def test_every_number_of_the_summary_is_there_without_scripts(good: Record) -> N
 
 
 @pytest.mark.parametrize(
-    ("running", "text"), [(True, "This run is still running"), (False, "the emulator was killed")]
+    ("state", "text"),
+    [("running", "This run is still running"), ("crashed", "the emulator was killed")],
 )
-def test_the_page_of_an_incomplete_record_explains_it(running: bool, text: str) -> None:
-    facts = facts_of(preempted()[:8], running=running)
+def test_the_page_of_an_incomplete_record_explains_it(state: str, text: str) -> None:
+    facts = facts_of(preempted()[:8], running=state == "running")
     assert text in page.render(facts)
-    assert facts.state == ("running" if running else "crashed")
+    assert facts.state == state
 
 
 @pytest.mark.parametrize("events", [[], [happened(0, "run")], [happened(0, "run"), job(0)]])
@@ -189,9 +190,9 @@ def test_a_record_with_next_to_nothing_has_reports(events: list[Any]) -> None:
 
 def test_every_command_stands_with_its_image() -> None:
     cluster = "{worker: {replicas: 2, image: 'a:1'}, ps: {replicas: 1, image: 'b:2'}}"
-    text = text_of(page.render(facts_of([happened(0, "run"), job(1)], cluster, extra="")))
-    assert "worker-0, worker-1, image a:1" in text
-    assert "ps-0, image b:2" in text
+    words = words_of(facts_of([happened(0, "run"), job(1)], cluster, extra=""))
+    assert "worker-0, worker-1, image a:1" in words
+    assert "ps-0, image b:2" in words
 
 
 def test_the_page_says_how_to_repeat_the_run() -> None:

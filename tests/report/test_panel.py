@@ -84,14 +84,11 @@ def heads(live: RunState, width: int = 100) -> list[str]:
     return shown(live, width)[1].split()
 
 
-def test_unknown_values_have_no_column() -> None:
+def test_unknown_values_have_no_column_and_columns_are_dropped_without_room() -> None:
     live = of(started(2))
     assert heads(live) == ["task", "state", "restarts"]
     assert heads(usage(live, limit=None)) == ["task", "state", "restarts", "CPU", "memory"]
     assert "0.50  300 MiB" in shown(live)[2]
-
-
-def test_columns_are_dropped_without_room() -> None:
     live = usage(of([*started(2), *(step(5 + n, "worker-0", 10 * n) for n in range(6))]))
     assert heads(live) == ["task", "state", "restarts", "step", "steps/s", "CPU", "memory"]
     assert heads(live, 50) == ["task", "state", "step", "steps/s", "CPU"]

@@ -9,9 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from emulator.report.live import LiveView
 from emulator.report.progress import Progress
 from emulator.report.terminal import LivePrinter, QuietPrinter
 from tests.analysis.test_boilerplate import ONE_DNN
@@ -102,16 +100,3 @@ def test_a_run_begins_with_what_starts_before_what() -> None:
     LivePrinter(stream).callbacks().planned(plan, Path("runs/run-1"))
     roles = "1 ingest before training, 2 workers"
     assert f"run-1: {roles} on the fake engine; record in runs/run-1" in stream.getvalue()
-
-
-def test_the_live_view_leaves_it_out_too(tmp_path: Path) -> None:
-    (tmp_path / "history.jsonl").touch()
-    (tmp_path / "plan.json").write_text(PLAN.model_dump_json())
-    file = Terminal()
-    console = Console(file=file, force_terminal=True, width=80, height=24)
-    with LiveView(console, io.StringIO()) as view:
-        callbacks = view.callbacks()
-        callbacks.planned(PLAN, tmp_path)
-        callbacks.lines([("worker-0", ONE_DNN), ("worker-0", "hello")])
-    assert "hello" in file.getvalue()
-    assert "oneDNN" not in file.getvalue()

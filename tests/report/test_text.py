@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from pathlib import Path
@@ -85,11 +86,8 @@ UNKNOWN = 3
 
 
 def on_a_terminal(*command: str, code: int = 0) -> Terminal:
-    terminal = Terminal(command, columns=120)
-    try:
+    with contextlib.closing(Terminal(command, columns=120)) as terminal:
         assert terminal.finish() == code, terminal.all
-    finally:
-        terminal.close()
     return terminal
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ import pytest
 import emulator
 from emulator.api.client import Cluster
 from emulator.record.events import fields_of
-from tests.conftest import Emulate, end
+from tests.conftest import Emulate, end, wait_for_line
 from tests.report.test_live_view import LASTING, RUN, end_of, panel, row, scenario
 from tests.terminals import Terminal
 
@@ -27,16 +28,14 @@ Top = Callable[..., Terminal]
 
 @pytest.fixture
 def top(emulate: Emulate) -> Iterator[Top]:
-    open_ones: list[Terminal] = []
+    with contextlib.ExitStack() as terminals:
 
-    def start(*arguments: str, **terminal: int) -> Terminal:
-        command = [*emulate.command, "top", "--out", str(emulate.out), *arguments]
-        open_ones.append(Terminal(command, columns=100, rows=30, **terminal))  # type: ignore[arg-type]
-        return open_ones[-1]
+        def start(*arguments: str) -> Terminal:
+            command = [*emulate.command, "top", "--out", str(emulate.out), *arguments]
+            terminal = Terminal(command, columns=100, rows=30)
+            return terminals.enter_context(contextlib.closing(terminal))
 
-    yield start
-    for terminal in open_ones:
-        terminal.close()
+        yield start
 
 
 def in_background(emulate: Emulate, path: Path) -> Cluster:
@@ -120,10 +119,7 @@ def test_a_run_in_the_foreground_is_shown_from_another_terminal(
 ) -> None:
     arguments = ("--engine", "process", "--run-id", RUN, "--out", emulate.out)
     process = emulate.start("up", scenario(tmp_path), *arguments)
-    assert process.stderr is not None
-    for line in process.stderr:
-        if '"step": 3}' in line:
-            break
+    wait_for_line(process, '"step": 3}')
     terminal = top()
     terminal.see(lambda shown: "running" in row(shown, "worker-0"))
     end(process, signal.SIGINT)

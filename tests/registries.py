@@ -12,7 +12,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import IO
 
 import pytest
 from platformdirs import user_cache_path
@@ -47,7 +47,9 @@ def closed_registry(tmp_path: Path) -> Iterator[str]:
 def _running(folder: Path, *, login: bool) -> Iterator[str]:
     program = shutil.which("docker-registry") or (str(PROGRAM) if PROGRAM.is_file() else None)
     if program is None:
-        _no_registry()
+        if os.environ.get(REQUIRE) == "1":
+            pytest.fail(f"{REQUIRE}=1, but: {NO_REGISTRY}")
+        pytest.skip(NO_REGISTRY)
     folder.mkdir()
     (folder / "users").write_text(LOGIN)
     realm = {"htpasswd": {"realm": "tests", "path": str(folder / "users")}}
@@ -81,9 +83,3 @@ def _read(lines: IO[str], addresses: queue.Queue[str]) -> None:
         if found := LISTENS.search(line):
             addresses.put(found.group(1))
     addresses.put("")
-
-
-def _no_registry() -> NoReturn:
-    if os.environ.get(REQUIRE) == "1":
-        pytest.fail(f"{REQUIRE}=1, but: {NO_REGISTRY}")
-    pytest.skip(NO_REGISTRY)

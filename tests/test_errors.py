@@ -29,13 +29,10 @@ def drawn() -> dict[str, tuple[str, int]]:
     return result
 
 
-def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:
+def test_the_tree_in_the_docstring_is_the_tree_of_the_classes_and_all_are_public() -> None:
     assert drawn() == {
         name: (error.__bases__[0].__name__, error.exit_code) for name, error in CLASSES.items()
     }
-
-
-def test_every_error_is_public() -> None:
     assert set(errors.__all__) == {*CLASSES, "Problem", "printable", "shown"}
 
 

@@ -35,34 +35,33 @@ class Block:
     file: str | None
 
 
-def blocks() -> list[Block]:
-    return [
-        Block(found["language"], found["text"], found["file"]) for found in BLOCK.finditer(README)
-    ]
+BLOCKS = [
+    Block(found["language"], found["text"], found["file"]) for found in BLOCK.finditer(README)
+]
 
 
 def test_every_block_is_run_compared_or_a_drawing() -> None:
     """A block of another kind would be one that nobody checks."""
-    assert {(b.language, b.file is not None) for b in blocks()} <= {
+    assert {(b.language, b.file is not None) for b in BLOCKS} <= {
         ("sh", False), ("text", False), ("yaml", True), ("python", False), ("", False),
     }  # fmt: skip
-    assert all("emulate" not in b.text for b in blocks() if b.language == "")
+    assert all("emulate" not in b.text for b in BLOCKS if b.language == "")
 
 
 def test_the_first_commands_are_those_of_the_main_job_and_of_the_tests() -> None:
-    first = next(b for b in blocks() if b.language == "sh")
+    first = next(b for b in BLOCKS if b.language == "sh")
     assert re.findall(r"(?m)^make \w+", first.text) == ["make demo", "make test"]
 
 
 def test_the_scenario_that_is_shown_is_the_one_that_init_writes(tmp_path: Path) -> None:
     setup.init(tmp_path / "mine")
-    (shown,) = (b.text for b in blocks() if b.file == "mine/scenario.yaml")
+    (shown,) = (b.text for b in BLOCKS if b.file == "mine/scenario.yaml")
     written = (tmp_path / "mine" / "scenario.yaml").read_text()
     assert list(yaml.safe_load(shown).items()) == list(yaml.safe_load(written).items())
 
 
 def test_the_test_that_is_shown_is_one_of_the_suite() -> None:
-    (shown,) = (b.text for b in blocks() if b.language == "python")
+    (shown,) = (b.text for b in BLOCKS if b.language == "python")
     assert shown in (ROOT / "images" / "suite" / "tests" / "test_training.py").read_text()
 
 
@@ -106,7 +105,7 @@ def environment() -> dict[str, str]:
 
 def script(folder: Path) -> Iterator[str]:
     """Yield the commands of all blocks, for one shell, each after a line with its number."""
-    for number, block in enumerate(blocks()):
+    for number, block in enumerate(BLOCKS):
         if block.language == "sh":
             # The suite would run itself.
             text = re.sub(r"(?m)^make test\b", "make --dry-run test >suite.txt", block.text)
@@ -135,7 +134,7 @@ def test_a_newcomer_meets_no_error(docker_engine: DockerEngine, tmp_path: Path) 
         for part in done.stdout.split("== block ")[1:]
     }
     last = -1
-    for number, block in enumerate(blocks()):
+    for number, block in enumerate(BLOCKS):
         last = number if block.language == "sh" else last
         if block.language == "text":
             assert missing(block.text.splitlines(), printed[last]) == []

@@ -58,10 +58,7 @@ def test_variants_are_numbered_and_have_their_overrides(path: Path) -> None:
     assert (first.number, first.label, first.run_id) == (1, "cluster.worker=1", "x-1")
     assert (second.number, second.label, second.run_id) == (2, "cluster.worker=3", "x-2")
     assert second.scenario.cluster["worker"].replicas == 3
-
-
-def test_variants_without_a_run_id_share_a_new_one(path: Path) -> None:
-    first, second = planned(path, "seed=1,2", run_id=None)
+    first, second = planned(path, "seed=1,2", run_id=None)  # they share a new one
     assert first.run_id.startswith("s-")
     assert first.run_id.removesuffix("-1") == second.run_id.removesuffix("-2")
 

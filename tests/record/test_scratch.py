@@ -111,7 +111,9 @@ def test_without_proof_nothing_is_deleted(
     assert (folder / "shared" / "file").read_text() == "mine"
 
 
-def test_a_folder_that_was_renamed_or_copied_is_no_run(folder: Path) -> None:
+def test_a_folder_that_was_renamed_or_copied_or_a_link_is_no_run(
+    folder: Path, tmp_path: Path
+) -> None:
     Scratch.make(folder, RUN)
     copy = folder.parent / "run-2"
     shutil.copytree(folder, copy)
@@ -121,10 +123,6 @@ def test_a_folder_that_was_renamed_or_copied_is_no_run(folder: Path) -> None:
     shutil.copytree(folder, elsewhere)
     assert remove_remains(elsewhere, RUN) == []
     assert (elsewhere / "work").is_dir()
-
-
-def test_a_link_to_a_run_folder_is_not_followed(folder: Path, tmp_path: Path) -> None:
-    Scratch.make(folder, RUN)
     link = tmp_path / RUN
     link.symlink_to(folder)
     assert not is_run_folder(link, RUN)
@@ -132,25 +130,17 @@ def test_a_link_to_a_run_folder_is_not_followed(folder: Path, tmp_path: Path) ->
     assert (folder / "work").is_dir()
 
 
-def test_a_folder_that_was_replaced_by_a_link_is_left_alone(folder: Path, precious: Path) -> None:
-    scratch = Scratch.make(folder, RUN)
-    (folder / "work").rmdir()
-    (folder / "work").symlink_to(precious)
+@pytest.mark.parametrize("by", ["a link", "another"])
+def test_a_folder_that_was_replaced_is_left_alone(folder: Path, precious: Path, by: str) -> None:
+    scratch, work = Scratch.make(folder, RUN), folder / "work"
+    work.rename(folder / "mine")
+    work.symlink_to(precious) if by == "a link" else precious.rename(work)
     assert scratch.remove() == 1  # shared
-    assert untouched(precious)
+    assert untouched(work)
     scratch.remove_home("worker-0")
-    assert untouched(precious)
+    assert untouched(work)
     with pytest.raises(RecordError, match="work is not the folder that the run made"):
         scratch.home("worker-0")
-
-
-def test_a_folder_that_was_replaced_by_another_is_left_alone(folder: Path, precious: Path) -> None:
-    scratch = Scratch.make(folder, RUN)
-    (folder / "work").rename(folder / "mine")
-    precious.rename(folder / "work")
-    assert scratch.remove() == 1
-    scratch.remove_home("worker-0")
-    assert untouched(folder / "work")
 
 
 def test_links_in_a_folder_are_deleted_and_what_they_lead_to_is_not(

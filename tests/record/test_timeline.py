@@ -96,9 +96,11 @@ def test_every_task_has_one_state_at_a_time(
     assert ", ".join(f"{span.name} {span.begin:g}-{span.end:g}" for span in found) == states
 
 
-def test_a_state_has_the_values_of_its_events() -> None:
-    running = next(s for s in timeline(a_history(), CLUSTER).states() if s.name == "running")
-    assert (running.task, running.values["id"], running.values["exit_code"]) == ("worker-0", "x", 1)
+def test_a_state_has_the_values_of_its_events_and_steps_lie_between_those_of_one_life() -> None:
+    task = timeline(a_history(), CLUSTER).tasks["worker-0"]
+    running = list(task.states(11.0))[1]
+    assert (running.name, running.values["id"], running.values["exit_code"]) == ("running", "x", 1)
+    assert brief(task.step_intervals()) == [("steps to 20", 2, 3), ("steps to 30", 8, 9)]
 
 
 def test_phases_are_spans_and_one_that_an_end_cut_off_says_so() -> None:
@@ -120,11 +122,6 @@ def test_phases_are_spans_and_one_that_an_end_cut_off_says_so() -> None:
         Interval("checkpoint", 4, 6, {}, "worker-0"),
         Interval("eval", 7, 9, {"cut off": True}, "worker-0"),
     ]
-
-
-def test_steps_lie_between_step_events_of_one_life() -> None:
-    found = timeline(a_history(), CLUSTER).tasks["worker-0"].step_intervals()
-    assert brief(found) == [("steps to 20", 2, 3), ("steps to 30", 8, 9)]
 
 
 def test_the_final_exit_of_a_task_is_the_one_after_which_it_is_not_started_again() -> None:

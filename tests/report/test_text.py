@@ -81,10 +81,6 @@ def hostile(emulate: Emulate, tmp_path: Path) -> list[str]:
     return [str(path), "--engine=process", f"--out={emulate.out}", f"--run-id={own('hostile')}"]
 
 
-UNKNOWN = 3
-"""The exit code of `up`: such an accuracy can't be judged."""
-
-
 def on_a_terminal(*command: str, code: int = 0) -> Terminal:
     with contextlib.closing(Terminal(command, columns=120)) as terminal:
         assert terminal.finish() == code, terminal.all
@@ -95,7 +91,8 @@ def on_a_terminal(*command: str, code: int = 0) -> Terminal:
 def test_escapes_of_a_program_do_not_reach_the_terminal_nor_numbers_of_309_digits(
     emulate: Emulate, hostile: list[str], how: list[str]
 ) -> None:
-    up = on_a_terminal(*emulate.command, "up", *hostile, *how, code=UNKNOWN)
+    # 3, unknown: such an accuracy can't be judged.
+    up = on_a_terminal(*emulate.command, "up", *hostile, *how, code=3)
     run = own("hostile")
     logs = on_a_terminal(*emulate.command, "logs", run, f"--out={emulate.out}")
     for terminal in [up, logs]:

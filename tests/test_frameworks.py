@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from textwrap import dedent
 
@@ -83,16 +84,15 @@ RAY_SCENARIO = """\
     """
 
 
-def written(folder: Path, image: str, program: tuple[str, str], scenario: str) -> Path:
-    """Write a scenario with its image and its program; return its path."""
-    for part in ("image", "program"):
-        (folder / part).mkdir()
-    (folder / "image" / "Dockerfile").write_text(dedent(image))
-    name, text = program
-    (folder / "program" / name).write_text(dedent(text))
-    path = folder / "scenario.yaml"
-    path.write_text(dedent(scenario))
-    return path
+def printed(emulate: Emulate, folder: Path, files: Mapping[str, str], task: str) -> str:
+    """Run the scenario of these files in Docker; return what a task printed."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(dedent(text))
+    done = emulate.up(folder / "scenario.yaml", "--engine", "docker")
+    assert done.returncode == 0, done.stderr[-3000:]
+    (run,) = emulate.out.iterdir()
+    return (run / "logs" / f"{task}.log").read_text()
 
 
 @pytest.mark.docker
@@ -100,12 +100,9 @@ def test_mpirun_on_a_launcher_uses_the_workers(
     emulate: Emulate, docker_engine: DockerEngine, tiny_image: str, tmp_path: Path
 ) -> None:
     """The job ends with the launcher, though the servers of the workers never end."""
-    image = MPI_IMAGE.format(base=tiny_image)
-    path = written(tmp_path, image, ("sums.py", MPI_PROGRAM), MPI_SCENARIO)
-    done = emulate.up(path, "--engine", "docker")
-    assert done.returncode == 0, done.stderr[-3000:]
-    (run,) = emulate.out.iterdir()
-    output = (run / "logs" / "launcher-0.log").read_text()
+    image = {"image/Dockerfile": MPI_IMAGE.format(base=tiny_image)}
+    program = {"program/sums.py": MPI_PROGRAM, "scenario.yaml": MPI_SCENARIO}
+    output = printed(emulate, tmp_path, image | program, "launcher-0")
     assert "rank 0 on worker-0" in output
     assert "rank 1 on worker-1" in output
     assert '"step": 20, "total": 41' in output
@@ -115,9 +112,7 @@ def test_mpirun_on_a_launcher_uses_the_workers(
 def test_ray_runs_on_the_head_and_the_workers(
     emulate: Emulate, docker_engine: DockerEngine, tiny_image: str, tmp_path: Path
 ) -> None:
-    image = RAY_IMAGE.format(base=tiny_image)
-    path = written(tmp_path, image, ("where.py", RAY_PROGRAM), RAY_SCENARIO)
-    done = emulate.up(path, "--engine", "docker")
-    assert done.returncode == 0, done.stderr[-3000:]
-    (run,) = emulate.out.iterdir()
-    assert "ran on head-0 worker-0 worker-1" in (run / "logs" / "head-0.log").read_text()
+    image = {"image/Dockerfile": RAY_IMAGE.format(base=tiny_image)}
+    program = {"program/where.py": RAY_PROGRAM, "scenario.yaml": RAY_SCENARIO}
+    output = printed(emulate, tmp_path, image | program, "head-0")
+    assert "ran on head-0 worker-0 worker-1" in output

@@ -126,14 +126,11 @@ def test_nobody_is_told_to_install_what_others_call_emulator() -> None:
     assert wrong == []
 
 
-def test_libraries_that_are_named_are_those_of_the_extras() -> None:
+def test_libraries_that_are_named_and_what_the_suite_asks_for_are_those_of_the_extras() -> None:
     named = {line.partition(";")[0] for line in EXTRAS["tensorflow"]}
     assert {*doctor.TENSORFLOW.values(), doctor.KERAS} == named
     for library in export.LIBRARIES.values():
         assert any(line.startswith(library) for line in EXTRAS["export"])
-
-
-def test_what_the_ini_file_of_the_suite_asks_for_comes_with_the_extra() -> None:
     assert re.search(r"(?m)^timeout = ", (ROOT / "images" / "suite" / "pytest.ini").read_text())
     names = {re.split(r"[<>=~! ]", line)[0] for line in EXTRAS["test"]}
     assert names == {"pytest", "pytest-xdist", "pytest-timeout"}

@@ -64,7 +64,7 @@ def test_another_user_can_not_make_a_run_look_live(
     run = [run_id, "--out", str(public)]
     emulate("up", scenario(tmp_path), "-q", "--engine=process", "--run-id", *run)
     assert stat.S_IMODE((public / run_id).stat().st_mode) == 0o755
-    take = ["flock", "--exclusive", "--nonblock", public / run_id / LOCK, "true"]
+    take = ["flock", "--exclusive", "--nonblock", str(public / run_id / LOCK), "true"]
     nobody: dict[str, Any] = {"user": "nobody", "group": "nogroup", "extra_groups": []}
     done = subprocess.run(take, **nobody, capture_output=True, text=True, check=False)
     assert done.returncode != 0

@@ -53,14 +53,13 @@ def test_the_first_commands_are_those_of_the_main_job_and_of_the_tests() -> None
     assert re.findall(r"(?m)^make \w+", first.text) == ["make demo", "make test"]
 
 
-def test_the_scenario_that_is_shown_is_the_one_that_init_writes(tmp_path: Path) -> None:
+def test_the_scenario_and_the_test_that_are_shown_are_those_of_init_and_of_the_suite(
+    tmp_path: Path,
+) -> None:
     setup.init(tmp_path / "mine")
     (shown,) = (b.text for b in BLOCKS if b.file == "mine/scenario.yaml")
     written = (tmp_path / "mine" / "scenario.yaml").read_text()
     assert list(yaml.safe_load(shown).items()) == list(yaml.safe_load(written).items())
-
-
-def test_the_test_that_is_shown_is_one_of_the_suite() -> None:
     (shown,) = (b.text for b in BLOCKS if b.language == "python")
     assert shown in (ROOT / "images" / "suite" / "tests" / "test_training.py").read_text()
 

@@ -62,7 +62,17 @@ def test_the_check_names_every_expectation_that_is_not_met_and_its_traceback_end
     assert "final_step failed: expected at least 30, got 18" in reported
 
 
-def test_a_result_is_shown_on_one_line(result: Result) -> None:
+def test_the_package_completes_its_public_names() -> None:
+    assert {*dir(emulator)} == {*emulator.__all__, *names(), "__version__"}
+
+
+def test_numbers_have_names_and_are_shown_on_one_line(result: Result) -> None:
+    assert (result.run_id, result.outcome, result.verdict) == ("r", "failed", "failed")
+    assert (result.final_step, result.lost_steps, result.restarts) == (18, 2, 1)
+    assert result.recovery == pytest.approx(2)  # a second of backoff, one until a step
+    assert result.goodput == pytest.approx(18 / 23, abs=0.2)
+    assert result.examples_per_second == pytest.approx(4 * (result.steps_per_second or 0))
+    assert result.accuracy is None
     rate, goodput = result.steps_per_second or 0, result.goodput or 0
     assert repr(result) == (
         f"<Result r: failed, verdict failed, step 18, {rate:.3g} steps/s, goodput {goodput:.0%}>"
@@ -72,19 +82,6 @@ def test_a_result_is_shown_on_one_line(result: Result) -> None:
 def test_the_runs_of_a_folder_are_listed(result: Result) -> None:
     assert [run.run_id for run in emulator.runs(result.folder.parent)] == ["r"]
     assert not emulator.runs(str(result.folder / "nothing"))
-
-
-def test_the_package_completes_its_public_names() -> None:
-    assert {*dir(emulator)} == {*emulator.__all__, *names(), "__version__"}
-
-
-def test_numbers_have_names(result: Result) -> None:
-    assert (result.run_id, result.outcome, result.verdict) == ("r", "failed", "failed")
-    assert (result.final_step, result.lost_steps, result.restarts) == (18, 2, 1)
-    assert result.recovery == pytest.approx(2)  # a second of backoff, one until a step
-    assert result.goodput == pytest.approx(18 / 23, abs=0.2)
-    assert result.examples_per_second == pytest.approx(4 * (result.steps_per_second or 0))
-    assert result.accuracy is None
 
 
 def test_a_run_that_is_over_is_read_from_its_folder(result: Result) -> None:

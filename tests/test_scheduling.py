@@ -29,10 +29,14 @@ def test_only_tests_that_share_something_stay_together() -> None:
     assert unit(TRAINING) == TRAINING
 
 
-def test_a_worker_without_work_takes_the_first_that_waits() -> None:
+def test_a_worker_takes_the_first_that_waits_or_the_first_of_its_lane() -> None:
     assert chosen([TRAINING, CLUSTER, *OTHERS], {}, "gw0") == TRAINING
     held = {"gw0": {"training"}, "gw1": {""}}
     assert chosen([TRAINING, CLUSTER, *OTHERS], held, "gw2") == TRAINING
+    held = {"gw0": {"kubernetes"}, "gw1": set()}
+    assert chosen([TRAINING, CLUSTER, *OTHERS], held, "gw0") == CLUSTER
+    assert chosen([TRAINING, *OTHERS], held, "gw0") == TRAINING
+    assert chosen(OTHERS, held, "gw0") == OTHERS[0]
 
 
 def test_a_full_lane_leaves_the_other_workers_to_other_tests_as_long_as_there_are_any() -> None:
@@ -40,10 +44,3 @@ def test_a_full_lane_leaves_the_other_workers_to_other_tests_as_long_as_there_ar
     assert chosen([TRAINING, CLUSTER, *OTHERS], held, "gw8") == CLUSTER
     assert chosen([TRAINING, *OTHERS], held, "gw8") == OTHERS[0]
     assert chosen([TRAINING], held, "gw8") == TRAINING
-
-
-def test_a_worker_stays_in_its_lane_as_long_as_that_has_tests() -> None:
-    held = {"gw0": {"kubernetes"}, "gw1": set()}
-    assert chosen([TRAINING, CLUSTER, *OTHERS], held, "gw0") == CLUSTER
-    assert chosen([TRAINING, *OTHERS], held, "gw0") == TRAINING
-    assert chosen(OTHERS, held, "gw0") == OTHERS[0]

@@ -95,7 +95,7 @@ def test_a_taken_folder_is_refused_before_anything_runs(path: Path, tmp_path: Pa
         planned(path, "seed=1,2")
 
 
-def test_all_are_run_and_keep_their_labels(path: Path, tmp_path: Path) -> None:
+def test_all_are_run_even_if_one_fails_and_keep_their_labels(path: Path, tmp_path: Path) -> None:
     sweep = up_all(planned(path, "seed=1,2"), ended(tmp_path), out=tmp_path / "runs")
     assert [record.plan.variant for record in sweep.records] == ["seed=1", "seed=2"]
     assert [row.differs for row in compare(judge_all(sweep.records))] == [{"seed": 1}, {"seed": 2}]
@@ -103,6 +103,8 @@ def test_all_are_run_and_keep_their_labels(path: Path, tmp_path: Path) -> None:
     assert summary is not None
     assert summary["variant"] == "seed=2"
     assert sweep.exit_code == 0
+    others = planned(path, "seed=1,2", run_id="y")
+    assert up_all(others, ended(tmp_path, 9), out=tmp_path / "runs").exit_codes == [1, 1]
 
 
 def test_the_list_of_runs_shows_a_label_as_it_is(path: Path, tmp_path: Path) -> None:
@@ -136,8 +138,3 @@ def test_what_ends_one_ends_all(path: Path, tmp_path: Path, error: BaseException
 )
 def test_the_worst_counts(codes: list[int], worst: int) -> None:
     assert Sweep(exit_codes=codes).exit_code == worst
-
-
-def test_a_failed_variant_does_not_stop_the_others(path: Path, tmp_path: Path) -> None:
-    sweep = up_all(planned(path, "seed=1,2"), ended(tmp_path, 9), out=tmp_path / "runs")
-    assert sweep.exit_codes == [1, 1]

@@ -77,15 +77,14 @@ def test_a_short_run_and_steps_rarer_than_the_interval_are_written_as_they_are(
     assert Coalescer(99).interval == 0
 
 
-def test_steps_within_an_interval_are_one_event() -> None:
+def test_steps_within_an_interval_are_one_event_and_the_interval_doubles() -> None:
     events = every(0.25, range(1, 11))
     assert steps_of(events) == [(0, 1, 1, 1), (1, 2, 5, 4), (2, 6, 9, 4)]
     assert fields_of(written(events)[1]) == {"step": 5, "coalesced": {"first": 2, "count": 4}}
-
-
-def test_the_interval_doubles() -> None:
     intervals = [Coalescer(n).interval for n in (0, 1, 1000, 1001, 2001, 10001)]
     assert intervals == [0, 1, 1, 2, 4, 1024]
+
+
 
 
 def test_steps_of_different_tasks_are_not_merged_nor_does_a_phase_of_another_change_them() -> None:

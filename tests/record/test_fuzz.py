@@ -93,13 +93,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def contents(folder: Path) -> dict[str, Any]:
     """Return what is in a folder; of what is no ordinary file only that it is there."""
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        large = path.is_file() and path.stat().st_size > 2**20
-        found[str(path.relative_to(folder))] = (
-            path.read_bytes() if path.is_file() and not large else os.lstat(path).st_mode
-        )
-    return found
+
+    def content(path: Path) -> object:
+        small = path.is_file() and path.stat().st_size <= 2**20
+        return path.read_bytes() if small else os.lstat(path).st_mode
+
+    return {str(path.relative_to(folder)): content(path) for path in folder.rglob("*")}
 
 
 def reads(out: Path, command: Sequence[str]) -> int:

@@ -116,23 +116,22 @@ def long_run(tasks: int, seconds: int = 3600) -> Facts:
             events.append(step(t + noise.random(), name, t, loss=loss, accuracy=1 / loss))
     events += [*(ended(seconds, name, 0) for name in names), job(seconds)]
     events.sort(key=lambda event: event.t)
-    samples = [Sample(t, t, {name: _noisy(noise, t) for name in names}) for t in range(2, seconds)]
+
+    def used(t: int) -> Usage:
+        received, sent, read, written = (int(2**20 * (t + noise.random())) for _ in range(4))
+        return Usage(
+            cpu=t + noise.random(),
+            memory=int(2**29 * (1 + noise.random())),
+            throttled=t / 2 + noise.random() / 4,
+            received=received,
+            sent=sent,
+            read=read,
+            written=written,
+            processes=noise.randrange(40, 60),
+        )
+
+    samples = [Sample(t, t, {name: used(t) for name in names}) for t in range(2, seconds)]
     return facts_of(events, f"{{worker: {tasks}}}", extra="", samples=samples)
-
-
-def _noisy(noise: random.Random, t: int) -> Usage:
-    """Return a sample whose rates are noise."""
-    received, sent, read, written = (int(2**20 * (t + noise.random())) for _ in range(4))
-    return Usage(
-        cpu=t + noise.random(),
-        memory=int(2**29 * (1 + noise.random())),
-        throttled=t / 2 + noise.random() / 4,
-        received=received,
-        sent=sent,
-        read=read,
-        written=written,
-        processes=noise.randrange(40, 60),
-    )
 
 
 def loss_line(number: int) -> str:

@@ -82,16 +82,13 @@ def paused(until: float, *more: Told) -> Facts:
     return facts_of(events, extra="faults: [{pause: worker-0, at: 3s, for: 1s}]\n")
 
 
-def test_a_fault_of_no_duration_has_a_band_that_can_be_hit() -> None:
+def test_a_fault_can_be_hit_if_it_has_no_duration_and_is_shaded_where_there_is_no_curve() -> None:
     facts = paused(5, step(6, "worker-0", 1), step(7, "worker-0", 2), job(1000))
     (bands,) = traces(facts, name="faults")
     assert bands["width"] == [5]
-
-
-def test_a_fault_is_shaded_also_where_there_is_no_curve() -> None:
-    chart = timeline(paused(7, job(10)))
-    assert "yaxis" not in chart["layout"]
-    (area,) = [shape for shape in chart["layout"]["shapes"] if shape["type"] == "rect"]
+    layout = timeline(paused(7, job(10)))["layout"]
+    assert "yaxis" not in layout
+    (area,) = [shape for shape in layout["shapes"] if shape["type"] == "rect"]
     assert (area["x0"], area["x1"]) == (5, 7)
 
 

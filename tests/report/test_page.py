@@ -344,16 +344,15 @@ def test_the_money_is_divided_like_the_time() -> None:
     assert "| Preemptions cost | 13.00 EUR |" in text
 
 
-def test_without_prices_reports_have_nothing_about_money() -> None:
-    facts = facts_of(preempted())
-    assert "cost" not in markdown.render(facts).lower()
-    assert 'id="costs"' not in page.render(facts)
-
-
-def test_junit_has_amounts_with_all_their_digits() -> None:
+def test_junit_has_amounts_with_all_their_digits_and_without_prices_nothing_is_about_money() -> (
+    None
+):
     found = properties(facts_of(preempted(), extra=PREEMPT + "prices: {worker: 0.36/h}\n"))
     assert found["cost"] == "0.003500000"
     assert found["preemption_cost"] == "0.001300000"
+    facts = facts_of(preempted())
+    assert "cost" not in markdown.render(facts).lower()
+    assert 'id="costs"' not in page.render(facts)
 
 
 # --- report.md ----------------------------------------------------------------------------------

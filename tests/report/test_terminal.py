@@ -156,12 +156,9 @@ def test_a_plan_shows_the_lines_that_faults_wait_for(log: str) -> None:
     assert f"kill worker-1 at log {log}\n" in shown_plan(plan)
 
 
-def test_the_target_of_a_fault_is_shown_as_it_was_written() -> None:
+def test_the_target_of_a_fault_and_the_name_of_a_run_are_shown_as_they_were_written() -> None:
     pending = FaultResult("0", "partition", "[vw]orker-0 | worker-1", "pending")
     assert any("0: partition [vw]orker-0 | worker-1" in line for line in printed({}, [pending]))
-
-
-def test_a_run_is_listed_by_the_name_of_its_folder() -> None:
     row = Listed("mwms [old]", "mwms", "", "docker", None, "succeeded", "ok")
     assert "mwms [old]" in shown(lambda console: print_listing([row], console))
 

@@ -85,8 +85,6 @@ def test_steps_within_an_interval_are_one_event_and_the_interval_doubles() -> No
     assert intervals == [0, 1, 1, 2, 4, 1024]
 
 
-
-
 def test_steps_of_different_tasks_are_not_merged_nor_does_a_phase_of_another_change_them() -> None:
     events = in_time(every(0.5, range(9)) + every(0.5, range(9), "b-0", since=0.1))
     both = [(task, number) for number in (0, 2, 4, 6, 8) for task in ("a-0", "b-0")]

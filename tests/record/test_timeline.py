@@ -84,6 +84,10 @@ STATES: dict[str, tuple[str, Sequence[Entry], str, str]] = {
         *("worker-1", CUT_OFF, PARTITION),
         "starting 0-1, running 1-3, cut off 3-7, running 7-9",
     ),
+    "also one that the plan does not have": (
+        *("a", [happened(1, "start", "a"), happened(2, "running", "a"), OVER], ""),
+        "starting 1-2, running 2-9",
+    ),
     "a task that never started has none": ("worker-0", [step(4, "worker-0", 1), OVER], "", ""),
 }
 

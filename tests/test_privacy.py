@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from emulator.record.lock import LOCK
-from tests.cli.test_interrupts import FOREVER, scenario
+from tests.cli.test_interrupts import scenario
 from tests.conftest import Emulate, own
+from tests.session.conftest import FOREVER
 
 
 def open_to_others(folder: Path) -> list[str]:

@@ -6,6 +6,10 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Iterator
+from types import CodeType, FunctionType
+
 import pytest
 
 OUTSIDE = {
@@ -15,8 +19,8 @@ OUTSIDE = {
     *("emulate", "pytester", "emulator"),
 }
 """Fixtures that are an engine, a cluster, a registry, a browser or a command."""
-STARTS = ("subprocess", "multiprocessing", "ProcessEngine")
-"""What a module of tests has that starts processes itself."""
+STARTS = {"subprocess", "multiprocessing", "ProcessEngine"}
+"""What starts processes; a test that uses one, itself or through what it calls, is not quick."""
 NOT_QUICK = {
     *("docker", "kubernetes", "tensorflow", "gallery", "campaign", "programs", "long", "slow"),
 }
@@ -33,25 +37,67 @@ BASIC = (
 
 def is_quick(item: pytest.Item) -> bool:
     """Return whether a test starts nothing outside pytest's own process."""
-    module = getattr(item, "module", None)
     return (
         OUTSIDE.isdisjoint(getattr(item, "fixturenames", ()))
-        and not any(hasattr(module, name) for name in STARTS)
         and NOT_QUICK.isdisjoint(mark.name for mark in item.iter_markers())
+        and not any(map(_starts, _parts(item)))
     )
 
 
+def _parts(item: pytest.Item) -> Iterator[object]:
+    """Yield what a test consists of: its function, its fixtures' functions, its parameters."""
+    if isinstance(item, pytest.Function):
+        yield item.function
+        yield from (
+            fixture.func
+            for fixtures in item._fixtureinfo.name2fixturedefs.values()
+            for fixture in fixtures
+        )
+        yield from item.callspec.params.values() if hasattr(item, "callspec") else ()
+
+
 def is_basic(item: pytest.Item) -> bool:
-    """Return whether a test that is not quick is part of `make test`."""
+    """Return whether a test is one of those that `make test` adds to the quick ones."""
     return item.nodeid.startswith(BASIC) and item.get_closest_marker("kubernetes") is None
 
 
 def mark(items: list[pytest.Item]) -> None:
     """Give each test the mark of its tier."""
     for item in items:
-        if is_quick(item):
-            item.add_marker("quick")
-        elif is_basic(item):
+        if is_basic(item):
             item.add_marker("basic")
+        elif is_quick(item):
+            item.add_marker("quick")
         if item.path.name.startswith("test_fuzz"):
             item.add_marker("fuzz")
+
+
+_known: dict[object, bool] = {}
+
+
+def _starts(part: object) -> bool:
+    """Return whether a function or class of the tests uses what starts processes."""
+    if not isinstance(part, FunctionType | type):
+        return False
+    if part not in _known:
+        _known[part] = False  # while it is looked at: functions may call each other
+        _known[part] = any(
+            name in STARTS or (_is_ours(value) and _starts(value)) for name, value in _used(part)
+        )
+    return _known[part]
+
+
+def _is_ours(value: object) -> bool:
+    return (getattr(value, "__module__", None) or "").split(".")[0] == "tests"
+
+
+def _used(part: FunctionType | type) -> Iterator[tuple[str, object]]:
+    """Yield the global names that a function, or the methods of a class, use, with their values."""
+    members = list(vars(part).values()) if isinstance(part, type) else [inspect.unwrap(part)]
+    for member in members:
+        function = getattr(member, "__func__", getattr(member, "fget", member))
+        codes = [function.__code__] if isinstance(function, FunctionType) else []
+        while codes:
+            code = codes.pop()
+            codes += (one for one in code.co_consts if isinstance(one, CodeType))
+            yield from ((name, function.__globals__.get(name)) for name in code.co_names)

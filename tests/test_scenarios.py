@@ -27,6 +27,7 @@ from tests.gallery.this_session import result_of
 
 ROOT = Path(__file__).parent.parent
 SMALL = ["quickstart", "mwms"]
+PATIENT = ("--set", "timeout=20m")
 
 
 def pip(*words: str | Path) -> str:
@@ -78,7 +79,7 @@ def test_a_cluster_gives_the_verdicts_that_docker_gives(
     monkeypatch.setenv("KUBECONFIG", str(kubernetes_cluster.kubeconfig))
     # Pods that ask for nothing get a core only when nothing else wants it.
     group = f"cluster.worker={{replicas: {workers}, cpus: 0.9}}"
-    done = emulate.up(name, "--set", group, *kubernetes_cluster.arguments)
+    done = emulate.up(name, *PATIENT, "--set", group, *kubernetes_cluster.arguments)
     assert done.returncode == 0, done.stderr[-3000:]
     (path,) = ROOT.glob(f"scenarios/*/{name}.yaml")
     expected = load(path).expect.model_fields_set
@@ -112,7 +113,9 @@ def test_torchrun_finds_the_other_tasks(
 ) -> None:
     """With c10d and no endpoint, each would wait for the other on its own localhost."""
     command = ["torchrun", *options, "ddp.py", "--steps", "200"]
-    done = emulate.up("pytorch", "--engine", "docker", "--set", f"program.command={command}")
+    done = emulate.up(
+        "pytorch", "--engine", "docker", *PATIENT, "--set", f"program.command={command}"
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     assert "only used for static" not in done.stderr
 
@@ -124,7 +127,7 @@ def test_a_model_that_learns_nothing_is_noticed(
 ) -> None:
     """One step is no training: what each scenario expects must be able to fail."""
     command = "program.command=[python, quickstart.py, --steps, '1']"
-    done = emulate.up("quickstart", "--engine", "docker", "--set", command)
+    done = emulate.up("quickstart", "--engine", "docker", *PATIENT, "--set", command)
     assert done.returncode == 1
     statuses = {verdict["expectation"]: verdict["status"] for verdict in done.json["verdicts"]}
     assert statuses["outcome"] == "ok"

@@ -66,7 +66,7 @@ def image(engine: str, request: pytest.FixtureRequest) -> str:
 def client(socket: Path) -> httpx.Client:
     """Return a client of the API at a socket."""
     transport = httpx.HTTPTransport(uds=os.path.realpath(socket))
-    return httpx.Client(transport=transport, base_url="http://run", timeout=60)
+    return httpx.Client(transport=transport, base_url="http://run", timeout=300)
 
 
 @contextlib.contextmanager
@@ -459,7 +459,7 @@ def test_a_killed_supervisor_is_reported_as_gone(processes: Running) -> None:
         next(history)
         supervisor = psutil.Process(int(fields_of(first)["pid"]))
         supervisor.kill()
-        psutil.wait_procs([supervisor], timeout=60)
+        psutil.wait_procs([supervisor], timeout=300)
         with pytest.raises(UsageError, match="is gone; `emulate attach"):
             list(history)
         with pytest.raises(UsageError, match="is gone; `emulate attach"):

@@ -159,7 +159,7 @@ def test_prometheus_page_and_api_answer_on_a_port(emulate: Emulate, tmp_path: Pa
         cluster.wait_for(step=3, task="worker-1")
         next(cluster.samples())
         base = f"http://127.0.0.1:{port}"
-        with httpx.Client(base_url=base, timeout=60) as http:
+        with httpx.Client(base_url=base, timeout=300) as http:
             refused = http.get("/metrics")
             assert refused.status_code == 401
             assert refused.headers["www-authenticate"] == "Bearer"
@@ -193,7 +193,7 @@ def test_the_page_is_there_without_a_port_too_and_tasks_do_not_get_the_users_tok
         if port:
             base = f"http://127.0.0.1:{(cluster.folder / PORT).read_text().strip()}"
             known = {"Authorization": "Bearer my-own-token"}
-            assert httpx.get(f"{base}/metrics", headers=known, timeout=60).status_code == 200
+            assert httpx.get(f"{base}/metrics", headers=known, timeout=300).status_code == 200
         else:
             assert not (cluster.folder / PORT).exists()
             with client(cluster.folder / "api.sock") as http:

@@ -257,7 +257,7 @@ def test_who_follows_ends_once_nobody_reads(emulate: Emulate, tmp_path: Path) ->
         pass
     process.stdout.close()  # as `head` does
     assert process.stderr.read() == ""
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=300) == 0
     assert end(run, signal.SIGINT).returncode == 130
 
 
@@ -266,7 +266,7 @@ def test_a_run_that_nobody_reads_of_comes_to_its_end(emulate: Emulate, tmp_path:
     for stream in (process.stderr, process.stdout):
         assert stream is not None
         stream.close()
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=300) == 0
     assert whole(emulate.out / own("cut"))["verdict"] == "ok"
 
 
@@ -274,7 +274,7 @@ def test_what_is_left_unread_at_the_end_is_no_complaint(emulate: Emulate) -> Non
     process = emulate.start("runs", "--json", "--out", emulate.out)
     assert process.stdout is not None
     process.stdout.close()
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=300) == 0
     assert process.stderr is not None
     assert "Exception ignored" not in process.stderr.read()
 

@@ -134,12 +134,12 @@ def test_who_follows_sees_all_and_ends_with_the_run(emulate: Emulate, tmp_path: 
         steps = [entry for entry in cluster.record.history if entry.event == "step"]
         of_worker_1 = [fields_of(e)["step"] for e in steps if e.task == "worker-1"]
         assert len(rest.splitlines()) == len(of_worker_1) - 1
-        times = [line.split()[2] for line in stamped.communicate(timeout=60)[0].splitlines()]
+        times = [line.split()[2] for line in stamped.communicate(timeout=300)[0].splitlines()]
         assert times == sorted(times)
         assert len(times) == len(of_worker_1)
         assert all(datetime.fromisoformat(time) for time in times)
         for process in (attach, wait):
-            stdout, _ = process.communicate(timeout=60)
+            stdout, _ = process.communicate(timeout=300)
             assert "outcome" in stdout or "ok" in stdout
             assert process.returncode == 0
         assert logs.returncode == 0
@@ -157,7 +157,7 @@ def test_who_follows_waits_while_a_run_does_not_answer(
     with going_on(folder):
         process = emulate.start(*command.split(), "--out", emulate.out)
         wait_for_line(process, f"waiting for {folder.name}")
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=300)
     assert process.returncode == 0, stderr
     assert printed in stdout
 
@@ -241,7 +241,7 @@ def kill_9(cluster: Cluster) -> list[Entry]:
     came = [e for e in Record(cluster.folder).history if e.event in ("run", "attached")]
     supervisor = psutil.Process(int(fields_of(came[-1])["pid"]))
     supervisor.kill()
-    psutil.wait_procs([supervisor], timeout=60)
+    psutil.wait_procs([supervisor], timeout=300)
     cluster.close()
     return list(Record(cluster.folder).history)
 
@@ -266,7 +266,7 @@ def test_attach_after_a_kill_while_a_task_is_down(emulate: Emulate, in_docker: S
     # And once more, where the run is the attached one's: `down` stops that.
     down = typed("down", "last", "--out", emulate.out)
     assert "was stopped" in down.stderr
-    attach.communicate(timeout=60)
+    attach.communicate(timeout=300)
     assert attach.returncode == 130
     history = list(Record(cluster.folder).history)
     assert history[: len(before)] == before

@@ -38,7 +38,7 @@ def test_a_reader_blocks_while_the_inbox_is_full(
     more.join(0.05)
     assert inbox._lines == room
     for _ in range(room + 100):
-        assert inbox.get(timeout=60) == line
+        assert inbox.get(timeout=300) == line
     more.join(60)
     assert not more.is_alive()
     assert inbox.empty()
@@ -53,8 +53,8 @@ def test_a_full_inbox_takes_all_that_is_no_line_at_once(monkeypatch: pytest.Monk
     end = Exited("worker-1", 0.0, 0)
     inbox.put(end)  # in this thread: it would stand still for ever
     assert prints.is_alive()
-    assert [inbox.get(timeout=60) for _ in range(2)][1] == end
-    assert inbox.get(timeout=60).text == "b"
+    assert [inbox.get(timeout=300) for _ in range(2)][1] == end
+    assert inbox.get(timeout=300).text == "b"
 
 
 def test_what_is_urgent_overtakes_the_lines_and_nothing_else_changes_its_place() -> None:
@@ -67,14 +67,14 @@ def test_what_is_urgent_overtakes_the_lines_and_nothing_else_changes_its_place()
     inbox.put(lines)
     inbox.put("second", urgent=True)
     inbox.put(end)
-    taken = [inbox.get(timeout=60) for _ in range(3)]
+    taken = [inbox.get(timeout=300) for _ in range(3)]
     assert taken == ["first", "second", lines]
     assert not inbox.empty()
     inbox.put("third", urgent=True)
-    assert [inbox.get(timeout=60) for _ in range(4)] == ["third", end, lines, end]
+    assert [inbox.get(timeout=300) for _ in range(4)] == ["third", end, lines, end]
     assert inbox.empty()
     with pytest.raises(queue.Empty):
         inbox.get(timeout=0.001)
     inbox.put("fourth", urgent=True)
     assert not inbox.empty()
-    assert inbox.get(timeout=60) == "fourth"
+    assert inbox.get(timeout=300) == "fourth"

@@ -72,25 +72,25 @@ class Rounds:
     def __call__(self, seconds: float) -> None:
         self.seconds.append(seconds)
         self.waits.release()
-        assert self.go.acquire(timeout=60)
+        assert self.go.acquire(timeout=300)
 
 
 def texts(inbox: Inbox) -> list[str]:
     """Return the lines of the next event."""
-    return [line.text for line in inbox.get(timeout=60).lines]
+    return [line.text for line in inbox.get(timeout=300).lines]
 
 
 def test_what_arrives_between_two_rounds_is_one_event() -> None:
     streams = Streams(inbox := Inbox(), rounds := Rounds())
     one, other = Source("worker-0"), Source("worker-1")
     streams.add(one)
-    assert rounds.waits.acquire(timeout=60)  # the thread has looked, and waits
+    assert rounds.waits.acquire(timeout=300)  # the thread has looked, and waits
     streams.add(other)
     one.write("a b ")
     other.write("x ")
     one.write("c ")
     rounds.go.release()
-    event = inbox.get(timeout=60)
+    event = inbox.get(timeout=300)
     assert isinstance(event, Lines)
     found: dict[str, list[str]] = {}
     for line in event.lines:
@@ -203,7 +203,7 @@ def test_batches_are_rarer_while_nothing_depends_on_a_line(
     source.write("x" * size)  # an unfinished line counts as well
     streams.add(source)
     streams.add(quiet)
-    assert rounds.waits.acquire(timeout=60)
+    assert rounds.waits.acquire(timeout=300)
     assert rounds.seconds == [seconds]
     rounds.go.release(1000)
     for one in (quiet, source):
@@ -232,11 +232,11 @@ def test_a_source_is_given_up_when_more_has_come_than_is_still_wanted() -> None:
         source.write("wanted " * 100)
         taken = 0
         while taken < 100:
-            taken += len(inbox.get(timeout=60).lines)
+            taken += len(inbox.get(timeout=300).lines)
     inbox.rest = 20
     little.write("last words ")
     much.write("x " * 11)
-    assert much.given_up.acquire(timeout=60)
+    assert much.given_up.acquire(timeout=300)
     much.write("more " * 100)
     for source in (much, little):
         source.close()

@@ -193,7 +193,7 @@ def a_tensorboard(logdir: Path, *flags: str) -> Iterator[httpx.Client]:
                 break
         else:
             raise AssertionError(f"TensorBoard ended: {output}")
-        with httpx.Client(base_url=f"{match[0]}/data/plugin/scalars", timeout=60) as client:
+        with httpx.Client(base_url=f"{match[0]}/data/plugin/scalars", timeout=300) as client:
             yield client
     finally:
         process.terminate()

@@ -140,6 +140,7 @@ def test_a_manifest_runs_to_its_end(emulate: Emulate, job: Job, tmp_path: Path) 
         *(f"--image={pair}" for pair in job.image),
         *(f"--configmap={name}={path}" for name, path in job.configmaps(folder).items()),
         f"--faults={job.faults()}",
+        *("--set", "timeout=20m"),
     ]
     done = emulate.up(JOBS / job.manifest, "--engine", "docker", *arguments)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -159,7 +159,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     engine.prepare(plan, folder, inbox)
     for task in plan.tasks:
         engine.start(task)
-    assert {inbox.get(timeout=60).text for _ in plan.tasks} == {"started"}
+    assert {inbox.get(timeout=300).text for _ in plan.tasks} == {"started"}
     yield engine
     engine.tear_down(run_id)
     engine.close()

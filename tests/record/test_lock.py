@@ -82,7 +82,7 @@ def test_supervisors_and_removals_wait_for_a_check(dead: Path, take: Take) -> No
             taking = pool.submit(have)
             with pytest.raises(TimeoutError):
                 taking.result(timeout=0.05)
-        taking.result(timeout=60)
+        taking.result(timeout=300)
 
 
 def test_acquire_does_not_wait_for_a_supervisor_nor_for_ever_for_a_check(
@@ -105,7 +105,7 @@ def test_two_wait_for_the_end_of_a_run_which_is_not_live_for_that(dead: Path) ->
             waiting[0].result(timeout=0.05)
         release(holder)
         for one in waiting:
-            one.result(timeout=60)
+            one.result(timeout=300)
             assert not is_live(dead)
 
 

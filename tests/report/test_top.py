@@ -156,7 +156,7 @@ def test_a_run_whose_emulator_was_killed_says_so(
     terminal.see("worker-0  running")  # its history has been read
     supervisor = psutil.Process(int(fields_of(running.wait_for(event="run"))["pid"]))
     supervisor.kill()
-    psutil.wait_procs([supervisor], timeout=60)
+    psutil.wait_procs([supervisor], timeout=300)
     assert terminal.finish() == 0
     assert given_back(terminal)
     assert KILLED in terminal.all

@@ -27,5 +27,5 @@ before_threads_end(late)
 @pytest.mark.parametrize("then", ["", "raise SystemExit(3)", "1 / 0"])
 def test_threads_and_pools_can_be_used_at_the_end(then: str) -> None:
     command = [sys.executable, "-c", PROGRAM.format(then=then)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.stdout == "a thread\na pool\n", done.stderr

@@ -33,7 +33,7 @@ def reported(program: str, *numbers: signal.Signals, before: str = "") -> tuple[
     for number in numbers:
         assert process.stdout.readline() == "now\n"
         process.send_signal(number)
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=300)
     return process.returncode, stdout, stderr
 
 
@@ -163,7 +163,7 @@ threading.Event().wait()
     assert process.stdout is not None
     assert process.stdout.readline() == "now\n"
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=60) == 130
+    assert process.wait(timeout=300) == 130
     process.communicate()
 
 

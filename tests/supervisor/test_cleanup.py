@@ -163,7 +163,7 @@ def test_a_variable_of_a_scenario_is_no_path_to_write_or_delete(
     with going_on(folder):
         engine.prepare(plan, folder, inbox)
         engine.start(task)
-        while "up" not in str(inbox.get(timeout=60)):  # before that it may be its keeper only
+        while "up" not in str(inbox.get(timeout=300)):  # before that it may be its keeper only
             pass
         assert [thing.folder for thing in engine.find(RUN)] == [str(folder)]
         assert engine.tear_down(RUN) == 3  # a process, work, shared
@@ -239,7 +239,7 @@ def test_clean_finds_a_daemon_that_has_nothing_of_its_run(emulate: Emulate, tmp_
     look = emulate("clean", "--engine", "process", "--dry-run", "--out", emulate.out)
     assert f"found process worker-0 (pid {daemon.pid})" in look.stderr
     assert emulate("clean", "--engine", "process", "--out", emulate.out).returncode == 0
-    assert psutil.wait_procs([daemon], timeout=60)[1] == []
+    assert psutil.wait_procs([daemon], timeout=300)[1] == []
     assert left("process", RUN) == []
 
 
@@ -373,7 +373,7 @@ def test_the_socket_of_a_killed_run_is_removed(
     assert begun.event == "run"
     supervisor = psutil.Process(int(fields_of(begun)["pid"]))
     supervisor.kill()
-    psutil.wait_procs([supervisor], timeout=60)
+    psutil.wait_procs([supervisor], timeout=300)
     files = {SOCKET, "api.port", "api.token"}
     assert files <= set(os.listdir(folder))
     which = ["--engine", "process"] if command == "clean" else [RUN]

@@ -75,7 +75,7 @@ def test_a_container_that_comes_late_is_removed(
     wait_for_line(process, "the engine may still be making")
     labels = {RUN: ID, FOLDER: str(record.path), HOST: this_host()}
     docker_engine.api.create_container(tiny_image, "true", name=f"{ID}-worker-0", labels=labels)
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode == 0
     assert left("docker", ID) == []
 

@@ -219,7 +219,7 @@ def _read_when_up(address: str) -> str:
     """Read a page; the program that serves it may still be starting."""
     for _ in range(400):
         page = f"http://{address}/"
-        with contextlib.suppress(OSError), urllib.request.urlopen(page, timeout=20) as answer:
+        with contextlib.suppress(OSError), urllib.request.urlopen(page, timeout=300) as answer:
             return str(answer.read(), "utf-8")
         threading.Event().wait(0.05)
     raise TimeoutError(address)
@@ -276,7 +276,7 @@ def test_a_helper_is_taken_over_with_its_run(emulate: Emulate, site: Site) -> No
     second = emulate.start("attach", "last", "--out", emulate.out)
     assert _line(second, r"port 8000 of web is at (\S+)") == address
     assert _read_when_up(address) == "hello from the job\n"
-    _, stderr = second.communicate(timeout=60)
+    _, stderr = second.communicate(timeout=300)
     assert second.returncode == 0, stderr
     (folder,) = emulate.out.iterdir()
     helpers = [e for e in Record(folder).history if isinstance(e, HelperEvent)]

@@ -192,7 +192,7 @@ def test_a_successor_learns_of_a_loss_that_was_not_recorded(
         second, inbox = engine(), EachLine()
         started = second.reattach(plan, folder, inbox, {"worker-0": KnownOutput(["up"], 0.0)})
         assert list(started) == ["worker-0"]
-        end = inbox.get(timeout=60)
+        end = inbox.get(timeout=300)
         assert (end.task, end.exit_code) == ("worker-0", 137)
         second.remove("worker-0")
         assert containers(run_id) == [f"{run_id}-worker-0{LOST}"]  # its name is still there
@@ -206,7 +206,7 @@ def test_a_successor_learns_of_a_loss_that_was_not_recorded(
         third, inbox = engine(), EachLine()
         third.reattach(plan, folder, inbox, {"worker-0": KnownOutput([], requested)})
         assert containers(run_id) == [f"{run_id}-worker-0"]
-        assert inbox.get(timeout=60).text == "up"
+        assert inbox.get(timeout=300).text == "up"
 
 
 def containers(run_id: str) -> list[str]:

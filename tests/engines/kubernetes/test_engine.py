@@ -32,7 +32,7 @@ from tests.engines.kubernetes.relay import opened
 
 pytestmark = pytest.mark.kubernetes
 
-PATIENT = ", start_timeout: 90s"
+PATIENT = ", start_timeout: 5m"
 STEP = '{"emulate": "step", "step": 9}'
 """What a program prints that has made a step."""
 
@@ -308,7 +308,7 @@ def test_a_start_that_waits_for_a_node_can_be_called_off(
     assert done.wait(60)
     ends: list[Exited] = []
     while not ends or not inbox.empty():
-        event = inbox.get(timeout=60)
+        event = inbox.get(timeout=300)
         if isinstance(event, Exited):
             ends.append(event)
         else:
@@ -374,7 +374,7 @@ def test_a_run_is_taken_over_without_losing_or_repeating_a_line(
     wait_for_line(successor, "worker-0 | line 100", "worker-1 | line 100")
     with opened(site.cluster) as cluster:
         pod, touch = names.pod(killed.name, "worker-0"), ["touch", "/shared/over"]
-        assert cluster.execute(pod, names.MAIN, touch, timeout=60).code == 0
+        assert cluster.execute(pod, names.MAIN, touch, timeout=300).code == 0
     _, said = successor.communicate(timeout=120)
     assert successor.returncode == 0, said
     for task in ("worker-0", "worker-1"):

@@ -154,7 +154,7 @@ class Changes:
         self.queue.put((kind, one["metadata"]["name"], one.get("data", {}).get("value", "")))
 
     def next(self) -> tuple[str, str, str]:
-        return self.queue.get(timeout=60)
+        return self.queue.get(timeout=300)
 
 
 class Maker:
@@ -294,7 +294,7 @@ def test_an_outage_that_lasts_ends_the_watch(through_relay: Relayed) -> None:
     through.outage_timeout = 0.2
     with watching(through) as changes:
         relay.away()
-        error = changes.errors.get(timeout=60)
+        error = changes.errors.get(timeout=300)
         assert isinstance(error, EngineLost)
         assert "No Kubernetes API server answers" in error.message
         relay.back()
@@ -311,7 +311,7 @@ def test_a_closed_watch_ends(cluster: Cluster, made: Maker) -> None:
             for one in threading.enumerate()
             if one.name == f"watch {cluster.namespaced('configmaps')}"
         ]
-    thread.join(timeout=60)
+    thread.join(timeout=300)
     assert not thread.is_alive()
     assert changes.errors.empty()
 

@@ -45,7 +45,7 @@ def started(stage: Stage) -> tuple[psutil.Process, psutil.Process]:
 
 
 def printed(stage: Stage) -> int:
-    line = stage.inbox.get(timeout=60)
+    line = stage.inbox.get(timeout=300)
     assert isinstance(line, Line), line
     return int(line.text)
 
@@ -112,7 +112,7 @@ def test_a_task_does_not_outlive_its_keeper(stage: Make) -> None:
     assert len(group) == 2
     keeper_of_it.kill()
     assert s.until_exit().exit_code == 128 + signal.SIGKILL
-    assert psutil.wait_procs(group, timeout=60)[1] == []
+    assert psutil.wait_procs(group, timeout=300)[1] == []
 
 
 def test_signals_do_not_end_the_keeper_before_the_task(stage: Make) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from emulator.engines.docker import DockerEngine
+from emulator.record.task_log import parts_of
 from tests.conftest import Emulate, end, left, own, wait_for_line
 
 RUNNING = "all tasks are running"
@@ -175,14 +176,16 @@ def test_a_task_that_prints_without_end_delays_no_timeout_and_fills_no_disk(
     assert job["outcome"] == "timeout"
     (exited,) = (event for event in events if event["event"] == "exit")
     assert exited["exit_code"] == 143  # by SIGTERM: nothing waited for SIGKILL
-    folder = emulate.out / RUN / "logs"
-    kept = [*folder.glob("worker-0.log"), *folder.glob("worker-0.parts/*")]
-    assert len(kept) == 5
-    assert sum(part.stat().st_size for part in kept) < 5 * 2**20  # a batch is never divided
-    (cut,) = (event for event in events if event["event"] == "log-cut")
-    assert (cut["task"], cut["limit"]) == ("worker-0", 2**20)
+    kept = parts_of(emulate.out / RUN / "logs" / "worker-0.log")
+    size = sum(part.end - part.begin for part in kept)
+    assert len(kept) <= 5
+    assert size < 5 * 2**20  # a batch is never divided
+    # A busy machine may have read less than the limit until the timeout: then all is kept.
+    cut = [event for event in events if event["event"] == "log-cut"]
+    assert bool(cut) == (kept[-1].end > size)
+    assert [(one["task"], one["limit"]) for one in cut] == [("worker-0", 2**20)] * len(cut)
     warned = " ".join((done.stdout + done.stderr).split())
-    assert "The log of worker-0 has reached its limit of 1 MiB" in warned
+    assert ("The log of worker-0 has reached its limit of 1 MiB" in warned) == bool(cut)
     assert left(engine, RUN) == []
 
 

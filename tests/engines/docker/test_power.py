@@ -129,10 +129,12 @@ def test_its_name_stays_and_connections_time_out_until_its_replacement_is_there(
     silent, *later = silences(Record(result.folder))
     assert later[-1].connecting == "connected"
     assert (later[-1].addresses == silent.addresses) is bool(address)
-    for one in later:  # first both addresses, then the new one, whose program is starting
+    # First both addresses, then the new one, whose program is starting. One that gets the same
+    # address can start only when the other is gone: for a moment there is no such name.
+    for one in later if not address else ():
         assert isinstance(one.addresses, list)
         assert one.connecting in ("TimeoutError", "ConnectionRefusedError", "connected")
-        assert one.connection == "open" or address  # else the replacement does not know it
+        assert one.connection == "open"
     (fault,) = result.summary["faults"]
     assert (fault["status"], fault["silent"], fault["exit_code"]) == ("applied", True, 137)
     assert fault["restored_after"] - fault["applied_after"] >= down

@@ -24,13 +24,13 @@ quick: $(VENV)/.dev ## What starts nothing outside its own process: after each c
 	$(BIN)/pytest tests -m quick -n auto --durations 10 --hypothesis-profile quick
 
 # One after the other: quick tests compute, and synchronous training beside them takes minutes.
-test: $(VENV)/.dev images-basic  ## The tests for a laptop: those, real engines, a training of each kind; 15 minutes
+test: $(VENV)/.dev images-basic  ## The tests for a laptop: those, real engines, a training of each kind; 5 to 15 minutes
 	@failed=0; \
 	$(BIN)/pytest tests scenarios -n auto -m quick || failed=1; \
 	$(BIN)/pytest tests scenarios -n 3 --dist loadscope -m basic $(REQUIRE) $(PATIENT) || failed=1; \
 	exit $$failed
 
-test-all: test test-rest ## Everything, as CI runs it; three quarters of an hour
+test-all: test test-rest ## Everything, as CI runs it; half an hour to an hour
 
 # In one run, so that no core waits (tests/scheduling.py).
 test-rest: $(VENV)/.dev $(VENV)/.tensorflow images ## What test-all adds to test: all trainings, commands, cluster, browser

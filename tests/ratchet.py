@@ -19,7 +19,7 @@ LINES: Mapping[str, int] = {
     "scenario": 5_290,
     "": 4_930,
     "supervisor": 4_700,
-    "analysis": 3_880,
+    "analysis": 3_980,
     "manifests": 3_230,
     "report": 2_910,
     "metrics": 2_590,

@@ -168,8 +168,8 @@ def _paid(task: TaskTimeline, lost: Sequence[TaskExit], duration: float) -> list
         is_last = after is None and (one.exit is not None and one.restart is None)
         if one.exit is not None and (is_last or one.exit in lost):
             until = one.exit.t
-        begin = max(micros(one.begin, duration), spans[-1][1] if spans else 0)
-        if (end := micros(until, duration)) > begin:
+        begin, end = micros(one.begin, duration), micros(until, duration)
+        if begin < end:
             spans.append((begin, end))
     return spans
 

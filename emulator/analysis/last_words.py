@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from emulator.analysis.boilerplate import is_boilerplate
 
@@ -50,10 +51,10 @@ def exceptions(lines: Sequence[str]) -> list[Raised]:
     found: list[Raised] = []
     header: int | None = None
     prefix, ignored = "", False
-    for number, line in enumerate(lines):
+    for number, (before, line) in enumerate(pairwise(["", *lines])):
         if match := _HEADER.fullmatch(line):
             header, prefix = number, match[1]
-            ignored = any(_IGNORED.search(before) for before in lines[max(0, number - 1) : number])
+            ignored = _IGNORED.search(before) is not None
         elif header is not None:
             text = line.removeprefix(prefix)
             if text.strip() and not text[0].isspace():  # neither a frame nor its source

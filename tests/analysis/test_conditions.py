@@ -101,6 +101,24 @@ def test_a_job_restarts_until_each_new_pod_runs(
     assert [(one.type, one.t) for one in found] == times
 
 
+@pytest.mark.parametrize(
+    ("restart", "code", "first"),
+    [
+        ("on-failure", 0, "worker-1"),
+        ("never", 1, "worker-1"),
+        ("exit-code", 1, "worker-1"),
+        # Its container starts again in it.
+        ("on-failure", 1, "worker-0"),
+        ("always", 0, "worker-0"),
+    ],
+)
+def test_a_pod_that_has_ended_for_good_runs_no_more(restart: str, code: int, first: str) -> None:
+    exited = TaskExit(task="worker-0", exit_code=code, t=2)
+    history = [*BOTH, exited, PREEMPTED, *runs("worker-1", t=6)]
+    *_, last = changes(timeline(history, restart={"worker": restart}))
+    assert (last.type, last.message) == ("Running", f"mnist-{first} runs")
+
+
 @pytest.mark.parametrize("kind", ["TFJob", "PyTorchJob"])
 def test_the_master_decides_whether_the_job_runs(kind: str) -> None:
     history = [*runs("worker-0"), *runs("master-0", t=2)]

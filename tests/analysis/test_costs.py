@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.analysis.analyse import analyse
-from emulator.analysis.costs import Costs, Preempted, break_even, costs
+from emulator.analysis.costs import Costs, Preempted, TaskCost, break_even, costs
 from emulator.analysis.expectations import summary
 from emulator.analysis.figures import FIGURES, in_summary
 from tests.analysis.test_goodput import ENTRIES, TIMES
@@ -290,6 +290,14 @@ def test_the_figures_are_in_the_summary() -> None:
     assert cost["time"]["restore"] == 0.0002
     task = {"kind": "spot", "per_hour": 0.36, "paid": 16.0, "cost": 0.0016}
     assert cost["tasks"]["worker-1"] == task
+
+
+def test_the_summary_has_money_in_billionths_and_seconds_in_millionths() -> None:
+    third = 1 / 3
+    tasks = {"worker-0": TaskCost("spot", 1.0, 2.0, third)}
+    data = Costs(tasks, {"eval": third}, Preempted(3, 1.0, third)).as_data()
+    assert data["preemptions"] == {"count": 3, "each": 0.333333333, "seconds": 0.333333}
+    assert (data["time"], data["tasks"]["worker-0"]["cost"]) == ({"eval": 0.333333333}, 0.333333333)
 
 
 def test_without_prices_the_figures_are_unknown() -> None:

@@ -158,9 +158,16 @@ def test_every_expectation_that_can_be_written_is_judged() -> None:
 
 
 def test_no_step_may_be_read_where_none_is_expected() -> None:
-    assert [v.status for v in verdicts({"steps": "none"}, replace(RAN, tasks={}))] == ["ok"] * 3
-    read = Verdict("steps", "failed", "none", "steps of worker-0")
-    assert verdicts({"steps": "none"}, RAN)[-1] == read
+    def read(*tasks: str) -> Verdict:
+        ran = replace(RAN, tasks=dict.fromkeys(tasks, RAN.tasks["worker-0"]))
+        *others, last = verdicts({"steps": "none"}, ran)
+        assert [one.status for one in others] == ["ok", "ok"]
+        return last
+
+    assert read() == Verdict("steps", "ok", "none", "none")
+    three = Verdict("steps", "failed", "none", "steps of a-0, a-1, a-2")
+    assert read("a-0", "a-1", "a-2") == three
+    assert read("a-0", "a-1", "a-2", "a-3").actual == f"{three.actual} and 1 more"
 
 
 HALF = "0.500 of the reference, 10.00 of 20.00 steps/s"

@@ -274,6 +274,28 @@ def test_a_stall_after_a_start_counts_from_there() -> None:
     assert spent(*events) == {"startup": 4, "wasted": 1, "recovery": 3 + 6, "stall": 6}
 
 
+@pytest.mark.parametrize(
+    ("again", "merged", "wasted"),
+    [
+        # The first of these steps, or that is further than 10, was made after so many seconds.
+        (5, (6, 15, 10), 6),
+        (10, (20, 110, 10), 1),
+        (10, (101, 110, 10), 1),
+        (5, (6, 11, 2), 10),
+        (5, (11, 11, 1), 10),
+    ],
+)
+def test_merged_steps_count_as_evenly_spaced(
+    again: int, merged: tuple[int, int, int], wasted: float
+) -> None:
+    first, last, count = merged
+    events = [*RUN, step(4, "worker-0", 10), ended(5, "worker-0", 1), *began_again(6, "worker-0")]
+    events += [step(8, "worker-0", again)]
+    events += [step(18, "worker-0", last, coalesced={"first": first, "count": count}), job(20)]
+    took = {"startup": 4, "wasted": 1 + wasted, "recovery": 3, "productive": 10 - wasted}
+    assert spent(*events) == {cause: t for cause, t in took.items() if t} | {"other": 2}
+
+
 # --- What may be missing, or off ----------------------------------------------------------------
 
 

@@ -10,12 +10,24 @@ from emulator.analysis.invariants import (
     INVARIANTS,
     Observed,
     monotone_checkpoints,
+    no_step_while_paused,
     single_chief,
     steps_exactly_once,
 )
 from emulator.record.timeline import Timeline
 from emulator.scenario.schema import Expectations
-from tests.histories import Told, began_again, ended, happened, phase, step, timeline
+from tests.histories import (
+    Told,
+    began_again,
+    ended,
+    fault,
+    happened,
+    in_time,
+    job,
+    phase,
+    step,
+    timeline,
+)
 
 
 def test_each_is_asked_for_by_a_key_of_its_name() -> None:
@@ -184,3 +196,33 @@ def test_the_steps_are_those_of_the_task_that_leads() -> None:
     assert of("worker-1", "worker-0", "chief-0") == "chief-0"
     assert of("worker-1", "worker-0") == "worker-0"
     assert of("ps-0", "worker-1") == "ps-0"
+
+
+# --- Pauses -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("healed", "more", "at", "made"),
+    [
+        # Within two seconds of an end of the pause, a line may be late.
+        (15, [], [4, 7, 7.5, 12.5, 13], "2 steps between 7.5 and 12.5 s"),
+        (15, [], [7, 13, 16], ""),
+        # One that is never over is in force until the end.
+        (None, [], [7.5, 17.5, 18], "2 steps between 7.5 and 17.5 s"),
+        # What has just started may not be paused again yet.
+        (15, began_again(8, "worker-1"), [11, 11.5], "1 step between 11.5 and 11.5 s"),
+        (15, [happened(8, "start", "worker-1")], [10, 10.5], "1 step between 10.5 and 10.5 s"),
+    ],
+)
+def test_which_steps_a_paused_task_surely_made(
+    healed: float | None, more: Sequence[Told], at: Sequence[float], made: str
+) -> None:
+    paused = [fault(5, "worker-1", stage, "pause") for stage in ("triggered", "applied")]
+    paused += [] if healed is None else [fault(healed, "worker-1", "healed", "pause")]
+    steps = [step(t, task, int(t)) for t in at for task in ("worker-0", "worker-1")]
+    told = in_time([*began_again(0, "worker-0", "worker-1"), *paused, *more, *steps, job(20)])
+    result = no_step_while_paused(
+        timeline(told, extra="faults: [{pause: worker-1, at: 5s, for: 10s}]\n")
+    )
+    broken = [f"worker-1 made {made}, while fault 0 had paused it"] if made else []
+    assert (result.count, result.violations) == (1, broken)

@@ -7,7 +7,7 @@ import pytest
 
 from emulator.analysis.analyse import analyse
 from emulator.analysis.expectations import judge
-from emulator.analysis.values import NAMES, last_values
+from emulator.analysis.values import NAMES, histories, last_values
 from emulator.scenario.schema import Expectations
 from tests.histories import happened, step, timeline
 
@@ -69,6 +69,15 @@ def test_limits_that_limit_nothing_are_refused(bounds: dict[str, float]) -> None
 
 def test_a_program_that_makes_up_names_does_not_fill_the_summary() -> None:
     steps = [step(n, "worker-0", n, **{f"name-{n}": n, "loss": n}) for n in range(1, NAMES + 50)]
-    found = last_values(timeline([happened(0, "run"), *steps]))
+    ran = timeline([happened(0, "run"), happened(0, "start", "worker-0"), *steps])
+    found = last_values(ran)
     assert len(found) == NAMES
     assert found["loss"] == {"worker-0": NAMES + 49}
+    followed = histories(ran)
+    assert list(followed) == ["loss", *(f"name-{n}" for n in range(1, NAMES))]
+    assert [len(life) for life in followed["loss"]["worker-0"]] == [NAMES + 49]
+
+
+def test_how_many_examples_a_step_had_is_no_value_of_the_model() -> None:
+    ran = timeline([*RAN[:1], step(1, "worker-0", 1, examples=32, loss=2.5)])
+    assert list(histories(ran)) == ["loss"]

@@ -107,16 +107,14 @@ def timeline(facts: Facts) -> Chart:
 def fault_marks(facts: Facts) -> list[Mark]:
     """Return when faults were triggered, and until when their targets were restored."""
     return [
-        Mark(
-            when,
-            facts.end
-            if fault.restored_after is None
-            else min(when + fault.restored_after, facts.end),
-            fault.kind,
-            fault.target,
-        )
+        Mark(when, _until(when, fault, facts.end), fault.kind, fault.target)
         for when, fault in facts.triggered
     ]
+
+
+def _until(when: float, fault: FaultResult, end: float) -> float:
+    """Return until when the target of a triggered fault was restored, or the end of the run."""
+    return end if fault.restored_after is None else min(when + fault.restored_after, end)
 
 
 def _speed(speed: Curve, end: float) -> Iterator[Trace]:
@@ -135,10 +133,10 @@ def _bands(facts: Facts, end: float, highest: float) -> Iterator[Trace]:
     one. They have a minimum width, so that the pointer can hit them.
     """
     least, spans = end / 200, []
-    for mark in fault_marks(facts):
-        until = end if mark.until is None else mark.until
-        more = max(0.0, least - (until - mark.at)) / 2
-        spans.append((mark.at - more, until + more))
+    for when, fault in facts.triggered:
+        until = _until(when, fault, facts.end)
+        more = max(0.0, least - (until - when)) / 2
+        spans.append((when - more, until + more))
     if not spans:
         return
     bands, faults = overlapping(spans), [fault for _, fault in facts.triggered]

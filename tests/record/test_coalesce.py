@@ -37,8 +37,6 @@ from tests.histories import (
 )
 from tests.report.runs import ran
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,6 +299,7 @@ def short_pauses(history: Sequence[Entry], interval: float) -> Iterator[float]:
         yield from (b - a for a, b in pairwise(steps) if 5 <= b - a < interval)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(seed=st.integers(0, 10_000), each=st.sampled_from([50, 300, 100_000]))
 def test_a_coalesced_history_gives_the_numbers_of_the_whole_one(seed: int, each: int) -> None:

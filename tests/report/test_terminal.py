@@ -96,6 +96,12 @@ def test_a_plan_shows_what_an_hour_costs() -> None:
     assert f"prices an hour: {each}; all tasks 0.340 EUR\n" in text
 
 
+def test_a_plan_shows_the_environment_of_the_first_task_of_each_role() -> None:
+    _, worker, ps = shown_plan(a_plan("{worker: 2, ps: 1}")).split("\nenvironment of ")
+    assert worker.startswith("worker-0:\n  PYTHONUNBUFFERED=1\n  EMULATOR_RUN=run-1\n")
+    assert "\n  EMULATOR_TASK=ps-0\n" in ps
+
+
 def test_a_fault_has_the_time_of_its_save_before_that_of_its_effect() -> None:
     fault = FaultResult(
         "0", "preempt", "ps-0", "applied", saved_after=1.5, applied_after=2.5, exit_code=137

@@ -168,9 +168,7 @@ def _paid(task: TaskTimeline, lost: Sequence[TaskExit], duration: float) -> list
         is_last = after is None and (one.exit is not None and one.restart is None)
         if one.exit is not None and (is_last or one.exit in lost):
             until = one.exit.t
-        begin, end = micros(one.begin, duration), micros(until, duration)
-        if begin < end:
-            spans.append((begin, end))
+        spans.append((micros(one.begin, duration), micros(until, duration)))
     return spans
 
 

@@ -21,7 +21,7 @@ LINES: Mapping[str, int] = {
     "supervisor": 4_700,
     "analysis": 3_980,
     "manifests": 3_230,
-    "report": 2_920,
+    "report": 2_950,
     "metrics": 2_590,
     "cli": 2_410,
     "record": 2_360,

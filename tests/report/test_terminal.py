@@ -19,7 +19,7 @@ from emulator.analysis.listing import Listed
 from emulator.analysis.throughput import Rate, StepTimes, Throughput
 from emulator.broker import Capacity
 from emulator.planning.plan import Plan
-from emulator.report.listings import print_listing
+from emulator.report.listings import print_conditions, print_listing, print_status
 from emulator.report.plan_tables import print_plan
 from emulator.report.terminal import print_result, print_summary
 from emulator.results import Result
@@ -100,6 +100,43 @@ def test_a_plan_shows_the_environment_of_the_first_task_of_each_role() -> None:
     _, worker, ps = shown_plan(a_plan("{worker: 2, ps: 1}")).split("\nenvironment of ")
     assert worker.startswith("worker-0:\n  PYTHONUNBUFFERED=1\n  EMULATOR_RUN=run-1\n")
     assert "\n  EMULATOR_TASK=ps-0\n" in ps
+
+
+def cells(text: str) -> list[list[str]]:
+    """Return the words of each line, without lines that have none."""
+    return [line.split() for line in text.splitlines() if line.strip(" ─")]
+
+
+def test_the_status_of_a_run_has_tables_of_what_it_has() -> None:
+    task = {"name": "ps-0", "state": "running", "step": 7, "restarts": 1, "exit_code": 137}
+    status: dict[str, Any] = {"run_id": "run-1", "state": "up", "engine": "docker", "tasks": [task]}
+    fault = {"id": "f1", "kind": "kill", "target": "ps-0", "stage": "applied"}
+    port = {"name": "ps-0", "port": 80, "address": "here:81"}
+    bare = [
+        ["run-1:", "up,", "on", "the", "docker", "engine"],
+        ["task", "state", "step", "restarts", "exit"],
+        ["ps-0", "running", "7", "1", "137"],
+    ]
+    more = [
+        *(["fault", "kind", "target", "stage"], ["f1", "kill", "ps-0", "applied"]),
+        *(["helper", "state", "exit"], ["events", "exited", "3"]),
+        *(["task", "port", "is", "at"], ["ps-0", "80", "here:81"]),
+    ]
+    status |= {"faults": [], "helpers": {}}
+    assert cells(shown(lambda console: print_status(status, console))) == bare
+    helpers = {"events": {"state": "exited", "exit_code": 3}}
+    status |= {"faults": [fault], "helpers": helpers, "ports": [port]}
+    assert cells(shown(lambda console: print_status(status, console))) == bare + more
+
+
+def test_conditions_of_jobs_have_a_line_each() -> None:
+    one = {"t": 1.25, "type": "Running", "status": "True", "reason": "R", "message": "runs"}
+    text = shown(lambda console: print_conditions({"run-1": [one], "run-2": [one]}, console))
+    _, *lines = cells(text)
+    assert lines == [
+        [run, "1.2", "s", "Running", "True", "R", "runs"] for run in ("run-1", "run-2")
+    ]
+    assert shown(lambda console: print_conditions({"run-1": []}, console)) == ""
 
 
 def test_a_fault_has_the_time_of_its_save_before_that_of_its_effect() -> None:

@@ -24,7 +24,7 @@ LINES: Mapping[str, int] = {
     "report": 2_950,
     "metrics": 2_590,
     "cli": 2_410,
-    "record": 2_360,
+    "record": 2_380,
     "pytest_plugin": 1_720,
     "exports": 1_540,
     "planning": 1_080,

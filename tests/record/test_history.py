@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 
 from emulator.record.events import Entry, Step, StepSource, TaskExit
 from emulator.record.history import CLOCK_MOVED, as_it_happened
-from tests.histories import began_again, ended, happened, history, in_time, restart, step, written
+from tests.histories import (
+    began_again,
+    ended,
+    fault,
+    happened,
+    history,
+    in_time,
+    restart,
+    step,
+    written,
+)
 
 
 def times(events: Sequence[Entry]) -> list[tuple[str, float]]:
@@ -52,6 +62,21 @@ WHEN: dict[str, tuple[Sequence[Entry], Sequence[tuple[str, float]]]] = {
     "or after it": (
         [STARTED, ENDED, step(7, "a", 1, late=-1)],
         [("start", 0), ("exit", 5), ("step", 6)],
+    ),
+    # Of a fault, what we stamped: when its target was held again, and when it was let go.
+    "a fault is over when the engine was asked": (
+        [
+            *(happened(0, "run"), fault(3, "a", "triggered", "pause", late=-0.4)),
+            *(fault(t, "a", stage, late=-1) for t, stage in ((7, "reapplied"), (9, "healed"))),
+        ],
+        [("run", 0), ("fault", 3), ("fault", 6), ("fault", 8)],
+    ),
+    "a fault takes effect with the exit of its target": (
+        [
+            *(STARTED, happened(2, "running", "a"), ended(3, "a", 143, late=-2)),
+            fault(9, "a", "applied", exit_code=143, late=-8),
+        ],
+        [("start", 0), ("running", 2), ("exit", 2), ("fault", 2)],
     ),
 }
 

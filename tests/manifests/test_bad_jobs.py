@@ -94,6 +94,7 @@ C = f"{T}.containers[0]"
 TYPES = "spec.tfReplicaSpecs"
 TENSORFLOW = "{name: tensorflow, image: i}"
 WORKER = f"{{template: {{spec: {{containers: [{TENSORFLOW}]}}}}}}"
+NAME_OF_THE_POD = "{name: POD, valueFrom: {fieldRef: {fieldPath: metadata.name}}}"
 CPU, GPU = ".requests.cpu:", "[nvidia.com/gpu]:"
 PATH, ELSEWHERE = "[0].mountPath:", "can't be mounted at"
 OF_THE_JOB = [
@@ -110,6 +111,7 @@ OF_THE_JOB = [
     ("spec.runPolicy", "{managedBy: me}", ".managedBy: 'me' is not allowed"),
     ("spec.successPolicy", "Any", ": 'Any' is not allowed (known: AllWorkers)"),
     (TYPES, "{}", ": is empty"),
+    (TYPES, f"{{Worker: {{replicas: 0, {WORKER[1:]}}}", ": has no replicas"),
     (f"{TYPES}.Wroker", "{}", ": a TFJob has no such replica"),
     (f"{TYPES}.worker", WORKER, ": is there twice, in another case"),
     (
@@ -123,6 +125,11 @@ OF_THE_JOB = [
 ]
 OF_THE_POD = [
     ("containers", "~", ": is missing"),
+    (
+        "containers",
+        f"[{TENSORFLOW[:-1]}, env: [{NAME_OF_THE_POD}], args: [a, '$$$(POD)']}}]",
+        "[0].args[1]: has a dollar right before a variable",
+    ),
     ("containers", "[]", ": is missing (one named tensorflow)"),
     ("containers", f"[&c {TENSORFLOW}, *c]", "[1].name: there"),
     ("volumes", "[{emptyDir: {}}]", "[0].name: is missing"),

@@ -464,7 +464,11 @@ def test_an_exit_that_is_reported_late_took_effect_at_its_stamp(tmp_path: Path) 
 
 def test_a_task_that_ended_just_before_it_was_told_to_was_not_told(tmp_path: Path) -> None:
     late = Script([(1.0, step(1))], exits_at=4.0, exit_code=1, reported_after=2.0)
-    history, _, _ = run(tmp_path, "", {"worker-0": trains(4), "worker-1": late, "*": SERVES})
+    # It ends before the second signal, which the supervisor sends as it does not know that yet.
+    twice = Script(exits_at=None, on_sigterm=9.5, reported_after=2.0)
+    history, _, _ = run(tmp_path, "", {"worker-0": trains(4), "worker-1": late, "*": twice})
+    stops = [e.signal for e in history if isinstance(e, StopSignal) and e.task == "worker-2"]
+    assert stops == ["SIGTERM", "SIGKILL"]
     told = {e.task: e.told_to_stop for e in history if isinstance(e, TaskExit)}
     assert told == {"worker-0": False, "worker-1": False, "worker-2": True}
 
@@ -473,15 +477,17 @@ FAILS = Script([(1.0, step(1))], exits_at=6.0, exit_code=1)
 
 
 @pytest.mark.parametrize(
-    ("grace", "then", "sent", "exit_code"),
+    ("fault", "then", "sent", "exit_code"),
     [
-        ("3s", ("applied", 8), [], 0),
-        ("30s", ("failed", 16), [(16, "SIGKILL")], 3),  # the job's end comes first
+        ("preempt: worker-0, grace: 3s", ("applied", 8), [], 0),
+        # The job's end comes first.
+        ("preempt: worker-0, grace: 30s", ("failed", 16), [(16, "SIGKILL")], 3),
+        ("terminate: worker-0", ("failed", 16), [(16, "SIGKILL")], 3),
     ],
 )
 def test_a_target_that_ends_in_its_grace_period_after_the_job_was_ended_by_the_fault(
     tmp_path: Path,
-    grace: str,
+    fault: str,
     then: tuple[str, float],
     sent: list[tuple[float, str]],
     exit_code: int,
@@ -489,7 +495,7 @@ def test_a_target_that_ends_in_its_grace_period_after_the_job_was_ended_by_the_f
     """Another task has failed for want of it, and the engine said that first."""
     history, _, result = run(
         tmp_path,
-        f"faults: [{{preempt: worker-0, at: 5s, grace: {grace}}}]\nexpect: {{outcome: failed}}",
+        f"faults: [{{{fault}, at: 5s}}]\nexpect: {{outcome: failed}}",
         {"worker-0": DEAF, "worker-1": FAILS, "*": SERVES},
     )
     assert stages(history) == [("triggered", 5), then]

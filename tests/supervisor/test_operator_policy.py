@@ -190,7 +190,8 @@ def test_a_machine_that_is_taken_away_is_a_failed_pod(
 
 def test_an_eviction_does_not_count_for_the_limit() -> None:
     job = operator(restart={"worker": "on-failure"}, backoff_limit=0)
-    assert isinstance(outcome("worker-1", 143, job, evicted=True), RestartTask)
+    found = outcome("worker-1", 143, job, restarts={"worker-1": 2}, evicted=True)
+    assert found == RestartTask(delay=0.0, number=2, fresh=True)
 
 
 # --- The limit ------------------------------------------------------------------------------------

@@ -478,15 +478,51 @@ def test_steps_that_were_drawn_are_reported_once_although_the_line_is_read_again
     assert [entry.n for entry in here.history] == list(range(len(here.history)))
 
 
-def test_a_successor_notices_a_job_that_hangs(tmp_path: Path) -> None:
-    extra = "cluster: {worker: 1}\nrestart: {policy: on-failure, stall: 10s, limit: 0}\n"
+@pytest.mark.parametrize(
+    ("limit", "outcome", "event", "when"),
+    [
+        ("restart: {policy: on-failure, stall: 10s, limit: 0}", "failed", "stall", 14.0),
+        ("timeout: 20s", "timeout", "job", 20.0),
+    ],
+)
+def test_a_successor_notices_a_job_that_hangs(
+    tmp_path: Path, limit: str, outcome: str, event: str, when: float
+) -> None:
     hangs = Script([(1.0, step(1))], exits_at=None)
-    here = World(tmp_path, extra, {"*": hangs})
+    here = World(tmp_path, f"cluster: {{worker: 1}}\n{limit}\n", {"*": hangs})
     here.dies(Fuse(8))
     assert here.history[-1].event == "step"
     here.pass_time(3.0)
-    assert here.succeed(Fuse()) == "failed"
-    assert times(here.history, "stall") == [14.0]
+    assert here.succeed(Fuse()) == outcome
+    assert times(here.history, event) == [when]
+
+
+def dies_at(here: World, when: float) -> None:
+    """Begin the run; the supervisor is killed at a time of it."""
+    fuse = Fuse(1000)
+    here.clock.call_at(BEGAN + when, lambda: setattr(fuse, "left", 1))
+    here.dies(fuse)
+
+
+def test_a_successor_restarts_a_job_once_all_its_tasks_have_ended(tmp_path: Path) -> None:
+    extra = "cluster: {worker: 2}\nrestart: {policy: on-failure, scope: job}\n"
+    slow = Script([(5.0, step(1))], exits_at=None, on_sigterm=6)
+    here = World(tmp_path, extra, {"worker-0": fails_once(3, trains(9)), "worker-1": slow})
+    dies_at(here, 4.0)
+    assert here.history[-1].event == "step"
+    assert here.succeed(Fuse()) == "succeeded"
+    assert times(here.history, "start") == [0.0, 0.0, 9.5, 9.5]
+
+
+def test_a_successor_asks_for_the_ports_of_what_runs(tmp_path: Path) -> None:
+    extra = (
+        "cluster: {worker: 1}\nhelpers:\n  board: {command: [a], ports: [6006]}\n"
+        "  brief: {command: [a], ports: [80]}\n"
+    )
+    here = World(tmp_path, extra, {"brief": Script(exits_at=1.0), "board": SERVES, "*": trains(9)})
+    dies_at(here, 5.0)
+    assert here.succeed(Fuse()) == "succeeded"
+    assert here.supervisor.control.ports == {("board", 6006): "127.0.0.1:6006"}
 
 
 def test_a_delay_and_a_duration_continue_without_a_supervisor(tmp_path: Path) -> None:
@@ -497,9 +533,7 @@ def test_a_delay_and_a_duration_continue_without_a_supervisor(tmp_path: Path) ->
         "  - {partition: [[worker-0], [worker-1]], at: 4s, for: 10s}\nrestart: on-failure\n"
     )
     here = World(tmp_path, extra, {"worker-0": trains(), "*": SERVES})
-    fuse = Fuse(1000)
-    here.clock.call_at(BEGAN + 7.0, lambda: setattr(fuse, "left", 1))
-    here.dies(fuse)
+    dies_at(here, 7.0)
     here.pass_time(2.0)
     there = len(here.engine.links)
     here.succeed(Fuse())
@@ -513,11 +547,9 @@ def test_a_delay_and_a_duration_continue_without_a_supervisor(tmp_path: Path) ->
 def test_a_manual_fault_is_known_to_the_successor(tmp_path: Path) -> None:
     extra = "cluster: {worker: 2}\n"
     here = World(tmp_path, extra, {"worker-0": trains(20), "*": SERVES})
-    fuse = Fuse(1000)
     paused = Pause.model_validate({"pause": "worker-1", "for": "forever"})
     here.asks(3.0, lambda control: control.inject(paused))
-    here.clock.call_at(BEGAN + 5.0, lambda: setattr(fuse, "left", 1))
-    here.dies(fuse)
+    dies_at(here, 5.0)
     here.asks(8.0, lambda control: control.inject(paused))
     here.asks(9.0, lambda control: control.heal("manual-1"))
     assert here.succeed(Fuse()) == "succeeded"

@@ -154,7 +154,7 @@ def _parse_errors(text: str, most: int, kind: _Kind) -> Iterator[_Nodes]:
         mark = error.problem_mark or error.context_mark
         reason = str(error.problem)
         # In a list in brackets or a mapping in braces, YAML takes the brace for one of its own.
-        if mark and text[max(0, mark.index - 1) : mark.index + 1] == "${":
+        if mark and text.startswith("${", mark.index - 1):
             reason += '; text with ${ is written in quotes here, such as "--rank=${rank}"'
         raise ParseError(mark.line + 1 if mark else 0, reason) from None
     except ValueError as error:  # an escape beyond Unicode, a version of thousands of digits

@@ -56,7 +56,7 @@ def _context(text: str) -> str:
 def registry_name(text: str) -> str:
     """Return the name of a registry as it is. Raises ValueError where it is none."""
     first = text.partition("/")[0]
-    is_host = first == "localhost" or any(mark in first for mark in ".:")
+    is_host = any(mark in first for mark in ".:")
     # Without a host it is a name in the engine's own registry, which has no capitals.
     if not _REGISTRY.fullmatch(text) or (not is_host and first != first.lower()):
         raise ValueError(f"{text!r} is not a registry, such as localhost:5000/team")

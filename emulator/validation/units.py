@@ -49,7 +49,7 @@ def parse_moment(text: str, now: float) -> float:
 
     Without a time zone it is local time. Raises ValueError.
     """
-    if text[:4].isdigit() and "-" in text:
+    if "-" in text:
         with contextlib.suppress(ValueError, OverflowError, OSError):
             return datetime.fromisoformat(text).timestamp()
     try:

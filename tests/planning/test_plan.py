@@ -178,6 +178,10 @@ LOST = "torchrun without `elastic`: once a task is lost"
         ("cluster: {worker: 2, ps: 1}", ["parameter servers without a chief"]),
         ("cluster: {worker: 2, ps: 1}\nrendezvous: cluster-config", []),
         ("cluster: {worker: 1}\nrendezvous: cluster-config", ["a single task: no CLUSTER_CONFIG"]),
+        (
+            "cluster: {worker: 1}\naddresses: {host: '{task}.x'}",
+            ["a single task: no TF_CONFIG", "addresses are approximated"],
+        ),
         ("cluster: {chief: 1, ps: 1}", ["parameter servers without workers"]),
         ("cluster: {evaluator: 1}", ["a single task", "an evaluator alone"]),
         ("cluster: {worker: 1}\nframework: none", []),

@@ -55,6 +55,7 @@ def test_every_key_is_read() -> None:
         ("registry", "https://host/x", "is not a registry, such as localhost:5000/team"),
         ("registry", "host/Team", "is not a registry"),
         ("registry", "host/", "is not a registry"),
+        ("registry", "Team/a", "is not a registry"),
         ("node_selector", {"a b": "c"}, "is not the key of a label"),
         ("node_selector", {"/a": "c"}, "is not the key of a label"),
         ("node_selector", {"a": "c d"}, "is not the value of a label"),
@@ -82,6 +83,11 @@ def test_what_is_wrong_is_said(key: str, value: Any, message: str) -> None:
     with pytest.raises(ValidationError) as refused:
         Kubernetes.model_validate({key: value})
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize("host", ["Host.Example", "HOST:5000", "localhost", "team"])
+def test_only_the_host_of_a_registry_may_have_capitals(host: str) -> None:
+    assert Kubernetes.model_validate({"registry": f"{host}/a"}).registry == f"{host}/a"
 
 
 def test_a_mistake_has_its_line() -> None:

@@ -179,6 +179,16 @@ def test_a_folder_of_very_many_files_is_refused(
     assert len(parts(tmp_path)) == 100
 
 
+def test_folders_add_nothing_to_the_size_of_a_program(tmp_path: Path) -> None:
+    (tmp_path / "pkg").mkdir()
+    with (tmp_path / "pkg" / "data").open("wb") as file:
+        file.truncate(limits.PROGRAM_BYTES)
+    assert len(parts(tmp_path)) == 2
+    (tmp_path / "one.byte").write_text("1")
+    with pytest.raises(ValueError, match="contains more than 256 MiB"):
+        parts(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("source", "why"),
     [

@@ -267,6 +267,9 @@ def test_a_value_without_quotes_in_a_list_in_brackets_is_explained(words: str) -
         "s.yaml:3: not valid YAML: expected ',' or ']', but got '{'; text with ${ is written in"
         ' quotes here, such as "--rank=${rank}"'
     )
+    assert only_problem("name: ${task}\nprogram: {command: [a}}\n") == (
+        "s.yaml:2: not valid YAML: expected ',' or ']', but got '}'"
+    )
     found = only_problem("name: x\nprogram:\n  env: {A: ${task}}\n")
     assert found.startswith("s.yaml:3: not valid YAML: expected ',' or '}', but got '{'; text with")
     with pytest.raises(UsageError, match=r"but got '\{'; text with"):

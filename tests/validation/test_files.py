@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.validation.files import text_of
+from emulator.validation.files import readable, text_of
 
 
 def test_a_file_of_just_the_size_is_read(tmp_path: Path) -> None:
@@ -45,6 +45,15 @@ def test_what_is_no_file_of_text_is_refused_at_once(tmp_path: Path, path: str, w
     (tmp_path / "bytes").write_bytes(b"a\nb\xff\n")
     with pytest.raises(ValueError, match=why):
         text_of(tmp_path / path, 2**20)
+
+
+def test_what_this_user_may_not_read_is_refused_before_it_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").write_text("b")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # as of all but root
+    with pytest.raises(ValueError, match="Permission denied"):
+        readable(tmp_path / "a", 10)
 
 
 def test_shared_memory_has_ordinary_files(tmp_path: Path) -> None:

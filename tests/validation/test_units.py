@@ -205,7 +205,9 @@ def test_a_time_is_a_while_ago_or_a_date(written: str, wall: float) -> None:
     assert parse_moment(written, now=1_000_000_000) == wall
 
 
-@pytest.mark.parametrize("written", ["", "yesterday", "2001-13-01", "10", "-5s", "9999-99"])
+@pytest.mark.parametrize(
+    "written", ["", "yesterday", "2001-13-01", "20010909", "10", "-5s", "9999-99"]
+)
 def test_what_is_no_time_is_refused_with_what_to_write(written: str) -> None:
     with pytest.raises(ValueError, match="is no time; write '10m' for ten minutes ago"):
         parse_moment(written, now=0.0)

@@ -328,8 +328,7 @@ class _Volumes:
 
     def mount(self, name: str, path: str, source: Mapping[str, Any] | None = None) -> Data:
         """Return the mount of a volume, which is added to those of the Pod."""
-        if name not in self.volumes:
-            self.volumes[name] = {"name": name, **(source or self._source(name))}
+        self.volumes[name] = {"name": name, **(source or self._source(name))}
         return {"name": name, "mountPath": path}
 
     def _source(self, name: str) -> Data:

@@ -435,6 +435,8 @@ def test_a_folder_of_a_node_keeps_all_pods_there(program: Path) -> None:
     notes = {names.HOST_PATH: "true", names.NODE: "n1", names.IMAGE: "img:1"}
     assert service["metadata"]["annotations"].items() >= notes.items()
     assert names.SECRET not in service["metadata"]["annotations"]
+    service, *_ = requests(a_plan("kubernetes: {image_pull_secret: login}", program), shared)
+    assert service["metadata"]["annotations"][names.SECRET] == "login"
     pod = pods(plan, shared)[0]
     assert pod["spec"]["nodeSelector"] == {"pool": "spot", "kubernetes.io/hostname": "n1"}
     opening = pod["spec"]["initContainers"][0]

@@ -170,7 +170,11 @@ def test_an_init_step_that_runs_is_what_the_task_waits_for() -> None:
 def test_the_image_of_an_init_step_may_be_missing_too() -> None:
     step = {"reason": "ErrImagePull", "message": "not found"}
     pod = a_pod("Pending", {"waiting": {"reason": "PodInitializing"}})
-    pod["status"]["initContainerStatuses"] = [{"name": "unpack", "state": {"waiting": step}}]
+    before = {"name": "open", "state": {"terminated": {"exitCode": 0}}}
+    after = {"name": "fetch", "state": {"waiting": {"reason": "PodInitializing"}}}
+    pod["status"]["initContainerStatuses"] = [
+        before, {"name": "unpack", "state": {"waiting": step}}, after
+    ]  # fmt: skip
     assert state_of(pod) == Waiting("ErrImagePull", "not found", is_final=True)
 
 

@@ -240,7 +240,6 @@ def sidecar_request(
     for key in ("Hostname", "NetworkingConfig"):  # it has those of the task
         del body[key]
     host_config = {**body["HostConfig"], "NetworkMode": f"container:{task}"}
-    host_config.pop("Sysctls", None)
     return {**body, "HostConfig": host_config, "Labels": _part_labels(sidecar, common, disk)}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +16,17 @@ from emulator.engines.containers import home_of
 from emulator.engines.docker.requests import (
     NO_IPV6,
     all_requests,
+    bindings,
     container_name,
     container_request,
+    cpu_quota,
     files_archive,
+    has_pod,
+    helper_request,
     init_request,
     labels,
     network_request,
+    probe_labels,
     program_archive,
     sidecar_request,
     task_of,
@@ -59,6 +65,9 @@ def test_everything_of_a_run_carries_its_labels_and_its_name() -> None:
     }
     assert volume_request(plan, COMMON) == {"name": "run-1", "labels": COMMON}
     assert container_name("run-1", "worker-0") == "run-1-worker-0"
+    before = probe_labels("test")  # of a container that no run has yet
+    assert re.fullmatch(r"probe-[0-9a-f]{12}", before.pop("emulator.run"))
+    assert before == {"emulator.scenario": "test", "emulator.host": this_host()}
 
 
 @pytest.mark.parametrize(("internet", "internal"), [("true", False), ("false", True)])
@@ -71,6 +80,45 @@ def test_the_network_is_closed_where_there_is_no_internet(internet: str, interna
         "labels": COMMON,
         "check_duplicate": True,
     }
+    chosen = network_request(plan, COMMON, "10.1.0.0/24")
+    assert chosen["ipam"] == {"Driver": "default", "Config": [{"Subnet": "10.1.0.0/24"}]}
+
+
+@pytest.mark.parametrize(
+    ("processes", "more", "capabilities"),
+    [("", {}, ["NET_ADMIN"]), ("container:a", {"PidMode": "container:a"}, ["NET_ADMIN", "KILL"])],
+)
+def test_a_helper_may_kill_only_in_the_processes_that_it_is_given(
+    processes: str, more: dict[str, str], capabilities: list[str]
+) -> None:
+    assert helper_request("img:1", "container:a", "ip link", COMMON, processes=processes) == {
+        "Image": "img:1",
+        "Cmd": ["sh", "-c", "ip link"],
+        "Labels": COMMON,
+        "HostConfig": {
+            "NetworkMode": "container:a",
+            "CapAdd": capabilities,
+            "CapDrop": ["ALL"],
+            "SecurityOpt": ["no-new-privileges"],
+            "LogConfig": {"Type": "json-file", "Config": {}},
+            **more,
+        },
+    }
+
+
+def test_published_ports_are_read_from_the_description_of_a_container() -> None:
+    there = [{"HostIp": "127.0.0.1", "HostPort": "49153"}]
+    assert bindings({"80/tcp": there, "81/tcp": None}) == {80: "127.0.0.1:49153"}
+    assert bindings(None) == {}
+
+
+@pytest.mark.parametrize(
+    ("cpus", "quota"), [(None, -1), (0.001, 1000), (0.01, 1000), (0.011, 1100), (1.5, 150_000)]
+)
+def test_a_limit_of_cpus_is_at_least_what_the_kernel_accepts(
+    cpus: float | None, quota: int
+) -> None:
+    assert cpu_quota(cpus) == quota
 
 
 def test_a_task_with_limits_and_gpus_in_full() -> None:
@@ -257,11 +305,27 @@ def test_the_containers_of_a_pod() -> None:
     ]
     shown = {one.name: body for one, body in all_requests(plan, task, COMMON)}
     assert list(shown) == ["w-0.get", "w-0", "w-0.web"]  # in their order
+    assert not any("Sysctls" in body["HostConfig"] for body in shown.values())
     own = shown["w-0"]
     assert (own["Entrypoint"], own["WorkingDir"]) == ([""], "/srv")
     every = [body["Labels"] for body in shown.values()]
     assert [(task_of(one), one["emulator.disk"]) for one in every] == [("w-0", "1")] * 3
     assert own["HostConfig"]["Mounts"][1]["Source"] == "run-1-w-0.data.1"
+
+
+@pytest.mark.parametrize(
+    ("role", "found"),
+    [
+        ("cpus: 1", False),
+        ("init: [{name: a, command: [b]}]", True),
+        ("sidecars: [{name: a, command: [b]}]", True),
+        ("mounts: {/a: {scratch: b}}", True),
+        ("mounts: {/a: {tmpfs: 1m}}", False),
+    ],
+)
+def test_any_part_or_scratch_volume_makes_a_task_a_pod(role: str, found: bool) -> None:
+    task = a_plan(f"framework: none\ncluster: {{w: {{{role}}}}}").task("w-0")
+    assert has_pod(task) == found
 
 
 def test_small_files_come_with_their_modes(tmp_path: Path) -> None:
@@ -280,5 +344,12 @@ def test_small_files_come_with_their_modes(tmp_path: Path) -> None:
     }
     source = unpacked(program_archive(task.source, home_of(task)))
     assert list(source) == ["shared", "srv", "srv/t.py"]
-    plain = a_plan("cluster: {worker: 1}")
-    assert files_archive(plain, plain.tasks[0]) == b""
+    for role, names in {
+        "cpus: 1": None,
+        "mounts: {/t: {tmpfs: 1m}, /r: {scratch: r, writable: false}}": None,
+        "mounts: {/t: {tmpfs: 1m}, /s: {scratch: s}}": ["s"],
+        "files: {/a: text}": ["a"],
+    }.items():
+        plan = a_plan(f"framework: none\ncluster: {{w: {{{role}}}}}")
+        archive = files_archive(plan, plan.tasks[0])
+        assert (list(unpacked(archive)) if archive else None) == names

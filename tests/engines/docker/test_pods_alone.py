@@ -1,0 +1,184 @@
+"""Init steps and side-cars of a task, as an engine that only notes what it is told sees them."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+import requests
+from docker.errors import APIError
+
+from emulator.engines.base import Exited, SidecarEnded
+from emulator.engines.docker.pods import Pods
+from tests.engines.docker.test_requests import COMMON, a_plan
+
+TASKS = """\
+framework: none
+cluster:
+  w: {init: [{name: a, command: [x]}, {name: b, command: [x]}], sidecars: [{name: s, command: [x]}]}
+  v: 1
+"""
+
+
+class Noting:
+    """The engine's API and what reads the output, with a program's ends as they are given."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[str, ...]] = []
+        self.ends: dict[str, list[int]] = {}
+        self.followed: dict[str, Callable[[Exited], None]] = {}
+        self.failing = self.running = False
+
+    def create_container_from_config(self, body: dict[str, Any], name: str) -> dict[str, str]:
+        self.done.append(("create", name, body["Labels"]["emulator.disk"]))
+        return {"Id": name}
+
+    def put_archive(self, container: str, path: str, data: bytes) -> None:
+        assert path == "/"
+
+    def start(self, container: str) -> None:
+        if self.failing:
+            raise APIError("no", requests.Response(), "no memory")
+        self.done.append(("start", container))
+
+    def inspect_container(self, container: str) -> dict[str, dict[str, bool]]:
+        return {"State": {"Running": self.running}}
+
+    def kill(self, container: str, signal: str) -> None:
+        self.done.append((signal, container))
+        name = container.removeprefix("run-1-")
+        if name in self.followed and name not in self.ends:
+            self.followed[name](Exited(name, 2.0, 143))
+
+    def remove_container(self, container: str, **options: bool) -> None:
+        self.done.append(("remove", container))
+
+    def follow(
+        self, name: str, container: str, then: Callable[[Exited], None], *, drawings: bool
+    ) -> None:
+        assert (container, drawings) == (f"run-1-{name}", False)
+        self.followed[name] = then
+        if self.ends.get(name):
+            then(Exited(name, 1.0, self.ends[name].pop(0)))
+
+    def forget(self, name: str) -> None:
+        self.done.append(("forget", name))
+
+    def expect_kill(self, container: str) -> None:
+        self.done.append(("expected", container))
+
+    def told(self) -> list[str]:
+        done, self.done = self.done, []
+        return [" ".join(one).replace("run-1-", "") for one in done]
+
+
+@pytest.fixture
+def engine() -> Noting:
+    return Noting()
+
+
+@pytest.fixture
+def inbox() -> SimpleQueue[Any]:
+    return SimpleQueue()
+
+
+@pytest.fixture
+def pods(engine: Noting, inbox: SimpleQueue[Any]) -> Pods:
+    both: Any = engine
+    to: Any = inbox
+    return Pods(both, both, to, a_plan(TASKS, Path()), COMMON)
+
+
+def test_a_step_that_has_succeeded_is_not_repeated_on_the_same_disk(
+    pods: Pods, engine: Noting
+) -> None:
+    task = a_plan(TASKS).task("w-0")
+
+    def ended(*codes: int) -> int | None:
+        engine.ends = {"w-0.a": [0], "w-0.b": list(codes)}
+        with pods.starting(task) as start:
+            end = pods.initialise(task, start, lambda name: "")
+        return end.exit_code if end else None
+
+    def step(name: str, disk: int = 1) -> list[str]:
+        return [f"create {name} {disk}", f"start {name}", f"remove {name}", f"forget {name}"]
+
+    assert (ended(7), engine.told()) == (7, [*step("w-0.a"), *step("w-0.b")])
+    assert (ended(0), engine.told()) == (None, step("w-0.b"))
+    assert (ended(), engine.told()) == (None, [])
+    assert (pods.remove(task), pods.disk("w-0")) == (0, 2)
+    assert (ended(0), engine.told()) == (None, [*step("w-0.a", 2), *step("w-0.b", 2)])
+
+
+def test_a_signal_reaches_the_step_that_runs_and_no_other_begins(
+    pods: Pods, engine: Noting
+) -> None:
+    task = a_plan(TASKS).task("w-0")
+    assert not pods.signal("w-0", signal.SIGTERM)
+    with pods.starting(task) as start:
+        assert pods.signal("w-0", signal.SIGTERM)
+        assert engine.told() == []
+        ended = pods.initialise(task, start, lambda name: "")
+        assert ended is not None
+        assert (ended.exit_code, engine.told()) == (143, [])
+        start.container = "c"
+        assert pods.signal("w-0", signal.SIGTERM)
+        assert pods.signal("w-0", signal.SIGKILL)
+        assert engine.told() == ["SIGTERM c", "expected c", "SIGKILL c"]
+    pods.close()
+    with pods.starting(task) as start:
+        ended = pods.initialise(task, start, lambda name: "")
+        assert ended is not None
+        assert (ended.exit_code, engine.told()) == (137, [])
+
+
+def test_side_cars_start_after_their_task_and_are_told_to_end_with_it(
+    pods: Pods, engine: Noting, inbox: SimpleQueue[Any]
+) -> None:
+    task, end = a_plan(TASKS).task("w-0"), Exited("w-0", 3.0, 0)
+    pods.start_sidecars(task, "run-1-w-0")
+    assert engine.told() == ["create w-0.s 1", "start w-0.s"]
+    assert pods.then("v-0") is None
+    then = pods.then("w-0")
+    assert then is not None
+    then(end)
+    assert engine.told() == ["SIGTERM w-0.s"]
+    assert (inbox.get_nowait(), inbox.empty()) == (end, True)  # nothing of one that was told to
+    pods.start_sidecars(task, "run-1-w-0")
+    assert engine.told() == ["start w-0.s"]
+    engine.followed["w-0.s"](Exited("w-0.s", 4.0, 5))
+    assert inbox.get_nowait() == SidecarEnded("w-0.s", 4.0, 5)
+    pods.kill_sidecars("w-0")  # none runs
+    engine.failing = True
+    pods.start_sidecars(task, "run-1-w-0")
+    assert inbox.empty()  # the task itself has ended
+    engine.running = True
+    pods.start_sidecars(task, "run-1-w-0")
+    assert (inbox.get_nowait().reason, engine.told()) == ("no memory", [])
+    engine.failing = False
+    pods.start_sidecars(task, "run-1-w-0")
+    pods.kill_sidecars("w-0")
+    assert engine.told() == ["start w-0.s", "expected w-0.s", "SIGKILL w-0.s"]
+    assert (pods.remove(task), engine.told()) == (1, ["remove w-0.s", "forget w-0.s"])
+
+
+def test_what_another_supervisor_has_made_is_taken_over(pods: Pods, engine: Noting) -> None:
+    def adopt(name: str, **labels: str) -> None:
+        shown = {f"emulator.{key}": value for key, value in labels.items()}
+        pods.adopt({"Id": f"run-1-{name}", "Labels": shown})
+
+    adopt("w-0", task="w-0", disk="3")
+    adopt("w-0.s", part="w-0.s", disk="2")
+    adopt("w-0.a", part="w-0.a", disk="3")
+    adopt("v-0", task="v-0")
+    assert (pods.disk("w-0"), pods.disk("v-0"), engine.told()) == (3, 1, ["remove w-0.a"])
+    pods.resume("w-0", lambda name, container: True)
+    assert not engine.followed
+    engine.running = True
+    pods.resume("v-0", lambda name, container: True)
+    pods.resume("w-0", lambda name, container: True)
+    assert list(engine.followed) == ["w-0.s"]

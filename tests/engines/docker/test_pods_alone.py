@@ -14,13 +14,14 @@ from docker.errors import APIError
 
 from emulator.engines.base import Exited, SidecarEnded
 from emulator.engines.docker.pods import Pods
+from emulator.errors import EngineError
 from tests.engines.docker.test_requests import COMMON, a_plan
 
 TASKS = """\
 framework: none
 cluster:
   w: {init: [{name: a, command: [x]}, {name: b, command: [x]}], sidecars: [{name: s, command: [x]}]}
-  v: 1
+  v: {mounts: {/d: {scratch: d}}}
 """
 
 
@@ -32,6 +33,7 @@ class Noting:
         self.ends: dict[str, list[int]] = {}
         self.followed: dict[str, Callable[[Exited], None]] = {}
         self.failing = self.running = False
+        self.volumes: dict[str, dict[str, str]] = {}
 
     def create_container_from_config(self, body: dict[str, Any], name: str) -> dict[str, str]:
         self.done.append(("create", name, body["Labels"]["emulator.disk"]))
@@ -56,6 +58,15 @@ class Noting:
 
     def remove_container(self, container: str, **options: bool) -> None:
         self.done.append(("remove", container))
+
+    def create_volume(self, name: str, labels: dict[str, str]) -> dict[str, dict[str, str]]:
+        return {"Labels": self.volumes.setdefault(name, labels)}
+
+    def inspect_volume(self, name: str) -> dict[str, dict[str, str]]:
+        return {"Labels": self.volumes[name]}
+
+    def remove_volume(self, name: str) -> None:
+        del self.volumes[name]
 
     def follow(
         self, name: str, container: str, then: Callable[[Exited], None], *, drawings: bool
@@ -164,6 +175,20 @@ def test_side_cars_start_after_their_task_and_are_told_to_end_with_it(
     pods.kill_sidecars("w-0")
     assert engine.told() == ["start w-0.s", "expected w-0.s", "SIGKILL w-0.s"]
     assert (pods.remove(task), engine.told()) == (1, ["remove w-0.s", "forget w-0.s"])
+
+
+def test_each_disk_of_a_task_has_its_own_scratch_volume(pods: Pods, engine: Noting) -> None:
+    task = a_plan(TASKS).task("v-0")
+    pods.make_scratches(task)
+    assert engine.volumes == {"run-1-v-0.d.1": {**COMMON, "emulator.disk": "1"}}
+    assert (pods.remove(task), engine.volumes) == (1, {})
+    engine.volumes = {"run-1-v-0.d.2": {}}
+    with pytest.raises(EngineError, match=r"has a volume run-1-v-0\.d\.2 already"):
+        pods.make_scratches(task)
+    assert (pods.remove(task), len(engine.volumes)) == (0, 1)  # it is not the run's
+    pods.close()
+    pods.make_scratches(task)
+    assert len(engine.volumes) == 1
 
 
 def test_what_another_supervisor_has_made_is_taken_over(pods: Pods, engine: Noting) -> None:

@@ -165,6 +165,7 @@ OF_THE_CONTAINER = [
     ("volumeMounts", "[{name: a, mountPath: /etc/../../x}]", f"{PATH} '/etc/../../x' {ELSEWHERE}"),
     ("volumeMounts", "[{name: a, mountPath: ../x}]", f"{PATH} '../x' {ELSEWHERE}"),
     ("volumeMounts", "[{name: a, mountPath: '/a:b'}]", f"{PATH} '/a:b' {ELSEWHERE}"),
+    ("ports", "[{containerPort: 65536}]", "[0].containerPort: 65536 should be from 1 to 65535"),
     ("resources.limits", "{cpu: two}", ".cpu: 'two' is not a quantity, such as 500m, 2 or 4Gi"),
     ("resources.limits", "{cpu: 0.5}", '.cpu: 0.5 should be text; write "0.5" in quotes'),
     (
@@ -230,6 +231,19 @@ def test_all_mistakes_are_told_at_once() -> None:
 def test_a_mistake_of_a_pytorchjob_is_a_line(path: str, value: str, problem: str) -> None:
     (line, *_) = refused(changed(PYTORCHJOB, path, yaml.safe_load(value)))
     assert line.partition(": ")[2].startswith(path.replace(".0.", "[0].") + problem)
+
+
+def test_an_elastic_policy_is_about_workers() -> None:
+    elastic = changed(PYTORCHJOB, "spec.elasticPolicy", {"maxReplicas": 2})
+    (line,) = refused(changed(elastic, f"{ROLES}.Worker", None))
+    assert line.endswith(": is missing (an elasticPolicy is about the workers)")
+
+
+def test_a_variable_is_text() -> None:
+    of_a_key = {"configMapKeyRef": {"name": "m", "key": "k"}}
+    job = with_container(env=[{"name": "A", "valueFrom": of_a_key}])
+    (line,) = refused(f'{job}{CONFIGMAP}binaryData: {{k: "/w=="}}\n')
+    assert line.endswith(": has bytes that are not the text of a variable")
 
 
 def test_two_documents_where_one_is_meant() -> None:

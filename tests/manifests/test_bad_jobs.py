@@ -141,6 +141,11 @@ OF_THE_CONTAINER = [
     ("image", "~", ": is missing"),
     ("args", "[--n, 1]", '[1]: 1 should be text (write "1" in quotes)'),
     ("arg", "[a]", ": unknown field (did you mean 'args'?)"),
+    (
+        "env",
+        "[{name: I, valueFrom: {fieldRef: {fieldPath: metadata.name}}}, {name: A, value: $$$(I)}]",
+        ": has a dollar right before a variable, which can't be said here",
+    ),
     ("restartPolicy", "Always", ": can only be Always, and on"),
     ("env", "[{name: A, value: 1}]", "[0].value: 1 should be text (w"),
     ("env", "[{value: '1'}]", "[0].name: is missing"),

@@ -110,6 +110,23 @@ def test_files_of_all_tasks_are_in_one_configmap_and_come_back(tmp_path: Path) -
     assert back(written, tmp_path).program.files == given(data, tmp_path).parse().program.files
 
 
+def test_each_container_of_a_pod_has_files_of_its_own(tmp_path: Path) -> None:
+    data = {
+        "name": "two",
+        "program": {"command": ["true"]},
+        "cluster": {
+            "worker": {
+                "files": {"/a": "task"},
+                "init": [{"name": "get", "command": ["true"], "files": {"/a": "step"}}],
+            }
+        },
+    }
+    written = exported(given(data, tmp_path), "tfjob", tmp_path)
+    maps = [one for one in documents(written) if one["kind"] == "ConfigMap"]
+    found = {one["metadata"]["name"]: [*one["data"].values()] for one in maps}
+    assert found == {"two-worker-files": ["task"], "two-worker-get-files": ["step"]}
+
+
 def test_a_program_that_was_removed_meanwhile_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"The program can't be read: .*/gone can't be read"):
         program_files(tmp_path / "gone")

@@ -25,8 +25,6 @@ from emulator.manifests.overlay import merged
 from tests.manifests.out.exporting import LOADER, back, documents, exported, given
 from tests.manifests.validation import check
 
-pytestmark = pytest.mark.slow
-
 # --- Patches --------------------------------------------------------------------------------------
 
 KEYS = st.sampled_from(["cluster", "restart", "env", "files", "a", "worker", "command"])
@@ -46,6 +44,7 @@ def without_empty(value: Any) -> Any:
     return {k: v for k, v in inner.items() if not (v == {} and k in ("env", "files", "mounts"))}
 
 
+@pytest.mark.slow
 @for_all(converted=DATA, scenario=DATA)
 def test_a_patch_makes_the_scenario(converted: dict[str, Any], scenario: dict[str, Any]) -> None:
     made = merged(at_length(converted), patch_of(converted, scenario))
@@ -169,6 +168,7 @@ def test_every_format_is_tested() -> None:
     assert SCENARIOS.keys() == TARGETS.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @for_all(data=st.data())
@@ -195,7 +195,7 @@ def test_scenarios_come_back(name: str, data: st.DataObject) -> None:
 
 # --- Edits ----------------------------------------------------------------------------------------
 
-EDITED = {
+EDITED: dict[str, Any] = {
     "name": "train",
     "image": "registry/train:1",
     "program": {"command": ["python", "t.py", "--steps", 100], "env": {"RATE": 0.1}},
@@ -239,6 +239,19 @@ def test_an_edit_of_values_counts(tmp_path: Path) -> None:
     assert edited.cluster["ps"].replicas == 3
     assert edited.framework == "tensorflow"
     assert edited.rendezvous is None
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "command"), [("image", None), ("none", ["python", "t.py", "--steps", "100"])]
+)
+def test_values_have_a_command_that_the_image_s_entry_point_does_not_get(
+    tmp_path: Path, entrypoint: str, command: list[str] | None
+) -> None:
+    data = {**EDITED, "program": {**EDITED["program"], "entrypoint": entrypoint}}
+    written = exported(given(data, tmp_path), "helm-values", tmp_path)
+    assert documents(written)[0]["tfCluster"]["service"].get("command") == command
+    why = "the image's entry point must run the command: the chart has none for it"
+    assert (why in written.notes) == (command is None)
 
 
 def test_a_manifest_says_enough_alone(tmp_path: Path) -> None:
@@ -293,6 +306,7 @@ def _with_its_program_only(path: Path, folder: Path) -> Given:
 FILES = [*_different(), *sorted(JOBS.glob("*.expected.yaml"))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_scenarios_fit_and_come_back(path: Path, name: str, tmp_path: Path) -> None:
@@ -313,6 +327,7 @@ def test_scenarios_fit_and_come_back(path: Path, name: str, tmp_path: Path) -> N
     assert back(written, tmp_path) == scenario
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("api", "kind", "field"),
     [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,9 +19,9 @@ from emulator.metrics.samples import Sample, series
 from emulator.record.events import fields_of
 from emulator.record.reader import Record
 from emulator.results import Result, RunCallbacks
-from emulator.runtime.clock import ManualClock
+from emulator.runtime.clock import AtOnce, ManualClock
 from emulator.scenario.loader import parse
-from tests.supervisor.in_memory import BASE, SERVES, run_on
+from tests.supervisor.in_memory import BASE, SERVES, Job, run_on
 
 
 def run(
@@ -124,6 +124,22 @@ def test_an_engine_that_can_not_measure_is_not_asked(tmp_path: Path) -> None:
     result, heard = run(tmp_path, engine)
     assert (result.exit_code, heard, engine.asked) == (0, [], 0)
     assert not (result.folder / "samples.jsonl").exists()
+
+
+def test_a_measurement_that_begins_after_the_run_is_not_made(tmp_path: Path) -> None:
+    """Until the one under way has ended, no other begins, whatever the interval."""
+    kept: list[Callable[[], object]] = []
+
+    class Late(AtOnce):
+        def aside(self, call: Callable[[], object], /) -> None:
+            kept.append(call)
+
+    engine = Failing(ManualClock(), {"*": Script(exits_at=6.5)}, measured=True)
+    here = Job(tmp_path, parse(f"{BASE}cluster: {{worker: 1}}\n"), engine)
+    assert here.begin(workers=Late()) == "succeeded"
+    (call,) = kept
+    call()
+    assert engine.asked == 0
 
 
 def test_what_can_not_be_stored_ends_the_run_with_a_sentence(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ the job. Nothing is saved.
 import argparse
 import gc
 import os
+from datetime import timedelta
 
 import digits
 import events
@@ -21,6 +22,9 @@ SEED = int(os.environ.get("EMULATOR_SEED", "0"))
 LEARNING_RATE = 0.3
 HIDDEN = 64
 REPORT_EVERY = 10
+# Of one collective. The loss of a rank mostly shows at once, but gloo (PyTorch 2.13) can miss it
+# while it sends: then this ends the wait, which would else be half an hour.
+PATIENCE = timedelta(seconds=90)
 
 
 def arguments() -> argparse.Namespace:
@@ -67,7 +71,8 @@ def main() -> None:
     """Join the process group, train, leave the group."""
     options = arguments()
     torch.set_num_threads(1)  # the tasks share the machine's cores
-    distributed.init_process_group("gloo")  # reads the environment, waits for all ranks
+    # Reads the environment, waits for all ranks.
+    distributed.init_process_group("gloo", timeout=PATIENCE)
     events.phase("startup", "end")
     train(options)
     # DistributedDataParallel is part of reference cycles and refers to the process group. If it is

@@ -12,6 +12,7 @@ import argparse
 import gc
 import os
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import digits
@@ -27,6 +28,7 @@ CHECKPOINT = Path(os.environ.get("EMULATOR_SHARED", ".")) / "elastic.pt"
 LEARNING_RATE = 0.3
 HIDDEN = 64
 REPORT_EVERY = 10
+PATIENCE = timedelta(seconds=90)  # of one collective, see ddp.py
 
 
 def arguments() -> argparse.Namespace:
@@ -106,7 +108,8 @@ def main() -> None:
     """Join the process group, train, leave the group."""
     options = arguments()
     torch.set_num_threads(1)  # the tasks share the machine's cores
-    distributed.init_process_group("gloo")  # reads the environment, waits for all ranks
+    # Reads the environment, waits for all ranks.
+    distributed.init_process_group("gloo", timeout=PATIENCE)
     events.phase("startup", "end")
     train(options)
     gc.collect()  # see ddp.py

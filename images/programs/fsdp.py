@@ -12,6 +12,7 @@ complete once it has metadata, and another number of ranks can load it. Losing a
 import argparse
 import os
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import digits
@@ -31,6 +32,7 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 LEARNING_RATE = 0.001
 HIDDEN = 256
 REPORT_EVERY = 10
+PATIENCE = timedelta(seconds=90)  # of one collective, see ddp.py
 
 
 def arguments() -> argparse.Namespace:
@@ -139,7 +141,8 @@ def main() -> None:
     """Join the process group, train, leave the group."""
     options = arguments()
     torch.set_num_threads(1)  # the tasks share the machine's cores
-    distributed.init_process_group("cpu:gloo,cuda:nccl" if DEVICE.type == "cuda" else "gloo")
+    backend = "cpu:gloo,cuda:nccl" if DEVICE.type == "cuda" else "gloo"
+    distributed.init_process_group(backend, timeout=PATIENCE)
     events.phase("startup", "end")
     train(options)
     distributed.barrier()

@@ -284,7 +284,8 @@ def test_a_folder_is_left_alone_that_is_taken_over_after_it_was_found_dead(
         count = leftovers.clean(
             emulate.out, engine_name="process", dry_run=False, say=messages.append
         )
-    assert (count, messages) == (
+    said = [one for one in messages if RUN in one]  # of tests beside it `clean` may speak too
+    assert (count, said) == (
         0,
         [f"{RUN} is left alone: another emulate is at work on it by now"],
     )

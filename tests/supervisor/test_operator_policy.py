@@ -184,8 +184,11 @@ def test_a_machine_that_is_taken_away_is_a_failed_pod(
     policy: str, code: int, comes_back: bool
 ) -> None:
     job = operator(restart={"worker": policy})
-    found = outcome("worker-1", code, job, evicted=True)
-    assert isinstance(found, RestartTask if comes_back else Fail)
+    found = outcome("worker-1", code, job, restarts={"worker-1": 2}, evicted=True)
+    if comes_back:
+        assert found == RestartTask(delay=0.0, number=2, fresh=True)
+    else:
+        assert isinstance(found, Fail)
 
 
 def test_an_eviction_does_not_count_for_the_limit() -> None:

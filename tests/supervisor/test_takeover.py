@@ -525,6 +525,58 @@ def test_a_successor_asks_for_the_ports_of_what_runs(tmp_path: Path) -> None:
     assert here.supervisor.control.ports == {("board", 6006): "127.0.0.1:6006"}
 
 
+def test_a_successor_notes_that_a_fault_is_healed_whose_target_was_back(tmp_path: Path) -> None:
+    extra = "cluster: {worker: 2}\nfaults: [{preempt: worker-1, at: 2s, grace: 0, down: 3s}]\n"
+    here = World(tmp_path, extra, {"worker-0": trains(10), "*": SERVES})
+    here.dies(Fuse(entry=14))
+    assert times(here.history[14:], "running", "worker-1") == [5]
+    here.pass_time(1.0)
+    assert here.succeed(Fuse()) == "succeeded"
+    assert stages(here.history)[-1] == ("healed", 6)
+
+
+def test_a_successor_ends_a_run_at_its_timeout(tmp_path: Path) -> None:
+    here = World(tmp_path, "cluster: {worker: 1}\ntimeout: 20s\n", {"*": SERVES})
+    here.dies(Fuse(7))
+    assert here.history[-1].event == "all-running"
+    here.pass_time(3.0)
+    assert here.succeed(Fuse()) == "timeout"
+    assert times(here.history, "job") == [20.0]
+
+
+def test_a_successor_restarts_a_gang_of_which_the_last_is_still_to_end(tmp_path: Path) -> None:
+    """It does so at once: of the backoff it knows nothing."""
+    extra, scripts = CASES["a gang that restarts while one is away"]
+    here = World(tmp_path, extra, scripts)
+    fuse = Fuse(1000)
+    here.clock.call_at(BEGAN + 9.0, lambda: setattr(fuse, "left", 1))
+    here.dies(fuse)
+    here.pass_time(1.0)
+    check(here, here.succeed(Fuse()))
+    assert times(here.history, "restart") == [8.5]
+    assert times(here.history, "start", "worker-2") == [0, 14.5]
+
+
+def test_a_successor_asks_where_the_ports_are_of_what_has_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, published = [], MemoryEngine.published
+
+    def asking(engine: MemoryEngine, task: str) -> Mapping[int, str]:
+        asked.append(task)
+        return published(engine, task)
+
+    monkeypatch.setattr(MemoryEngine, "published", asking)
+    here = World(tmp_path, *CASES["helpers"])
+    fuse = Fuse(1000)
+    here.clock.call_at(BEGAN + 2.0, lambda: setattr(fuse, "left", 1))
+    here.dies(fuse)
+    known = here.asks(5.0, lambda control: dict(control.ports))
+    check(here, here.succeed(Fuse()))
+    assert known.result() == {("board", 6006): "127.0.0.1:6006"}
+    assert asked == ["board", "board"]
+
+
 def test_a_delay_and_a_duration_continue_without_a_supervisor(tmp_path: Path) -> None:
     extra = (
         "cluster: {worker: 2}\nfaults:\n"

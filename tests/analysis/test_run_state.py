@@ -33,6 +33,7 @@ from tests.histories import (
     job,
     restart,
     step,
+    written,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -168,6 +169,16 @@ def test_steps_that_were_those_of_something_else_are_forgotten() -> None:
     run = live([*UP, step(3, "worker-0", 600), source, step(5, "worker-0", 1, loss=0.5)])
     assert (run.step, run.tasks["worker-0"].step) == (1, 1)
     assert [*run.values] == ["loss"]
+
+
+def test_what_was_reported_with_steps_that_are_retracted_is_forgotten() -> None:
+    source = happened(4, "step-source", "worker-0", source="a bar", counts=True, retracts=True)
+    run = RunState(a_plan("{worker: 2}"))
+    for entry in written([*UP, step(3, "worker-0", 40, loss=2.5), step(3.5, "worker-0", 41)]):
+        run.entry(entry)  # as it is read: a history has no steps that were retracted later
+    assert ([*run.values], run.tasks["worker-0"].steps) == (["loss"], 1)
+    run.entry(source)
+    assert (run.values, run.tasks["worker-0"].steps) == ({}, 0)
 
 
 def test_examples_that_a_task_reports_are_used() -> None:

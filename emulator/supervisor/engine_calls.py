@@ -50,7 +50,8 @@ class Called:
     effect: Effect = NOTHING_MORE
     """Of `inject`: what the engine did for the fault."""
     wall: float = 0.0
-    """Of `heal` when the engine was asked, else when it had answered (seconds since 1970)."""
+    """When the engine had answered; of `heal` when it was asked, of `start` when the task had all
+    faults again that hold on it (seconds since 1970)."""
     held: Mapping[str, EmulatorError | None] = field(default_factory=dict)
     """Of `start`: the faults that the task has again, with the engine's refusal if there is one."""
 
@@ -165,11 +166,12 @@ class EngineCalls:
 
     def _start(self, task: Task, fresh: bool, same_address: bool) -> None:
         held: dict[str, EmulatorError | None] = {}
-        with self._reported(Called("start", task.name, held=held)) as answer:
+        walls: list[float] = []
+        with self._reported(Called("start", task.name, held=held), walls=walls) as answer:
             if fresh:
                 self._engine.remove(task.name)
             answer.append(self._engine.start(task, same_address=same_address))
-            held.update(self._hold(task.name))
+            held.update(self._hold(task.name, walls))
         if task.ports:
             self._look_up_ports(task)
 
@@ -184,22 +186,24 @@ class EngineCalls:
 
     def _act(self, call: Called, fault: PlannedFault, *ignored: type[EmulatorError]) -> None:
         effects: list[Effect] = []
+        walls: list[float] = []
         with (
-            self._reported(call, effects),
+            self._reported(call, effects, walls),
             contextlib.suppress(*ignored),
             self._target(fault.target, held=fault.spec.is_held) as target,
         ):
             if call.operation == "heal":
+                walls.append(self._wall())  # not before: until now a start may have held the task
                 fault.spec.heal(target)
             else:
                 self._asked.setdefault(fault.id, self._wall())
                 effects.append(fault.spec.apply(target) or NOTHING_MORE)
 
-    def _hold(self, task: str) -> dict[str, EmulatorError | None]:
+    def _hold(self, task: str, walls: list[float]) -> dict[str, EmulatorError | None]:
         """Bring a task into the state of all held faults that are in force on it.
 
         Returns these, each with the engine's refusal if there was one; none of a task that has
-        ended.
+        ended. Appends when that was done (seconds since 1970): before any of them is healed.
         """
         held: dict[str, EmulatorError | None] = {}
         with self._target(task, held=True) as target:
@@ -211,6 +215,7 @@ class EngineCalls:
                     pass
                 except EmulatorError as refusal:
                     held[one.id] = refusal
+            walls.append(self._wall())
         return held
 
     @contextlib.contextmanager
@@ -226,9 +231,11 @@ class EngineCalls:
             capable(self._engine, Shaping).equip(lambda what: self._inbox.put(Preparing(what)))
 
     @contextlib.contextmanager
-    def _reported(self, call: Called, effects: Sequence[Effect] = ()) -> Iterator[list[str]]:
+    def _reported(
+        self, call: Called, effects: Sequence[Effect] = (), walls: Sequence[float] = ()
+    ) -> Iterator[list[str]]:
         """Put the result of a call into the inbox; the block appends the answer."""
-        answer, asked = [call.answer], self._wall()
+        answer = [call.answer]
         error: EmulatorError | None = None
         try:
             yield answer
@@ -238,5 +245,5 @@ class EngineCalls:
             what = f"{call.operation} {call.subject}".strip()
             error = EngineLost(f"Calling the engine to {what} failed: {defect!r}")
         effect = effects[-1] if effects else call.effect
-        wall = asked if call.operation == "heal" else self._wall()
+        wall = walls[-1] if walls else self._wall()
         self._inbox.put(replace(call, answer=answer[-1], error=error, effect=effect, wall=wall))

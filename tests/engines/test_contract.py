@@ -374,7 +374,7 @@ program: {{command: [sh, -c, {json.dumps(TICKS)}]}}
 cluster: {{worker: 2}}
 expect: {{outcome: failed}}
 faults:
-  - {{name: long, pause: worker-1, at: 1s, for: 6s}}
+  - {{name: long, pause: worker-1, at: 1s, for: 12s}}
   - {{pause: worker-1, at: {{after: long, delay: 0.2s}}, for: 0.2s}}
   - {{preempt: worker-1, at: {{after: long, delay: 0.6s}}, grace: 0.3s, down: 0.2s}}
   # It ends the job, when worker-1 has long gone on.

@@ -6,18 +6,25 @@ Each test looks at what the tasks did, which is what the record has to say.
 from __future__ import annotations
 
 import signal
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from emulator.engines.base import Inbox
 from emulator.engines.memory import MemoryEngine
+from emulator.engines.requirements import make_ready
 from emulator.errors import EngineError, NotRunning
 from emulator.record.reader import Record
 from emulator.record.timeline import Timeline
 from emulator.report.event_text import describe
 from emulator.results import Result
-from emulator.runtime.clock import ManualClock
-from tests.supervisor.in_memory import run_on, trains
+from emulator.runtime.clock import ManualClock, Threads
+from emulator.scenario.loader import parse
+from emulator.supervisor.engine_calls import EngineCalls
+from tests.supervisor.in_memory import BASE, run_on, trains
 
 ENDINGS = {
     "preempt": "{preempt: worker-1, at: 10s, grace: 5s, down: 2s}",
@@ -123,6 +130,52 @@ def test_a_heal_while_the_task_is_away_leaves_its_replacement_alone(tmp_path: Pa
     assert engine.cpus == [("worker-1", 0.5), ("worker-1", None)]
     assert timeline.faults["0"].reapplied == timeline.faults["1"].reapplied == []
     assert within(steps(timeline), 16, 20) != []
+
+
+class _Busy(MemoryEngine):
+    """It takes five seconds to freeze a task; a call that waits for that is noticed."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock, {"*": trains(200)})
+        self.meanwhile, self.waits = list[Callable[[], None]](), threading.Event()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self.waits.set()
+            self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def pause(self, task: str) -> None:
+        super().pause(task)
+        for call in self.meanwhile:
+            call()
+            assert self.waits.wait(300)
+        self._clock._now += 5
+
+
+def test_a_heal_while_a_start_applies_the_fault_again_is_made_and_stamped_after_that(
+    tmp_path: Path,
+) -> None:
+    engine, inbox, threads = _Busy(ManualClock()), Inbox(), Threads()
+    text = f"{BASE}cluster: {{worker: 2}}\nfaults: [{{pause: worker-1, at: 5s, for: 60s}}]\n"
+    plan, folder = make_ready(parse(text), engine, out=tmp_path, run_id="run")
+    calls = EngineCalls(plan, engine, inbox, threads, engine._clock)
+    calls._held_locks["worker-1"] = cast("threading.Lock", engine)
+    (fault,) = plan.faults
+    engine.prepare(plan, folder, inbox)
+    calls.inject(fault)
+    assert isinstance(inbox.get().error, NotRunning)
+    engine.meanwhile = [lambda: calls.heal(fault)]
+    calls.start(plan.tasks[1])
+    walls = {one.operation: one.wall for one in (inbox.get(), inbox.get())}
+    threads.close()
+    assert walls == dict.fromkeys(["start", "heal"], engine._clock.wall())
+    running = engine._running("worker-1")
+    assert running is not None
+    assert not running.frozen
 
 
 def test_a_job_recovers_from_a_pause_when_that_is_over_and_not_when_the_task_runs_again(

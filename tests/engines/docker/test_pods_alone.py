@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
@@ -33,6 +34,7 @@ class Noting:
         self.ends: dict[str, list[int]] = {}
         self.followed: dict[str, Callable[[Exited], None]] = {}
         self.failing = self.running = False
+        self.refuses = requests.Response()
         self.volumes: dict[str, dict[str, str]] = {}
 
     def create_container_from_config(self, body: dict[str, Any], name: str) -> dict[str, str]:
@@ -51,6 +53,8 @@ class Noting:
         return {"State": {"Running": self.running}}
 
     def kill(self, container: str, signal: str) -> None:
+        if self.refuses.status_code:
+            raise APIError("no", self.refuses)
         self.done.append((signal, container))
         name = container.removeprefix("run-1-")
         if name in self.followed and name not in self.ends:
@@ -147,6 +151,30 @@ def test_a_signal_reaches_the_step_that_runs_and_no_other_begins(
         assert (ended.exit_code, engine.told()) == (137, [])
 
 
+def test_a_signal_to_a_container_that_has_just_ended_is_no_error(
+    pods: Pods, engine: Noting
+) -> None:
+    with pods.starting(a_plan(TASKS).task("w-0")) as start:
+        start.container = "c"
+        for status in (404, 409):
+            engine.refuses.status_code = status
+            assert pods.signal("w-0", signal.SIGTERM)
+        engine.refuses.status_code = 500
+        with pytest.raises(APIError):
+            pods.signal("w-0", signal.SIGTERM)
+
+
+def test_the_end_waits_for_what_is_being_made(pods: Pods) -> None:
+    closer = threading.Thread(target=pods.close)
+    with pods.making() as may_make:
+        assert may_make
+        closer.start()
+        closer.join(0.1)
+        assert closer.is_alive()
+    closer.join(300)
+    assert not closer.is_alive()
+
+
 def test_side_cars_start_after_their_task_and_are_told_to_end_with_it(
     pods: Pods, engine: Noting, inbox: SimpleQueue[Any]
 ) -> None:
@@ -203,6 +231,8 @@ def test_what_another_supervisor_has_made_is_taken_over(pods: Pods, engine: Noti
     assert (pods.disk("w-0"), pods.disk("v-0"), engine.told()) == (3, 1, ["remove w-0.a"])
     pods.resume("w-0", lambda name, container: True)
     assert not engine.followed
+    pods.kill_sidecars("w-0")
+    assert engine.told() == []  # it does not run
     engine.running = True
     pods.resume("v-0", lambda name, container: True)
     pods.resume("w-0", lambda name, container: True)

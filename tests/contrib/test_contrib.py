@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -105,7 +106,7 @@ def test_one_command_starts_both_and_runs_the_scenario(emulate: Emulate, tmp_pat
     }
     (tmp_path / "s.yaml").write_text(json.dumps(shell()))
     options = f"--engine process --out {emulate.out}"
-    done = bash(f"{GRAFANA}/watch s.yaml {options}", tmp_path, **environment)
+    done = bash(f"{shlex.quote(str(GRAFANA))}/watch s.yaml {options}", tmp_path, **environment)
     assert done.returncode == 0, done.stderr
     assert "http://127.0.0.1:3000/d/emulator-run" in done.stderr
     *_, started = (tmp_path / "calls").read_text().splitlines()

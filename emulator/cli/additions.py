@@ -40,10 +40,6 @@ Command = Annotated[
     str | None,
     typer.Option("--command", help="Of a manifest: the command of every task."),
 ]
-Quirks = Annotated[
-    bool,
-    typer.Option("--operator-quirks", help="Of a manifest: the operator's known faults too."),
-]
 
 
 def additions(
@@ -51,7 +47,6 @@ def additions(
     faults: Path | None,
     configmaps: Sequence[str] | None,
     command: str | None,
-    quirks: bool,
 ) -> Additions:
     """Return what the options of a command add to a file. Raises UsageError."""
     from emulator.manifests.convert import Additions
@@ -62,7 +57,6 @@ def additions(
         configmaps={name: Path(path) for name, path in folders.items()},
         faults=faults,
         command=_words(command),
-        quirks=quirks,
     )
 
 

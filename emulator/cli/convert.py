@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from emulator.cli.additions import Command, ConfigMaps, Faults, Images, Quirks, additions
+from emulator.cli.additions import Command, ConfigMaps, Faults, Images, additions
 from emulator.cli.options import note, read
 from emulator.errors import UsageError
 
@@ -29,7 +29,6 @@ def convert(
     faults: Faults = None,
     configmaps: ConfigMaps = None,
     command: Command = None,
-    quirks: Quirks = False,
 ) -> None:
     """Write the scenario that `up` and `plan` make of a manifest.
 
@@ -38,7 +37,7 @@ def convert(
     """
     from emulator.manifests.assembly import moved
 
-    given = read(manifest, additions(images, faults, configmaps, command, quirks))
+    given = read(manifest, additions(images, faults, configmaps, command))
     given.parse()  # reports its mistakes, in the manifest
     text = moved(given, Path() if output is None else output.parent)
     if output is None:

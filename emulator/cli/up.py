@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from emulator.cli.additions import Command, ConfigMaps, Faults, Images, Quirks, additions
+from emulator.cli.additions import Command, ConfigMaps, Faults, Images, additions
 from emulator.cli.options import (
     ApiPort,
     Out,
@@ -93,7 +93,6 @@ def up(
     faults: Faults = None,
     configmaps: ConfigMaps = None,
     command: Command = None,
-    quirks: Quirks = False,
 ) -> None:
     """Run a scenario to its end, and judge it.
 
@@ -114,7 +113,7 @@ def up(
     if keep and warm:
         raise UsageError("--keep leaves containers for a look, --warm to the next run.", "Use one.")
     check_verbosity(quiet, verbose)
-    added = additions(images, faults, configmaps, command, quirks)
+    added = additions(images, faults, configmaps, command)
     given = read(chosen_scenario(scenario, file), added)
     if vary:
         from emulator.cli.compare import up_variants
@@ -220,7 +219,6 @@ def plan(
     faults: Faults = None,
     configmaps: ConfigMaps = None,
     command: Command = None,
-    quirks: Quirks = False,
 ) -> None:
     """Show what would run, and start nothing.
 
@@ -232,7 +230,7 @@ def plan(
     from emulator.planning.baseline import reference_beside
     from emulator.report.plan_tables import print_plan
 
-    added = additions(images, faults, configmaps, command, quirks)
+    added = additions(images, faults, configmaps, command)
     given = read(chosen_scenario(scenario, file), added)
     parsed = given.parse(overrides(sets, seed))
     with contextlib.closing(choose(engine, note)) as chosen:

@@ -111,7 +111,6 @@ def _refuse(path: Path, added: Additions) -> None:
         "--image": (added.images, "--set image=REF"),
         "--configmap": (added.configmaps, "`mounts:` or `files:`"),
         "--command": (added.command, "--set 'program.command=[python, train.py]'"),
-        "--operator-quirks": (added.quirks, "--set operator.quirks=true"),
     }
     for option, (value, instead) in given.items():
         if value:
@@ -121,7 +120,7 @@ def _refuse(path: Path, added: Additions) -> None:
 def _converted(path: Path, text: str, added: Additions) -> _Parts:
     """Return what a manifest is converted to, with its own overlay."""
     documents = read_documents(text, str(path))
-    options = Options(added.images, added.configmaps, added.quirks)
+    options = Options(added.images, added.configmaps)
     found = format_of(documents, str(path)).convert(documents, options)
     origins = {at: (origin.place, origin.path) for at, origin in found.origins.items()}
     suffix = ".json" if path.suffix == ".json" else ".yaml"

@@ -38,7 +38,6 @@ class Additions:
     faults: Path | None = None
     """A file with a part of a scenario, which is merged over it: faults, expectations."""
     command: Sequence[str] = ()
-    quirks: bool = False
 
     @property
     def arguments(self) -> list[str]:
@@ -48,7 +47,6 @@ class Additions:
             *(f"--configmap={name}={path}" for name, path in self.configmaps.items()),
             *([] if self.faults is None else [f"--faults={self.faults}"]),
             *([f"--command={shlex.join(self.command)}"] if self.command else []),
-            *["--operator-quirks"] * self.quirks,
         ]
 
     def again(self, path: Path, engine: str, sets: Sequence[str]) -> str:

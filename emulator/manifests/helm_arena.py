@@ -88,7 +88,6 @@ def convert_arena(values: Values, release: str, options: Options) -> Conversion:
         **({"ports": ports} if ports else {}),
         **({"restart": {"worker": "on-failure"}} if {"worker", chief} <= roles.keys() else {}),
         **_clean_pods(values),
-        **({"quirks": True} if options.quirks else {}),
     }
     if not roles:
         values.problem(("workers",), "the job has no tasks", "write `workers: 2`")

@@ -266,7 +266,6 @@ class _Conversion:
             "suspend": run.get("suspend") or None,
             "labels": self._metadata.get("labels", {}),
             "annotations": annotations,
-            "quirks": self._options.quirks or None,
         }
         self._origins |= {("operator", key): place for key, place in _PLACES.items()}
         self._origins[("operator",)] = ("spec",)

@@ -58,8 +58,6 @@ class Options:
     """Container name, role or image reference -> the image to use instead."""
     configmaps: Mapping[str, Path] = field(default_factory=dict)
     """Name of a ConfigMap or Secret -> a file or folder with its values."""
-    quirks: bool = False
-    """Reproduce the known faults of the operator too."""
 
 
 @dataclass(frozen=True)

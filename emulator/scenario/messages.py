@@ -37,6 +37,8 @@ def explain(detail: ErrorDetails) -> tuple[str, str]:
     kind, context, given = detail["type"], detail.get("ctx", {}), detail.get("input")
     written = shown(json.dumps(given, default=str) if not isinstance(given, str) else repr(given))
     if kind == "extra_forbidden":
+        if instead := _REMOVED.get(detail["loc"]):
+            return "was removed", instead
         known = sorted(fields_at(detail["loc"][:-1]))
         close = closest(str(detail["loc"][-1]), known)
         return "unknown key", close or f"known here: {', '.join(known)}"
@@ -88,6 +90,12 @@ def fields_at(loc: Iterable[str | int]) -> set[str]:
         }
         models = deeper or models
     return {field.alias or name for m in models for name, field in m.model_fields.items()}
+
+
+_REMOVED: dict[tuple[int | str, ...], str] = {
+    ("operator", "quirks"): "leave it out; `emulate plan` warns of the operator's faults",
+}
+"""What to do instead of writing a key that an earlier version had."""
 
 
 def _models_in(annotation: object) -> set[type[BaseModel]]:

@@ -106,8 +106,6 @@ class Operator(Model):
     """Labels of the job itself."""
     annotations: Metadata = Field({}, examples=[{"owner": "me"}])
     """Annotations of the job itself."""
-    quirks: bool = Field(strict=True, default=False)
-    """Reproduce the operator's known faults too."""
 
     @property
     def framework(self) -> FrameworkName:

@@ -13,7 +13,6 @@ from emulator.planning.plan import Plan, Task
 from emulator.record.events import Outcome, StopSignal, TaskStart
 from emulator.supervisor.engine_calls import EngineCalls
 from emulator.supervisor.history import HistoryWriter
-from emulator.supervisor.operator_policy import Crashes
 from emulator.supervisor.timers import Timers
 
 State = Literal["pending", "starting", "running", "backoff", "down", "ended"]
@@ -43,8 +42,8 @@ class TaskState:
     """The last one that it reported."""
     starts: list[float] = field(default_factory=list)
     """When the engine was asked to start it, in seconds since 1970."""
-    crashes: Crashes = field(default_factory=Crashes)
-    """How often it was restarted on its present disk."""
+    crashes: int = 0
+    """Its restarts in a row on its present disk, without those before it ran for long."""
     stop_sent: float | None = None
     """When it was told to end (seconds since 1970); None: it was not."""
     early_exit: Exited | None = None
@@ -128,7 +127,7 @@ class Job:
         state = self.tasks[name]
         state.state, state.stop_sent = "starting", None
         if fresh:
-            state.crashes = Crashes()
+            state.crashes = 0
         state.reader = state.reader.again()
         start = self.history.write(TaskStart(task=name, fresh=fresh))
         state.starts.append(start.wall)

@@ -46,7 +46,6 @@ class OperatorJob:
         """How often it was resumed."""
         self._active_since = math.inf
         """When it was started, or resumed."""
-        self._past_deadline = False
         self._printed = math.inf
         """When a task last printed, while the remaining pods finish by themselves."""
 
@@ -74,19 +73,8 @@ class OperatorJob:
             self._timers.at(since + self._operator.active_deadline, self._on_deadline, since)
 
     def _on_deadline(self, since: float) -> None:
-        if since != self._active_since:
-            return  # it was suspended meanwhile
-        self._past_deadline = True
-        if not self._operator.quirks:
-            self.notice_deadline()
-
-    def notice_deadline(self) -> None:
-        """Fail the job if its deadline has passed.
-
-        Nothing wakes the operator at that time (its queue is a FakeWorkQueue): with quirks, the
-        job goes on until a pod starts or ends.
-        """
-        if self._past_deadline and self._job.end is None and not self.suspended:
+        # Unless it was suspended meanwhile.
+        if since == self._active_since and self._job.end is None:
             limit = self._operator.active_deadline or 0.0
             why = f"it was active for longer than its activeDeadlineSeconds of {limit:g} s"
             self._finish(JobEnd("failed", why, cause="deadline"))
@@ -104,7 +92,7 @@ class OperatorJob:
         self._stop()
 
     def _suspend(self) -> None:
-        self.suspended, self._active_since, self._past_deadline = True, math.inf, False
+        self.suspended, self._active_since = True, math.inf
         self._job.history.write(Suspension(suspended=True))
 
     def resume(self) -> None:
@@ -124,9 +112,8 @@ class OperatorJob:
 
     def decide(self, state: TaskState, event: Exited, *, evicted: bool = False) -> Decision:
         """Return what follows from an exit; `evicted`: by a fault that may bring the task back."""
-        state.crashes = state.crashes.after(event.wall - state.starts[-1])
+        state.crashes = operator_policy.crashes_after(state.crashes, event.wall - state.starts[-1])
         tasks = self._job.tasks
-        others = (other for name, other in tasks.items() if name != event.task)
         return operator_policy.decide(
             event.task,
             event.exit_code,
@@ -135,8 +122,7 @@ class OperatorJob:
             pods=operator_policy.Pods(
                 exits={n: s.exit_code if s.state == "ended" else None for n, s in tasks.items()},
                 restarts={name: one.restarts for name, one in tasks.items()},
-                crashes={name: one.crashes for name, one in tasks.items()},
-                restarting=any(map(self._is_being_replaced, others)),
+                crashes=state.crashes,
             ),
             evicted=evicted,
         )
@@ -151,9 +137,6 @@ class OperatorJob:
         ended = state.exit_code is not None
         return ended and operator_policy.starts_fresh(self._operator, state.task.name)
 
-    def _is_being_replaced(self, state: TaskState) -> bool:
-        return state.state == "down" or (state.state == "backoff" and self.starts_fresh(state))
-
     def on_line(self) -> None:
         """A task has printed."""
         if self._printed < math.inf:
@@ -163,7 +146,6 @@ class OperatorJob:
         """A task has ended, and what follows from it was done."""
         if self._printed < math.inf:
             self._stop_servers()
-        self.notice_deadline()
 
     # --- Its end --------------------------------------------------------------------------------
 
@@ -173,7 +155,7 @@ class OperatorJob:
         In Kubernetes those may run for ever. Here they are stopped once they are silent, once only
         servers are left, or when the job would be deleted.
         """
-        if operator_policy.stops_pods(self._operator, end.outcome, end.cause):
+        if operator_policy.stops_pods(self._operator, end.outcome):
             self._stop()
             return
         self._printed = self._timers.now()

@@ -33,34 +33,22 @@ KUBELET_RESET = 600.0
 LEADERS = ("chief", "master")
 
 
-@dataclass(frozen=True)
-class Crashes:
-    """How often the container of a pod was restarted in it."""
-
-    count: int = 0
-    """Since the pod was made: `restartCount` of its status."""
-    in_a_row: int = 0
-    """Without those before it ran for long: they decide how long the kubelet waits."""
-
-    def after(self, ran: float) -> Crashes:
-        """Return the same after the container has run for some seconds."""
-        return Crashes(self.count, 0) if ran >= KUBELET_RESET else self
-
-    def one_more(self) -> Crashes:
-        """Return the same after one more restart in the pod."""
-        return Crashes(self.count + 1, self.in_a_row + 1)
+def crashes_after(crashes: int, ran: float) -> int:
+    """Return the restarts in a row that count after the container has run for some seconds."""
+    return 0 if ran >= KUBELET_RESET else crashes
 
 
-def crashes_of(incarnations: Iterable[Incarnation]) -> Crashes:
-    """Return what the history of a task says of its latest pod."""
-    crashes = Crashes()
+def crashes_of(incarnations: Iterable[Incarnation]) -> int:
+    """Return the restarts in a row of a task's latest pod, by its history."""
+    crashes = 0
     for one in incarnations:
         if one.start is not None and one.start.fresh:
-            crashes = Crashes()
+            crashes = 0
         if one.exit is not None:
-            crashes = crashes.after(one.exit.wall - (one.start.wall if one.start else 0.0))
+            ran = one.exit.wall - (one.start.wall if one.start else 0.0)
+            crashes = crashes_after(crashes, ran)
         if one.restart is not None:
-            crashes = crashes.one_more()
+            crashes += 1
     return crashes
 
 
@@ -72,9 +60,8 @@ class Pods:
     """The exit code of every task; None for one that runs or will run again."""
     restarts: Mapping[str, int]
     """The restarts of every task so far, of all its pods."""
-    crashes: Mapping[str, Crashes]
-    restarting: bool = False
-    """A pod is being replaced: the job has the condition Restarting."""
+    crashes: int
+    """The restarts in a row of the pod that ends."""
 
 
 def decide(
@@ -91,24 +78,25 @@ def decide(
     `evicted`: a fault has taken its machine away and brings it back, if that is decided here.
     """
     policy = operator.policy_of(role_of(task))
-    exits = {**pods.exits, task: exit_code}
+    exits, restarts = {**pods.exits, task: exit_code}, pods.restarts
     if exit_code == 0 and policy != "always":
         reason = _success(operator, exits)
         return Succeed(reason) if reason else _wait(exits)
     if exit_code != 0 and not _retryable(policy, exit_code):
-        return _of_failed_pod(task, exit_code, operator, pods, evicted=evicted)
+        if policy == "never" and operator.dynamic_worker and role_of(task) == WORKER:
+            return _wait(exits)
+        return Fail(_failure(task, exit_code, policy, evicted=evicted))
     if evicted:
-        # A pod that is deleted while it runs counts as failed until it is gone
-        # (UpdateJobReplicaStatuses; kubeflow/trainer#2124).
-        if operator.quirks and operator.kind == "TFJob" and not _is_tolerated(task, operator, pods):
-            return _of_failed_pod(task, exit_code, operator, pods, evicted=True)
-        return RestartTask(delay=0.0, number=pods.restarts[task], fresh=True)
-    if _is_past_limit(operator, policy, pods):
-        return Fail(_exhausted(task, exit_code, operator), cause="backoff-limit")
-    number = pods.restarts[task] + 1
+        return RestartTask(delay=0.0, number=restarts[task], fresh=True)
+    limit = operator.backoff_limit
+    # The job fails with the restart that reaches the limit; the same for 0 and 1.
+    if limit is not None and sum(restarts.values()) + 1 >= limit:
+        reached = f"its restart would reach the backoffLimit of {limit}"
+        return Fail(f"{task} ended with exit code {exit_code}, and {reached}", "backoff-limit")
+    number = restarts[task] + 1
     if policy == "exit-code":
         return RestartTask(delay=0.0, number=number, fresh=True)
-    return RestartTask(delay=_crash_delay(pods.crashes[task], restart), number=number)
+    return RestartTask(delay=_crash_delay(pods.crashes, restart), number=number)
 
 
 def starts_fresh(operator: Operator | None, task: str) -> bool:
@@ -116,47 +104,21 @@ def starts_fresh(operator: Operator | None, task: str) -> bool:
     return operator is not None and operator.policy_of(role_of(task)) == "exit-code"
 
 
-def stops_pods(operator: Operator, outcome: str, cause: str) -> bool:
-    """Return whether the pods that still run are stopped once the job has ended.
-
-    The operator forgets cleanPodPolicy at a limit (kubeflow/trainer#3419): it deletes the pods
-    before the job has a condition that says that it ended.
-    """
-    if operator.clean_pods != "none" or outcome not in ("succeeded", "failed"):
-        return True
-    return operator.quirks and cause in ("backoff-limit", "deadline")
+def stops_pods(operator: Operator, outcome: str) -> bool:
+    """Return whether the pods that still run are stopped once the job has ended."""
+    return operator.clean_pods != "none" or outcome not in ("succeeded", "failed")
 
 
 def _retryable(policy: RestartPolicy, exit_code: int) -> bool:
     return exit_code >= 128 if policy == "exit-code" else policy != "never"
 
 
-def _of_failed_pod(
-    task: str, exit_code: int, operator: Operator, pods: Pods, *, evicted: bool
-) -> Decision:
-    """Return what follows when a pod has failed and is not replaced."""
-    policy = operator.policy_of(role_of(task))
-    if policy != "exit-code" and _is_tolerated(task, operator, pods):
-        return _wait({**pods.exits, task: exit_code})
-    how = "was taken away" if evicted else "failed"
-    why = f"{task} {how} with exit code {exit_code}"
-    if policy == "exit-code" and exit_code < 128:
-        why += ", which ExitCode takes for permanent (below 128)"
-    elif evicted and policy == "never":
-        why += ", and a pod with restartPolicy Never is not made again"
-    elif evicted:
-        why += "; a pod that is deleted while it runs fails a TFJob (--operator-quirks)"
-    return Fail(why)
-
-
-def _is_tolerated(task: str, operator: Operator, pods: Pods) -> bool:
-    """Return whether the job goes on with a failed pod.
-
-    A TFJob does with workers that may leave; and while its condition is Restarting, which hides
-    the failure.
-    """
-    hidden = operator.quirks and operator.kind == "TFJob" and pods.restarting
-    return hidden or (operator.dynamic_worker and role_of(task) == WORKER)
+def _failure(task: str, exit_code: int, policy: RestartPolicy, *, evicted: bool) -> str:
+    """Return why the job fails with a pod that is not made again."""
+    why = f"{task} {'was taken away' if evicted else 'failed'} with exit code {exit_code}"
+    if policy == "exit-code":
+        return f"{why}, which ExitCode takes for permanent (below 128)"
+    return f"{why}, and a pod with restartPolicy Never is not made again" if evicted else why
 
 
 def _wait(exits: Mapping[str, int | None]) -> Decision:
@@ -185,31 +147,9 @@ def _success(operator: Operator, exits: Mapping[str, int | None]) -> str:
     return ""
 
 
-def _is_past_limit(operator: Operator, policy: RestartPolicy, pods: Pods) -> bool:
-    """Return whether one more restart reaches backoffLimit, which is the sum over all pods.
-
-    The job fails with the restart that reaches it; the same for 0 and 1. The operator itself
-    counts restarts in pods that are there, so those before a pod was replaced are lost: it never
-    gets there with ExitCode (kubeflow/trainer#2045), unless the limit is 0.
-    """
-    limit = operator.backoff_limit
-    if limit is None:
-        return False
-    if not operator.quirks or limit == 0:
-        return sum(pods.restarts.values()) + 1 >= limit
-    alive = [task for task, code in pods.exits.items() if code is None]
-    counted = sum(pods.crashes[task].count for task in alive)
-    return policy != "exit-code" and counted + 1 >= limit
-
-
-def _exhausted(task: str, exit_code: int, operator: Operator) -> str:
-    limit = f"the backoffLimit of {operator.backoff_limit}"
-    return f"{task} ended with exit code {exit_code}, and its restart would reach {limit}"
-
-
-def _crash_delay(crashes: Crashes, restart: Restart) -> float:
+def _crash_delay(crashes: int, restart: Restart) -> float:
     """Return the seconds that the kubelet waits: none, then the backoff, then twice that."""
-    if crashes.in_a_row == 0:
+    if crashes == 0:
         return 0.0
     first = KUBELET_BACKOFF if restart.backoff is None else restart.backoff
-    return min(first * 2.0 ** min(crashes.in_a_row - 1, 64), BACKOFF_CEILING)
+    return min(first * 2.0 ** min(crashes - 1, 64), BACKOFF_CEILING)

@@ -373,8 +373,6 @@ class Supervisor:
             # Once more, if it was told before the engine had begun to start it.
             state.stop_sent = None
             self._stop(state)
-        if self._operator is not None:
-            self._operator.notice_deadline()
 
     def _note_all_running(self) -> None:
         job = self._job
@@ -448,7 +446,7 @@ class Supervisor:
                 self._finish(JobEnd("failed", reason, event.task, cause))
             case policy.RestartTask(delay=delay, number=number):
                 state.state, state.restarts = "backoff", number
-                state.crashes = state.crashes.one_more()
+                state.crashes += 1
                 self._note_restart(event.task, decision)
                 self._timers.after(delay, self._start_unless_over, state)
             case policy.RestartJob(number=number):

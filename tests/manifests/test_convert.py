@@ -177,7 +177,6 @@ def test_a_bad_file_of_faults_is_refused(tmp_path: Path, faults: str, problem: s
         (Additions(images={"worker": "cpu"}), "--image is for manifests; .*s.yaml is a scenario"),
         (Additions(configmaps={"a": Path("b")}), "--configmap is for manifests; .*s.yaml is a sc"),
         (Additions(command=("true",)), "--command is for manifests; .*s.yaml is a scenario"),
-        (Additions(quirks=True), "--operator-quirks is for manifests; .*s.yaml is a scenario"),
         (
             Additions(faults=Path("/nowhere/f.yaml")),
             r"Can't read /nowhere/f.yaml, the file of --faults: No such file",

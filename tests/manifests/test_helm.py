@@ -307,11 +307,8 @@ def test_values_of_arena_are_a_tfjob(tmp_path: Path) -> None:
     assert given.warnings == ()
 
 
-def test_quirks_and_the_command_of_values_of_arena_are_those_of_the_options(tmp_path: Path) -> None:
-    given = converted(tmp_path, ARENA, quirks=True, command=("python", "b.py"))
-    operator = given.parse().operator
-    assert operator is not None
-    assert operator.quirks
+def test_the_command_of_values_of_arena_is_that_of_the_option(tmp_path: Path) -> None:
+    given = converted(tmp_path, ARENA, command=("python", "b.py"))
     assert data(given)["program"]["command"] == ["python", "b.py"]
 
 

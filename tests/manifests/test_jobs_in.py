@@ -119,12 +119,12 @@ status: {conditions: []}
 
 
 def test_run_policy_and_metadata() -> None:
-    found = converted(JOB, quirks=True)
+    found = converted(JOB)
     assert found.scenario["operator"] == {
         **OPERATOR,
         **{"dynamic_worker": True, "backoff_limit": 3, "active_deadline": "60s"},
         **{"clean_pods": "all", "success": "all-workers", "ttl_after_finished": "0s"},
-        **{"suspend": True, "labels": {"team": "a"}, "annotations": {"x/y": "z"}, "quirks": True},
+        **{"suspend": True, "labels": {"team": "a"}, "annotations": {"x/y": "z"}},
     }
     assert notes(found) == [
         "spec.runPolicy.schedulingPolicy is ignored: tasks start together, and no queue holds "

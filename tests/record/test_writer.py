@@ -320,6 +320,18 @@ def test_a_plan_that_can_not_be_read_is_reported_in_a_sentence(
     assert "\n" not in refused.value.message
 
 
+@pytest.mark.parametrize("quirks", [False, True])
+def test_what_a_scenario_of_an_earlier_version_had_is_ignored(tmp_path: Path, quirks: bool) -> None:
+    text = TEXT + "framework: tensorflow\noperator: {kind: TFJob, job: m}\n"
+    made = make_plan(parse(text), "run-1", SITE)
+    RunWriter(tmp_path / "run-1", made, text, ManualClock()).close()
+    file = tmp_path / "run-1" / "plan.json"
+    stored = json.loads(file.read_text())
+    stored["scenario"]["operator"]["quirks"] = quirks
+    file.write_text(json.dumps(stored))
+    assert Record.open(tmp_path / "run-1").plan == made
+
+
 def test_a_step_is_a_line_of_the_log_and_one_of_the_history(tmp_path: Path) -> None:
     steps = 1000
     printed = [json.dumps({"emulate": "step", "step": n, "loss": 0.25}) for n in range(steps)]

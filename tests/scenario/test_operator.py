@@ -43,6 +43,7 @@ def test_the_defaults_are_those_of_the_operator() -> None:
 @pytest.mark.parametrize(
     ("base", "changes", "expected"),
     [
+        (TFJOB, {"operator": {"quirks": True}}, "operator.quirks: was removed (leave it out;"),
         (TFJOB, {"restart": "always"}, "restart.policy: can't be set beside `operator`"),
         (TFJOB, {"restart": {"limit": 3}}, "instead: `operator.backoff_limit`"),
         (TFJOB, {"restart": {"scope": "job"}}, "the operator restarts single pods"),

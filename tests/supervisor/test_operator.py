@@ -90,13 +90,12 @@ def test_the_limit_is_that_of_all_pods(tmp_path: Path) -> None:
     assert times(result, "job", "worker-1") == [2]
 
 
-@pytest.mark.parametrize("quirks", [False, True])
-def test_the_deadline(tmp_path: Path, quirks: bool) -> None:
-    settings = f"active_deadline: 5s, clean_pods: all, success: all-workers, quirks: {quirks}"
+def test_the_deadline(tmp_path: Path) -> None:
+    settings = "active_deadline: 5s, clean_pods: all, success: all-workers"
     scripts = {"worker-0": Script(exits_at=8), "worker-1": SERVES}
     result = run(tmp_path, "{worker: 2}", settings, scripts)
     assert "activeDeadlineSeconds of 5 s" in result.end.reason
-    assert times(result, "job") == [8 if quirks else 5]
+    assert times(result, "job") == [5]
 
 
 PRINTS = Script([(float(second), "still here") for second in range(1, 30, 4)], exits_at=None)
@@ -145,22 +144,6 @@ def test_a_preempted_pod_comes_back_if_its_policy_says_so(
     assert result.outcome == outcome
     back = [(0, False), (6, True)] if outcome == "succeeded" else [(0, False)]
     assert starts(result, "worker-0") == back
-
-
-@pytest.mark.parametrize("quirks", [False, True])
-def test_the_operator_fails_a_tfjob_of_which_a_pod_is_deleted(tmp_path: Path, quirks: bool) -> None:
-    result = run(
-        tmp_path,
-        CHIEF,
-        f"restart: {{worker: on-failure}}, quirks: {quirks}",
-        {"worker-0": SERVES, "chief-0": Script(exits_at=9)},
-        "faults: [{preempt: worker-0, at: 2s, down: 3s}]\n",
-    )
-    assert result.outcome == ("failed" if quirks else "succeeded")
-    assert len(starts(result, "worker-0")) == (1 if quirks else 2)
-    last = result.summary["conditions"][-1]
-    assert (last["type"], last["t"]) == (("Failed", 2) if quirks else ("Succeeded", 9))
-    assert times(result, "exit", "chief-0") == [9]  # cleanPodPolicy is None
 
 
 def test_a_worker_that_may_leave_does_not_come_back(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from emulator.record.events import TaskExit, TaskStart
 from emulator.record.timeline import Incarnation
 from emulator.scenario.operator import Operator
 from emulator.scenario.restart import Restart
-from emulator.supervisor.operator_policy import Crashes, Pods, crashes_of, decide, stops_pods
+from emulator.supervisor.operator_policy import Pods, crashes_after, crashes_of, decide, stops_pods
 from emulator.supervisor.restart_policy import Decision, Fail, RestartTask, Succeed, Wait
 
 TASKS = ("worker-0", "worker-1", "ps-0")
@@ -30,21 +30,20 @@ def outcome(
     *,
     exits: dict[str, int] | None = None,
     restarts: dict[str, int] | None = None,
-    crashes: dict[str, Crashes] | None = None,
+    crashes: int = 0,
     tasks: tuple[str, ...] = TASKS,
     backoff: str | None = None,
-    restarting: bool = False,
     evicted: bool = False,
 ) -> Decision:
     none: dict[str, int | None] = dict.fromkeys(tasks)
-    pods = Pods(
-        exits=none | (exits or {}),
-        restarts=dict.fromkeys(tasks, 0) | (restarts or {}),
-        crashes=dict.fromkeys(tasks, Crashes()) | (crashes or {}),
-        restarting=restarting,
+    return decide(
+        task,
+        code,
+        operator=job,
+        restart=Restart.model_validate({} if backoff is None else {"backoff": backoff}),
+        pods=Pods(none | (exits or {}), dict.fromkeys(tasks, 0) | (restarts or {}), crashes),
+        evicted=evicted,
     )
-    rules = Restart.model_validate({} if backoff is None else {"backoff": backoff})
-    return decide(task, code, operator=job, restart=rules, pods=pods, evicted=evicted)
 
 
 @pytest.mark.parametrize(
@@ -81,22 +80,21 @@ def test_exit_code_makes_a_new_pod_at_once_and_on_failure_restarts_in_place() ->
 
 
 @pytest.mark.parametrize(
-    ("in_a_row", "backoff", "expected"),
+    ("crashes", "backoff", "expected"),
     [(0, None, 0), (1, None, 10), (2, None, 20), (5, None, 160), (6, None, 300), (99, None, 300),
      (1, "2s", 2), (3, "2s", 8)],
 )  # fmt: skip
 def test_the_kubelet_waits_longer_each_time(
-    in_a_row: int, backoff: str | None, expected: float
+    crashes: int, backoff: str | None, expected: float
 ) -> None:
     job = operator(restart={"worker": "always"})
-    crashes = {"worker-1": Crashes(7, in_a_row)}
     made = outcome("worker-1", 1, job, crashes=crashes, backoff=backoff)
     assert made == RestartTask(delay=expected, number=1)
 
 
 def test_a_container_that_ran_for_long_is_restarted_at_once_again() -> None:
-    assert Crashes(3, 3).after(599) == Crashes(3, 3)
-    assert Crashes(3, 3).after(600) == Crashes(3, 0)
+    assert crashes_after(3, 599) == 3
+    assert crashes_after(3, 600) == 0
 
 
 def test_what_the_history_says_of_a_pod() -> None:
@@ -109,10 +107,10 @@ def test_what_the_history_says_of_a_pod() -> None:
         )
 
     in_place = [ran(0, 1), ran(1, 2), ran(2, 3)]
-    assert crashes_of(in_place) == Crashes(3, 3)
-    assert crashes_of([*in_place, ran(3, 700)]) == Crashes(4, 1)
-    assert crashes_of([*in_place, ran(3, 4, fresh=True)]) == Crashes(1, 1)
-    assert crashes_of([]) == Crashes()
+    assert crashes_of(in_place) == 3
+    assert crashes_of([*in_place, ran(3, 700)]) == 1
+    assert crashes_of([*in_place, ran(3, 4, fresh=True)]) == 1
+    assert crashes_of([]) == 0
 
 
 # --- Success --------------------------------------------------------------------------------------
@@ -216,65 +214,22 @@ def test_the_limit_is_the_sum_of_all_roles(
         assert found.cause == "backoff-limit"
 
 
-# --- The operator's faults ------------------------------------------------------------------------
-
-
-def test_quirk_exit_code_never_reaches_the_limit_unless_it_is_0() -> None:
-    roles = {"worker": "exit-code"}
-    restarts = {"worker-1": 99}
-    three = operator(restart=roles, backoff_limit=3)
-    assert isinstance(outcome("worker-1", 137, three, restarts=restarts), Fail)
-    three = operator(restart=roles, backoff_limit=3, quirks=True)
-    assert isinstance(outcome("worker-1", 137, three, restarts=restarts), RestartTask)
-    none = operator(restart=roles, backoff_limit=0, quirks=True)
-    assert isinstance(outcome("worker-1", 137, none), Fail)
-
-
-def test_quirk_restarts_of_a_pod_that_was_replaced_are_forgotten() -> None:
-    job = operator(restart={"worker": "on-failure"}, backoff_limit=3, quirks=True)
-    restarts, crashes = {"worker-1": 2, "worker-0": 1}, {"worker-1": Crashes(0, 0)}
-    assert isinstance(outcome("worker-1", 1, job, restarts=restarts, crashes=crashes), RestartTask)
-    crashes = {"worker-1": Crashes(1, 1), "worker-0": Crashes(1, 1)}
-    assert isinstance(outcome("worker-1", 1, job, restarts=restarts, crashes=crashes), Fail)
-
-
-def test_quirk_a_pod_that_is_deleted_while_it_runs_fails_a_tfjob() -> None:
-    roles = {"worker": "on-failure"}
-    tfjob, pytorchjob = (
-        operator(kind, restart=roles, quirks=True) for kind in ("TFJob", "PyTorchJob")
-    )
-    assert isinstance(outcome("worker-1", 143, tfjob, evicted=True), Fail)
-    assert isinstance(outcome("worker-1", 143, tfjob, evicted=True, restarting=True), RestartTask)
-    assert isinstance(outcome("worker-1", 143, pytorchjob, evicted=True), RestartTask)
-
-
-def test_quirk_restarting_hides_another_failure() -> None:
-    plain, quirky = operator(), operator(quirks=True)
-    assert isinstance(outcome("ps-0", 1, plain, restarting=True), Fail)
-    assert outcome("ps-0", 1, quirky, restarting=True) == Wait()
-    assert isinstance(outcome("ps-0", 1, quirky), Fail)
+# --- The end --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("clean_pods", "ended", "cause", "stops", "with_quirks"),
+    ("clean_pods", "ended", "stops"),
     [
-        ("none", "succeeded", "", False, False),
-        ("none", "failed", "", False, False),
-        ("running", "succeeded", "", True, True),
-        ("all", "failed", "", True, True),
-        ("none", "timeout", "", True, True),
-        ("none", "interrupted", "", True, True),
-        # A limit deletes the pods, whatever is said.
-        ("none", "failed", "backoff-limit", False, True),
-        ("none", "failed", "deadline", False, True),
+        ("none", "succeeded", False),
+        ("none", "failed", False),
+        ("running", "succeeded", True),
+        ("all", "failed", True),
+        ("none", "timeout", True),
+        ("none", "interrupted", True),
     ],
 )
-def test_clean_pod_policy(
-    clean_pods: str, ended: str, cause: str, stops: bool, with_quirks: bool
-) -> None:
-    assert stops_pods(operator(clean_pods=clean_pods), ended, cause) == stops
-    quirky = operator(clean_pods=clean_pods, quirks=True)
-    assert stops_pods(quirky, ended, cause) == with_quirks
+def test_clean_pod_policy(clean_pods: str, ended: str, stops: bool) -> None:
+    assert stops_pods(operator(clean_pods=clean_pods), ended) == stops
 
 
 # --- Always ---------------------------------------------------------------------------------------
@@ -288,7 +243,6 @@ POLICIES = st.sampled_from(["never", "on-failure", "always", "exit-code"])
             "kind": st.sampled_from(["TFJob", "PyTorchJob"]),
             "restart": st.fixed_dictionaries({"worker": POLICIES, "ps": POLICIES}),
             "backoff_limit": st.none() | st.integers(0, 3),
-            "quirks": st.booleans(),
         }
     ),
     code=st.integers(0, 255),

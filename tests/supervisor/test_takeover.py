@@ -301,13 +301,11 @@ def fresh(here: World, task: str) -> list[bool]:
     return [e.fresh for e in here.history if isinstance(e, TaskStart) and e.task == task]
 
 
-@pytest.mark.parametrize("rules", ["restart: {worker: on-failure}, quirks: true", "suspend: false"])
 def test_a_pod_that_was_taken_away_for_good_fails_the_job_also_after_a_take_over(
-    tmp_path: Path, rules: str
+    tmp_path: Path,
 ) -> None:
     extra = (
-        "framework: tensorflow\ncluster: {worker: 2}\n"
-        f"operator: {{kind: TFJob, job: m, {rules}}}\n"
+        "framework: tensorflow\ncluster: {worker: 2}\noperator: {kind: TFJob, job: m}\n"
         "faults: [{preempt: worker-1, at: 2s, grace: 1s, down: 4s}]\n"
     )
     for kill in range(1, 40):

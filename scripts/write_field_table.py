@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from emulator.manifests import helm_arena, helm_jobs, helm_statefulsets
+from emulator.manifests import helm_jobs, helm_statefulsets
 from emulator.manifests.fields import Fields
 from emulator.manifests.kubernetes_fields import OBJECTS
 from emulator.manifests.values import Key
@@ -20,7 +20,6 @@ PAGE = Path(__file__).parent.parent / "docs" / "kubeflow.md"
 BEGIN, END = "<!-- {} made by scripts/write_field_table.py -->\n", "<!-- end -->\n"
 CHARTS: Mapping[str, Sequence[Key]] = {
     "a map of jobs": helm_jobs.KEYS,
-    "Arena's `tfjob`": helm_arena.KEYS,
     "`distributed-tensorflow`": helm_statefulsets.KEYS,
 }
 """What is read of the values of each chart."""

@@ -1,12 +1,11 @@
-"""The values of Helm charts for TensorFlow, of three kinds: which one a file has (pure)."""
+"""The values of Helm charts for TensorFlow, of two kinds: which one a file has (pure)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from emulator.errors import ScenarioError
-from emulator.manifests.documents import Document
-from emulator.manifests.helm_arena import MARKS, convert_arena
+from emulator.manifests.documents import RENDER, Document
 from emulator.manifests.helm_jobs import ROOT, convert_jobs, convert_plain
 from emulator.manifests.helm_statefulsets import convert_statefulsets
 from emulator.manifests.names import as_name, stem_of
@@ -27,10 +26,8 @@ def _is_values(document: Document) -> bool:
     if not isinstance(data, Mapping) or "kind" in data or "apiVersion" in data:
         return False
     numbers = [data[key] for key in _JOBS & data.keys()]
-    return (
-        isinstance(data.get(ROOT), Mapping)
-        or not MARKS.isdisjoint(data)
-        or any(isinstance(number, int | Mapping) for number in numbers)
+    return isinstance(data.get(ROOT), Mapping) or any(
+        isinstance(number, int | Mapping) for number in numbers
     )
 
 
@@ -44,8 +41,9 @@ def _convert(documents: Sequence[Document], options: Options) -> Conversion:
     release = release_of(values)
     if isinstance(data.get(ROOT), Mapping):
         return convert_jobs(reader, release, options)
-    if not MARKS.isdisjoint(data):
-        return convert_arena(reader, release, options)
+    if "workerImage" in data:
+        problem = values.problem(("workerImage",), "is a value of Arena's chart", RENDER)
+        raise ScenarioError([problem])
     if any(isinstance(data.get(role), Mapping) and "image" in data[role] for role in _JOBS):
         return convert_statefulsets(reader, release, options)
     return convert_plain(reader, release, options)
@@ -62,4 +60,4 @@ def release_of(values: Document) -> str:
 
 
 HELM_VALUES = Format("Helm values", _recognises, _convert)
-"""Values of a chart with a map of jobs, of distributed-tensorflow, or of Arena's tfjob."""
+"""Values of a chart with a map of jobs, or of distributed-tensorflow."""

@@ -31,7 +31,7 @@ class Key:
 
     path: str
     """Dotted; `*` is any name, `a|b` either."""
-    how: Literal["honoured", "approximated", "ignored"]
+    how: Literal["honoured", "ignored"]
     text: str
     """What is made of it, or why nothing is."""
     quiet: bool = False
@@ -151,11 +151,9 @@ class Values:
         """Add a mistake."""
         self.problems.append(self.document.problem(path, message, hint))
 
-    def note(
-        self, path: tuple[str, ...], how: Literal["approximated", "ignored"], text: str
-    ) -> None:
-        """Add a note."""
-        self.notes.append(Note(dotted(path), how, text))
+    def note(self, path: tuple[str, ...], text: str) -> None:
+        """Add a note of a key that is ignored."""
+        self.notes.append(Note(dotted(path), "ignored", text))
 
     def origin(self, scenario: KeyPath, path: tuple[str, ...]) -> None:
         """Say where a value of the scenario comes from."""
@@ -178,9 +176,9 @@ class Values:
             fitting = [key for key in here if {name, "*"} & {*key.steps[depth]}]
             exact = next((key for key in fitting if len(key.steps) == depth + 1), None)
             if exact is not None:
-                is_said = exact.how != "honoured" and not exact.quiet
-                if is_said and value not in (None, False, "", [], {}) and exact.how != "honoured":
-                    self.note((*path, name), exact.how, exact.text)
+                is_said = exact.how == "ignored" and not exact.quiet
+                if is_said and value not in (None, False, "", [], {}):
+                    self.note((*path, name), exact.text)
             elif fitting and isinstance(value, dict):
                 self._check(table, value, (*path, name))
             elif fitting and value is not None:
@@ -189,7 +187,7 @@ class Values:
             elif not fitting and (hint := closest(name, names - data.keys())):
                 self.problem((*path, name), "unknown key", hint)
             elif not fitting and value not in (None, False, "", [], {}):
-                self.note((*path, name), "ignored", UNKNOWN)
+                self.note((*path, name), UNKNOWN)
 
 
 def _begins(key: Key, path: tuple[str, ...]) -> bool:

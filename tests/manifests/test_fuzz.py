@@ -20,7 +20,7 @@ from emulator.manifests.spec import Options
 from emulator.manifests.table import format_of
 from emulator.scenario.loader import parse
 from tests.manifests.test_convert import SCENARIO
-from tests.manifests.test_helm import ARENA, JOBS_MAP, STATEFULSETS
+from tests.manifests.test_helm import JOBS_MAP, STATEFULSETS
 
 pytestmark = pytest.mark.slow
 
@@ -127,7 +127,6 @@ OVERLAY = "emulator: {faults: [{kill: worker-0, at: 1s}], cluster: {worker: {env
 FILES = {
     "jobs": JOBS_MAP + OVERLAY,
     "stateful sets": STATEFULSETS + OVERLAY,
-    "arena": ARENA + OVERLAY,
     "plain": "ps: 8\nworkers: {replicas: 2}\nimage: {name: a, tag: 1}\n" + OVERLAY,
     "cluster": '{"ps": ["ps-0.a:1"], "worker": ["worker-0.a:1", "worker-1.a:1"]}',
     "tf_config": '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}',

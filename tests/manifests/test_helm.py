@@ -1,4 +1,4 @@
-"""Helm values of three kinds as scenarios: what becomes of each key, and what is wrong with it."""
+"""Helm values of two kinds as scenarios: what becomes of each key, and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from emulator.engines.memory import MemoryEngine
 from emulator.errors import ScenarioError, UsageError
-from emulator.manifests import helm_arena, helm_jobs, helm_statefulsets
+from emulator.manifests import helm_jobs, helm_statefulsets
 from emulator.manifests.convert import Additions, Given, load, read_scenario
 from emulator.planning.plan import Plan, make_plan
 from emulator.runtime.clock import ManualClock
@@ -49,24 +49,6 @@ ps:
   port: 8080
   env: {LOG: 1}
 hyperparams: {batchsize: 20, learningrate: 0.001, trainsteps: 10000}
-"""
-ARENA = """\
-chief: 1
-workers: 2
-workerImage: team/mnist:1.0
-workPort: 2224
-workerCpu: 500m
-ps: 1
-psImage: team/mnist:1.0
-psPort: 2223
-psMemory: 1Gi
-gpuCount: 1
-command: python /app/mnist.py --home ${HOME}
-envs: {RATE: 0.1}
-workingDir: /app
-dataset: {mnist: /data}
-cleanPodPolicy: Running
-useHostNetwork: true
 """
 
 
@@ -204,24 +186,16 @@ OF_THE_MAP = [
     ("team", "'{{ .Values.repo }}'", "9: tfCluster.image.repo: {{ .Values.repo }} is a templ"),
     ("worker: 16", "worker: 16\n---\na: b", "20: is another document; values are one"),
 ]
-OF_ARENA = [
-    ("chief: 1", "chief: 1\nchiefName: Boss", "2: chiefName: is neither Chief nor Master"),
-    ("500m", "5 cores", "5: workerCpu: '5 cores' is not a quantity"),
-    ("Running", "Sometimes", "15: cleanPodPolicy: 'Sometimes' is not None, Running or All"),
-    ("{mnist: /data}", "{../etc: /data}", "14: dataset[../etc]: is not the name of a claim"),
-    ("psPort", "psPrt", "8: psPrt: unknown key (did you mean 'psPort'?)"),
-    ("mnist: /data", "mnist: data", "14: dataset.mnist: 'data' is not a path in a"),
-]
 
 
 @pytest.mark.parametrize(
-    ("values", "old", "new", "problem"),
-    [*((JOBS_MAP, *one) for one in OF_THE_MAP), *((ARENA, *one) for one in OF_ARENA)],
+    ("old", "new", "problem"),
+    OF_THE_MAP,
 )
 def test_a_mistake_in_the_values_has_its_line_and_path(
-    tmp_path: Path, values: str, old: str, new: str, problem: str
+    tmp_path: Path, old: str, new: str, problem: str
 ) -> None:
-    found = problems(tmp_path, values.replace(old, new, 1))
+    found = problems(tmp_path, JOBS_MAP.replace(old, new, 1))
     assert any(one.startswith(f"demo.yaml:{problem}") for one in found), found
 
 
@@ -275,41 +249,11 @@ def test_a_command_for_all_where_roles_have_their_own_and_an_image_of_none_are_r
     ]
 
 
-# --- Arena ----------------------------------------------------------------------------------------
-
-
-def test_values_of_arena_are_a_tfjob(tmp_path: Path) -> None:
-    given = converted(tmp_path, ARENA)
-    assert data(given) == {
-        "name": "demo",
-        "framework": "tensorflow",
-        "operator": {
-            "kind": "TFJob",
-            "job": "demo",
-            "ports": {"worker": 2224, "ps": 2223},
-            "restart": {"worker": "on-failure"},  # with a chief; without one never
-            "clean_pods": "running",
-        },
-        "image": "team/mnist:1.0",
-        "mounts": {"/data": {"volume": "pvc-default-mnist"}},
-        "program": {
-            "command": ["sh", "-c", "python /app/mnist.py --home $${HOME}"],
-            "entrypoint": "none",
-            "working_dir": "/app",
-            "env": {"RATE": "0.1"},
-        },
-        "cluster": {
-            "chief": {"replicas": 1, "gpus": 1},
-            "worker": {"replicas": 2, "cpus": 0.5, "gpus": 1},
-            "ps": {"replicas": 1, "memory": "1g"},
-        },
-    }
-    assert given.warnings == ()
-
-
-def test_the_command_of_values_of_arena_is_that_of_the_option(tmp_path: Path) -> None:
-    given = converted(tmp_path, ARENA, command=("python", "b.py"))
-    assert data(given)["program"]["command"] == ["python", "b.py"]
+def test_values_of_arena_are_rendered_first(tmp_path: Path) -> None:
+    assert problems(tmp_path, "workers: 2\nps: 1\nworkerImage: team/mnist:1.0\n") == [
+        "demo.yaml:3: workerImage: is a value of Arena's chart (render it first, such as with "
+        "`helm template`, and give the result)"
+    ]
 
 
 # --- The tables -----------------------------------------------------------------------------------
@@ -320,7 +264,6 @@ def test_the_command_of_values_of_arena_is_that_of_the_option(tmp_path: Path) ->
     [
         (JOBS_MAP, helm_jobs.KEYS),
         (STATEFULSETS, helm_statefulsets.KEYS),
-        (ARENA, helm_arena.KEYS),
     ],
 )
 def test_no_key_is_there_twice(text: str, table: Any, tmp_path: Path) -> None:

@@ -130,18 +130,16 @@ def _scenario(
 
     given = read(path)
     scenario = given.parse(sets or [])
-    data = overridden(given.text, str(path), sets or [])
     file = output.name if output else "FILE"
     if to == IN_CLUSTER:
         from emulator.engines.kubernetes import job
 
+        data = overridden(given.text, str(path), sets or [])
         written = job.export(scenario, data, folder=given.folder, images=_images(images), file=file)
     else:
         written = export(
             scenario,
-            data,
             target(to, scenario),
-            folder=given.folder,
             destination=output.resolve().parent if output else Path.cwd(),
             images=_images(images),
             file=file,

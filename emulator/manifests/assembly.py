@@ -1,34 +1,31 @@
 """From a manifest and what is added to it to the text of a scenario.
 
-The parts are merged in this order: what the manifest is converted to, the overlay in the manifest
-(what its format can't say), the file of `--faults`, and `--command`. Every value keeps the place
-in the file that it comes from, so that a mistake in it is reported there.
+The parts are merged in this order: what the manifest is converted to, the file of `--faults`, and
+`--command`. Every value keeps the place in the file that it comes from, so that a mistake in it is
+reported there.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from emulator.errors import Problem, ScenarioError, UsageError
 from emulator.manifests.convert import Additions, Given, is_scenario, keys_of_scenario
-from emulator.manifests.documents import Document, dotted, read_documents
-from emulator.manifests.overlay import merged
-from emulator.manifests.programs import restored
+from emulator.manifests.documents import Document, read_documents
 from emulator.manifests.spec import Note, Options
 from emulator.manifests.table import FORMATS, format_of
-from emulator.manifests.written import places_in
 from emulator.scenario import document as yaml_document
 from emulator.scenario.document import KeyPath, ParseError
 from emulator.scenario.dump import dump
 from emulator.scenario.loader import Origins, short_for
 from emulator.scenario.schema import Scenario
 from emulator.validation.files import text_of
-from emulator.validation.limits import DEPTH, SCENARIO_BYTES, VALUES
+from emulator.validation.limits import SCENARIO_BYTES
 from emulator.validation.units import format_size
 
 GIVEN, FAULTS = "given.yaml", "faults.yaml"
@@ -118,67 +115,13 @@ def _refuse(path: Path, added: Additions) -> None:
 
 
 def _converted(path: Path, text: str, added: Additions) -> _Parts:
-    """Return what a manifest is converted to, with its own overlay."""
+    """Return what a manifest is converted to."""
     documents = read_documents(text, str(path))
     options = Options(added.images, added.configmaps)
     found = format_of(documents, str(path)).convert(documents, options)
     origins = {at: (origin.place, origin.path) for at, origin in found.origins.items()}
     suffix = ".json" if path.suffix == ".json" else ".yaml"
-    parts = _Parts(found.scenario, origins, found.notes, {f"manifest{suffix}": text})
-    for document, place in places_in(documents):
-        patch, at = _overlay(document, place)
-        parts.notes = (*parts.notes, *_from_elsewhere(patch, at, path.resolve().parent))
-        parts.add(patch, at)
-    for patch, note in restored(parts.data, documents, path.resolve().parent):
-        parts.add(patch, {})
-        parts.notes = (*parts.notes, note)
-    return parts
-
-
-def _from_elsewhere(patch: Mapping[str, Any], origins: Origins, folder: Path) -> Iterator[Note]:
-    """Yield what an overlay takes from outside of its folder: a manifest may come from others."""
-    for path, value in _values(patch, ()):
-        if isinstance(value, str) and value and _is_path(path):
-            there = Path(os.path.abspath(folder / value))
-            if value.startswith("~") or not there.is_relative_to(folder):
-                shown_path = value if value.startswith("~") else str(there)
-                yield Note(origins[path][1], "from elsewhere", f"{shown_path} of this machine")
-
-
-def _overlay(document: Document, place: KeyPath) -> tuple[Mapping[str, Any], Origins]:
-    """Return the merge patch in a manifest, as a mapping or as JSON. Raises ScenarioError."""
-    found = document.get(*place)
-    if isinstance(found, str):
-        try:
-            found = json.loads(found)
-        except (ValueError, RecursionError) as error:
-            problem = document.problem(place, f"is not JSON: {error}", "`emulate export` writes it")
-            raise ScenarioError([problem]) from None
-    if not isinstance(found, dict):
-        raise ScenarioError([document.problem(place, "is not a mapping of keys of a scenario")])
-    if not _is_within_limits(found):
-        message = f"has more than {VALUES:,} keys and values, or is nested more than {DEPTH} deep"
-        raise ScenarioError([document.problem(place, message)])
-    origins = {
-        at: (document.place((*place, *at)), dotted((*place, *at))) for at, _ in _values(found, ())
-    }
-    return found, origins
-
-
-def _is_within_limits(data: object) -> bool:
-    """Say whether data is no larger and no deeper than a scenario may be."""
-    count, waiting = 0, [(data, 0)]
-    while waiting:
-        value, depth = waiting.pop()
-        count += 1
-        match value:
-            case dict():
-                waiting += [(inner, depth + 1) for inner in value.values()]
-            case list():
-                waiting += [(inner, depth + 1) for inner in value]
-        if count > VALUES or depth > DEPTH:
-            return False
-    return True
+    return _Parts(found.scenario, origins, found.notes, {f"manifest{suffix}": text})
 
 
 # --- What is added on the command line ------------------------------------------------------------
@@ -246,6 +189,27 @@ def _no_command(path: Path) -> Problem:
 # --- Parts of a scenario --------------------------------------------------------------------------
 
 
+def merged(base: Any, patch: Any, path: KeyPath = ()) -> Any:  # noqa: ANN401  JSON
+    """Return `base` with a merge patch (RFC 7386) applied (pure).
+
+    Null removes a key, a list replaces a list. `path` is where they are in a scenario. What a plain
+    value there is short for counts: `worker: 4` over a mapping changes its `replicas`.
+    """
+    short = short_for(path)
+    if not isinstance(patch, Mapping):
+        is_short = short and isinstance(base, Mapping) and isinstance(patch, int | str)
+        return {**base, short: patch} if is_short else deepcopy(patch)
+    if short and isinstance(base, int | str):
+        base = {short: base}
+    result = dict(base) if isinstance(base, Mapping) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), value, (*path, key))
+    return result
+
+
 def _replaced_by(patch: Mapping[str, Any], path: KeyPath) -> Iterator[KeyPath]:
     """Yield the paths at which a part of a scenario replaces all that was there."""
     for key, value in patch.items():
@@ -254,19 +218,6 @@ def _replaced_by(patch: Mapping[str, Any], path: KeyPath) -> Iterator[KeyPath]:
             yield from _replaced_by(value, at)
         elif value is None or not short_for(at):
             yield at
-
-
-def _values(data: object, path: KeyPath) -> Iterator[tuple[KeyPath, object]]:
-    """Yield everything in a part of a scenario, with its path."""
-    match data:
-        case dict():
-            for key, value in data.items():
-                yield (*path, key), value
-                yield from _values(value, (*path, key))
-        case list():
-            for index, value in enumerate(data):
-                yield (*path, index), value
-                yield from _values(value, (*path, index))
 
 
 def _origins(document: yaml_document.Document, file: str) -> dict[KeyPath, tuple[str, str]]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # Keys at the beginning of a line. Scenarios have one of the first, manifests of the second.
 _KEY = re.compile(r"""(?m)^["']?([A-Za-z][\w-]*)["']?[ \t]*:(?=\s|$)""")
 _OF_SCENARIOS = {"program", "cluster"}
-_OF_MANIFESTS = {"apiVersion", "kind", "tfCluster", "services", "task", "environment"}
+_OF_MANIFESTS = {"apiVersion", "kind", "tfCluster", "task", "environment"}
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from emulator.manifests.kubernetes_fields import GROUP, MOVED, OBJECTS
 from emulator.manifests.objects import check_used, read_objects
 from emulator.manifests.pod_context import Budget, Pod
 from emulator.manifests.pods import role_of
-from emulator.manifests.spec import OVERLAY, Conversion, Options, Origin
+from emulator.manifests.spec import Conversion, Options, Origin
 from emulator.scenario.document import KeyPath
 from emulator.scenario.operator import DEFAULT_POLICIES, FRAMEWORK_OF, JobKind
 from emulator.validation.similar import closest
@@ -242,8 +242,6 @@ class _Conversion:
     def _operator(
         self, name: str, roles: Mapping[str, tuple[dict[str, Any], Spec]]
     ) -> dict[str, Any]:
-        annotations = dict(self._metadata.get("annotations", {}))
-        annotations.pop(OVERLAY, None)
         default = DEFAULT_POLICIES[self._job.kind]
         ports = {role: port for role, (_, spec) in roles.items() if (port := self._port(spec))}
         restart = {
@@ -265,7 +263,7 @@ class _Conversion:
             "ttl_after_finished": _seconds(run.get("ttlSecondsAfterFinished")),
             "suspend": run.get("suspend") or None,
             "labels": self._metadata.get("labels", {}),
-            "annotations": annotations,
+            "annotations": self._metadata.get("annotations", {}),
         }
         self._origins |= {("operator", key): place for key, place in _PLACES.items()}
         self._origins[("operator",)] = ("spec",)

@@ -90,9 +90,7 @@ OBJECTS: Mapping[str, Fields] = MappingProxyType(
             "generateName": _approximated("text", "the name is this one, without random letters"),
             "namespace": _honoured("text", "part of the names on the network"),
             "labels": _honoured("{text}", "kept with the scenario"),
-            "annotations": _honoured(
-                "{text}", "kept with the scenario; `emulator/overlay` is merged over it"
-            ),
+            "annotations": _honoured("{text}", "kept with the scenario"),
         },
         "TFJobSpec": {
             "runPolicy": _honoured("RunPolicy"),

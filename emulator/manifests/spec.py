@@ -10,11 +10,6 @@ from typing import Any, Literal
 from emulator.manifests.documents import Document
 from emulator.scenario.document import KeyPath
 
-OVERLAY = "emulator/overlay"
-"""The annotation with what a manifest can't say: a merge patch (RFC 7386) of the scenario."""
-SOURCE = "emulator/source"
-"""The annotation of a ConfigMap with a program: the path of its folder, as the scenario has it."""
-
 
 @dataclass(frozen=True)
 class Note:
@@ -22,9 +17,9 @@ class Note:
 
     path: str
     """In Kubernetes' notation: `spec.runPolicy.schedulingPolicy`."""
-    how: Literal["approximated", "ignored", "from elsewhere"]
+    how: Literal["approximated", "ignored"]
     text: str
-    """What is done instead, or why nothing is; of a path outside of the file's folder, the path."""
+    """What is done instead, or why nothing is."""
 
     def __str__(self) -> str:
         return f"{self.path} is {self.how}: {self.text}"

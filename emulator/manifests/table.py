@@ -11,14 +11,25 @@ from emulator.manifests.helm_values import HELM_VALUES
 from emulator.manifests.pytorchjob import PYTORCHJOB
 from emulator.manifests.spec import Format
 from emulator.manifests.tfjob import TFJOB
-from emulator.manifests.written import EXPORTED
+from emulator.scenario.document import KeyPath
 
-FORMATS: Sequence[Format] = (TFJOB, PYTORCHJOB, HELM_VALUES, CLUSTER_JSON, EXPORTED)
+FORMATS: Sequence[Format] = (TFJOB, PYTORCHJOB, HELM_VALUES, CLUSTER_JSON)
 """Every format, in the order in which they are tried."""
+KEPT: Sequence[KeyPath] = (
+    ("metadata", "annotations", "emulator/overlay"),
+    ("x-emulator",),
+    ("emulator",),
+)
+"""Where the exports of earlier versions had a scenario, or a part of one."""
 
 
 def format_of(documents: Sequence[Document], file: str) -> Format:
     """Return the format of a file. Raises ScenarioError if it is none that can run."""
+    for document in documents:
+        for path in KEPT:
+            if document.get(*path) is not None:
+                hint = "give the scenario, or the manifest without it and a part with --faults"
+                raise ScenarioError([document.problem(path, "is not read any more", hint)])
     found = next((one for one in FORMATS if one.recognises(documents)), None)
     if found is None:
         raise ScenarioError([_unknown(documents, file)])

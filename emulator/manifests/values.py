@@ -44,10 +44,7 @@ class Key:
 
 
 Table = Sequence[Key]
-OF_ANY_CHART: Table = (
-    Key("fullnameOverride|nameOverride", "honoured", "the name of the release"),
-    Key("emulator", "honoured", "a part of a scenario, which is merged over it"),
-)
+OF_ANY_CHART: Table = (Key("fullnameOverride|nameOverride", "honoured", "the name of the release"),)
 
 
 @dataclass

@@ -32,12 +32,16 @@ def export(*words: str) -> str:
     return done.stdout
 
 
-def test_a_manifest_comes_back_from_another_folder(folder: Path) -> None:
+def test_a_manifest_in_another_folder(folder: Path) -> None:
     (folder / "out").mkdir()
     assert export("s.yaml", "--to", "tfjob", "-o", "out/job.yaml") == ""
     job = list(yaml.safe_load_all((folder / "out" / "job.yaml").read_text()))[-1]
     assert job["kind"] == "TFJob"
-    assert load(folder / "out" / "job.yaml") == load(folder / "s.yaml")
+    assert "annotations" not in job["metadata"]
+    assert load(folder / "out" / "job.yaml").cluster["worker"].replicas == 2
+    export("s.yaml", "--to", "compose", "-o", "out/compose.yaml")
+    services = yaml.safe_load((folder / "out" / "compose.yaml").read_text())["services"]
+    assert services["worker-0"]["volumes"][0]["source"] == "../train.py"
 
 
 @pytest.mark.usefixtures("folder")
@@ -55,7 +59,6 @@ def test_a_manifest_can_be_exported(folder: Path) -> None:
     export("job.yaml", "--to", "compose", "-o", "compose.yaml")
     services = yaml.safe_load((folder / "compose.yaml").read_text())["services"]
     assert services.keys() == {"worker-0", "worker-1"}
-    assert load(folder / "compose.yaml") == load(folder / "s.yaml")
 
 
 def test_only_exports_are_replaced(folder: Path) -> None:
@@ -71,7 +74,7 @@ def test_only_exports_are_replaced(folder: Path) -> None:
     ("words", "message"),
     [
         (("s.yaml", "--to", "nomad"), "There is no format nomad. Formats: tfjob, "),
-        (("s.yaml", "--to", "pytorchjob"), "A PyTorchJob runs pytorch"),
+        (("s.yaml", "--to", "pytorchjob"), "--to pytorchjob is for framework: pytorch"),
         (("s.yaml", "--to", "tfjob", "--csv", "d"), "--csv is for a run, not with --to."),
         (("last", "--csv", "d", "-o", "f"), "-o needs --to: it is for a scenario."),
         (("s.yaml", "--to", "tfjob", "--image", "cpu"), "--image cpu is not NAME=REF."),

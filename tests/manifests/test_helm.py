@@ -150,27 +150,6 @@ def test_the_release_is_named_by_the_values_or_the_file(tmp_path: Path) -> None:
     assert data(given)["addresses"]["host"] == "{task}.mine.svc.cluster.local"
 
 
-def test_a_part_of_a_scenario_in_the_values_is_merged_over_it(tmp_path: Path) -> None:
-    text = JOBS_MAP + "emulator:\n  cluster: {worker: 3}\n  expect: {final_step: 10}\n  sed: 1\n"
-    found = data(converted(tmp_path, text))
-    assert found["cluster"]["worker"] == {"replicas": 3, "gpus": 2}
-    assert found["expect"] == {"final_step": 10}
-    assert problems(tmp_path, text) == [
-        "demo.yaml:22: emulator.sed: unknown key (did you mean 'seed'?)"
-    ]
-
-
-def test_files_of_this_machine_that_a_manifest_takes_are_warned_of(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    mounts = f"emulator:\n  mounts: {{/a: /etc, /b: ../{tmp_path.name}/data, /c: .., /d: ~/x}}\n"
-    given = converted(tmp_path, JOBS_MAP + mounts)
-    assert given.warnings == (
-        "emulator.mounts[/a] is from elsewhere: /etc of this machine",
-        f"emulator.mounts[/c] is from elsewhere: {tmp_path.parent} of this machine",
-        "emulator.mounts[/d] is from elsewhere: ~/x of this machine",
-    )
-
-
 OF_THE_MAP = [
     ("ps: 8", "ps: eight", "17: tfCluster.settings.jobs.ps: 'eight' should be a whole number"),
     ("ps: 8", "ps: -1", "17: tfCluster.settings.jobs.ps: -1 should be a whole number from 0"),

@@ -101,7 +101,7 @@ kind: TFJob
 metadata:
   name: job
   labels: {team: a}
-  annotations: {emulator/overlay: "{}", x/y: z}
+  annotations: {x/y: z}
 spec:
   runPolicy:
     cleanPodPolicy: All

@@ -15,7 +15,7 @@ from emulator.errors import UsageError
 from emulator.manifests.convert import load
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import Scenario
-from tests.manifests.out.test_round_trips import SCENARIOS
+from tests.manifests.out.test_exports import SCENARIOS
 
 BUNDLED = sorted((Path(__file__).parents[2] / "scenarios").rglob("*.yaml"))
 

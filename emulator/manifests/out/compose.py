@@ -11,7 +11,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-from emulator.manifests.out.carry import carry_under
 from emulator.manifests.out.deployment import Deployment, Group, program_files
 from emulator.manifests.out.pods import DEFAULT_MODE
 from emulator.manifests.out.restarts import limit
@@ -22,8 +21,6 @@ from emulator.scenario.image import Dockerfile
 from emulator.scenario.program import SHARED, WORKDIR
 from emulator.scenario.schema import Scenario
 
-COMPOSE_KEY = "x-emulator"
-"""The top-level key with the whole scenario; Compose ignores it."""
 _OURS = "shared"
 """The volume that all tasks share."""
 
@@ -288,5 +285,4 @@ COMPOSE = Target(
     about="a Compose file, which docker-compose runs on any machine",
     draft=_compose,
     host=host,
-    carry=carry_under(COMPOSE_KEY),
 )

@@ -115,8 +115,6 @@ class Deployment:
     """The images of this machine that are used, by reference."""
     path: Callable[[Path], str] = str
     """How a file of this machine is written."""
-    sources: Mapping[Path, str] = field(default_factory=dict)
-    """By the path of a program, how the scenario that is kept in the file names it."""
 
     @property
     def name(self) -> str:
@@ -171,13 +169,12 @@ def deployment(
     port: int = 2222,
     images: Mapping[str, str] | None = None,
     path: Callable[[Path], str] = str,
-    sources: Mapping[Path, str] | None = None,
 ) -> Deployment:
     """Return a scenario with tasks at the given hosts.
 
     `images`: references to use instead of images, by role or by the image's name in the scenario.
-    `path`: how a file of this machine is written; `sources`: how programs are named, by their
-    path. Raises UsageError if a program can't be read, or an image is given for nothing.
+    `path`: how a file of this machine is written. Raises UsageError if a program can't be read, or
+    an image is given for nothing.
     """
     named = naming(scenario)
 
@@ -223,7 +220,7 @@ def deployment(
                 f"--image {name}=...: the scenario has no role and no image {name}.",
                 f"Names: {', '.join(writer.names)}.",
             )
-    return Deployment(scenario, tuple(groups), host, writer.local, path, sources or {})
+    return Deployment(scenario, tuple(groups), host, writer.local, path)
 
 
 class _Writer:

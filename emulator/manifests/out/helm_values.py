@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from emulator.manifests.out.carry import carry_under
 from emulator.manifests.out.deployment import Deployment, Group
 from emulator.manifests.out.pods import cpus, memory
 from emulator.manifests.out.spec import Draft, Target
@@ -16,8 +15,6 @@ from emulator.manifests.out.templates import escaped
 from emulator.scenario.addresses import naming
 from emulator.scenario.schema import Scenario
 
-HELM_KEY = "emulator"
-"""The top-level key with what the values can't say; the chart has no such key."""
 PORT = 8080
 
 Data = dict[str, Any]
@@ -130,7 +127,5 @@ HELM_VALUES = Target(
     draft=_helm_values,
     host=host,
     port=PORT,
-    carry=carry_under(HELM_KEY),
     frameworks=("tensorflow",),
-    importer="Helm values",
 )

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from emulator.manifests.out.carry import carry_in
 from emulator.manifests.out.deployment import Deployment, Group
 from emulator.manifests.out.pods import Cluster, Kind, pod_template
 from emulator.manifests.out.restarts import POLICIES, limit, seconds
@@ -209,9 +208,7 @@ TFJOB = Target(
     draft=_tfjob,
     host=host,
     port=DEFAULT_PORTS["TFJob"],
-    carry=carry_in("TFJob"),
     frameworks=("tensorflow",),
-    importer="TFJob",
 )
 PYTORCHJOB = Target(
     name="pytorchjob",
@@ -219,7 +216,5 @@ PYTORCHJOB = Target(
     draft=_pytorchjob,
     host=host,
     port=DEFAULT_PORTS["PyTorchJob"],
-    carry=carry_in("PyTorchJob"),
     frameworks=("pytorch",),
-    importer="PyTorchJob",
 )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from emulator.manifests.out.carry import carry_in
 from emulator.manifests.out.deployment import Deployment, Group
 from emulator.manifests.out.jobs import COMPLETION_INDEX, job_spec
 from emulator.manifests.out.pods import Cluster, Kind, dns_label, pod_template
@@ -152,5 +151,4 @@ KUBERNETES = Target(
     about="plain Kubernetes: a headless service, indexed Jobs and StatefulSets",
     draft=_kubernetes,
     host=host,
-    carry=carry_in("Service"),
 )

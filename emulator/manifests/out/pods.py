@@ -15,7 +15,6 @@ from typing import Any
 from emulator.errors import UsageError, shown
 from emulator.manifests.out.deployment import IMAGES, Deployment, Group, program_files
 from emulator.manifests.out.templates import INDEX, Different, Template, script, template
-from emulator.manifests.spec import SOURCE
 from emulator.scenario.container import File, Mount
 from emulator.scenario.program import SHARED, WORKDIR
 from emulator.scenario.schema import Scenario
@@ -94,8 +93,6 @@ class Cluster:
         number = len([one for one in self._maps if isinstance(one, Path)])
         name = f"{self.deployment.name}-program" + (f"-{number + 1}" if number else "")
         volume = self.configmap(name, files)
-        if (kept := self.deployment.sources.get(source.resolve())) is not None:
-            self.documents[-1]["metadata"]["annotations"] = {SOURCE: kept}
         if any(part.path.stat().st_mode & 0o111 for part in found):  # `command: [./train.sh]`
             volume["defaultMode"] = 0o755
         self._maps[source] = volume

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from emulator.manifests.out.carry import carry_in
 from emulator.manifests.out.deployment import Deployment, Group
 from emulator.manifests.out.jobs import COMPLETION_INDEX, job_spec
 from emulator.manifests.out.pods import Cluster, Kind, dns_label
@@ -105,5 +104,4 @@ TRAINJOB = Target(
     about="a TrainJob of Kubeflow's Trainer v2, with its TrainingRuntime",
     draft=_trainjob,
     host=host,
-    carry=carry_in("TrainJob"),
 )

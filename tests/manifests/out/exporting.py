@@ -12,7 +12,6 @@ import yaml
 
 from emulator.manifests.convert import Given, read_scenario
 from emulator.manifests.out.export import Written, export, target
-from emulator.scenario.document import read
 from emulator.scenario.schema import Scenario
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -23,8 +22,7 @@ def exported(
 ) -> Written:
     """Export a scenario; paths in it are relative to `folder` then."""
     scenario = given.parse()
-    data, form = read(given.text).data, target(to, scenario)
-    return export(scenario, data, form, folder=given.folder, destination=folder, images=images)
+    return export(scenario, target(to, scenario), destination=folder, images=images)
 
 
 def given(data: Mapping[str, Any], folder: Path) -> Given:
@@ -33,9 +31,9 @@ def given(data: Mapping[str, Any], folder: Path) -> Given:
     return Given(path, yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True))
 
 
-def back(written: Written, folder: Path, name: str = "export.yaml") -> Scenario:
-    """Return the scenario that an export is converted to."""
-    path = folder / name
+def as_manifest(written: Written, folder: Path) -> Scenario:
+    """Return what an exported job of the operator is converted to, as any other."""
+    path = folder / "export.yaml"
     path.write_text(written.text, encoding="utf-8")
     return read_scenario(path).parse()
 

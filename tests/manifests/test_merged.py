@@ -1,14 +1,12 @@
-"""Merge patches: the examples of RFC 7386, short forms, and that a difference brings back all."""
+"""Merge patches: the examples of RFC 7386, and short forms."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from emulator.manifests.overlay import difference, merged
+from emulator.manifests.assembly import merged
 
 PS, DELAY = {"replicas": 2, "cpus": 1}, {"backoff": "1s"}
 
@@ -45,25 +43,3 @@ def test_a_patch_is_merged_as_the_standard_says_and_short_forms_as_well(
     data: Any, patch: Any, result: Any
 ) -> None:
     assert merged(data, patch) == result
-
-
-PLAIN = st.one_of(st.booleans(), st.integers(), st.text(max_size=3))
-VALUE = st.recursive(
-    PLAIN,
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from("abc"), inner, max_size=3)
-    ),
-    max_leaves=8,
-)
-MAPPING = st.dictionaries(st.sampled_from("abc"), VALUE, max_size=3)
-
-
-@given(before=MAPPING, after=MAPPING)
-def test_a_difference_brings_back_what_was(before: Any, after: Any) -> None:
-    assert repr(sorted_data(merged(before, difference(before, after)))) == repr(sorted_data(after))
-
-
-def sorted_data(data: Any) -> Any:
-    if isinstance(data, dict):
-        return {key: sorted_data(data[key]) for key in sorted(data)}
-    return [sorted_data(one) for one in data] if isinstance(data, list) else data

@@ -52,6 +52,11 @@ def test_standard_output_and_what_is_different() -> None:
     assert [one["spec"]["completions"] for one in jobs] == [3]
     assert text.startswith("# Written by `emulate export train --to kubernetes`")
     assert "# - /job is a ConfigMap" in text
+    left_out = "# Faults and expectations are not in it: keep the scenario.\n"
+    assert left_out in text
+    assert left_out not in export("s.yaml", "--to", "kubernetes", "--set", "faults=[]")
+    more = ("--set", "faults=[]", "--set", "expect.final_step=9")
+    assert left_out in export("s.yaml", "--to", "kubernetes", *more)
 
 
 def test_a_manifest_can_be_exported(folder: Path) -> None:

@@ -93,6 +93,8 @@ def _head(scenario: Scenario, to: Target, draft: Draft, file: str) -> str:
     """Return the comments at the head of a file."""
     lines = [f"{HEAD} {scenario.name} --to {to.name}`: {to.about}."]
     lines += [f"#     {line.replace('FILE', file)}" for line in draft.usage]
+    if scenario.faults or "expect" in scenario.model_fields_set:
+        lines.append("# Faults and expectations are not in it: keep the scenario.")
     for note in draft.notes:
         lines += textwrap.wrap(
             note, WIDTH, initial_indent="# - ", subsequent_indent="#   ", break_long_words=False

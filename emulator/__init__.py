@@ -9,11 +9,20 @@ if TYPE_CHECKING:
     from emulator.api.client import Cluster, connect
     from emulator.engines import choose
     from emulator.errors import EmulatorError
+    from emulator.faults.kill import Kill, Terminate
+    from emulator.faults.network import Partition, Shape
+    from emulator.faults.nodes import Cordon, Drain
+    from emulator.faults.oom import Oom
+    from emulator.faults.pause import Pause
+    from emulator.faults.preempt import Preempt
+    from emulator.faults.restart import Restart
+    from emulator.faults.spec import Trigger
+    from emulator.faults.table import RandomFaults, TraceFaults, TraceRow
+    from emulator.faults.throttle import Throttle
     from emulator.manifests.convert import load
     from emulator.record.reader import Record
     from emulator.results import Result, judge
-    from emulator.scenario.constructors import *  # noqa: F403  one for each kind of fault
-    from emulator.scenario.schema import Scenario
+    from emulator.scenario.schema import Expectations, Program, Role, Scenario
     from emulator.session.history import compare, result, runs
     from emulator.session.up import run, up
 
@@ -21,10 +30,28 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Cluster",
+    "Cordon",
+    "Drain",
     "EmulatorError",
+    "Expectations",
+    "Kill",
+    "Oom",
+    "Partition",
+    "Pause",
+    "Preempt",
+    "Program",
+    "RandomFaults",
     "Record",
+    "Restart",
     "Result",
+    "Role",
     "Scenario",
+    "Shape",
+    "Terminate",
+    "Throttle",
+    "TraceFaults",
+    "TraceRow",
+    "Trigger",
     "choose",
     "compare",
     "connect",
@@ -51,9 +78,25 @@ _HOMES = {
     "result": "session.history",
     "compare": "session.history",
     "up": "session.up",
+    "Cordon": "faults.nodes",
+    "Drain": "faults.nodes",
+    "Expectations": "scenario.schema",
+    "Kill": "faults.kill",
+    "Oom": "faults.oom",
+    "Partition": "faults.network",
+    "Pause": "faults.pause",
+    "Preempt": "faults.preempt",
+    "Program": "scenario.schema",
+    "RandomFaults": "faults.table",
+    "Restart": "faults.restart",
+    "Role": "scenario.schema",
+    "Shape": "faults.network",
+    "Terminate": "faults.kill",
+    "Throttle": "faults.throttle",
+    "TraceFaults": "faults.table",
+    "TraceRow": "faults.table",
+    "Trigger": "faults.spec",
 }
-_FAULTS = "emulator.scenario.constructors"
-"""Has a constructor for each kind of fault, and those of triggers."""
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  whatever the name stands for
@@ -64,18 +107,12 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401  whatever the name stands for
 
     if name in _HOMES:
         return getattr(import_module(f"emulator.{_HOMES[name]}"), name)
-    if name[:1].isupper():
-        faults = import_module(_FAULTS)
-        if name in faults.names():
-            return getattr(faults, name)
     raise AttributeError(f"module 'emulator' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     """List the public names, for completion in a notebook."""
-    from importlib import import_module
-
-    return [*__all__, *import_module(_FAULTS).names(), "__version__"]
+    return [*__all__, "__version__"]
 
 
 def _version() -> str:

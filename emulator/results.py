@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -137,11 +138,17 @@ class Result:
         parts = [self.outcome, f"verdict {self.verdict}", *figures]
         return f"<Result {self.run_id}: {', '.join(parts)}>"
 
-    def _repr_html_(self) -> str:
-        """Return it as a notebook shows it: verdict, figures, timeline and curves."""
-        from emulator.exports.card import card  # of notebooks alone
-
-        return card(self.run_id, self._record.timeline, self.analysis, self.verdicts)
+    def _repr_html_(self) -> str | None:
+        """Return the page of the run, in a frame, for a notebook; None if the run has no page."""
+        try:
+            page = (self.folder / "report.html").read_text(encoding="utf-8")
+        except OSError:
+            return None
+        # Its links to its own sections stay in the frame, and its scripts have no access to the
+        # notebook around it.
+        page = page.replace("<head>", '<head><base href="about:srcdoc">', 1)
+        may, style = "allow-scripts allow-downloads", "border:0;width:100%;height:600px"
+        return f'<iframe sandbox="{may}" style="{style}" srcdoc="{escape(page)}"></iframe>'
 
     @property
     def steps(self) -> Any:  # noqa: ANN401  of pandas or pyarrow

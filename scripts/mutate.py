@@ -42,7 +42,7 @@ DECIDE = (
     *("engines/kubernetes/status.py", "engines/kubernetes/table.py"),
 )
 """Packages and modules of `emulator/` whose code computes something. The others do something."""
-NOT_CODE = ("metrics/gpu", "record/events.py", "scenario/constructors.py")
+NOT_CODE = ("metrics/gpu", "record/events.py")
 """Below those: what needs a GPU, what is written from other code, and plain lists of fields."""
 NOBODY = 65534
 RIGHTS = (

@@ -33,7 +33,7 @@ LINES: Mapping[str, int] = {
     "gallery": 930,
     "faults": 830,
     "runtime": 780,
-    "session": 520,
+    "session": 550,
     "validation": 490,
     "docs": 380,
     "programs": 260,

@@ -12,7 +12,6 @@ from emulator.analysis.analyse import analyse
 from emulator.engines.memory import Script
 from emulator.record.reader import Record
 from emulator.results import ExpectationFailed, Result, load_result
-from emulator.scenario.constructors import names
 from tests.report.runs import ran
 
 TEXT = """\
@@ -63,7 +62,7 @@ def test_the_check_names_every_expectation_that_is_not_met_and_its_traceback_end
 
 
 def test_the_package_completes_its_public_names() -> None:
-    assert {*dir(emulator)} == {*emulator.__all__, *names(), "__version__"}
+    assert {*dir(emulator)} == {*emulator.__all__, "__version__"}
 
 
 def test_numbers_have_names_and_are_shown_on_one_line(result: Result) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import socket
 import threading
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from emulator.errors import EngineError, EngineLost, UsageError
-from emulator.faults.table import FAULTS, as_written
+from emulator.faults.table import FAULTS
 from emulator.metrics.samples import Sample, from_json
 from emulator.record.events import Entry, FaultEvent, Step, entry_of
 from emulator.record.folder import RunFolder
@@ -124,7 +125,12 @@ class Cluster:
 
     def fault(self, **fault: object) -> list[str]:
         """Inject a fault now, with the keys of an entry of `faults:`; return its ids."""
-        return list(self._ask("POST", "/faults", json=as_written(fault))["faults"])
+        written = {
+            key.removesuffix("_"): "forever" if value == math.inf else value
+            for key, value in fault.items()
+            if value is not None
+        }
+        return list(self._ask("POST", "/faults", json=written)["faults"])
 
     def __getattr__(self, name: str) -> Callable[..., list[str]]:
         """Return the method of a kind of fault."""

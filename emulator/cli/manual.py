@@ -300,7 +300,7 @@ def _inject(
     if len(targets) > 1 and not kind.lists_groups:
         raise UsageError(f"`{kind.kind}` takes one task or glob.", "Inject one for each.")
     given = {key.removesuffix("_"): value for key, value in options.items() if value}
-    given = {key: v if key in kind.times() else _number(v) for key, v in given.items()}
+    given = {key: v if key in kind.with_units() else _number(v) for key, v in given.items()}
     if kind.lasting:
         given.setdefault("for", "forever")
     target = [group.split(",") for group in targets] if kind.lists_groups else targets[0]

@@ -119,7 +119,9 @@ class Shape(NetworkFault):
     delay: Duration = Field(default=0.0, description="Seconds by which each packet is late.")
     jitter: Duration = Field(default=0.0, description="Seconds, give or take, around the delay.")
     loss: Share = Field(
-        0.0, examples=["5%"], description="The share of packets that is lost, 0 to 1, or `5%`."
+        default=0.0,
+        examples=["5%"],
+        description="The share of packets that is lost, 0 to 1, or `5%`.",
     )
     bandwidth: Rate | None = Field(
         default=None, description="Bits per second that each of the tasks can send."

@@ -18,6 +18,7 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeVar, runtime
 
 from pydantic import (
     BeforeValidator,
+    ConfigDict,
     Field,
     ValidationInfo,
     field_validator,
@@ -32,8 +33,8 @@ from emulator.validation.fields import (
     Glob,
     Model,
     Text,
+    has_unit,
     is_stored,
-    is_time,
     once,
 )
 from emulator.validation.limits import GLOBS
@@ -49,17 +50,17 @@ TRIGGERS = ("time", "step", "log", "phase", "after", "recovery")
 class Trigger(Model):
     """When a fault happens; a bare duration is a time."""
 
-    time: Duration | None = Field(None, examples=["40s"])
+    time: Duration | None = Field(default=None, examples=["40s"])
     """The time since all tasks ran for the first time."""
     step: int | None = Field(default=None, strict=True, ge=0, examples=[120])
     """The first step event with at least this step."""
-    log: str | None = Field(None, examples=["Saving checkpoint"])
+    log: str | None = Field(default=None, examples=["Saving checkpoint"])
     """The first line of output in which this regular expression is found."""
     phase: Phase | None = None
     """The first time this phase begins: `checkpoint` is while one is being written."""
-    after: Text | None = Field(None, examples=["spot"])
+    after: Text | None = Field(default=None, examples=["spot"])
     """After another fault, by its `name` or number, has taken effect."""
-    recovery: Text | None = Field(None, examples=["spot"])
+    recovery: Text | None = Field(default=None, examples=["spot"])
     """After the job's first step after another fault."""
     delay: Duration = 0.0
     """The time after `after` or `recovery`."""
@@ -109,7 +110,7 @@ class Entry(Model):
     at: Annotated[
         Trigger | None,
         BeforeValidator(lambda v: v if isinstance(v, Mapping | Trigger | None) else {"time": v}),
-    ] = Field(None, examples=[{"step": 120}])
+    ] = Field(default=None, examples=[{"step": 120}])
     """When it happens: a time, or another trigger."""
 
     @classmethod
@@ -118,10 +119,10 @@ class Entry(Model):
         return {field.alias or name: name for name, field in cls.model_fields.items()}
 
     @classmethod
-    def times(cls) -> set[str]:
-        """Return the keys whose values are times."""
+    def with_units(cls) -> set[str]:
+        """Return the keys whose values have a unit."""
         fields = cls.model_fields.items()
-        return {f.alias or name for name, f in fields if is_time(f.annotation, f.metadata)}
+        return {f.alias or name for name, f in fields if has_unit(f.annotation, f.metadata)}
 
     def named(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
         """Yield each name or glob of tasks with its path below the entry."""
@@ -322,9 +323,9 @@ class FaultSpec(Entry):
 class LastingFault(FaultSpec):
     """A fault that lasts for a time."""
 
+    model_config = ConfigDict(validate_by_name=True)
     lasting = True
-    for_: DurationOrForever = Field(
-        alias="for",
+    for_: Annotated[DurationOrForever, Field(alias="for")] = Field(
         description="Seconds, or `forever`: until the run ends or it is healed by hand.",
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -31,7 +30,7 @@ from emulator.faults.oom import Oom
 from emulator.faults.pause import Pause
 from emulator.faults.preempt import Preempt
 from emulator.faults.restart import Restart
-from emulator.faults.spec import Entry, FaultSpec, Trigger, matches
+from emulator.faults.spec import Entry, FaultSpec, matches
 from emulator.faults.throttle import Throttle
 from emulator.validation.fields import (
     LONGEST,
@@ -39,8 +38,6 @@ from emulator.validation.fields import (
     DurationOrForever,
     Glob,
     Model,
-    in_seconds,
-    is_time,
     once,
 )
 from emulator.validation.files import text_of
@@ -62,7 +59,8 @@ FAULTS: dict[str, type[FaultSpec]] = {
         Drain,
     )
 }
-"""Every kind of fault, by the key that users write. A new kind is one class and its name here."""
+"""Every kind of fault, by the key that users write. A new kind is one class and its name here,
+and in `emulator/__init__.py`."""
 
 
 def states() -> dict[str, str]:
@@ -85,31 +83,10 @@ def _fault(value: object, info: ValidationInfo) -> FaultSpec:
 
 def _entry(value: object, info: ValidationInfo) -> Entry:
     """Parse an entry of `faults:`."""
-    if isinstance(value, Entry):
-        return value
-    entry = _parse(value, entries(), info)
+    entry = value if isinstance(value, Entry) else _parse(value, entries(), info)
     if isinstance(entry, FaultSpec) and entry.at is None:
         raise ValueError("when? `at: 40s`, `at: {step: 120}`, {log: ...} or {phase: ...}")
     return entry
-
-
-def as_written(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of an entry, or of a trigger, as a scenario has them.
-
-    Python writes `for_`, numbers for seconds, and None for a key that is left out.
-    """
-    written = {key.removesuffix("_"): value for key, value in given.items() if value is not None}
-    fields = Trigger.model_fields.items()
-    times = {"at", *(name for name, f in fields if is_time(f.annotation, f.metadata))}
-    for kind in entries().keys() & written:
-        times |= entries()[kind].times()
-    return {key: _with_unit(value) if key in times else value for key, value in written.items()}
-
-
-def _with_unit(time: object) -> object:
-    if isinstance(time, bool) or not isinstance(time, int | float):
-        return time
-    return "forever" if time == math.inf else in_seconds(time)
 
 
 def entries() -> Mapping[str, type[Entry]]:

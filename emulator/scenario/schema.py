@@ -163,7 +163,7 @@ class Network(Model):
 
     internet: bool = True
     """Whether tasks reach hosts outside their network."""
-    delay: Delay = Field(0.0, examples=["5ms"])
+    delay: Delay = Field(default=0.0, examples=["5ms"])
     """The delay that is added to each packet."""
     bandwidth: Rate | None = None
     """What each task can send per second; default: no limit."""
@@ -207,10 +207,12 @@ StepRules = Annotated[
 class Metrics(Model):
     """How steps are parsed from task output, and how often usage is sampled."""
 
-    steps: StepRules = Field(["auto"], examples=["json", "keras", "iteration (?P<step>\\d+)"])
+    steps: StepRules = Field(
+        default=["auto"], examples=["json", "keras", "iteration (?P<step>\\d+)"]
+    )
     """How steps are read from output: `auto`, `json`, a named pattern, or a regular expression with
     `(?P<step>...)`, which adds to `auto`; or a list of these."""
-    events: EventsFolder | None = Field(None, examples=["logs"])
+    events: EventsFolder | None = Field(default=None, examples=["logs"])
     """The folder of the shared volume with TensorBoard event files that have the steps."""
     examples_per_step: int | None = Field(strict=True, default=None, ge=1, examples=[64])
     """Examples in one step of all workers, if the program does not report them."""
@@ -237,9 +239,9 @@ class Metrics(Model):
 class RelativeBounds(Model):
     """Bounds on a rate as a share of the rate before the fault."""
 
-    min: Ratio | None = Field(None, examples=[0.4])
+    min: Ratio | None = Field(default=None, examples=[0.4])
     """The least share."""
-    max: Ratio | None = Field(None, examples=["110%"])
+    max: Ratio | None = Field(default=None, examples=["110%"])
     """The greatest share."""
 
 
@@ -254,7 +256,7 @@ class Throughput(Model):
     """From a fault until its target is restored, as a share of the ten seconds before it."""
     after: RelativeBounds = RelativeBounds()
     """In the ten seconds from the job's first step with the target restored, as that share."""
-    at_least: PositiveRatio | None = Field(None, examples=[0.9])
+    at_least: PositiveRatio | None = Field(default=None, examples=[0.9])
     """The minimum rate, as a share of the stored baseline or the reference variant."""
     of: Literal["baseline", "reference"] | None = None
     """What `at_least` is a share of: the stored baseline, or the reference variant."""
@@ -295,11 +297,11 @@ class TrafficBounds(Model):
     """The least size."""
     max: Size | None = None
     """The greatest size."""
-    at_least: Ratio | None = Field(None, examples=[0.9])
+    at_least: Ratio | None = Field(default=None, examples=[0.9])
     """The minimum, as a share of the value `of`."""
-    at_most: Ratio | None = Field(None, examples=[1.1])
+    at_most: Ratio | None = Field(default=None, examples=[1.1])
     """The maximum, as a share of the value `of`."""
-    of: ValueName | None = Field(None, examples=["gradient_bytes"])
+    of: ValueName | None = Field(default=None, examples=["gradient_bytes"])
     """The name of a value in step events, in bytes: what the program predicts."""
 
     @model_validator(mode="after")
@@ -344,9 +346,9 @@ class Expectations(Model):
     """`none`: the program has no steps, and none may be read."""
     final_step: int | None = Field(strict=True, default=None, ge=0, examples=[400])
     """The least step that the job must reach."""
-    accuracy: Share | None = Field(None, examples=[0.9])
+    accuracy: Share | None = Field(default=None, examples=[0.9])
     """The least `accuracy` in the job's last step event that has one."""
-    values: dict[ValueName, Bounds] = Field({}, examples=[{"loss": {"max": 0.5}}])
+    values: dict[ValueName, Bounds] = Field(default={}, examples=[{"loss": {"max": 0.5}}])
     """Limits of the last value that each task reported under a name in its step events."""
     bytes_per_step: Annotated[
         dict[str, Traffic], Field(examples=[{"worker": {"sent": {"max": "2m"}}}])
@@ -358,9 +360,9 @@ class Expectations(Model):
     """The most restarts by the restart policy."""
     max_lost_steps: int | None = Field(strict=True, default=None, ge=0, examples=[100])
     """Steps that a task repeats after restarts and restores, at most."""
-    recovers_within: Duration | None = Field(None, examples=["90s"])
+    recovers_within: Duration | None = Field(default=None, examples=["90s"])
     """The most time from a failure to the next step, for each recovery."""
-    min_goodput: Share | None = Field(None, examples=["80%"])
+    min_goodput: Share | None = Field(default=None, examples=["80%"])
     """The least share of the time that was productive."""
     saved_within_grace: bool = Field(strict=True, default=False)
     """Every preempted task saved a checkpoint between the notice and its end."""
@@ -384,7 +386,7 @@ class Scenario(Model):
     name: str = Field(pattern=r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$", examples=["mwms-two-workers"])
     """The name of the job, at most 40 lower-case letters, digits and dashes; run ids begin with
     it."""
-    description: str = Field("", examples=["Two workers survive a preemption."])
+    description: str = Field(default="", examples=["Two workers survive a preemption."])
     """What it shows; `emulate plan` and the reports print it."""
     framework: FrameworkName = "tensorflow"
     """Which roles there are, and by which variables tasks find each other."""
@@ -397,7 +399,7 @@ class Scenario(Model):
     addresses: Addresses | None = None
     """The names of its tasks on the network; default: those of the engine."""
     image: Image = Field(
-        "auto", examples=["cpu", "python:3.11-slim", {"dockerfile": "docker/Dockerfile"}]
+        default="auto", examples=["cpu", "python:3.11-slim", {"dockerfile": "docker/Dockerfile"}]
     )
     """What tasks run in: `auto` (the GPU image if the engine has a GPU, else `cpu`), an image of
     the emulator, any reference, or a Dockerfile."""
@@ -407,7 +409,7 @@ class Scenario(Model):
     """The roles, each with its number of tasks or with settings."""
     mounts: Mounts = {}
     """What every task has mounted; a role can add to it, or mount something else there."""
-    shm_size: ShmSize | None = Field(None, examples=["1g"])
+    shm_size: ShmSize | None = Field(default=None, examples=["1g"])
     """The size of each task's /dev/shm, unless its role sets another."""
     ulimits: Ulimits = {}
     """Limits of every task's processes, unless its role sets another."""
@@ -422,10 +424,11 @@ class Scenario(Model):
     success: SuccessRule = "auto"
     """Which tasks must succeed for the job to succeed."""
     faults: Annotated[list[AnyEntry], Field(max_length=FAULTS)] = Field(
-        [], examples=[[{"preempt": "worker-1", "at": {"step": 120}, "grace": "5s", "down": "10s"}]]
+        default=[],
+        examples=[[{"preempt": "worker-1", "at": {"step": 120}, "grace": "5s", "down": "10s"}]],
     )
     """What happens to the tasks, and when."""
-    timeout: Duration | None = Field(None, examples=["10m"])
+    timeout: Duration | None = Field(default=None, examples=["10m"])
     """The job's time limit, from the start of its first task; default: none."""
     log_limit: Annotated[Size, AfterValidator(_at_least_a_mebibyte)] = 2**30
     """About so much of each task's log is kept: its first half, and its end."""
@@ -439,7 +442,7 @@ class Scenario(Model):
     """How steps are read, and how often usage is measured."""
     prices: Prices = {}
     """What the machine of each role's tasks costs; empty: no costs are computed."""
-    currency: Currency = Field("", examples=["EUR"])
+    currency: Currency = Field(default="", examples=["EUR"])
     """The currency of the prices; it is shown with amounts and changes none."""
     expect: Expectations = Expectations()
     """What must hold of the run; `emulate up` exits with 1 if it does not."""
@@ -447,7 +450,7 @@ class Scenario(Model):
     """Values of keys; pytest runs every combination as a test."""
     reference: Reference = {}
     """Overrides of the reference variant, which pytest runs to compare rates."""
-    marks: Marks = Field([], examples=[["slow", {"timeout": 300}]])
+    marks: Marks = Field(default=[], examples=[["slow", {"timeout": 300}]])
     """Marks of its tests in pytest: a name, or `{name: arguments}`."""
 
     def to_yaml(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
 
@@ -10,7 +11,7 @@ from emulator.analysis.comparison import COMPARED, Row, called, cell
 from emulator.analysis.figures import FIGURES, as_data
 from emulator.analysis.listing import LISTED, Listed, chosen, listed
 from emulator.errors import UsageError
-from emulator.exports import card, frames
+from emulator.exports import frames
 from emulator.record.folder import runs_in
 from emulator.record.reader import Record
 from emulator.results import Result, load_result
@@ -55,11 +56,16 @@ class Rows(Sequence[T], Generic[T]):
 
     def _repr_html_(self) -> str:
         head, *rows = self._texts() if self._rows else [["no runs"]]
-        return card.table(head, rows)
+        return f"<table>{_row('th', head)}{''.join(_row('td', row) for row in rows)}</table>"
 
     def _texts(self) -> list[list[str]]:
         cells = [self._cells(row) for row in self._rows]
         return [list(cells[0]), *(list(row.values()) for row in cells)]
+
+
+def _row(tag: str, texts: Sequence[str]) -> str:
+    cells = "".join(f"<{tag}>{escape(text)}</{tag}>" for text in texts)
+    return f"<tr>{cells}</tr>"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -92,6 +92,30 @@ def once(info: ValidationInfo, key: object, read: Callable[[], Result]) -> Resul
     return result
 
 
+UNIT = "unit"
+"""In the metadata of a field: its number is written with a unit."""
+
+
+def has_unit(annotation: Any, metadata: Sequence[Any] = ()) -> bool:  # noqa: ANN401  types
+    """Return whether a field with this type is written with a unit."""
+    inner = getattr(annotation, "__metadata__", ())
+    return UNIT in (*metadata, *inner) or any(map(has_unit, get_args(annotation)))
+
+
+def _parsed(parse: Callable[[object], float]) -> BeforeValidator:
+    """Return a validator that parses text like `5s` to a number.
+
+    Python may give the number itself (`Preempt(grace=5)`); a file or a record, which are validated
+    with a context, must have the unit.
+    """
+
+    def read(value: object, info: ValidationInfo) -> object:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return value if is_number and info.context is None else parse(value)
+
+    return BeforeValidator(read)
+
+
 def _written(
     parse: Callable[[object], float], write: Callable[[Any], str], pattern: str, example: str
 ) -> list[Any]:
@@ -100,7 +124,8 @@ def _written(
     # A duration of 0 needs no unit.
     schema = {"anyOf": [text, {"const": 0}]} if parse is parse_duration else text
     return [
-        BeforeValidator(parse),
+        UNIT,
+        _parsed(parse),
         PlainSerializer(write, when_used="json"),
         WithJsonSchema(schema),
     ]
@@ -111,7 +136,7 @@ def _exactly(number: float) -> str:
     return f"{Decimal(repr(number)):f}".removesuffix(".0")
 
 
-def in_seconds(number: float) -> str:
+def _in_seconds(number: float) -> str:
     """Return a time as a scenario has it: `5s`."""
     return f"{_exactly(number)}s"
 
@@ -124,7 +149,7 @@ def _between(least: float, most: float, write: Callable[[Any], str]) -> Callable
     """Return a validator of bounds; `write` formats numbers for its messages."""
 
     def check(number: float) -> float:
-        if number < least:
+        if not number >= least:  # or NaN
             raise ValueError(f"{write(number)} is too small; the minimum is {write(least)}")
         if number > most:
             raise ValueError(f"{write(number)} is too large; the maximum is {write(most)}")
@@ -137,32 +162,21 @@ def _years(seconds: float) -> str:
     return "36500d (a hundred years)" if seconds == LONGEST else f"{seconds:g}s"
 
 
-SECONDS = "seconds"
-"""In the metadata of a field: its number is a time, which users write with a unit."""
-
-
-def is_time(annotation: Any, metadata: Sequence[Any] = ()) -> bool:  # noqa: ANN401  types
-    """Return whether a field with this type is a time, or a time or None."""
-    inner = getattr(annotation, "__metadata__", ())
-    return SECONDS in (*metadata, *inner) or any(map(is_time, get_args(annotation)))
-
-
 _in_a_century = _between(0, LONGEST, _years)
 
 Duration = Annotated[
     float,
-    SECONDS,
-    *_written(parse_duration, in_seconds, r"^(0|(\d+(\.\d+)?(ms|s|m|h|d|y))+)$", "5s"),
+    *_written(parse_duration, _in_seconds, r"^(0|(\d+(\.\d+)?(ms|s|m|h|d|y))+)$", "5s"),
     AfterValidator(_in_a_century),
 ]
 Delay = Annotated[Duration, AfterValidator(_between(0, LATEST, _years))]
 DurationOrForever = Annotated[
     float,
-    SECONDS,
+    UNIT,
     Field(allow_inf_nan=True),
     AfterValidator(lambda s: s if s == math.inf else _in_a_century(s)),
-    BeforeValidator(lambda value: math.inf if value == "forever" else parse_duration(value)),
-    PlainSerializer(lambda s: "forever" if s == math.inf else in_seconds(s), when_used="json"),
+    _parsed(lambda value: math.inf if value == "forever" else parse_duration(value)),
+    PlainSerializer(lambda s: "forever" if s == math.inf else _in_seconds(s), when_used="json"),
     WithJsonSchema({"type": "string", "examples": ["10s", "forever"]}),
 ]
 Size = Annotated[

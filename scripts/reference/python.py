@@ -6,22 +6,24 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
+from pydantic import BaseModel
+
 import emulator
-from emulator.scenario import constructors
+from emulator.scenario.schema import Scenario
 from emulator.validation.descriptions import descriptions
 from scripts.reference.markdown import code, page, table
 
 INTRODUCTION = """
 The names that `import emulator` has. Whatever is not listed here may change with any version. Times
-are seconds. [From Python](../python.md) begins with examples, [testing](../testing.md) shows the
+are seconds. The fields of a class of a scenario are its [keys](scenario.md), where their types and
+defaults are. [From Python](../python.md) begins with examples, [testing](../testing.md) shows the
 fixtures of pytest, [by hand](../by-hand.md) a cluster that is under way.
 """
 
 
 def written() -> str:
     """Return the page."""
-    names = [*emulator.__all__, *constructors.names()]
-    return page("Python", INTRODUCTION, *map(_entry, sorted(names, key=str.lower)))
+    return page("Python", INTRODUCTION, *map(_entry, sorted(emulator.__all__, key=str.lower)))
 
 
 def _entry(name: str) -> str:
@@ -35,8 +37,12 @@ def _entry(name: str) -> str:
 def _class(kind: type) -> Iterator[str]:
     texts = descriptions(kind)
     names = getattr(kind, "model_fields", None) or getattr(kind, "__dataclass_fields__", {})
-    if hasattr(kind, "model_fields"):
-        yield "Its fields are the keys of a [scenario](scenario.md)."
+    if issubclass(kind, BaseModel):
+        fields = kind.model_fields.items()
+        named = ((code(name), texts.get(name) or field.description or "") for name, field in fields)
+        yield table(("field", "meaning"), named)
+        if kind is not Scenario:  # the rest of others is for the emulator itself
+            return
     elif known := [(code(name), texts[name]) for name in names if name in texts]:
         yield table(("attribute", "meaning"), known)
     public = [(name, value) for name, value in _members(kind) if name not in names]

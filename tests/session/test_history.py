@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import xml.etree.ElementTree as ET
+from html import escape
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pandas
 import pyarrow
 import pytest
+from playwright.sync_api import Browser
 
 import emulator
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import UsageError
 from emulator.execution import up
-from emulator.exports.card import COLOURS
 from emulator.record.lock import LOCK
 from emulator.results import Result
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
-from tests.conftest import going_on
+from emulator.session.history import Rows
+from tests.conftest import BROWSER_PATIENCE, going_on
 
 TEXT = """\
 name: test
@@ -32,17 +36,22 @@ faults: [{kill: worker-1, at: {step: 5}}]
 restart: {policy: on-failure, backoff: 1s}
 expect: {final_step: 30}
 """
-STYLE = Path(emulator.__file__).parent / "report" / "templates" / "style.css"
+HOSTILE = '"></iframe><script>alert(1)</script>'
 
 
 def finished(
-    out: Path, run_id: str = "r", per_second: int = 1, text: str = TEXT, steps: int = 10
+    out: Path,
+    run_id: str = "r",
+    per_second: int = 1,
+    text: str = TEXT,
+    *,
+    reports: bool = False,
 ) -> Result:
     step = '{{"emulate": "step", "step": {}, "loss": {}, "note": "<b>&"}}'
-    lines = [(n / per_second, step.format(n, 1 / n)) for n in range(1, steps + 1)]
+    lines = [(n / per_second, step.format(n, 1 / n)) for n in range(1, 11)]
     clock = ManualClock()
     engine = MemoryEngine(clock, {"*": Script(lines=lines, exits_at=11)})
-    return up(parse(text), engine, text=text, out=out, run_id=run_id, clock=clock, reports=False)
+    return up(parse(text), engine, text=text, out=out, run_id=run_id, clock=clock, reports=reports)
 
 
 @pytest.fixture
@@ -140,33 +149,51 @@ def test_a_result_is_judged_again_from_its_folder(result: Result, tmp_path: Path
 # --- In a notebook --------------------------------------------------------------------------------
 
 
-def picture(html: str) -> Any:
-    return ET.fromstring(html.replace("&nbsp;", " ")).find("{http://www.w3.org/2000/svg}svg")
+class Elements(HTMLParser):
+    """The elements of a text that a browser would make, each with its attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
 
 
-def test_a_notebook_shows_verdict_timeline_and_curves(result: Result) -> None:
-    html = result._repr_html_()
-    assert "final_step failed: expected at least 30, got 10" in html
-    drawn = picture(html)
-    texts = [one.text for one in drawn.iter("{http://www.w3.org/2000/svg}text")]
-    assert texts[:12] == [f"worker-{n}" for n in range(12)]
-    assert {"and 8 more", "steps/s", "loss"} <= {*texts}
-    assert len([*drawn.iter("{http://www.w3.org/2000/svg}polyline")]) == 2
-    (fault,) = drawn.iter("{http://www.w3.org/2000/svg}line")
-    assert 90 < float(fault.get("x1")) < 716
-    assert len(html) < 20_000
-    assert "<script" not in html
-    assert "<b>&" not in html  # what a scenario says is escaped
-    assert "http" not in html.replace("http://www.w3.org/2000/svg", "")
+def test_a_notebook_shows_the_page_of_the_run_alone(tmp_path: Path) -> None:
+    text = TEXT + f"description: {json.dumps(HOSTILE)}\n"
+    done = finished(tmp_path, text=text, reports=True)
+    ((tag, frame),) = Elements(done._repr_html_() or "").found
+    page, base = frame["srcdoc"] or "", '<base href="about:srcdoc">'
+    assert (tag, frame["sandbox"]) == ("iframe", "allow-scripts allow-downloads")
+    assert page.replace(base, "", 1) == (done.folder / "report.html").read_text()
+    assert HOSTILE not in page
+    assert escape(HOSTILE, quote=False) in page.replace("&#34;", '"')
 
 
-def test_a_run_without_steps_has_no_curves(tmp_path: Path) -> None:
-    text = TEXT.replace("faults: [{kill: worker-1, at: {step: 5}}]\n", "")
-    done = finished(tmp_path, text=text, steps=0)
-    assert not [*picture(done._repr_html_()).iter("{http://www.w3.org/2000/svg}polyline")]
+def test_its_charts_and_links_work_in_a_browser(browser: Browser, tmp_path: Path) -> None:
+    done = finished(tmp_path, text=TEXT + f"description: {json.dumps(HOSTILE)}\n", reports=True)
+    (notebook := tmp_path / "notebook.html").write_text(done._repr_html_() or "")
+    said: list[str] = []
+    page = browser.new_page()
+    page.set_default_timeout(BROWSER_PATIENCE)
+    page.on("console", lambda message: said.append(message.text))
+    page.on("dialog", lambda dialog: said.append(dialog.message))
+    page.goto(notebook.as_uri())
+    _, frame = page.frames
+    frame.wait_for_selector("html[data-charts=drawn]")
+    frame.locator("a[href='#timeline']").first.click()
+    frame.wait_for_url("about:srcdoc#timeline")
+    page.close()
+    assert said == []
 
 
-def test_its_colours_are_those_of_the_report() -> None:
-    light = STYLE.read_text().partition("@media")[0]
-    defined = dict(re.findall(r"--([\w-]+): (#\w+);", light))
-    assert {name: defined[name] for name in COLOURS} == COLOURS
+def test_a_run_without_a_page_is_shown_as_text(result: Result) -> None:
+    assert result._repr_html_() is None
+
+
+def test_values_in_a_table_of_runs_are_text() -> None:
+    row: Any = object()
+    shown = Rows[Any]([row], lambda row: {"<i>": HOSTILE})._repr_html_()
+    assert [tag for tag, _ in Elements(shown).found] == ["table", "tr", "th", "tr", "td"]

@@ -23,7 +23,7 @@ LINES: Mapping[str, int] = {
     "manifests": 3_060,
     "report": 2_950,
     "metrics": 2_590,
-    "cli": 2_410,
+    "cli": 2_420,
     "record": 2_390,
     "pytest_plugin": 1_720,
     "exports": 1_540,

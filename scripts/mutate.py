@@ -49,7 +49,7 @@ RIGHTS = (
     *("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"),
     *("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"),  # Python may be in /root
 )
-QUICK = ("-x", "-q", "-m", "quick")
+QUICK = ("-x", "-q", "-m", "quick", "--timeout", "60")
 PATIENCE = 900
 """Seconds; tests that take longer found the mutant: it does not end."""
 MEMORY = 6 << 30

@@ -31,7 +31,7 @@ LINES: Mapping[str, int] = {
     "api": 980,
     "broker": 930,
     "gallery": 930,
-    "faults": 830,
+    "faults": 950,
     "runtime": 780,
     "session": 550,
     "validation": 490,

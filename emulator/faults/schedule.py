@@ -88,8 +88,6 @@ def build_schedule(
             case RandomFaults():
                 planned += _random_schedule(number, fault, tasks, seed)
             case FaultSpec(at=Trigger() as trigger):
-                if trigger.task is not None:
-                    _matching(trigger.task, tasks, f"faults.{number}.at.task")
                 planned += expand_targets(str(number), fault, tasks, trigger)
             case _:
                 raise TypeError(f"{fault!r} is not a validated entry")
@@ -121,8 +119,7 @@ def expand_targets(
     if spec.link_count(tasks) > LINKS:
         raise UsageError(f"That changes the network between more than {LINKS:,} pairs of tasks.")
     for path, pattern in spec.named():
-        if path[0] != "at":
-            _matching(pattern, tasks, f"faults.{number}.{'.'.join(map(str, path))}")
+        _matching(pattern, tasks, f"faults.{number}.{'.'.join(map(str, path))}")
     if conflict := spec.conflict(tasks):
         raise UsageError(f"{conflict} of the {spec.kind}.")
     name, spec = spec.name or "", spec.model_copy(update={"at": None, "name": None})

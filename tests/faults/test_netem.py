@@ -74,12 +74,38 @@ def test_a_link_says_what_it_needs_of_the_kernel() -> None:
 
 
 def test_a_whole_network_is_every_ordered_pair() -> None:
+    assert between_all("ab", 0.01, 50) == (
+        Link("a", "b", 0.01, 0, 0, 50),
+        Link("b", "a", 0.01, 0, 0, 50),
+    )
     assert len(between_all("abc", 0.01, None)) == 6
+    assert between_all("ab", 0.0, 50)[1:] == (Link("b", "a", bandwidth=50),)
     assert between_all("abc", 0.0, None) == ()
 
 
+def test_a_script_sets_the_whole_state_of_a_task() -> None:
+    links = [Link("a", "b", delay=0.005), Link("a", "c", bandwidth=1000), Link("c", "a", loss=1)]
+    clean = ["iptables -F INPUT 2> /dev/null", "tc qdisc del dev eth0 root 2> /dev/null", "set -e"]
+    assert script("a", links, ADDRESSES).splitlines() == [
+        *clean,
+        "iptables -A INPUT -s 10.0.0.3 -j DROP",
+        "tc qdisc add dev eth0 root handle 1: htb",
+        "tc class add dev eth0 parent 1: classid 1:1 htb rate 100000000000bit quantum 60000",
+        "tc qdisc add dev eth0 parent 1:1 handle 2: netem delay 5000us limit 100000",
+        "tc filter add dev eth0 parent 1: protocol ip prio 1 u32 "
+        "match ip dst 10.0.0.2/32 flowid 1:1",
+        "tc class add dev eth0 parent 1: classid 1:2 htb rate 1000bit quantum 60000",
+        "tc filter add dev eth0 parent 1: protocol ip prio 1 u32 "
+        "match ip dst 10.0.0.3/32 flowid 1:2",
+    ]
+    alone = {"a": "10.0.0.1", "b": "10.0.0.2"}  # none but the two of the link
+    assert script("b", [CUT], alone).splitlines() == [*clean, f"{DROP} -j DROP"]
+
+
 def test_a_probe_names_what_it_found() -> None:
-    text = probe_script({"delay", "iptables"})
-    assert "&& echo delay;" in text
-    assert "&& echo iptables;" in text
-    assert text.endswith("true")
+    found = "> /dev/null 2>&1 && echo {}; tc qdisc del dev lo root 2> /dev/null"
+    assert probe_script({"iptables", "delay"}).splitlines() == [
+        f"tc qdisc add dev lo root netem delay 1ms {found.format('delay')}",
+        f"iptables -A INPUT -s 192.0.2.1 -j DROP {found.format('iptables')}",
+        "true",
+    ]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from emulator.errors import UsageError
+from emulator.faults.kill import Kill
 from emulator.faults.netem import Link
 from emulator.faults.preempt import Preempt
 from emulator.faults.schedule import (
@@ -31,6 +32,7 @@ from emulator.faults.table import OneFault
 from emulator.planning.plan import Plan
 from emulator.scenario.loader import load, parse
 from emulator.scenario.schema import Scenario
+from emulator.validation.fields import LONGEST
 from tests.scenario.mistakes import only_problem, problems
 
 BASE = (
@@ -126,9 +128,62 @@ def test_the_seed_decides(seed: int) -> None:
     assert times == sorted(times)
 
 
-def test_a_target_that_does_not_exist_is_refused_here_too() -> None:
-    with pytest.raises(UsageError, match="no task is called 'worker-1'"):
-        schedule(scenario("kill: worker-1, at: 1s"), ["worker-0"])
+def test_a_series_of_faults_is_the_same_in_every_version() -> None:
+    """A seed that somebody has noted brings the same faults back."""
+    found = planned("random: {kill: 'worker-*'}, every: 500ms, jitter: 2s, max: 5, seed: 4")
+    assert [(fault.target, fault.trigger.time) for fault in found] == [
+        ("worker-0", 0.0),
+        ("worker-1", 2.252),
+        ("worker-2", 1.037),
+        ("worker-0", 5.0),
+        ("worker-2", 6.037),
+    ]
+
+
+def test_a_fault_waits_for_its_only_target_to_be_back() -> None:
+    fault = "random: {preempt: ps-0, grace: 0s, down: 20s}, every: 500ms, max: 3"
+    assert [one.trigger.time for one in planned(fault)] == [0.5, 25.5, 50.5]
+
+
+def refused(*entries: Any, tasks: Sequence[str] = ("ps-0", "ps-1")) -> tuple[str, str]:
+    with pytest.raises(UsageError) as error:
+        build_schedule(entries, 0, tasks)
+    return error.value.message, error.value.hint
+
+
+def test_what_is_wrong_with_a_scenario_is_refused_here_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With other tasks, or of entries that no scenario had."""
+    there = "There are ps-0, ps-1."
+    for wrong, path in {
+        "kill: worker-1, at: 1s": "kill",
+        "kill: ps-0, at: {step: 1, task: worker-1}": "at.task",
+        "random: {kill: worker-1}, every: 1s": "random.kill",
+        "trace: [{time: 1, target: worker-1, down: 1}]": "trace, row 1",
+    }.items():
+        why = f"faults.0.{path}: no task is called 'worker-1'."
+        assert refused(*scenario(wrong).faults) == (why, there)
+    twice = [Kill(kill="ps-0", at="1s", name="x")] * 2
+    assert refused(*twice) == ("faults.1.name: another fault is called 'x' already.", "")
+    assert refused(Kill(kill="ps-0", at={"after": "x"}), Kill(kill="ps-0", at="1s", name="a")) == (
+        "faults.0.at: there is no fault 'x'.",
+        "faults are called 0, 1, a; give one a `name:` to refer to it",
+    )
+    with pytest.raises(TypeError, match=r"Kill\(kill='ps-0'\) is not a validated entry"):
+        build_schedule([Kill(kill="ps-0")], 0, ["ps-0"])
+    (shape,) = scenario("shape: worker-0, oneway: true, delay: 5ms, at: 1s, for: 1s").faults
+    monkeypatch.setattr("emulator.faults.schedule.LINKS", 2)
+    assert build_schedule([shape], 0, ["worker-0", "ps-0"])
+    too_many = "That changes the network between more than 2 pairs of tasks."
+    assert refused(shape, tasks=["worker-0", "ps-0", "ps-1"]) == (too_many, "")
+
+
+def test_a_fault_by_hand_has_no_place_in_the_scenario() -> None:
+    with pytest.raises(UsageError) as error:
+        expand_targets("manual-1", Kill(kill="boss"), ["ps-0"], Trigger(step=1))
+    assert (error.value.message, error.value.hint) == (
+        "no task is called 'boss'.",
+        "There are ps-0.",
+    )
 
 
 @pytest.mark.parametrize(
@@ -143,7 +198,12 @@ def test_a_target_that_does_not_exist_is_refused_here_too() -> None:
         (Trigger(log="saved$"), "a-0", "", {}, "saved it", False),
         (Trigger(phase="eval"), "a-0", "phase", {"phase": "eval", "state": "begin"}, "", True),
         (Trigger(phase="eval"), "a-0", "phase", {"phase": "eval", "state": "end"}, "", False),
+        (Trigger(step=10, task="a-*"), "a-0", "step", {"step": 10}, "", True),
+        (Trigger(step=10), "a-0", "step", {"step": "10"}, "", False),
+        (Trigger(step=10), "a-0", "step", {"step": 10}, None, True),
+        (Trigger(log=".*"), "a-0", "step", {"step": 10}, None, False),
         (Trigger.model_validate({"time": "3s"}), "a-0", "step", {"step": 3}, "3s", False),
+        (Trigger.model_validate({"time": "3s"}), "a-0", "phase", {"state": "begin"}, "3s", False),
     ],
 )
 def test_what_a_line_triggers(
@@ -239,6 +299,8 @@ def test_faults_that_wait_for_each_other_are_reported_with_their_lines() -> None
         "s.yaml:6: faults.0.at: it waits for itself, directly or through other faults",
         "s.yaml:7: faults.1.at: it waits for itself, directly or through other faults",
     ]
+    behind = "\n  - {kill: ps-0, at: {after: a}}"  # waits for them, and not for itself
+    assert problems(BASE + two + behind) == problems(BASE + two)
 
 
 # --- New kinds ----------------------------------------------------------------------------------
@@ -370,6 +432,13 @@ def test_a_trace_may_wait_for_the_job_to_recover(at: str, first: Trigger) -> Non
 def test_a_task_that_never_comes_back_is_not_preempted_again() -> None:
     rows = "{time: 1, target: ps-0, down: 1}, {time: 2, target: ps-0, down: 1}"
     assert len(planned(f"trace: [{rows}], after_recovery: true, down: forever")) == 1
+
+
+def test_a_trace_begins_at_once_and_its_times_are_rounded_and_bounded() -> None:
+    rows = "{time: 0, target: ps-0, down: 10}, {time: 1, target: worker-0, down: 3153600000}"
+    first, second = planned(f"trace: [{rows}], speed: 0.3, grace: 0s")
+    assert (first.trigger.time, spec(first).down) == (0, 33.333)
+    assert (second.trigger.time, spec(second).down) == (3.333, LONGEST)
 
 
 def test_a_trace_without_rows_that_begins_at_a_step_is_nothing() -> None:

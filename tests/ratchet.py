@@ -34,7 +34,7 @@ LINES: Mapping[str, int] = {
     "faults": 950,
     "runtime": 780,
     "session": 550,
-    "validation": 490,
+    "validation": 770,
     "docs": 380,
     "programs": 260,
     "contrib": 220,

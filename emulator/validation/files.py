@@ -85,4 +85,4 @@ def text_of(path: Path, most: int) -> str:
 
 def reason(error: Exception) -> str:
     """Return the operating system's reason for an error."""
-    return str(getattr(error, "strerror", None) or error or type(error).__name__)
+    return str(getattr(error, "strerror", None) or str(error) or type(error).__name__)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
 
-from emulator.validation.files import readable, text_of
+from emulator.validation import files
+from emulator.validation.files import is_unreal, kind_of, readable, reason, text_of
 
 
 def test_a_file_of_just_the_size_is_read(tmp_path: Path) -> None:
@@ -66,3 +68,28 @@ def test_shared_memory_has_ordinary_files(tmp_path: Path) -> None:
         assert text_of(file, 10) == "a"
     finally:
         file.unlink()
+
+
+def test_a_file_that_was_replaced_since_it_was_checked_is_refused_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "readable", lambda path, most: None)
+    (tmp_path / "a").write_text("1234567")
+    os.mkfifo(tmp_path / "pipe")
+    assert text_of(tmp_path / "a", 7) == "1234567"
+    for name, why in {
+        "a": "it has more than 6 B",
+        "b": "No such file or directory",
+        "pipe": "it is a named pipe, not a file",
+    }.items():
+        with pytest.raises(ValueError, match=f"^{why}$"):
+            text_of(tmp_path / name, 6)
+
+
+def test_kinds_places_and_reasons() -> None:
+    kinds = (stat.S_IFSOCK, stat.S_IFBLK, stat.S_IFCHR, stat.S_IFLNK, stat.S_IFREG | 0o777)
+    assert [kind_of(kind) for kind in kinds] == ["a socket", "a device", "a device", "a link", ""]
+    places = ("/dev", "/sys/a", "/proc/1/a", "/dev/shm", "/dev/shm/a", "/device/a", "/home/dev/a")
+    assert [is_unreal(Path(place)) for place in places] == [True] * 4 + [False] * 3
+    errors = (OSError(2, "No such file"), RuntimeError("a ring"), RuntimeError())
+    assert list(map(reason, errors)) == ["No such file", "a ring", "RuntimeError"]

@@ -85,6 +85,21 @@ def test_the_largest_pattern_that_is_taken_is_bounded_as_well() -> None:
     assert time.process_time() - begin < BOUND
 
 
+def test_a_pattern_has_at_most_so_many_characters_and_instructions_and_reads_so_many_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert compiled("a" * 1000).matches("a" * 1000)
+    size = re2.compile(b"x").programsize
+    monkeypatch.setattr(patterns, "PROGRAM", size)
+    monkeypatch.setattr(patterns, "WORK", size * 3)
+    short = Pattern("x")
+    assert (short.matches("aax"), short.matches("aaax")) == (True, False)
+    assert (short.search("aax"), short.search("aaax")) == (["x"], None)
+    monkeypatch.setattr(patterns, "PROGRAM", size - 1)
+    with pytest.raises(ValueError, match="'x' is too large a regular expression"):
+        Pattern("x")
+
+
 def test_an_ordinary_pattern_looks_at_a_whole_mebibyte() -> None:
     assert compiled(r"saved checkpoint \d+ to \S+").matches("x" * MIB + "saved checkpoint 7 to /a")
     result = Pattern(r"it (?P<step>\d+) loss (?P<loss>\S+)").search("x" * MIB + "it 12 loss 0.5")

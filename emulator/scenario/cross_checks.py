@@ -126,17 +126,18 @@ def _around(
     yield from cross_section_errors(scenario, broken | {"cluster"})
     if not broken & {"framework", "operator"}:
         for error in _of_roles(scenario):
-            if len(error.path) == 2 or (len(error.path) > 2 and error.path[1] not in roles):
-                yield error
+            match error.path:
+                case (_, _):
+                    yield error
+                case (_, role, _) if role not in roles:
+                    yield error
     # How many tasks a broken role has is unknown: as many as there can be.
     spec = scenario.cluster
     counts = {role: TASKS if role in roles else spec[role].replicas for role in spec}
     few = sum(counts.values()) <= MOST_TASKS and not _too_many_globs(scenario)
     if few and not broken & {"faults", "helpers"}:
         tasks = [f"{role}-{index}" for role, count in counts.items() for index in range(count)]
-        for error in _of_targets(scenario, tasks):
-            if error.path[:2] not in mended:
-                yield error
+        yield from _of_targets(scenario, tasks)  # of which a stand-in for a fault has one
 
 
 def _of_names(scenario: Scenario) -> Iterator[CrossError]:

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 from emulator.errors import UsageError
 from emulator.faults.kill import Kill
 from emulator.faults.netem import Link
+from emulator.faults.network import Partition, Shape
 from emulator.faults.preempt import Preempt
 from emulator.faults.schedule import (
     PlannedFault,
@@ -368,6 +369,20 @@ def test_shape_is_towards_all_or_some_and_both_ways_by_default() -> None:
     assert links(f"{shape}, to: ps-0, oneway: true") == {("worker-0", "ps-0")}
     among = set(permutations(TASKS[:3], 2))
     assert links("shape: 'worker-*', to: 'worker-*', loss: 0.1, at: 1s, for: 1s") == among
+
+
+@pytest.mark.parametrize("oneway", [False, True])
+def test_links_are_counted_before_they_are_made(oneway: bool) -> None:
+    way = {"oneway": oneway, "for_": 1}
+    for groups in ([["ps-0"], ["worker-0", "worker-[12]"]], [["worker-*"], ["ps-0"], ["ps-1"]]):
+        cut = Partition(partition=groups, **way)
+        assert cut.link_count([*TASKS, "ps-1"]) == len(cut.links([*TASKS, "ps-1"])) > 2
+    for to, most in ((None, 12), ("ps-0", 3), ("worker-*", 9)):
+        shape = Shape(shape="worker-*", to=to, delay=60, jitter=60, **way)
+        assert shape.link_count(TASKS) == most * (1 if oneway else 2)
+    for late in ({"delay": 60.5}, {"delay": 1, "jitter": 61}):
+        with pytest.raises(ValueError, match="a packet can be late by 60s at most"):
+            Shape(shape="ps-0", **late, **way)
 
 
 def test_a_shaped_link_has_all_that_was_asked_for() -> None:

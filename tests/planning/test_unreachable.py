@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from emulator.bundled import scenarios
+from emulator.faults.spec import Trigger
 from emulator.planning.unreachable import steps_of, unreachable
 from emulator.scenario.loader import load, parse
 
@@ -34,6 +35,7 @@ def found(text: str) -> list[str]:
             UNKNOWN + "expect: {final_step: 50}\nfaults: [{kill: ps-0, at: {step: 80}}]",
             ["fault 0 (kill) may not happen: it waits for step 80, and expect.final_step is 50"],
         ),
+        (UNKNOWN + "expect: {final_step: 80}\nfaults: [{kill: ps-0, at: {step: 80}}]", []),
         (UNKNOWN + "faults: [{kill: ps-0, at: {step: 80}}]", []),
         (
             UNKNOWN + "expect: {steps: none}\nfaults: [{kill: ps-0, at: {step: 8}}]",
@@ -71,6 +73,18 @@ def test_the_steps_of_the_watched_role_count() -> None:
         return len(list(unreachable(scenario, ["worker-0", "ps-0"])))
 
     assert (of("worker-0"), of("ps-0"), of("*")) == (1, 0, 0)
+    text = text.replace("--steps=90", "--fast")  # which do not say when they end
+    assert (of("worker-0"), of("ps-0"), of("*")) == (1, 0, 0)
+
+
+def test_faults_that_wait_for_each_other_are_no_endless_search() -> None:
+    """No scenario has them; one that was changed in Python may."""
+    scenario = parse(
+        HEAD + UNKNOWN + "faults: [{kill: ps-0, at: 1s}, {kill: ps-0, at: {after: 0}}]"
+    )
+    circle = [scenario.faults[1].model_copy(update={"at": Trigger(after=other)}) for other in "10"]
+    changed = scenario.model_copy(update={"faults": circle})
+    assert list(unreachable(changed, ["worker-0", "worker-1", "ps-0"])) == []
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.errors import ScenarioError, UsageError, shown
+from emulator.errors import ScenarioError, Unsupported, UsageError, shown
 from emulator.faults.kill import Kill
 from emulator.faults.spec import Trigger
-from emulator.scenario.loader import load, parse
+from emulator.scenario import cross_checks
+from emulator.scenario.loader import load, parse, placed
 from emulator.scenario.restart import Restart
 from emulator.scenario.schema import Gpus, Role
 from tests.scenario.mistakes import GOOD, HEAD, only_problem, problems
@@ -303,10 +304,142 @@ def test_five_mistakes_give_five_lines_in_the_order_of_the_file() -> None:
     ]
 
 
-def test_nothing_is_reported_that_rests_on_a_broken_section() -> None:
-    """Whether a chief is there is unknown where the cluster itself is broken."""
-    found = only_problem(f"{HEAD}cluster: [chief]\nsuccess: chief\n")
-    assert found.startswith("s.yaml:3: cluster: ")
+DEPENDENT = """\
+program: {command: [a, '${addresses.ps}'], env: {TF_CONFIG: a}}
+expect: {bytes_per_step: {ps: {sent: {max: 1m}}}}
+prices: {ps: 1/h}
+faults: [{kill: ps-0, at: 1s}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        # Whether a chief is there is unknown where the cluster itself is broken.
+        (
+            f"cluster: [chief]\nsuccess: chief\n{DEPENDENT}helpers: {{worker-0: {{command: [a]}}}}",
+            2,
+        ),
+        ("framework: pytorch\ncluster: 5\nelastic: {min: 2}\nprogram: {command: [a]}", 3),
+        (
+            "cluster: 5\noperator: {kind: TFJob, job: j, ports: {ps: 3333}}\n"
+            "helpers: {j-worker-0: {command: [a]}}\nprogram: {command: [a]}",
+            2,
+        ),
+        (
+            "framework: 5\ncluster: {master: 1, worker: 1}\nelastic: {min: 1}\n"
+            "operator: {kind: PyTorchJob, job: j}\n"
+            "program: {command: ['${env.MASTER_ADDR}'], env: {TF_CONFIG: a}}",
+            2,
+        ),
+        (
+            "operator: {kind: TFJob}\ncluster: {master: 1}\nsuccess: chief\n"
+            "program: {command: [a]}",
+            2,
+        ),
+        (
+            "program: {command: [a], working_dir: /other, typo: 1}\n"
+            "cluster: {worker: {source: ., mounts: {/job/t.py: t.py}}}",
+            2,
+        ),
+        (
+            "reference: 5\nexpect: {throughput: {at_least: 0.9, of: reference}}\n"
+            "cluster: {worker: 1}\nprogram: {command: [a]}",
+            2,
+        ),
+        # What is unknown of a role or a fault that has a stand-in.
+        ("cluster: {ingest: {before: training, cpus: few}}\nprogram: {command: [a]}", 2),
+        (
+            "program: {command: [a]}\ncluster: {worker: 1}\nfaults:\n"
+            "- {name: x, kill: worker-0, at: 5s}\n- {name: x, kill: worker-0, at: 5}",
+            6,
+        ),
+    ],
+)
+def test_nothing_is_reported_that_rests_on_a_broken_section(
+    tmp_path: Path, text: str, line: int
+) -> None:
+    (tmp_path / "t.py").touch()
+    assert only_problem(f"name: x\n{text}\n", folder=tmp_path).startswith(f"s.yaml:{line}: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "paths"),
+    [
+        ("framework: 5\ncluster: {master: 1, worker: two}", ["framework", "cluster.worker"]),
+        (
+            "cluster: {chief: 2, worker: {before: training, cpus: few}}",
+            ["cluster.chief.replicas", "cluster.worker.cpus"],
+        ),
+        (
+            "cluster: {worker: two, ps: 1}\nhelpers: 5\nfaults: [{kill: board, at: 5s}]",
+            ["cluster.worker", "helpers"],
+        ),
+    ],
+)
+def test_nothing_but_what_is_certain_is_reported_of_a_broken_role(
+    text: str, paths: list[str]
+) -> None:
+    assert [one.split(": ")[1] for one in problems(HEAD + text)] == paths
+
+
+def test_a_cluster_of_just_as_many_tasks_as_there_may_be_is_checked_in_full() -> None:
+    text = "name: x\nprogram: {command: ['${nothing}']}\ncluster: {worker: 500}"
+    assert only_problem(text).startswith("s.yaml:2: program.command.0: ")
+    too_many = only_problem(text.replace("500}", "500, ps: 1}"))
+    assert too_many == "s.yaml:3: cluster: has 501 tasks; 500 are the most"
+
+
+ALL_TEXTS = """\
+name: x
+program: {command: [a, bc], env: {A: b}, files: {/f: abc}}
+mounts: {/m: t}
+cluster:
+  worker:
+    replicas: 2
+    env: {AB: c}
+    mounts: {/mm: t}
+    init: [{name: i, command: [abcd], env: {A: bb}, mounts: {/s: {scratch: s}}}]
+    sidecars: [{name: s, command: [abcde], files: {/g: {base64: aGVs}}}]
+  ps: {command: [abcdef], files: {/h: {text: ''}}}
+helpers: {h: {command: [a, b, c], env: {B: c}, mounts: {/hh: t}, files: {/i: abcd}}}
+"""
+
+
+def test_all_texts_of_a_scenario_count_and_those_with_values_as_long_as_they_become(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "t").touch()
+    source = len(str(tmp_path.resolve() / "t"))
+    worker = 3 + 2 + 3 + (2 + source) + (3 + source) + (4 + 3 + 2 + len("None")) + 5
+    server = 6 + 2 + (2 + source)
+    files = (2 + 3) + (2 + 4) + 2 + (2 + 4)
+    size = 2 * worker + server + (3 + 2 + 3 + source) + files
+    monkeypatch.setattr(cross_checks, "GIVEN_BYTES", size)
+    assert parse(ALL_TEXTS, folder=tmp_path)
+    monkeypatch.setattr(cross_checks, "GIVEN_BYTES", size - 1)
+    found = only_problem(ALL_TEXTS, folder=tmp_path)
+    assert found.startswith(f"s.yaml:4: cluster: gives its tasks {size} B of commands,")
+    # As it is written it fits: a text of its own for each task is 50 bytes longer.
+    monkeypatch.setattr(cross_checks, "GIVEN_BYTES", 14)
+    of_values = only_problem("name: x\nprogram: {command: ['${task}']}\ncluster: {worker: 2}")
+    size = 2 * (len("worker-1") + 50)
+    assert of_values.startswith(f"s.yaml:3: cluster: gives its tasks {size} B of commands,")
+
+
+def test_what_an_engine_does_not_support_is_reported_by_line() -> None:
+    def refused(**more: object) -> Unsupported:
+        with pytest.raises(Unsupported) as error, placed(GOOD, "s.yaml", ["timeout=5s"]):
+            raise Unsupported("It can't.", "Use another.", lacks={"a"}, **more)  # type: ignore[arg-type]
+        return error.value
+
+    found = refused(keys=[(("cluster", "worker", "cpus"), "no cores"), (("timeout",), "no end")])
+    assert (found.message, {*found.lacks}) == (
+        "--set timeout=5s: timeout: no end (use another)\n"
+        "s.yaml:7: cluster.worker.cpus: no cores (use another)",
+        {"a"},
+    )
+    assert refused().message == "It can't."
 
 
 ROLES = """\

@@ -1,0 +1,205 @@
+"""What each kind of fault is, asks of its engine and does with it."""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from emulator.errors import NotRunning
+from emulator.faults.kill import Kill
+from emulator.faults.nodes import Cordoned
+from emulator.faults.preempt import Preempt
+from emulator.faults.spec import Effect, Entry, FaultSpec, HeldFault, LastingFault, Target, Trigger
+from emulator.faults.table import FAULTS
+
+FLAGS = (
+    *("lasting", "is_held", "ends_target", "restarts_target", "replaces_target", "blocks_job"),
+    *("one_by_one", "between_tasks", "lists_groups", "is_healed", "gives_notice", "kills"),
+)
+OPTIONS: dict[str, dict[str, Any]] = {"throttle": {"cpus": 0.5}, "shape": {"loss": 0.1}}
+ENDS, RESTARTS = "ends_target", "ends_target restarts_target"
+NET = "lasting blocks_job between_tasks lists_groups is_healed"
+KINDS: dict[str, tuple[str, float | None, float, float]] = {
+    # Flags; seconds until it is killed, until it is healed, and until it surely works again.
+    "preempt": (f"{RESTARTS} replaces_target is_healed gives_notice", 30, 10, 45),
+    "kill": (f"{ENDS} kills", None, 0, 5),
+    "terminate": (f"{ENDS} gives_notice", None, 0, 5),
+    "restart": (f"{RESTARTS} one_by_one is_healed", 30, 0, 35),
+    "oom": (f"{ENDS} kills", None, 0, 5),
+    "pause": ("lasting is_held blocks_job is_healed", None, 7, 12),
+    "throttle": ("lasting is_held is_healed", None, 7, 12),
+    "partition": (NET, None, 7, 12),
+    "shape": ("lasting between_tasks is_healed", None, 7, 12),
+    "cordon": ("lasting is_healed", None, 7, 12),
+    "drain": ("lasting is_healed", None, 7, 12),
+}
+
+
+def make(kind: str, **options: Any) -> Any:
+    target = [["a-0"], ["b-0"]] if kind == "partition" else "a-0"
+    lasts = {"for_": 7} if issubclass(FAULTS[kind], LastingFault) else {}
+    return FAULTS[kind](**{kind: target, **lasts, **OPTIONS.get(kind, {}), **options})
+
+
+def test_each_kind_is_what_its_class_says() -> None:
+    def of(fault: Any) -> tuple[str, float | None, float, float]:
+        flags = [flag for flag in FLAGS if getattr(fault, flag, False)]
+        return " ".join(flags), fault.kills_after, fault.heals_after, fault.downtime
+
+    assert {kind: of(make(kind)) for kind in FAULTS} == KINDS
+    assert [kind for kind in FAULTS if getattr(make(kind), "same_address", False)] == []
+    assert make("preempt", address="same").same_address
+
+
+class Engine:
+    """Writes down what it is asked for; it has the methods of all capabilities but `preempt`."""
+
+    def __init__(self, *capabilities: str, gone: bool = False) -> None:
+        self.capabilities = frozenset(capabilities)
+        self.calls: list[tuple[object, ...]] = []
+        self.gone = gone
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in WORDS:
+            raise AttributeError(name)
+
+        def call(*arguments: object) -> object:
+            self.calls.append((name, *arguments))
+            if self.gone:
+                raise NotRunning("a-0 has ended.")
+            return Cordoned("n1", ("a-0", "b-0")) if name == "cordon" else "asked"
+
+        return call
+
+
+WORDS = {
+    *("signal", "terminate", "cut_power", "oom_kill", "pause", "resume", "throttle"),
+    *("cordon", "uncordon", "kill_slack", "preempt"),
+}
+
+
+def target(engine: Engine, *active: FaultSpec, cpus: float | None = None) -> Target:
+    return Target(engine, "a-0", cpus, lambda: engine.calls.append(("links",)), active)
+
+
+ENDINGS = {(code, oom) for code in (0, 1, 137) for oom in (False, True)}
+SLOW, SLOWER = make("throttle"), make("throttle", cpus=0.25)
+WORN = "n1 is cordoned, where a-0, b-0 of this run ran"
+EVICTED = tuple(
+    Preempt.model_construct(preempt=task, grace=30.0, down=0.0, via="eviction")
+    for task in ("a-0", "b-0")
+)
+
+
+@pytest.mark.parametrize(
+    ("fault", "active", "calls", "effect", "healing"),
+    [
+        (make("kill"), [], ("signal", "a-0", signal.SIGKILL), None, None),
+        (make("terminate"), [], ("terminate", "a-0"), None, None),
+        (make("restart"), [], ("signal", "a-0", signal.SIGTERM), None, None),
+        (make("preempt"), [], ("signal", "a-0", signal.SIGTERM), None, None),
+        (make("preempt", loss="silent"), [], ("cut_power", "a-0"), None, None),
+        (make("oom"), [], ("oom_kill", "a-0"), None, None),
+        (make("partition"), [], ("links",), None, ("links",)),
+        (make("pause"), [make("pause"), SLOW], ("pause", "a-0"), None, ("resume", "a-0")),
+        (SLOW, [SLOW, SLOWER], ("throttle", "a-0", 0.25), None, ("throttle", "a-0", 2)),
+        (make("cordon"), [], ("cordon", "a-0"), Effect(WORN), ("uncordon", "a-0")),
+        (make("drain"), [], ("cordon", "a-0"), Effect(WORN, EVICTED), ("uncordon", "a-0")),
+    ],
+)
+def test_a_fault_asks_its_engine_for_this(
+    fault: Any,
+    active: Sequence[FaultSpec],
+    calls: tuple[object, ...],
+    effect: Effect | None,
+    healing: tuple[object, ...] | None,
+) -> None:
+    engine = Engine()
+    assert fault.apply(target(engine, *active, cpus=2)) == effect
+    if healing:
+        fault.heal(target(engine, cpus=2))
+    assert engine.calls == [calls, *filter(None, [healing])]
+
+
+def test_an_engine_with_a_grace_period_of_its_own_is_asked_for_all_at_once() -> None:
+    engine = Engine("own-grace")
+    asked = make("preempt", grace=3, via="delete").apply(target(engine))
+    assert (asked, make("restart").apply(target(engine))) == (Effect("asked"), Effect("asked"))
+    assert engine.calls == [("preempt", "a-0", 3, "delete"), ("preempt", "a-0", 30, None)]
+
+
+def test_a_task_that_has_ended_is_healed_and_one_without_a_limit_gets_it_back() -> None:
+    engine = Engine(gone=True)
+    make("pause").heal(target(engine))
+    SLOW.heal(target(engine))
+    assert engine.calls == [("resume", "a-0"), ("throttle", "a-0", None)]
+    with pytest.raises(NotRunning):
+        SLOW.apply(target(engine, SLOW))
+
+
+@pytest.mark.parametrize(
+    ("fault", "by_itself"),
+    [
+        (make("kill"), ENDINGS - {(0, False), (0, True)}),
+        (make("terminate"), ENDINGS),
+        (make("oom"), {(0, True), (1, True), (137, True)}),
+        (make("preempt", loss="silent"), {(137, False)}),
+        (make("preempt"), ENDINGS),
+    ],
+)
+def test_an_end_that_is_not_the_faults_is_said(fault: Any, by_itself: set[object]) -> None:
+    for code, oom in ENDINGS:
+        why = "" if (code, oom) in by_itself else f"ended otherwise, with {code}"
+        assert fault.other_cause(code, oom_killed=oom) == why
+
+
+def test_a_preemption_says_what_it_needs() -> None:
+    first = ("preempting a-0", "replace")
+    for options, more in [
+        ({"address": "new"}, ("a new address for a-0", "new-address")),
+        ({"address": "same"}, ("the same address for a-0", "same-address")),
+        ({"via": "delete"}, ("preempting a-0 by deletion", "own-grace")),
+        ({"via": "eviction"}, ("preempting a-0 by eviction", "eviction")),
+    ]:
+        assert list(make("preempt", **options).needs()) == [first, more]
+    assert list(make("drain").needs()) == [
+        ("draining the node of a-0", "nodes"),
+        ("evicting a-0", "eviction"),
+    ]
+    assert list(make("kill").needs()) == []
+
+
+def test_a_trigger_says_itself_and_whether_output_fires_it() -> None:
+    for given, words, by_output in [
+        ({"time": 90}, "time 90s", False),
+        ({"step": 3, "task": "a-*"}, "step 3, task a-*", True),
+        ({"log": "x"}, "log x", True),
+        ({"phase": "eval"}, "phase eval", True),
+        ({"after": "a", "delay": 1.5}, "after a, delay 1.5s", False),
+        ({"recovery": 0}, "recovery 0", True),
+    ]:
+        trigger = Trigger(**given)  # type: ignore[arg-type]
+        assert (trigger.in_words(), trigger.by_output) == (words, by_output)
+    stored = Trigger.model_validate({"log": "("}, context={"stored": True})
+    assert stored.log == "("  # the engine of patterns may have changed since
+
+
+def test_a_kind_that_does_not_say_how_it_is_performed_is_a_mistake() -> None:
+    none, on = FaultSpec.model_construct(), target(Engine())
+    assert math.isinf(make("pause", for_=math.inf).downtime)
+    for missing in (
+        lambda: Entry().needs(),
+        lambda: Entry().count([]),
+        lambda: none.heals_after,
+        lambda: none.apply(on),
+        lambda: none.heal(on),
+        lambda: HeldFault.settle(replace(on), []),
+    ):
+        with pytest.raises(NotImplementedError):
+            missing()
+    assert Entry().link_count(["a"]) == Kill(kill="a").link_count(["a"]) == 0

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from emulator.errors import UsageError
+from emulator.faults import table
 from emulator.faults.kill import Kill
 from emulator.faults.netem import Link
 from emulator.faults.network import Partition, Shape
@@ -491,6 +492,19 @@ def test_a_wrong_trace_is_reported_with_the_line_that_names_it(
     found = only_problem(BASE + "  - {trace: spot.csv}\n", folder=tmp_path)
     expected = problem.replace("{csv}", f"the trace {tmp_path / 'spot.csv'}")
     assert found.startswith(f"s.yaml:6: faults.0.trace: {expected}")
+
+
+def test_a_trace_has_a_limited_number_of_lines_and_comments_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "spot.csv").write_text("# a\ntime,target,down\n# b\n1,ps-0,1\n")
+    text = BASE + "  - {trace: spot.csv}\n"
+    for most, least in ((3, 1), (1, 3)):
+        monkeypatch.setattr(table, "TRACE_ROWS", most)
+        monkeypatch.setattr(table, "COMMENTS", least)
+        assert len(schedule(parse(text, folder=tmp_path))) == 1
+    monkeypatch.setattr(table, "TRACE_ROWS", 0)
+    assert only_problem(text, folder=tmp_path).endswith("can't be read: it has more than 0 rows")
 
 
 @pytest.mark.parametrize("fault", KINDS)

@@ -219,7 +219,21 @@ def test_the_addresses_that_all_tasks_get_are_limited() -> None:
     part = ".".join(["a" * 63] * 3)
     text = f"addresses: {{host: '{{task}}.{part}'}}\ncluster: {{worker: 500}}\n"
     found = only_problem(HEAD + text)
-    assert "gives the tasks, which know each other, 50 MiB of addresses" in found
+    why = "gives the tasks, which know each other, {} MiB of addresses"
+    assert found.startswith(f"s.yaml:3: addresses.host: {why.format(50)}")
+    text = f"operator: {{kind: TFJob, job: {'m' * 44}}}\ncluster: {{worker: 500}}\n"
+    assert only_problem(HEAD + text).startswith(f"s.yaml:3: operator.job: {why.format(18)}")
+
+
+def test_a_name_may_be_just_as_long_as_the_network_takes() -> None:
+    part = "a" * 63
+    assert is_host(".".join([part, part, part, "a" * 61]))
+    assert not is_host(".".join([part, part, part, "a" * 62]))
+    names = ("a" * 64, "1.a", "a.1", "1a.b1", "a.1.b", "a-.b", "")
+    assert [is_host(name) for name in names] == [False, False, False, True, True, False, False]
+    text = f"{HEAD}addresses: {{host: '{'a' * 54}-{{task}}.x'}}\ncluster: {{worker: 10}}\n"
+    assert parse(text)
+    assert "is not a host name" in only_problem(text.replace("10}", "11}"))
 
 
 def test_a_task_has_no_name_of_another() -> None:

@@ -51,3 +51,15 @@ def test_as_much_as_the_limits_say_is_read(monkeypatch: pytest.MonkeyPatch) -> N
 def test_libyaml_is_there() -> None:
     """The fast parser would else be the slow one."""
     assert yaml.__with_libyaml__
+
+
+def test_documents_have_their_lines_and_empty_ones_are_left_out() -> None:
+    found = document.read_all("# none\n---\n---\na: 1\n---\nnull\n---\n\n1: 2\n")
+    assert [(one.line, one.data, len(one.mistakes)) for one in found] == [
+        (4, {"a": 1}, 0),
+        (9, {}, 1),
+    ]
+    for text, line in {"a: [\n": 2, "a: 1\n---\nb: !!set {}\n": 3, "a: " + "b" * 99: 0}.items():
+        with pytest.raises(document.ParseError) as refused:
+            document.read_all(text, 99)
+        assert refused.value.line == line

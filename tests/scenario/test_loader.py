@@ -427,6 +427,63 @@ def test_all_texts_of_a_scenario_count_and_those_with_values_as_long_as_they_bec
     assert of_values.startswith(f"s.yaml:3: cluster: gives its tasks {size} B of commands,")
 
 
+@pytest.mark.parametrize(
+    ("limit", "most", "written", "place"),
+    [
+        ("STRIKES", 3, "faults: [{kill: 'worker-*', at: 1s}]", "faults.0"),
+        ("LINKS", 6, "faults: [{shape: worker-0, delay: 1ms, at: 1s, for: 1s}]", "faults.0"),
+        ("LINKS", 6, "network: {delay: 1ms}", "network"),
+        (
+            *("LINKS", 12, "network: {bandwidth: 1mbit}\nfaults: [{kill: worker-0, at: 1s}, "),
+            "faults.1",
+        ),
+        ("GLOBS", 2, "faults: [{kill: '*', at: 1s}, {kill: 'w*', at: 1s}]", "faults"),
+    ],
+)
+def test_as_many_faults_as_there_may_be_are_taken(
+    monkeypatch: pytest.MonkeyPatch, limit: str, most: int, written: str, place: str
+) -> None:
+    if place == "faults.1":
+        written += "{shape: worker-0, delay: 1ms, at: 1s, for: 1s}]"
+    text = f"{HEAD}framework: none\ncluster: {{worker: 3}}\n{written}\n"
+    monkeypatch.setattr(cross_checks, limit, most)
+    assert parse(text)
+    monkeypatch.setattr(cross_checks, limit, most - 1)
+    assert only_problem(text).split(": ")[1] == place
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "cluster: {worker: 1}\nhelpers: {board-1: {command: [a]}, worker-x: {command: [a]}}",
+        "cluster: {worker: 1}\nhelpers: {event-files: {command: [a]}}",
+        "cluster: {worker: 1}\nmetrics: {events: logs}\nhelpers: {board: {command: [a]}}",
+        "cluster: {worker: 1, in: {before: training}}\nfaults: [{random: {kill: '*'}, every: 1s}]",
+    ],
+)
+def test_what_only_resembles_a_mistake_is_taken(written: str) -> None:
+    assert parse(HEAD + written)
+
+
+def test_a_number_has_64_bits_and_a_larger_one_is_one_mistake() -> None:
+    assert parse(f"{GOOD}seed: {-(2**63)}").seed == -(2**63)
+    for number, why in {
+        -(2**63) - 1: "a whole number of more than 64 bits",
+        10**63: "a whole number of more than 64 bits",
+        10**64: "a number with too many digits",
+    }.items():
+        found = only_problem(f"{HEAD}cluster: {{worker: {number}}}")
+        assert found.startswith(f"s.yaml:3: cluster.worker: {why}")
+
+
+def test_a_text_that_is_too_large_has_no_line() -> None:
+    assert parse(f"{GOOD}#{' ' * (2**20 - len(GOOD) - 1)}")
+    assert problems("#" * (2**20 + 1)) == ["s.yaml: not valid YAML: it has more than 1 MiB"]
+    assert problems("\n\a").pop() == (
+        "s.yaml:2: not valid YAML: the character #x0007 is not allowed"
+    )
+
+
 def test_what_an_engine_does_not_support_is_reported_by_line() -> None:
     def refused(**more: object) -> Unsupported:
         with pytest.raises(Unsupported) as error, placed(GOOD, "s.yaml", ["timeout=5s"]):

@@ -60,6 +60,7 @@ def test_the_defaults_are_those_of_the_operator() -> None:
         (TFJOB, {"operator": {"ports": {"worker": 0}}}, "operator.ports.worker"),
         (TFJOB, {"operator": {"job": "Mnist"}}, "operator.job"),
         (TFJOB, {"operator": {"job": "m" * 60}}, "would have a name of 69 characters"),
+        (TFJOB, {"cluster": {"worker": 11}, "operator": {"job": "m" * 54}}, "of 64 characters"),
         (TFJOB, {"cluster": {"chief": 1, "master": 1}}, "either a chief or a master"),
         (TFJOB, {"cluster": {"master": 2}}, "there can be only one master"),
         (
@@ -81,6 +82,11 @@ def test_what_does_not_fit_is_a_mistake(
     with pytest.raises(ScenarioError) as error:
         read(base, **changes)
     assert expected in str(error.value)
+
+
+def test_a_limit_may_be_reached() -> None:
+    assert read(TFJOB, cluster={"worker": 10}, operator={"job": "m" * 54}).operator
+    assert read(PYTORCHJOB, operator={"elastic": {"min": 2, "max": 2}}).operator
 
 
 def test_backoff_and_stall_may_be_set() -> None:

@@ -63,3 +63,9 @@ def test_a_plain_price_is_that_on_demand_and_a_key_can_be_added_to_it() -> None:
     assert (plain.kind, plain.per_hour, plain.saved_per_hour) == ("on demand", 0.40, None)
     assert (spot.kind, spot.per_hour) == ("spot", 0.12)
     assert spot.saved_per_hour == pytest.approx(0.28)
+
+
+def test_a_bought_machine_costs_its_price_in_the_hours_in_which_it_works() -> None:
+    bought = "{purchase: 26280, lifetime: 3y, used: 50%}"
+    price = parse(f"{TEXT}prices: {{worker: {bought}, ps: 0/h}}\n").prices["worker"]
+    assert (price.kind, price.per_hour, price.saved_per_hour) == ("own", 2.0, None)

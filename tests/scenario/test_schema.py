@@ -14,6 +14,7 @@ from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
 from emulator.bundled import ROOT, scenarios
+from emulator.metrics.steps import PHASES_ONLY
 from emulator.scenario.pytest_options import mark_arguments
 from emulator.scenario.restart import Restart
 from emulator.scenario.schema import Dockerfile, Gpus, Program, Role, Scenario, json_schema
@@ -57,6 +58,12 @@ ACCEPTED: list[dict[str, Any]] = [
     {"timeout": 0},
     {"timeout": None},
     {"image": "registry:5000/a/b@sha256:0"},
+    {"image": "a" * 500},
+    {"log_limit": "1m"},
+    {"parametrize": {key: [*range(10)] for key in "abc"}},
+    {"expect": {"values": {"loss": {"min": 0.5, "max": 0.5}}}},
+    bytes_sent({"min": "1k", "max": "1k"}),
+    bytes_sent({"at_least": 1, "at_most": 1, "of": "model"}),
     {"image": {"dockerfile": str(HERE), "args": {"A": "b"}}},
     {"program": {"command": ["a"], "source": str(HERE), "env": {"A": 1, "B": 0.5, "C": "c"}}},
     {"cluster": {"worker": 500}},
@@ -234,6 +241,9 @@ def test_a_percentage_is_the_share_that_it_says() -> None:
         ),
         ({"image": {"dockerfile": "nowhere"}}, "there is no /"),
         ({"expect": {"bytes_per_step": {"worker": {}}}}, "needs `sent`, `received` or both"),
+        ({"image": "a" * 501}, "is not an image reference"),
+        ({"log_limit": "1048575b"}, "a log can't be smaller than 1m"),
+        ({"expect": {"values": {"loss": {}}}}, "needs `min`, `max` or both"),
         (bytes_sent({}), "needs `min` or `max`"),
         (bytes_sent({"of": "model"}), "`of` needs `at_least` or `at_most`"),
         (bytes_sent({"at_least": 0.9}), "`at_least` and `at_most` need `of`"),
@@ -270,6 +280,53 @@ def test_what_is_omitted_has_its_default() -> None:
     assert made.expect.outcome == "succeeded"
     assert made.reserve is None
     assert (made.parametrize, made.reference, made.marks) == ({}, {}, [])
+
+
+def test_a_schema_says_what_a_key_means_and_its_default_as_one_writes_it() -> None:
+    faults = json_schema()["properties"]["faults"]["items"]["anyOf"]
+    (pause,) = (kind["properties"] for kind in faults if "pause" in kind["properties"])
+    (preempt,) = (kind["properties"] for kind in faults if "preempt" in kind["properties"])
+    assert pause["for"] == {
+        "title": "For",
+        "description": "Seconds, or `forever`: until the run ends or it is healed by hand.",
+        "examples": ["10s", "forever"],
+        "type": "string",
+    }
+    assert pause["pause"]["description"] == "The task, or a glob such as `worker-*`."
+    duration = {
+        "type": "string",
+        "pattern": r"^(0|(\d+(\.\d+)?(ms|s|m|h|d|y))+)$",
+        "examples": ["5s"],
+    }
+    assert preempt["grace"] == {
+        "title": "Grace",
+        "description": "Seconds between SIGTERM and SIGKILL.",
+        "default": "30s",
+        "anyOf": [duration, {"const": 0}],
+    }
+    assert [kind["additionalProperties"] for kind in faults] == [False] * 13
+    inside = [
+        kind["properties"]["random"]["anyOf"] for kind in faults if "every" in kind["properties"]
+    ]
+    assert not any({"at", "name"} & one["properties"].keys() for one in inside[0])
+
+
+def test_images_and_ways_to_read_steps_are_known() -> None:
+    init = {"name": "i", "image": "i:1", "command": ["a"]}
+    images = make(
+        image="a:1",
+        cluster={"worker": {"image": "b:1", "init": [init]}, "ps": 1},
+        helpers={"h": {"command": ["a"], "image": "h:1"}, "g": {"command": ["a"]}},
+    ).images
+    assert list(images) == ["a:1", "b:1", "i:1", "h:1"]
+    for metrics, rules, may_draw in [
+        ({}, ["auto"], True),
+        ({"steps": "json"}, ["json"], False),
+        ({"steps": ["json", "keras"]}, ["json", "keras"], True),
+        ({"events": "logs"}, (PHASES_ONLY,), False),
+    ]:
+        found = make(metrics=metrics).metrics
+        assert (found.rules, found.may_draw) == (rules, may_draw)
 
 
 def test_short_forms_mean_the_long_ones() -> None:

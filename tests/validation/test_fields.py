@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AfterValidator, TypeAdapter, ValidationError
 
 from emulator.errors import UsageError
 from emulator.faults.kill import Kill
@@ -118,6 +118,25 @@ def test_a_number_is_written_with_its_unit(name: str, number: float, text: str) 
     adapter = TypeAdapter[Any](getattr(fields, name))
     assert adapter.dump_python(number, mode="json") == text
     assert read(name, text, {}) == number
+
+
+def test_what_is_read_for_all_variants_is_read_once() -> None:
+    calls: list[str] = []
+
+    def content(value: str) -> str:
+        calls.append(value)
+        if value == "bad":
+            raise ValueError("it is bad")
+        return value.upper()
+
+    kind = Annotated[str, AfterValidator(lambda v, info: fields.once(info, v, lambda: content(v)))]
+    adapter, known = TypeAdapter[str](kind), {"known": dict[object, object]()}
+    for _ in range(2):
+        assert adapter.validate_python("good", context=known) == "GOOD"
+        with pytest.raises(ValidationError, match="it is bad"):
+            adapter.validate_python("bad", context=known)
+    assert calls == ["good", "bad"]
+    assert adapter.validate_python("good") == "GOOD"
 
 
 def test_the_keys_with_a_unit_are_known() -> None:

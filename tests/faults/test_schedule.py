@@ -284,6 +284,14 @@ TRACE = "trace: [{time: 1, target: ps-0, down: 1}]"
         ),
         ("preempt: ps-0, loss: 5%, at: 5s", ".loss: "),
         ("trace: [{time: 1, target: ps-0}]", ".trace.0.down: is missing"),
+        ("trace: [{time: -1, target: ps-0, down: 1}]", ".trace.0.time: -1 should be greater"),
+        ("trace: [{time: 1, target: ps-0, down: -1}]", ".trace.0.down: -1 should be greater"),
+        ("trace: [], speed: 0", ".speed: 0 should be greater than or equal to 0.000001"),
+        ("trace: [], speed: 1000000001", ".speed: 1000000001 should be less than or equal to"),
+        ("random: {kill: ps-0}, every: 1s, max: 0", ".max: 0 should be greater than or equal to 1"),
+        ("random: {kill: ps-0}, every: 1s, max: 1001", ".max: 1001 should be less than or equal"),
+        ("kill: ps-0, at: {step: -1}", ".at.step: -1 should be greater than or equal to 0"),
+        ("partition: [[ps-0], [worker-0]], at: 1s, for: 1s, oneway: 3", ".oneway: 3 should be"),
         (
             "trace: [{time: soon, target: ps-0, down: 1}]",
             ".trace.0.time: 'soon' should be a number",
@@ -407,6 +415,19 @@ def test_a_task_that_is_still_down_in_a_trace_is_preempted_once_it_is_back(tmp_p
     first, second = schedule(load(tmp_path / "s.yaml"))
     assert (spec(first).down, spec(second).down) == (2, 2)  # the fault's own goes before the rows'
     assert (first.trigger.time, second.trigger.time) == (10, 10 + 1 + 2 + SETTLED)
+
+
+def test_what_is_not_said_of_a_series_has_a_default() -> None:
+    assert len(planned("random: {kill: ps-0}, every: 1s")) == 10
+    assert len(planned("random: {kill: ps-0}, every: 1s, max: 1000")) == 1000
+    assert [one.trigger.time for one in planned("random: {kill: ps-0}, every: 7s, max: 1")] == [7]
+    (one,) = planned("trace: [{time: 3, target: ps-0, down: 4}]")
+    assert (one.trigger.time, spec(one).grace, spec(one).down) == (3, 30, 4)
+    for speed in (0.000001, 1_000_000_000):
+        assert planned(f"trace: [{{time: 0, target: ps-0, down: 0}}], speed: {speed:f}")
+    assert Shape(shape="ps-0", loss=0.1, for_=1).links(["ps-0", "a-0"])[0] == Link(
+        "ps-0", "a-0", loss=0.1
+    )
 
 
 def test_a_trace_begins_at_the_time_of_the_fault() -> None:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_args
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from emulator.bundled import ROOT, scenarios
 from emulator.metrics.steps import PHASES_ONLY
 from emulator.scenario.pytest_options import mark_arguments
 from emulator.scenario.restart import Restart
 from emulator.scenario.schema import Dockerfile, Gpus, Program, Role, Scenario, json_schema
+from emulator.validation.fields import Model
 
 SCHEMA = Draft202012Validator(json_schema())
 HERE = Path(__file__).resolve()
@@ -309,6 +312,33 @@ def test_a_schema_says_what_a_key_means_and_its_default_as_one_writes_it() -> No
         kind["properties"]["random"]["anyOf"] for kind in faults if "every" in kind["properties"]
     ]
     assert not any({"at", "name"} & one["properties"].keys() for one in inside[0])
+
+
+def models(above: type[Model] = Model) -> Iterator[type[Model]]:
+    for model in above.__subclasses__():
+        yield from [model] if model.__module__.startswith("emulator.") else []
+        yield from models(model)
+
+
+def of_numbers(kind: object) -> bool:
+    return kind in (int, float, bool) or any(map(of_numbers, get_args(kind)))
+
+
+def test_text_is_no_number_and_no_truth_but_in_a_csv_file_and_these_options() -> None:
+    converted = set()
+    for model in models():
+        for name, field in model.model_fields.items():
+            if not of_numbers(field.annotation):
+                continue
+            written: Any = Annotated[field.annotation, "", *field.metadata]
+            for text in ("1", "true"):
+                with contextlib.suppress(ValidationError):
+                    if TypeAdapter[Any](written).validate_python(text, context={}) != text:
+                        converted.add(f"{model.__name__}.{name}")
+    assert converted == {
+        *("TraceRow.time", "TraceRow.down", "Gpus.shared", "Mount.writable", "Network.internet"),
+        *("Partition.oneway", "Shape.oneway"),
+    }
 
 
 def test_images_and_ways_to_read_steps_are_known() -> None:

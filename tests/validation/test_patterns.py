@@ -89,6 +89,12 @@ def test_a_pattern_has_at_most_so_many_characters_and_instructions_and_reads_so_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert compiled("a" * 1000).matches("a" * 1000)
+    largest = "x|" + r"\pL" * 8 + "a" * 427
+    assert re2.compile(largest.encode()).programsize == 10_000
+    assert compiled(largest).matches("0" * (2**28 // 10_000 - 1) + "x")
+    assert not compiled(largest).matches("0" * (2**28 // 10_000) + "x")
+    with pytest.raises(ValueError, match="is too large a regular expression"):
+        compiled(f"{largest}a")
     size = re2.compile(b"x").programsize
     monkeypatch.setattr(patterns, "PROGRAM", size)
     monkeypatch.setattr(patterns, "WORK", size * 3)

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from emulator.errors import RecordError
-from emulator.validation import stored
 from emulator.validation.stored import read_stored, stored_json, stored_lines, value_of
 
 
@@ -43,9 +42,9 @@ def test_a_file_of_just_the_size_is_read_and_no_other(tmp_path: Path) -> None:
         assert nothing.value.filename == str(missing)
 
 
-def test_lines_end_before_one_that_is_longer_than_any(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "LONGEST", 4)
-    assert list(stored_lines(io.BytesIO(b"ab\n\nabc\nab\n"))) == [b"ab\n", b"\n"]
+def test_lines_end_before_one_that_is_longer_than_any() -> None:
+    long = b"a" * (2**24 - 2) + b"\n"
+    assert list(stored_lines(io.BytesIO(b"\n" + long + b"a" + long + b"ab\n"))) == [b"\n", long]
 
 
 def test_json_is_read_to_any_depth_or_refused() -> None:

@@ -136,6 +136,14 @@ def test_devices_are_handed_out(text: str, devices: str, of_tasks: dict[str, str
     assert handed_out(text, *devices) == expected
 
 
+def test_jax_is_told_of_several_devices() -> None:
+    """With a task id of Slurm it uses one."""
+    for gpus, told in ((1, None), (2, "0,1")):
+        text = f"framework: jax\ncluster: {{worker: {{replicas: 2, gpus: {gpus}}}}}"
+        for task in plan(text, with_gpus(*"abcd")).tasks:
+            assert task.env.get("JAX_LOCAL_DEVICE_IDS") == told
+
+
 @pytest.mark.parametrize(
     ("gpus", "devices", "why"),
     [
@@ -207,7 +215,12 @@ LOST = "torchrun without `elastic`: once a task is lost"
         (C10D + KILL, []),
         (TORCHRUN.replace("replicas: 2", "replicas: 1") + "restart: on-failure", []),
         (TORCHRUN.replace("torchrun,", "torchrun, --standalone,"), ["torchrun --standalone: each"]),
+        (
+            TORCHRUN.replace("torchrun,", "torchrun, --standalone,").replace("s: 2", "s: 1"),
+            [],
+        ),
         (OWN_STORE + "restart: on-failure", []),
+        (OWN_STORE.replace("torchrun", "sh") + "restart: on-failure", []),
         (
             TORCHRUN + "elastic: {min: 1}",
             ["elastic without max_restarts", "elastic: a task that", "elastic with restart.policy"],

@@ -7,6 +7,7 @@ import yaml
 
 from emulator.bundled import scenarios
 from emulator.scenario import document
+from emulator.scenario.dump import dump
 
 JOBS = Path(__file__).parents[1] / "manifests" / "jobs"
 FILES = [*scenarios(), *sorted(JOBS.glob("*.yaml"))]
@@ -63,3 +64,14 @@ def test_documents_have_their_lines_and_empty_ones_are_left_out() -> None:
         with pytest.raises(document.ParseError) as refused:
             document.read_all(text, 99)
         assert refused.value.line == line
+
+
+def test_what_is_written_has_blocks_and_no_aliases() -> None:
+    same = [1, {"c": "é"}]
+    data = {"a": "x\ny\n", "b": same, "d": same, "e": [1, "two"]}
+    assert dump(data) == (
+        "a: |\n  x\n  y\nb:\n  - 1\n  - c: é\nd:\n  - 1\n  - c: é\ne:\n  - 1\n  - two\n"
+    )
+    assert dump(data, short=True) == (
+        "a: |\n  x\n  y\nb:\n  - 1\n  - {c: é}\nd:\n  - 1\n  - {c: é}\ne: [1, two]\n"
+    )

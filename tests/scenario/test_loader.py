@@ -280,6 +280,7 @@ def test_an_elastic_job_may_be_smaller_than_its_cluster() -> None:
     elastic = parse(f"{HEAD}framework: pytorch\ncluster: {{worker: 3}}\n{text}").elastic
     assert elastic is not None
     assert (elastic.min, elastic.max, elastic.conf) == (1, 2, {"last_call_timeout": "5"})
+    assert parse(f"{HEAD}framework: pytorch\ncluster: {{worker: 2}}\nelastic: {{min: 2, max: 2}}")
 
 
 # --- Several mistakes ---------------------------------------------------------------------------

@@ -32,6 +32,17 @@ def test_the_chief_leads_else_worker_0(
     assert FRAMEWORKS[framework].roles.leader(tasks) == leader
 
 
+def test_who_ends_the_job_is_the_rules_else_the_leaders_else_everybodys_matter() -> None:
+    roles = FRAMEWORKS["tensorflow"].roles
+    for rule, tasks, deciding in [
+        ("all-workers", ["chief-0", "worker-0", "worker-1"], ["worker-0", "worker-1"]),
+        ("auto", ["chief-0", "worker-0", "worker-1"], ["chief-0"]),
+        ("auto", ["ps-0", "worker-0", "worker-1"], ["worker-0"]),
+        ("auto", ["ps-0", "evaluator-0"], ["ps-0", "evaluator-0"]),
+    ]:
+        assert roles.deciding(rule, tasks) == deciding
+
+
 @pytest.mark.parametrize("framework", FRAMEWORKS.values(), ids=FRAMEWORKS)
 def test_every_role_that_leads_is_a_role_of_its_framework_and_trains(
     framework: Framework,

@@ -62,6 +62,7 @@ ACCEPTED: list[dict[str, Any]] = [
     {"timeout": None},
     {"image": "registry:5000/a/b@sha256:0"},
     {"image": "a" * 500},
+    {"image": {"name": "cpu", "preload": ["tensorflow", "a.b"]}},
     {"log_limit": "1m"},
     {"parametrize": {key: [*range(10)] for key in "abc"}},
     {"expect": {"values": {"loss": {"min": 0.5, "max": 0.5}}}},

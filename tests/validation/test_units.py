@@ -15,6 +15,7 @@ from emulator.validation.units import (
     format_duration,
     format_money,
     format_number,
+    format_rate,
     format_size,
     parse_duration,
     parse_moment,
@@ -211,6 +212,13 @@ def test_a_time_is_a_while_ago_or_a_date(written: str, wall: float) -> None:
 def test_what_is_no_time_is_refused_with_what_to_write(written: str) -> None:
     with pytest.raises(ValueError, match="is no time; write '10m' for ten minutes ago"):
         parse_moment(written, now=0.0)
+
+
+def test_a_rate_has_three_digits_or_all_before_the_point() -> None:
+    rates = (0, 0.0552, 1, 33.71, 99.94, 99.95, 4315.4, -0.5, -4315.4, 1e15)
+    assert list(map(format_rate, rates)) == [
+        *("0", "0.0552", "1.00", "33.7", "99.9", "100", "4315", "-0.500", "-4315", "1e+15"),
+    ]
 
 
 def test_one_is_no_plural() -> None:

@@ -242,6 +242,10 @@ TRACE = "trace: [{time: 1, target: ps-0, down: 1}]"
         ("random: {kill: ps-0}, every: 1s, at: {step: 1, task: x-*}", ".at.task: no task"),
         ("random: {grace: 1s}, every: 1s", ".random: a fault is one of preempt"),
         ("kil: ps-0, at: 1s", ".kil: unknown key (did you mean 'kill'?)"),
+        (
+            "random: {oom: ps-0, grce: 1s}, every: 1s",
+            ".random.grce: unknown key (did you mean 'gra",
+        ),
         ("preempt: ps-0, at: 1s, fro: 1s", ".fro: unknown key (did you mean 'for'?)"),
         (f"partition: [[ps-0]], {SOON}", ".partition: "),
         (f"partition: [[ps-0], []], {SOON}", ".partition.1: is empty"),

@@ -52,6 +52,9 @@ def test_every_key_is_read() -> None:
         ("image_pull_policy", "Sometimes", "'Always', 'IfNotPresent' or 'Never'"),
         ("image_pull_secret", "a_b", "is not the name of an object"),
         ("priority_class", "", "is not the name of an object"),
+        ("priority_class", "a." * 126 + "aa", "is not the name of an object"),
+        ("context", "a" * 254, "at most 253 characters"),
+        ("run_as", 2**31, "less than or equal to 2147483647"),
         ("registry", "https://host/x", "is not a registry, such as localhost:5000/team"),
         ("registry", "host/Team", "is not a registry"),
         ("registry", "host/", "is not a registry"),
@@ -83,6 +86,15 @@ def test_what_is_wrong_is_said(key: str, value: Any, message: str) -> None:
     with pytest.raises(ValidationError) as refused:
         Kubernetes.model_validate({key: value})
     assert message in str(refused.value)
+
+
+def test_the_limits_themselves_are_taken() -> None:
+    most = {
+        **{"priority_class": "a." * 126 + "a", "context": "a" * 253, "run_as": 2**31 - 1},
+        **{"shared_size": "1m", "start_timeout": "1s", "outage_timeout": "1ms"},
+        "tolerations": [{**NO_EXECUTE, "toleration_seconds": 0}] * 50,
+    }
+    assert len(Kubernetes.model_validate(most).tolerations) == 50
 
 
 @pytest.mark.parametrize("host", ["Host.Example", "HOST:5000", "localhost", "team"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import platform
+import re
 import signal
 import subprocess
 import sys
@@ -27,6 +29,7 @@ from emulator.planning.baseline import (
     BaselineFile,
     ThroughputReference,
     baseline_key,
+    conditions,
     machine,
     machine_of,
     measured,
@@ -204,11 +207,29 @@ def test_a_key_is_of_the_file_the_variant_and_the_engine() -> None:
     assert baseline_key(Path("ps-loss.yml"), "seed=1 a=b", "docker") == "ps-loss[seed=1 a=b] docker"
 
 
+def test_a_run_that_starts_warm_has_a_baseline_of_its_own() -> None:
+    assert [conditions("docker", warm=warm) for warm in (False, True)] == ["docker", "docker warm"]
+
+
+def test_a_baseline_is_stored_as_it_is_written_even_if_nothing_was_locked_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locks = tmp_path / "new" / "locks"
+    monkeypatch.setattr("emulator.planning.baseline.cache_dir", lambda name: locks)
+    for _ in range(2):
+        BaselineFile(tmp_path / "baselines.json").put("größe docker", STORED)
+    assert "größe" in (tmp_path / "baselines.json").read_text(encoding="utf-8")
+    assert len(os.listdir(locks)) <= 1
+
+
 def test_a_machine_is_its_cores_and_its_cpu() -> None:
     cores, cross, cpu = machine().partition(" x ")
     assert (int(cores), cross) == (os.cpu_count(), " x ")
     assert cpu.strip() == cpu != ""
     assert not cpu.isdigit()
+    about = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    model = re.search(r"(?m)^model name\s*:(.*)", about)
+    assert cpu == (" ".join(model[1].split()) if model else platform.processor() or cpu)
     assert machine() == machine_of(parse(TEXT))
 
 

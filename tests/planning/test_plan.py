@@ -15,6 +15,7 @@ from emulator.metrics import event_files
 from emulator.planning import events
 from emulator.planning.context import PlanContext
 from emulator.planning.plan import Plan, Task, make_plan, new_run_id
+from emulator.planning.task_limits import Limits
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import AnyImage, Dockerfile, Scenario
 
@@ -67,6 +68,11 @@ def test_a_task_has_all_that_the_scenario_says() -> None:
         memory=1024**3,
     )
     assert (made.task("ps-0").cpus, made.task("ps-0").memory) == (None, None)
+    limited = replace(SITE, limits=lambda containers: Limits(7, containers))
+    made = plan("cluster: {worker: {replicas: 2, memory: 1g}, ps: {processes: 99}}\n", limited)
+    limits = [(task.memory_limit, task.process_limit) for task in made.tasks]
+    assert limits == [(1024**3, 3), (1024**3, 3), (7, 99)]
+    made = plan("cluster: {worker: {replicas: 2, memory: 1g}, ps: 1}\nseed: 7\n")
     assert (made.run_id, made.engine) == ("test-1", "fake")
     with pytest.raises(KeyError, match="worker-2"):
         made.task("worker-2")
@@ -362,3 +368,6 @@ def test_a_helper_reads_event_files_in_the_image_of_the_leading_task() -> None:
     assert helper.source == Path(event_files.__file__)
     assert helper.image == "own:1"
     assert events.helpers(parse(scenario), names) == {}
+    servers = BASE + "cluster: {ps: 2}\nmetrics: {events: logs}\n"  # of which none leads
+    (helper,) = events.helpers(parse(servers), ["ps-0", "ps-1"]).values()
+    assert helper.command[3:] == ["ps-0", "ps-0", "ps-1"]

@@ -37,6 +37,7 @@ def found(text: str) -> list[str]:
         ),
         (UNKNOWN + "expect: {final_step: 80}\nfaults: [{kill: ps-0, at: {step: 80}}]", []),
         (UNKNOWN + "faults: [{kill: ps-0, at: {step: 80}}]", []),
+        (HUNDRED + "timeout: 1m\nfaults: [{random: {kill: ps-0}, every: 90s}]", []),
         (
             UNKNOWN + "expect: {steps: none}\nfaults: [{kill: ps-0, at: {step: 8}}]",
             ["fault 0 (kill) won't happen: it waits for step 8, and `expect.steps` is none"],

@@ -16,7 +16,7 @@ from emulator.engines.requirements import needs, require_of
 from emulator.errors import ScenarioError, Unsupported
 from emulator.planning.plan import Plan, make_plan
 from emulator.runtime.clock import ManualClock
-from emulator.scenario.container import RESERVED
+from emulator.scenario.container import RESERVED, File
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import Scenario
 from tests.histories import SITE
@@ -153,6 +153,14 @@ def test_the_examples_of_the_page_are_right(tmp_path: Path) -> None:
     for text in examples:
         scenario = read(text, folder)
         assert scenario.mounts or scenario.helpers
+
+
+def test_a_file_has_its_bytes_and_its_mode_as_a_number() -> None:
+    text, data = File(text="é"), File(base64=" aGVs\nbG8= ", mode="0755")
+    assert (text.content, text.permissions) == ("é".encode(), 0o644)
+    assert (data.content, data.permissions) == (b"hello", 0o755)
+    with pytest.raises(ValueError, match="its text is not valid UTF-8; write its bytes as `base64"):
+        File(text="\ud800")
 
 
 def test_the_folders_of_warm_parents_are_reserved() -> None:

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.errors import ScenarioError, Unsupported, UsageError, shown
+from emulator.errors import Misfit, ScenarioError, Unsupported, UsageError, shown
 from emulator.faults.kill import Kill
 from emulator.faults.spec import Trigger
 from emulator.scenario import cross_checks
@@ -426,6 +426,10 @@ def test_all_texts_of_a_scenario_count_and_those_with_values_as_long_as_they_bec
     of_values = only_problem("name: x\nprogram: {command: ['${task}']}\ncluster: {worker: 2}")
     size = 2 * (len("worker-1") + 50)
     assert of_values.startswith(f"s.yaml:3: cluster: gives its tasks {size} B of commands,")
+    monkeypatch.setattr(cross_checks, "GIVEN_BYTES", 8)
+    text = f"{HEAD}cluster: {{worker: 1}}\nhelpers: {{h: {{command: ['${{seed}}']}}}}"
+    size = 1 + len(str(-(2**63))) + 50
+    assert f"gives its tasks {size} B of commands," in only_problem(text)
 
 
 @pytest.mark.parametrize(
@@ -466,6 +470,15 @@ def test_what_only_resembles_a_mistake_is_taken(written: str) -> None:
     assert parse(HEAD + written)
 
 
+def test_a_number_for_a_role_sets_its_replicas_and_nothing_else() -> None:
+    text = GOOD.replace("cpus: 1", "cpus: few")
+    found = problems(text, "cluster.worker=0")
+    assert [one.split(": ")[:2] for one in found] == [
+        ["--set cluster.worker=0", "cluster.worker.replicas"],
+        ["s.yaml:7", "cluster.worker.cpus"],
+    ]
+
+
 def test_a_number_has_64_bits_and_a_larger_one_is_one_mistake() -> None:
     assert parse(f"{GOOD}seed: {-(2**63)}").seed == -(2**63)
     for number, why in {
@@ -498,6 +511,9 @@ def test_what_an_engine_does_not_support_is_reported_by_line() -> None:
         {"a"},
     )
     assert refused().message == "It can't."
+    with pytest.raises(ScenarioError) as misfit, placed(GOOD, "s.yaml", []):
+        raise Misfit(("cluster", "worker", "cpus"), "too many", "fewer")
+    assert str(misfit.value) == "s.yaml:7: cluster.worker.cpus: too many (fewer)"
 
 
 ROLES = """\

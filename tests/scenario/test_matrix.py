@@ -15,6 +15,13 @@ def labels(*varied: str) -> list[str]:
     return [variant.label for variant in variants(varied)]
 
 
+def test_as_many_variants_as_there_may_be_are_made() -> None:
+    numbers = ",".join(map(str, range(500)))
+    assert len(variants([f"seed={numbers}", "a=1,2"])) == 1000
+    with pytest.raises(UsageError, match=r"That makes 1,500 variants; 1,000 are the most\."):
+        variants([f"seed={numbers}", "a=1,2,3"])
+
+
 def test_every_combination_the_last_option_changes_fastest() -> None:
     assert labels("a=1,2", "b=x") == ["a=1 b=x", "a=2 b=x"]
     assert variants(["restart.policy=never,on-failure", "faults.0.grace=1s,5s"]) == [

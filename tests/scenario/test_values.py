@@ -156,6 +156,7 @@ def test_the_variables_of_a_task() -> None:
 )
 def test_literal_text(text: str, result: str) -> None:
     assert expand(text, of("worker-1")) == result
+    assert read(text).malformed == ()
 
 
 _PIECES = st.sampled_from([*"${}x.- \né", "task", "index", "${task}"])

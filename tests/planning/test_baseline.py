@@ -258,6 +258,8 @@ def test_what_was_measured_has_few_digits_its_machine_and_its_day() -> None:
 def test_what_is_no_rate_is_not_stored(rate: float) -> None:
     with pytest.raises(ValidationError):
         measured(rate, ThroughputReference(machine="8 x A"), "docker")
+    with pytest.raises(ValidationError):
+        Baseline.model_validate({**STORED.model_dump(), "of_reference": rate})
 
 
 # --- The verdict of a run -----------------------------------------------------------------------

@@ -129,7 +129,7 @@ def _around(
             match error.path:
                 case (_, _):
                     yield error
-                case (_, role, _) if role not in roles:
+                case (_, role, *_) if role not in roles:
                     yield error
     # How many tasks a broken role has is unknown: as many as there can be.
     spec = scenario.cluster

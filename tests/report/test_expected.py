@@ -1,0 +1,160 @@
+"""Whole reports, as they are in `expected/`: of a rich run, of one with many tasks, of a bare one.
+
+`python -m tests.report.test_expected` writes the files; what a change makes of them is to be read.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from emulator import __version__
+from emulator.analysis.run_state import RunState
+from emulator.metrics.catalog import GpuShare, GpuUsage, Usage
+from emulator.metrics.samples import Sample
+from emulator.report import junit, markdown, page, panel
+from emulator.report.data import Facts
+from emulator.report.failure_summary import event_lines
+from emulator.report.terminal import print_summary
+from tests.histories import began_again, ended, fault, happened, in_time, job, phase, restart, step
+from tests.report.runs import PREEMPT, embedded, facts_of, preempted
+
+EXPECTED = Path(__file__).parent / "expected"
+RUN = {
+    "origin": {"system": "Linux", "machine": "arm64", "cores": "2", "commit": "a1", "python": "3"},
+    "software": {"a:1": {"id": "sha256:12", "torch": "2.13"}},
+}
+PRICED = "prices: {worker: {spot: 3600/h, on_demand: 7200/h}}\ncurrency: EUR\n"
+WORKERS = "{replicas: 2, image: 'a:1', cpus: 1.5, memory: 1g}"
+
+
+def rich() -> Facts:
+    """Return the facts of a run with all that a report can show, and with an expectation unmet."""
+    share = {"worker-0": GpuShare(2**30, 0.25), "worker-1": GpuShare(2**31)}
+    samples = [
+        Sample(
+            t,
+            t,
+            {
+                f"worker-{n}": Usage(cpu=t * (1 + n), memory=2**29, memory_limit=2**30, cpus=2.0,
+                                     throttled=t / 4, received=2**20 * t * t, sent=9 * t,
+                                     read=0, written=2**12 * t, processes=4 + n)
+                for n in range(2)
+            },
+            [GpuUsage(0, "GPU-a", "H200", 0.5, 2**30, 2**31, 212.4, 61.0, tasks=share)],
+        )
+        for t in (3, 4, 6, 8)
+    ]  # fmt: skip
+    first, *others = preempted()
+    values = [step(t, "worker-0", n, loss=4 / n, lr=0.1 * n) for t, n in ((6.2, 32), (6.4, 33))]
+    late = [step(15, "worker-1", 34, accuracy=0.5, loss=1), *_helper()]
+    events = in_time([happened(first.t, "run", **RUN), *values, *others, *late])
+    extra = f"{PREEMPT}{PRICED}expect: {{final_step: 40, accuracy: 0.9}}\ndescription: all\n"
+    extra += "helpers: {board: {command: [b], cpus: 1}}\nseed: 7\n"
+    logs = {"worker-0": (), "worker-1": ("a ```` b", "c")}
+    facts = facts_of(events, f"{{worker: {WORKERS}}}", extra, samples, logs=logs)
+    summary: Any = facts.summary
+    summary["hints"] = [{"name": "x", "advice": "Do *this*.", "docs": "docs/x.md"}]
+    summary["warnings"] = ["two | things"]
+    return facts
+
+
+def _helper() -> list[Any]:
+    return [
+        happened(t, "helper", "board", stage=stage, **more)
+        for t, stage, more in ((15, "running", {}), (16, "ended", {"exit_code": 3}))
+    ]
+
+
+def many() -> Facts:
+    """Return the facts of a running job of 14 tasks, of which one fails and is restarted."""
+    names = ["chief-0", *(f"worker-{n}" for n in range(12)), "ps-0"]
+    events = [happened(0, "run"), *began_again(1, *names), happened(2, "all-running")]
+    events += [step(3 + n / 2, name, n, loss=n, examples=8) for n in range(4) for name in names[:9]]
+    stages = ("triggered", "applied")
+    events += [
+        fault(5, f"worker-{n + 1}", one, "pause", id=str(n)) for n in (0, 1) for one in stages
+    ]
+    events += [ended(6, "worker-3", 1), restart(6, "worker-3"), *phase(6, 7, "chief-0", "eval")]
+    used = [{name: Usage(cpu=t * n, memory=n) for n, name in enumerate(names)} for t in range(3)]
+    samples = [Sample(5.0 + t, t, usage) for t, usage in enumerate(used)]
+    extra = "faults: [{pause: worker-1, at: 4s, for: 9s}, {pause: worker-2, at: 4s, for: 9s}]\n"
+    extra += "restart: {policy: on-failure}\nexpect: {final_step: 9}\n"
+    cluster = "{chief: 1, worker: 12, ps: 1}"
+    return facts_of(in_time(events), cluster, extra, samples, running=True)
+
+
+def bare() -> Facts:
+    """Return the facts of a run in which nothing was started."""
+    return facts_of([happened(0, "run"), job(5)], extra="")
+
+
+def terminal(facts: Facts) -> str:
+    """Return the tables at the end of a run, and its events."""
+    stream = io.StringIO()
+    print_summary(facts.summary, Console(file=stream, width=130))
+    return "\n".join([stream.getvalue(), *event_lines(facts.timeline.history), ""])
+
+
+def live(facts: Facts) -> str:
+    """Return the panel of a run, with plenty of room and with little."""
+    state = RunState(facts.plan)
+    for one in sorted([*facts.timeline.history, *facts.samples], key=lambda one: one.t):
+        if isinstance(one, Sample):
+            state.sample(one)
+        else:
+            state.entry(one)
+    places = [(120, 99), *((80, height) for height in (3, 4, 5, 6, 7, 8, 9, 10, 12)), (45, 6)]
+    shown = [panel.lines(state, width=width, height=height) for width, height in places]
+    shown.append(panel.lines(state, width=60, ascii_only=True))
+    return "\n\n".join("\n".join(line.markup for line in lines) for lines in shown) + "\n"
+
+
+def words(facts: Facts) -> str:
+    """Return the text of a page without environments, a row or a paragraph in a line."""
+    html = re.sub(
+        r'(?s)<(script|style|dl class="env).*?</(script|style|dl)>', "", page.render(facts)
+    )
+    blocks = re.split(
+        r"<(?=tr|p[ >]|h\d|li|pre|div|figure|section|summary)", html.replace("\n", " ")
+    )
+    lines = (re.sub("<[^>]*>|^[^>]*>", " ", re.sub("</t[hd]>|</dt>", " | ", one)) for one in blocks)
+    text = "\n".join(line for one in lines if (line := " ".join(one.split())))
+    return text.replace(__version__, "VERSION") + "\n"
+
+
+def charts(facts: Facts) -> str:
+    """Return the charts of a page, a line for each trace; what all layouts share is there once."""
+    found = json.loads(embedded(page.render(facts), "charts"))
+    first, *others = [chart["layout"] for chart in found.values()] or [{}]
+    for layout in others:
+        for key in [key for key in layout if layout[key] == first.get(key)]:
+            del layout[key]
+    return re.sub(r' (\{"type"|"[a-z0-9-]+": \{"height)', r"\n\1", json.dumps(found)) + "\n"
+
+
+RUNS = {"rich": rich, "many": many, "bare": bare}
+REPORTS: dict[str, Callable[[Facts], str]] = {
+    **{"report.md": markdown.render, "junit.xml": junit.render, "terminal.txt": terminal},
+    **{"panel.txt": live, "page.txt": words, "charts.json": charts},
+}
+FILES = {f"{run}-{name}": partial(lambda r, n: REPORTS[n](RUNS[r]()), run, name)
+         for run in RUNS for name in REPORTS}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_report_has_all_that_it_had_when_it_was_read_and_nothing_else(name: str) -> None:
+    assert FILES[name]() == (EXPECTED / name).read_text()
+
+
+if __name__ == "__main__":
+    for name, text in FILES.items():
+        (EXPECTED / name).write_text(text())

@@ -18,17 +18,33 @@ from rich.console import Console
 
 from emulator import __version__
 from emulator.analysis.run_state import RunState
+from emulator.broker import Capacity
 from emulator.metrics.catalog import GpuShare, GpuUsage, Usage
 from emulator.metrics.samples import Sample
+from emulator.planning.plan import make_plan
+from emulator.record.events import Entry
 from emulator.report import junit, markdown, page, panel
 from emulator.report.data import Facts
 from emulator.report.failure_summary import event_lines
+from emulator.report.plan_tables import print_plan
 from emulator.report.terminal import print_summary
-from tests.histories import began_again, ended, fault, happened, in_time, job, phase, restart, step
+from emulator.scenario.loader import parse
+from tests.histories import (
+    SITE,
+    began_again,
+    ended,
+    fault,
+    happened,
+    in_time,
+    job,
+    phase,
+    restart,
+    step,
+)
 from tests.report.runs import PREEMPT, embedded, facts_of, preempted
 
 EXPECTED = Path(__file__).parent / "expected"
-RUN = {
+RUN: dict[str, Any] = {
     "origin": {"system": "Linux", "machine": "arm64", "cores": "2", "commit": "a1", "python": "3"},
     "software": {"a:1": {"id": "sha256:12", "torch": "2.13"}},
 }
@@ -107,7 +123,8 @@ def terminal(facts: Facts) -> str:
 def live(facts: Facts) -> str:
     """Return the panel of a run, with plenty of room and with little."""
     state = RunState(facts.plan)
-    for one in sorted([*facts.timeline.history, *facts.samples], key=lambda one: one.t):
+    told: list[Entry | Sample] = [*facts.timeline.history, *facts.samples]
+    for one in sorted(told, key=lambda one: one.t):
         if isinstance(one, Sample):
             state.sample(one)
         else:
@@ -141,13 +158,63 @@ def charts(facts: Facts) -> str:
     return re.sub(r' (\{"type"|"[a-z0-9-]+": \{"height)', r"\n\1", json.dumps(found)) + "\n"
 
 
+PLANS = [
+    """\
+name: train
+description: all [of] it
+framework: tensorflow
+program: {command: [train, --at, a b]}
+cluster:
+  ingest: {replicas: 1, before: training, command: [ingest], image: 'i:1'}
+  worker:
+    {replicas: 2, cpus: 1.5, memory: 1g,
+     ulimits: {nofile: {soft: 10, hard: 20}, memlock: unlimited}, ports: [80, 82],
+     init: [{name: fetch, image: 'f:1', command: [fetch], working_dir: /f}],
+     sidecars: [{name: proxy, image: 'p:1', shm_size: 1m}]}
+  ps: {replicas: 1, entrypoint: none, processes: 50}
+helpers: {board: {command: [tensorboard], shm_size: 1m, working_dir: /w}}
+mounts:
+  {/cache: {volume: cache}, /ro: {path: /etc}, /rw: {path: /etc, writable: true},
+   /tmp1: {tmpfs: 1m}, /s: {scratch: tmp}}
+restart: {policy: on-failure, limit: 3, backoff: 2s}
+timeout: 1h
+prices: {ingest: 0.1/h, ps: 0/h, worker: {spot: 0.12/h, on_demand: 0.4/h}}
+faults: [{preempt: worker-1, at: {step: 5}}]
+""",
+    """\
+name: job
+program: {command: [a]}
+cluster: {worker: 2}
+operator: {kind: TFJob, job: mnist, namespace: team-a, success: all-workers, suspend: true,
+           backoff_limit: 3, active_deadline: 1h}
+""",
+    "name: job\nframework: pytorch\nprogram: {command: [a]}\ncluster: {master: 1, worker: 2}\n"
+    "operator: {kind: PyTorchJob, job: mnist, namespace: team-a}\n",
+    "name: job\nprogram: {command: [a]}\ncluster: {worker: 4}\nsuccess: all-workers\n",
+]
+
+
+def plans() -> str:
+    """Return plans as they are printed, with the names of the tasks' variables, but no values."""
+    stream = io.StringIO()
+    console = Console(file=stream, width=120)
+    for number, text in enumerate(PLANS):
+        capacity = Capacity(4, 2**33, ("0",)) if number % 2 == 0 else None
+        plan = make_plan(parse(text), "run-1", SITE)
+        print_plan(plan, [{}] * (2 - number), console, capacity)
+    return re.sub("(?m)^(  [A-Z_]+=).*", r"\1", stream.getvalue())
+
+
 RUNS = {"rich": rich, "many": many, "bare": bare}
 REPORTS: dict[str, Callable[[Facts], str]] = {
     **{"report.md": markdown.render, "junit.xml": junit.render, "terminal.txt": terminal},
     **{"panel.txt": live, "page.txt": words, "charts.json": charts},
 }
-FILES = {f"{run}-{name}": partial(lambda r, n: REPORTS[n](RUNS[r]()), run, name)
-         for run in RUNS for name in REPORTS}  # fmt: skip
+FILES: dict[str, Callable[[], str]] = {
+    f"{run}-{name}": partial(lambda r, n: REPORTS[n](RUNS[r]()), run, name)
+    for run in RUNS
+    for name in REPORTS
+} | {"plans.txt": plans}
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from emulator.analysis.analyse import Analysis, FaultResult, HelperResult, TaskResult
 from emulator.analysis.costs import Costs, Preempted, TaskCost
@@ -18,10 +22,14 @@ from emulator.analysis.figures import fault_rates
 from emulator.analysis.listing import Listed
 from emulator.analysis.throughput import Rate, StepTimes, Throughput
 from emulator.broker import Capacity
+from emulator.engines.base import Finding
 from emulator.planning.plan import Plan
+from emulator.report import HTML, grouped
+from emulator.report.grouped import Column, table
 from emulator.report.listings import print_conditions, print_listing, print_status
 from emulator.report.plan_tables import print_plan
-from emulator.report.terminal import print_result, print_summary
+from emulator.report.tables import print_table
+from emulator.report.terminal import LivePrinter, print_findings, print_result, print_summary
 from emulator.results import Result
 from emulator.supervisor.job import JobEnd
 from tests.histories import a_plan
@@ -260,3 +268,151 @@ def test_a_plan_says_what_it_reserves_and_what_there_is() -> None:
         ("2", "reserves: nothing"),
     ):
         assert line in shown_plan(a_plan(f"{{worker: {worker}}}"), capacity=has)
+
+
+# --- Whole tables ---------------------------------------------------------------------------------
+
+
+def rows_of(print_it: Callable[[Console], None], width: int = 120) -> list[str]:
+    """Return the lines that are printed, without lines of blanks and of dashes."""
+    file = io.StringIO()
+    print_it(Console(file=file, width=width))
+    return [line for line in file.getvalue().splitlines() if line.strip(" ─")]
+
+
+def test_a_listing_has_its_columns_in_order_as_far_as_there_is_room() -> None:
+    figures = {"steps_per_second": 42.2, "goodput": 0.04, "lost_steps": None, "duration": 85.0}
+    one = Listed("other-1", "mwms", "a=1", "docker", 86400.0 * 40, "succeeded", "ok", figures)
+    two = Listed("mwms-2", "mwms", "", "docker", None, "running", None, {})
+    when = f"{datetime.fromtimestamp(86400.0 * 40):%m-%d %H:%M}"
+    lines = rows_of(lambda console: print_listing([one, two], console))
+    assert [re.split(" {3,}", line.strip()) for line in lines] == [
+        ["run", "scenario", "when", "outcome", "verdict", "steps/s", "goodput", "lost", "took"],
+        ["other-1", "mwms a=1", when, "succeeded", "ok", "42.2", "4%", "1m 25s"],
+        ["mwms-2", "running"],
+    ]
+    needed = len(lines[1].rstrip()) + 2  # with the blanks around each column
+    for width, count in ((needed, 9), (needed - 1, 8), (57, 5), (56, 5), (50, 5)):
+        head, *_ = rows_of(lambda console: print_listing([one, two], console), width)
+        assert (width, len(head.split())) == (width, count)
+
+
+def test_findings_are_a_table_with_what_is_to_do_and_longer_texts_below_it() -> None:
+    long = Finding("docker", "failed", "it does not answer", "start [it]")
+    found = [
+        long,
+        replace(long, what="gpus", status="ok", advice="", below="[a] more\n" + "x" * 150),
+    ]
+    assert rows_of(lambda console: print_findings(found, console)) == [
+        " what              found                what to do",
+        " docker   failed   it does not answer   start [it]",
+        " gpus     ok       it does not answer",
+        "[a] more",
+        "x" * 150,
+    ]
+
+
+def test_what_started_warm_and_where_the_report_is_are_said(tmp_path: Path) -> None:
+    analysis = Analysis("succeeded", "", 1.0, tasks={}, time={})
+    found = a_summary(analysis)
+    for warm, said in ((["a"], "1 task started warm"), (["a", "b"], "2 tasks started warm")):
+        lines = rows_of(lambda c, warm=warm: print_summary({**found, "warm": warm}, c))  # type: ignore[misc]
+        assert f"{said}: these times have no imports" in lines
+    (tmp_path / HTML).touch()
+    for folder, kept, more in (
+        (Path("/r"), False, []),
+        (tmp_path, False, [f"Report: {tmp_path / HTML}"]),
+        (Path("/r"), True, ["Kept; `emulate down /r` removes it."]),
+    ):
+        result = Result(folder, JobEnd("succeeded", ""), analysis, [], found)
+        stream = io.StringIO()
+        print_result(result, Console(file=stream, width=200), kept=kept)
+        lines = stream.getvalue().splitlines()
+        assert lines[lines.index(f"Record: {folder}") + 1 :] == more
+
+
+def test_a_terminal_gets_whole_lines_and_a_file_none_with_blanks_at_the_end() -> None:
+    for is_terminal, lines in (
+        (
+            True,
+            [" " * 12, " a   column ", " ────────── ", " x          ", " y   b      ", " " * 12],
+        ),
+        (False, ["", " a   column", " ──────────", " x", " y   b", ""]),
+    ):
+        stream = io.StringIO()
+        console = Console(file=stream, width=60, force_terminal=is_terminal, color_system=None)
+        print_table(console, ("a", "column"), [(Text("x"), None), ("y", "b")])
+        assert stream.getvalue() == "\n".join([*lines, ""])
+
+
+def test_a_table_of_many_tasks_has_a_row_for_each_role_with_ranges_and_counts() -> None:
+    names = [f"ps-{n}" for n in range(5)]
+    numbers: dict[str, float | None] = dict(zip(names, (3, 1, None, 2, 1), strict=True))
+    words = dict(zip(names, "abcda", strict=True))
+    columns = [Column("N", numbers.get), Column("W", words.get, number=False)]
+    folded = table("Task", [*names, "solo"], columns, most=5)
+    assert folded.rows == [
+        grouped.Row("ps-0 .. ps-4 (5)", ["1 to 3", "a (2), b (1), c (1), …"]),
+        grouped.Row("solo", ["", ""]),
+    ]
+    assert [row.name for row in folded.every] == [*names, "solo"]
+    assert [column.number for column in folded.columns] == [True, False]
+    whole = table("Task", names, columns, most=5)
+    assert (len(whole.rows), whole.every) == (5, ())
+    words |= {"ps-3": "c"}
+    assert table("Task", names, columns, most=4).rows[0].cells[1] == "a (2), c (2), b (1)"
+
+
+# --- Lines of a run -------------------------------------------------------------------------------
+
+
+class Closed(io.StringIO):
+    """A stream whose reader has gone after a line."""
+
+    def write(self, text: str) -> int:
+        if self.getvalue():
+            raise BrokenPipeError
+        return super().write(text)
+
+
+def test_a_run_is_followed_until_its_reader_has_gone() -> None:
+    plan, given = (
+        a_plan("{worker: 1}"),
+        iter([("worker-0", "a"), ("x", "b"), ("x", "c"), ("x", "d")]),
+    )
+    stream = Closed()
+    LivePrinter(stream).follow(plan, given)
+    assert stream.getvalue() == "worker-0 | a\n"
+    assert list(given) == [("x", "c"), ("x", "d")]
+
+
+def test_a_terminal_has_the_names_in_colour_unless_it_or_the_user_says_no(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = a_plan("{worker: 11, ps: 1}", "helpers: {board: {command: [b]}}\n")
+    for name, value, coloured in (("TERM", "xterm", True), ("TERM", "dumb", False),
+                                  ("NO_COLOR", "1", False)):  # fmt: skip
+        monkeypatch.delenv("NO_COLOR", raising=False)
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setenv(name, value)
+        stream = io.StringIO()
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+        printer = LivePrinter(stream)
+        printer.callbacks().planned(plan, Path("runs/r"))
+        printer.follow(plan, [("worker-0", "a"), ("worker-10", "b"), ("other", "c")])
+        lines = stream.getvalue().splitlines()
+        assert len(lines) == 4 + len(plan.warnings)
+        if coloured:
+            assert lines[-3:] == [
+                "\x1b[36mworker-0  |\x1b[0m a",
+                "\x1b[36mworker-10 |\x1b[0m b",
+                "\x1b[37mother     |\x1b[0m c",
+            ]
+        else:
+            assert lines[-3:] == ["worker-0  | a", "worker-10 | b", "other     | c"]
+        assert (
+            "run-1: 11 workers, 1 ps (helpers: board) on the fake engine; record in runs/r"
+            in (lines[0])
+        )
+        notes = [re.sub(r"\x1b\[\d+m", "", line) for line in lines[1:-3]]
+        assert notes == [f"emulate   | note: {warning}" for warning in plan.warnings]

@@ -449,10 +449,9 @@ def stretched(points: Points, axis: Axis, limit: int = BEHIND) -> Points:
     for number, stretch in sorted(stretches.items())[: limit // 2]:
         begin = axis.begin + number * width
         known = [(value, n) for n, (_, value) in enumerate(stretch) if value is not None]
-        low, high = (min(known), max(known)) if known else (None, None)
-        ordered = (low, high) if low is None or high is None or low[1] <= high[1] else (high, low)
-        for share, extreme in zip((0.25, 0.75), ordered, strict=True):
-            kept.append((begin + share * width, None if extreme is None else extreme[0]))
+        extremes = sorted((min(known), max(known)), key=lambda one: one[1]) if known else ()
+        values: list[float | None] = [value for value, _ in extremes] or [None, None]
+        kept += zip((begin + 0.25 * width, begin + 0.75 * width), values, strict=True)
     return kept
 
 

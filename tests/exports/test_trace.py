@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +20,18 @@ from emulator.record.events import Entry, FaultEvent
 from emulator.record.timeline import Interval, Timeline
 from tests.exports.runs import TEXT, a_history, a_plan, some_samples
 from tests.exports.trace_format import problems, read
-from tests.histories import BEGAN, fault, happened, history, in_time, phase, step, timeline
+from tests.histories import (
+    BEGAN,
+    fault,
+    happened,
+    history,
+    in_time,
+    job,
+    phase,
+    restart,
+    step,
+    timeline,
+)
 
 
 def traced(
@@ -40,6 +53,40 @@ def traced(
 @pytest.fixture
 def events() -> list[Event]:
     return traced(a_history(), some_samples())
+
+
+@pytest.mark.parametrize(
+    ("entry", "name", "scope"),
+    [
+        (happened(1, "fault", kind="partition", target="a | b"), "partition a | b", "g"),
+        (happened(1, "fault", "ps-0", stage="failed"), "preempt ps-0 failed", "g"),
+        (happened(1, "fault", "ps-0", stage="healed"), "", ""),
+        (happened(1, "stall", "ps-0"), "stall ps-0", "p"),
+        (happened(1, "attached"), "attached", "p"),
+        (happened(1, "error"), "error", "g"),
+        (happened(1, "interrupted-again", signal="SIGINT"), "interrupted-again", "p"),
+        (restart(1, "ps-0"), "restart ps-0", "p"),
+        (job(1, "failed"), "job failed", "g"),
+    ],
+)
+def test_what_happens_to_the_job_is_a_mark(entry: Entry, name: str, scope: str) -> None:
+    found = traced(history([happened(0, "run"), entry]))
+    assert [(e["name"], e["s"], e["ts"]) for e in found if e["ph"] == "i"] == [
+        (name, scope, 10**6)
+    ] * bool(name)
+
+
+def test_a_process_is_labelled_with_its_image_and_limits() -> None:
+    cluster = "{worker: {replicas: 1, image: 'a:1', cpus: 1.5, memory: 1g}, ps: {replicas: 1}}"
+    plan = a_plan(TEXT.replace("{worker: 2, ps: 1}", cluster).partition("faults")[0])
+    labels = {e["pid"]: e["args"] for e in traced([], plan=plan) if e["name"] == "process_labels"}
+    assert labels == {2: {"labels": "a:1, 1.5 cores, 1.0 GiB"}, 3: {"labels": "auto"}}
+
+
+def test_a_trace_has_all_that_it_had_when_it_was_read_and_nothing_else(events: list[Event]) -> None:
+    """Arrows may have other ids."""
+    expected = json.loads((Path(__file__).parent / "expected" / "trace.json").read_text())
+    assert [{**event, "id": 0} if "id" in event else event for event in events] == expected
 
 
 def named(events: list[Event], what: str) -> dict[int, Any]:

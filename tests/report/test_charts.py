@@ -22,12 +22,17 @@ from emulator.metrics.samples import Sample
 from emulator.record.timeline import Interval, all_states
 from emulator.report.charts import (
     BEHIND,
+    LARGEST,
     POINTS,
     Axis,
+    Group,
     Mark,
     groups_of,
     line_chart,
+    line_style,
+    line_trace,
     marked,
+    short,
     stretched,
     summarised,
     thinned,
@@ -35,7 +40,7 @@ from emulator.report.charts import (
 from emulator.report.data import Facts
 from emulator.report.timeline_chart import coalesced, colour, timeline
 from emulator.report.usage import gpu_panels, no_gpus, task_panels
-from tests.histories import Told, began_again, fault, happened, job, phase, step
+from tests.histories import Told, began_again, fault, happened, in_time, job, phase, step, steps_of
 from tests.report.runs import facts_of, preempted
 
 STYLE = Path(emulator.report.__file__).parent / "templates" / "style.css"
@@ -169,6 +174,10 @@ def test_spans_closer_than_a_pixel_are_drawn_together_and_counted() -> None:
     other = Interval("save", 1.2, 2, task="b")
     together = Interval("save", 1.0, 1.25, task="a", count=2)
     assert coalesced([*spans, other], 0.1) == [together, spans[-1], other]
+    inside = [Interval("save", 0, 4, task="a"), Interval("save", 1, 2, task="a")]
+    assert coalesced(inside, 0.1) == [Interval("save", 0, 4, task="a", count=2)]
+    apart = [Interval("save", 0, 1, task="a"), Interval("save", 1.5, 2, task="a")]
+    assert coalesced(apart, 0.5) == apart
 
 
 @given(st.lists(st.one_of(st.none(), st.floats(0, 1e6)), max_size=5000))
@@ -189,6 +198,102 @@ def test_a_gap_in_a_long_line_stays_one() -> None:
     assert gaps
     assert all(2000 <= t < 2020 for t in gaps)
     assert thinned(points[:POINTS]) == points[:POINTS]
+
+
+def test_few_points_have_marks_and_each_of_32_lines_its_style() -> None:
+    for count, marks in ((29, True), (30, False)):
+        points: list[tuple[float, float | None]] = [(n, 1.0) for n in range(count)] + [(99, None)]
+        trace = line_trace("a<b", points, line_style(0), "ms")
+        assert ("marker" in trace, trace["mode"]) == (marks, "lines+markers" if marks else "lines")
+        assert trace["hovertemplate"] == "a&lt;b: %{y:.4~g} ms at %{x:.1f} s<extra></extra>"
+    styles = [tuple(line_style(number).values()) for number in range(33)]
+    assert styles[:2] == [("--series-1", "solid", 2.6), ("--series-2", "dash", 1.6)]
+    assert styles[8] == ("--series-1", "dash", 1.6)
+    assert (styles[11], styles[32]) == (("--series-4", "solid", 2.6), styles[0])
+    assert len(set(styles)) == 32
+
+
+def test_numbers_of_a_chart_have_six_digits() -> None:
+    numbers = (1.23456789, 1234567.8, 1234567, None)
+    assert [short(one) for one in numbers] == [1.23457, 1234570, 1234567, None]
+
+
+def test_more_than_eight_tasks_are_drawn_by_their_roles() -> None:
+    names = ["chief-0", *(f"worker-{n}" for n in range(8))]
+    assert groups_of(names[:8]) == [Group(name, n) for n, name in enumerate(names[:8])]
+    workers = list(enumerate(names))[1:]
+    assert groups_of(names) == [Group("chief-0", 0), Group("worker (8)", 1, workers)]
+
+
+def test_a_long_line_has_the_lowest_and_the_highest_point_of_each_stretch() -> None:
+    points = [(float(n), y) for n, y in enumerate((1.0, 3.0, 2.0, 5.0, None, 4.0, 6.0, 6.0))]
+    kept = thinned(points, 6)  # of four points each
+    assert kept == [(0, 1), (3, 5), (5, 4), (7, 6), (7, None)]
+    assert thinned(points, 8) == points
+    assert thinned(points, 7)[0] == (0, 1)
+    assert len(thinned(points, 7)) <= 7
+    on_axis = stretched(points, Axis("steps", 0.0, 8.0), 4)  # two stretches of four
+    assert on_axis == [(1, 1), (3, 5), (5, 4), (7, 6)]
+    assert stretched([(x, y and -y) for x, y in points], Axis("steps", 0.0, 8.0), 4) == [
+        *((1, -1), (3, -5), (5, -4), (7, -6)),
+    ]
+    assert stretched(points, Axis("steps", 0.0, 8.0), 8) == points
+    gone = stretched([(float(n), None) for n in range(9)], Axis("steps", 4.0, 4.0), 4)
+    assert [y for _, y in gone] == [None] * 4
+
+
+def test_the_mean_between_points_is_interpolated_and_lasts_a_step_beyond_the_ends() -> None:
+    lines: list[list[tuple[float, float | None]]] = [[(0, 0.0), (4, 8.0)], [(1, 10.0), (3, 30.0)]]
+    found = [(x, y and (y.mean, y.low, y.high)) for x, y in summarised(lines)]
+    assert found == [(0, (5, 0, 10)), (1, (6, 2, 10)), (3, (18, 6, 30)), (4, (19, 8, 30))]
+    coarse = [(x, y and (y.mean, y.low, y.high)) for x, y in summarised(lines, 2)]
+    assert coarse == [(1, (6, 0, 10)), (3, (18, 6, 30))]
+    assert summarised([[(5.0, None)], [(6.0, None)]]) == [(5, None)]
+
+
+def test_labels_stand_beside_their_fault_where_there_is_room() -> None:
+    marks = [Mark(0.0), *(Mark(at, None, "kill", "a") for at in (59.0, 60.0, 60.5, 60.51))]
+    drawn = marked(marks, 100.0)
+    assert [(one["x"], one["xanchor"], one["text"]) for one in drawn["annotations"]] == [
+        *((59, "left", "kill a"), (60, "right", "kill 2 tasks"), (60.51, "right", "kill a")),
+    ]
+    assert [one["type"] for one in drawn["shapes"]] == ["line"] * 4
+    assert [one["type"] for one in marked([Mark(1, 2)], 9)["shapes"]] == ["rect", "line"]
+    assert [one["type"] for one in marked([Mark(1, 2)], 9, bands=False)["shapes"]] == ["line"]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "height", "size"),
+    [(1, 84, 12), (6, 234, 12), (7, 208, 12), (14, 362, 12), (15, 309, 10)],
+)
+def test_lanes_are_lower_where_there_are_many(tasks: int, height: int, size: int) -> None:
+    chart = timeline(facts_of([happened(0, "run"), job(1)], f"{{worker: {tasks}}}", extra=""))
+    assert (chart["height"], chart["layout"]["yaxis2"]["tickfont"]["size"]) == (height, size)
+    assert chart["layout"]["yaxis2"]["domain"] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("faults", "named", "marks"), [(8, 8, 8), (9, 9, 9), (30, 9, 30), (31, 9, 0)]
+)
+def test_of_many_faults_some_are_named_and_only_areas_are_drawn(
+    faults: int, named: int, marks: int
+) -> None:
+    events = [happened(0, "run"), *began_again(0, "worker-0")]
+    at = [1 + n * 0.9 for n in range(faults)]
+    events += [
+        fault(t, "worker-0", stage, "pause", id=str(n))
+        for n, t in enumerate(at)
+        for stage in ("triggered", "applied")
+    ]
+    plan = "faults:\n" + "  - {pause: worker-0, at: 1s, for: 2s}\n" * faults
+    events = in_time([*events, *steps_of("worker-0", {1.5: 1, 2.5: 9}), job(41)])
+    facts = facts_of(events, "{worker: 1}", plan)
+    (areas,) = traces(facts, name="faults")
+    lines = areas["hovertext"][0].split("<br>")
+    assert len(lines) == named
+    assert (lines[-1] == f"and {faults - 8} more") == (faults > 8)
+    shapes = timeline(facts)["layout"]["shapes"]
+    assert [one["type"] for one in shapes] == ["line"] * marks
 
 
 # --- Usage --------------------------------------------------------------------------------------
@@ -308,6 +413,9 @@ def test_a_value_that_no_axis_can_hold_is_a_gap() -> None:
     chart = line_chart(lines, groups_of(list(lines)), "", 200, Axis("seconds", 0.0, 2.0))
     drawn = [y for trace in chart["data"] for y in trace["y"]]
     assert {y for y in drawn if y is not None} == {1.0}
+    (edge,) = line_chart({"a": [(0.0, LARGEST), (1.0, -LARGEST), (2.0, 1.1 * LARGEST)]},
+                         [Group("a", 0)], "", 200, Axis("seconds", 0.0, 2.0))["data"]  # fmt: skip
+    assert edge["y"] == [LARGEST, -LARGEST, None]
 
 
 def test_a_line_on_demand_keeps_its_peaks() -> None:

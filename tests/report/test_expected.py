@@ -9,6 +9,7 @@ import io
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 from rich.console import Console
 
 from emulator import __version__
+from emulator.analysis.comparison import Row, rows
 from emulator.analysis.run_state import RunState
 from emulator.broker import Capacity
 from emulator.metrics.catalog import GpuShare, GpuUsage, Usage
@@ -24,9 +26,11 @@ from emulator.metrics.samples import Sample
 from emulator.planning.plan import make_plan
 from emulator.record.events import Entry
 from emulator.report import junit, markdown, page, panel
+from emulator.report.comparison_page import render_comparison
 from emulator.report.data import Facts
 from emulator.report.failure_summary import event_lines
 from emulator.report.plan_tables import print_plan
+from emulator.report.run_tables import print_comparison
 from emulator.report.terminal import print_summary
 from emulator.scenario.loader import parse
 from tests.histories import (
@@ -115,9 +119,17 @@ def bare() -> Facts:
 
 def terminal(facts: Facts) -> str:
     """Return the tables at the end of a run, and its events."""
+    text = on_a_terminal(lambda console: print_summary(facts.summary, console), 130)
+    return "\n".join([text, *event_lines(facts.timeline.history), ""])
+
+
+def on_a_terminal(print_it: Callable[[Console], None], width: int) -> str:
+    """Return what is printed; `{1}` is the escape sequence of bold text."""
     stream = io.StringIO()
-    print_summary(facts.summary, Console(file=stream, width=130))
-    return "\n".join([stream.getvalue(), *event_lines(facts.timeline.history), ""])
+    colours: Any = {"force_terminal": True, "color_system": "standard"}
+    print_it(Console(file=stream, width=width, **colours))
+    text = re.sub(r"\x1b\[([0-9;]*)m", r"{\1}", stream.getvalue())
+    return re.sub("(?m) +$", "", text)
 
 
 def live(facts: Facts) -> str:
@@ -135,11 +147,9 @@ def live(facts: Facts) -> str:
     return "\n\n".join("\n".join(line.markup for line in lines) for lines in shown) + "\n"
 
 
-def words(facts: Facts) -> str:
+def words(html: str) -> str:
     """Return the text of a page without environments, a row or a paragraph in a line."""
-    html = re.sub(
-        r'(?s)<(script|style|dl class="env).*?</(script|style|dl)>', "", page.render(facts)
-    )
+    html = re.sub(r'(?s)<(script|style|dl class="env).*?</(script|style|dl)>', "", html)
     blocks = re.split(
         r"<(?=tr|p[ >]|h\d|li|pre|div|figure|section|summary)", html.replace("\n", " ")
     )
@@ -148,9 +158,9 @@ def words(facts: Facts) -> str:
     return text.replace(__version__, "VERSION") + "\n"
 
 
-def charts(facts: Facts) -> str:
+def charts(html: str) -> str:
     """Return the charts of a page, a line for each trace; what all layouts share is there once."""
-    found = json.loads(embedded(page.render(facts), "charts"))
+    found = json.loads(embedded(html, "charts"))
     first, *others = [chart["layout"] for chart in found.values()] or [{}]
     for layout in others:
         for key in [key for key in layout if layout[key] == first.get(key)]:
@@ -196,25 +206,54 @@ operator: {kind: TFJob, job: mnist, namespace: team-a, success: all-workers, sus
 
 def plans() -> str:
     """Return plans as they are printed, with the names of the tasks' variables, but no values."""
-    stream = io.StringIO()
-    console = Console(file=stream, width=120)
+    shown = []
     for number, text in enumerate(PLANS):
         capacity = Capacity(4, 2**33, ("0",)) if number % 2 == 0 else None
         plan = make_plan(parse(text), "run-1", SITE)
-        print_plan(plan, [{}] * (2 - number), console, capacity)
-    return re.sub("(?m)^(  [A-Z_]+=).*", r"\1", stream.getvalue())
+        show = partial(print_plan, plan, [{}] * (2 - number), capacity=capacity)
+        shown.append(on_a_terminal(show, 120))
+    return re.sub("(?m)^(  [A-Z_]+=).*", r"\1", "".join(shown))
+
+
+def compared() -> tuple[list[Row], list[Facts]]:
+    """Return the rows of the three runs, with other names."""
+    facts = [rich(), many(), bare()]
+    found = rows([*map(_judged, facts)], _judged(facts[0]))
+    named = [replace(row, run_id=f"run-{number}") for number, row in enumerate(found)]
+    return [replace(named[0], variant="the first [a]"), *named[1:]], facts
+
+
+def _judged(facts: Facts) -> Any:
+    return facts.plan, facts.analysis, facts.verdicts
+
+
+def comparison() -> str:
+    """Return the table of the runs on terminals of several widths."""
+    found, _ = compared()
+    show = partial(print_comparison, found)
+    return "".join(on_a_terminal(show, width) for width in (200, 112, 111, 100, 99, 98, 60))
+
+
+def comparison_page() -> str:
+    """Return the page that compares the runs, as text, and its charts."""
+    html = render_comparison(*compared(), place=Path("/runs"))
+    return words(html) + charts(html)
 
 
 RUNS = {"rich": rich, "many": many, "bare": bare}
 REPORTS: dict[str, Callable[[Facts], str]] = {
     **{"report.md": markdown.render, "junit.xml": junit.render, "terminal.txt": terminal},
-    **{"panel.txt": live, "page.txt": words, "charts.json": charts},
+    **{
+        "panel.txt": live,
+        "page.txt": lambda facts: words(page.render(facts)),
+        "charts.json": lambda facts: charts(page.render(facts)),
+    },
 }
 FILES: dict[str, Callable[[], str]] = {
     f"{run}-{name}": partial(lambda r, n: REPORTS[n](RUNS[r]()), run, name)
     for run in RUNS
     for name in REPORTS
-} | {"plans.txt": plans}
+} | {"plans.txt": plans, "comparison.txt": comparison, "comparison-page.txt": comparison_page}
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import astuple
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from emulator.engines.memory import Script
 from emulator.record.events import TaskExit
 from emulator.report import page
 from emulator.report.data import read
-from emulator.report.failure import failure_of, how_it_ended, last_traceback
-from tests.histories import an_event
+from emulator.report.failure import Failure, failure_of, how_it_ended, last_traceback
+from tests.histories import an_event, began_again, ended, happened, restart, step
+from tests.histories import preempted as preemption
 from tests.report.runs import a_run, facts_of, preempted, step_line
 
 TRACEBACK = [
@@ -89,6 +91,11 @@ def test_what_was_not_met_is_said_of_a_job_that_succeeded() -> None:
         ({"exit_code": 137, "oom_killed": True}, "137: ended by SIGKILL, out of memory"),
         ({"exit_code": 137, "reason": "Evicted"}, "137: ended by SIGKILL, Evicted"),
         ({"exit_code": 255}, "255"),
+        ({"exit_code": 128}, "128"),
+        ({"exit_code": 129}, "129: ended by SIGHUP"),
+        ({"exit_code": 2, "reason": "Error"}, "2: Error"),
+        ({"exit_code": 1, "oom_killed": True, "reason": "OOMKilled"}, "1: OOMKilled"),
+        ({"exit_code": 127}, "127: the command was not found"),
     ],
 )
 def test_an_exit_code_is_explained(exit_fields: dict[str, object], text: str) -> None:
@@ -110,3 +117,85 @@ def test_the_last_traceback_is_shown_with_those_that_led_to_it(
     lines: list[str], kept: list[str]
 ) -> None:
     assert last_traceback(lines) == kept
+
+
+def failing(tasks: int, *restarts: tuple[float, str]) -> Failure:
+    """Return why a job failed of which worker-0 was restarted, then all workers failed."""
+    names = [f"worker-{n}" for n in range(tasks)]
+    events = [happened(0, "run"), *began_again(0, *names), step(2, "worker-0", 5)]
+    for t, scope in restarts:
+        events += [ended(t, "worker-0", 1), restart(t, "worker-0", scope)]
+        events += began_again(t + 0.5, "worker-0")
+    events += [ended(10 + n, name, 1) for n, name in enumerate(names)]
+    events += [happened(20, "job", "worker-0", outcome="failed", reason="worker-0 failed")]
+    extra = "restart: {policy: on-failure, limit: 2}\n"
+    found = failure_of(facts_of(events, f"{{worker: {tasks}}}", extra))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("tasks", "others"),
+    [
+        (5, ""),
+        (6, "worker-5"),
+        (8, "worker-5, worker-6, worker-7"),
+        (9, "worker-5 .. worker-8 (4)"),
+    ],
+)
+def test_of_many_tasks_that_failed_five_are_listed_and_the_others_named(
+    tasks: int, others: str
+) -> None:
+    tried = "not restarted (policy on-failure)"
+    how = ("1: an error of the program", "10.0s", "5", tried)
+    later = [(f"worker-{n}", how[0], f"{10 + n:.1f}s", "none", tried) for n in range(1, 5)]
+    found = failing(tasks)
+    assert found.headline == "The job failed: worker-0 failed."
+    assert [astuple(one) for one in found.ended] == [("worker-0", *how), *later]
+    assert (found.others, found.task, found.words, found.unmet) == (others, "", (), [])
+
+
+@pytest.mark.parametrize(
+    ("restarts", "tried"),
+    [
+        ([(3, "task")], "restarted once alone"),
+        ([(3, "task"), (6, "task")], "restarted 2 times alone; the limit is 2"),
+        ([(3, "job")], "restarted once with all tasks"),
+        ([(3, "job"), (6, "task")], "restarted 2 times; the limit is 2"),
+    ],
+)
+def test_restarts_are_counted_up_to_their_limit(
+    restarts: list[tuple[float, str]], tried: str
+) -> None:
+    assert failing(1, *restarts).ended[0].tried == tried
+
+
+@pytest.mark.parametrize(("times", "said"), [(1, "once"), (2, "2 times")])
+def test_a_task_that_faults_brought_back_says_how_often(times: int, said: str) -> None:
+    back = [one for n in range(times) for one in preemption(2 + 3 * n, "worker-0", back=4 + 3 * n)]
+    events = [happened(0, "run"), *began_again(0, "worker-0"), *back, ended(15, "worker-0", 129)]
+    events += [happened(20, "job", "worker-0", outcome="failed", reason="worker-0 failed")]
+    found = failure_of(facts_of(events, "{worker: 1}", "faults: [{preempt: worker-0, at: 1s}]\n"))
+    assert found is not None
+    (one,) = found.ended
+    assert one.tried == f"not restarted (policy never); brought back {said} by faults"
+    assert one.how == "129: ended by SIGHUP"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "begins"),
+    [
+        ("timeout", "The job ran out of time: why."),
+        ("interrupted", "The job was interrupted: why."),
+        ("error", "The emulator or its engine failed: why."),
+    ],
+)
+def test_every_outcome_has_its_headline(outcome: str, begins: str) -> None:
+    end = (
+        happened(9, "error", message="why")
+        if outcome == "error"
+        else happened(9, "job", outcome=outcome, reason="why")
+    )
+    found = failure_of(facts_of([happened(0, "run"), end], extra=""))
+    assert found is not None
+    assert (found.headline, found.ended) == (begins, [])

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,11 @@ from emulator.metrics.catalog import GpuUsage
 from emulator.metrics.samples import Sample
 from emulator.record.reader import Record
 from emulator.report import document, junit, markdown, page
-from emulator.report.data import Facts, key_figures, read
+from emulator.report.data import Facts, key_figures, read, sources_of_steps
 from emulator.report.files import put, write, write_page
+from emulator.report.plan_tables import _limits as plan_limits
 from emulator.results import RunCallbacks
-from tests.histories import happened, job, phase
+from tests.histories import a_plan, happened, job, phase
 from tests.report.runs import (
     BASE,
     PREEMPT,
@@ -193,6 +195,45 @@ def test_every_command_stands_with_its_image() -> None:
     words = words_of(facts_of([happened(0, "run"), job(1)], cluster, extra=""))
     assert "worker-0, worker-1, image a:1" in words
     assert "ps-0, image b:2" in words
+
+
+@pytest.mark.parametrize(("tasks", "lines"), [(8, True), (9, False)])
+def test_of_many_tasks_the_rendezvous_is_in_one_line(tasks: int, lines: bool) -> None:
+    html = page.render(facts_of([happened(0, "run"), job(1)], f"{{worker: {tasks}}}", extra=""))
+    assert ("{\n  &#34;cluster&#34;: {\n" in html) == lines
+    assert ("{&#34;cluster&#34;: {" in html) == (not lines)
+    assert ("<summary>Every task</summary>" in html) == (not lines)
+
+
+def test_steps_are_named_by_what_they_are_read_from_and_many_tasks_by_their_range() -> None:
+    def said(*names: str, seen: list[dict[str, str]] | None = None) -> str:
+        used = [{"source": "the bar `Training` (60)", "tasks": list(names)}]
+        return sources_of_steps({"step_sources": {"used": used, "seen": seen or []}})
+
+    names = [f"worker-{n}" for n in range(4)]
+    head = "steps: from the bar `Training` (60) of "
+    assert said(*names[:3]) == f"{head}worker-0 and worker-1 and worker-2"
+    assert said(*names) == f"{head}worker-0 .. worker-3 (4)"
+    other = [{"source": "a"}, {"source": "b"}]
+    assert said("worker-0", seen=other) == f"{head}worker-0; also seen: a, b"
+
+
+def test_limits_of_a_task_are_in_words() -> None:
+    (task,) = a_plan("{worker: 1}").tasks
+    defaults = replace(task.defaults, memory=2**30, processes=9)
+    for changes, page_says, plan_says in (
+        ({}, "none", "none"),
+        ({"cpus": 1.5, "gpus": ["0"]}, "1.5 CPU, GPU 0", "1.5 cpu, 1 gpu"),
+        ({"gpus": ["0", "3"]}, "GPU 0, 3", "2 gpu"),
+        ({"defaults": defaults}, "none", "1.0 GiB*, 9 processes*"),
+        (
+            {"memory": 2**30, "processes": 9, "defaults": defaults},
+            "1.0 GiB",
+            "1.0 GiB, 9 processes",
+        ),
+    ):
+        limited = task.model_copy(update=changes)
+        assert (page.limits(limited), plan_limits(limited)) == (page_says, plan_says)
 
 
 def test_the_page_says_how_to_repeat_the_run() -> None:

@@ -209,3 +209,38 @@ def test_a_value_that_goes_from_one_end_of_the_numbers_to_the_other_is_drawn() -
     events = [step(t, "worker-0", t, loss=loss) for t, loss in ((1, 1e308), (2, -1e308), (3, 0.0))]
     (values,) = [text for text in shown(of(events)) if "loss" in text]
     assert "█▁▅" in values or "█▁▄" in values
+
+
+def test_what_is_short_is_in_seconds_and_no_fraction_flickers() -> None:
+    live = of(started(1), 1)
+    for t, text in ((59.4, "59s"), (59.5, "59.5s"), (60.6, "1m 01s")):
+        live.tick(t)
+        assert shown(live)[0].startswith(f"── running {text}  run-1")
+
+
+def test_the_bar_has_at_most_forty_cells_and_at_least_eight_or_none() -> None:
+    live = of([*started(2), *(step(5 + n, "worker-0", 10 * n) for n in range(6))],
+              extra="expect: {final_step: 100}\n")  # fmt: skip
+    cells = {width: len(re.findall("[━─]", shown(live, width)[-1])) for width in range(30, 100)}
+    assert set(cells.values()) == {0, *range(8, 41)}
+    head, tail = "step 50 of 100 ", " 50%  10.0 steps/s  about 5s left"
+    whole = len(head + tail)
+    assert (cells[whole + 8], cells[whole + 7], cells[whole + 40]) == (8, 0, 40)
+    assert shown(live, whole + 7)[-1] == shown(live, whole - 1)[-1] == head.rstrip() + tail
+    assert shown(live, whole - 2)[-1] == "50/100  50%  about 5s left  10.0/s"
+
+
+def test_tasks_share_lines_only_where_they_have_no_room() -> None:
+    for height, lines in ((9, 4), (10, 4), (11, 11), (12, 11)):  # with two heads and the progress
+        assert len(shown(of(started(8), 8), height=height)) == lines
+
+
+@pytest.mark.parametrize(
+    ("workers", "names"),
+    [(3, "worker-0, worker-1, worker-2"), (4, "worker-0 .. worker-3 (4)")],
+)
+def test_those_that_have_yet_to_exit_are_named(workers: int, names: str) -> None:
+    live = of([*started(workers), step(5, "worker-0", 9)], workers, "expect: {final_step: 9}\n")
+    live.tick(7)
+    waiting = f"finishing: waiting for {names} to exit (2s)  step 9 of 9"
+    assert shown(live)[-1] == waiting

@@ -167,11 +167,14 @@ def test_each_task_has_its_rate_and_the_job_its_step_times() -> None:
     times = StepTimes(40, 0.1, 0.08, 0.2, 1.25, 3)
     lines = printed(
         {},
-        tasks={"worker-0": TaskResult("succeeded", 0, last_step=40), "ps-0": TaskResult("stopped")},
+        tasks={
+            "worker-0": TaskResult("succeeded", 0, last_step=40, oom_killed=True),
+            "ps-0": TaskResult("stopped"),
+        },
         throughput=Throughput(Rate(10, None, times), {"worker-0": Rate(9.87), "ps-0": Rate()}),
     )
     rows = {line.split()[0]: line.split()[1:] for line in lines if line.strip()}
-    assert rows["worker-0"] == ["succeeded", "0", "0", "40", "9.87"]
+    assert rows["worker-0"] == ["succeeded", "(oom)", "0", "0", "40", "9.87"]
     assert rows["ps-0"] == ["stopped", "0"]
     assert any("a step took 80 ms (p50), 1250 ms (p99)" in line for line in lines)
 
@@ -298,15 +301,15 @@ def test_a_listing_has_its_columns_in_order_as_far_as_there_is_room() -> None:
 
 
 def test_findings_are_a_table_with_what_is_to_do_and_longer_texts_below_it() -> None:
-    long = Finding("docker", "failed", "it does not answer", "start [it]")
+    long = Finding("docker", "fatal", "it does not answer", "start [it]")
     found = [
         long,
         replace(long, what="gpus", status="ok", advice="", below="[a] more\n" + "x" * 150),
     ]
     assert rows_of(lambda console: print_findings(found, console)) == [
-        " what              found                what to do",
-        " docker   failed   it does not answer   start [it]",
-        " gpus     ok       it does not answer",
+        " what             found                what to do",
+        " docker   fatal   it does not answer   start [it]",
+        " gpus     ok      it does not answer",
         "[a] more",
         "x" * 150,
     ]

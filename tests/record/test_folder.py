@@ -106,3 +106,61 @@ def test_what_is_under_way_goes_before_what_is_over(out: Path) -> None:
         assert RunFolder.find("crash", out).run_id == "mine"
     finally:
         release(lock)
+
+
+@pytest.mark.parametrize(
+    ("lines", "removed"),
+    [
+        ([], False),
+        (['{"event": "job"}'], False),
+        (['{"event": "removed"}', '{"event": "job"}', '"removed"', "{}", "torn"], True),
+    ],
+)
+def test_a_run_that_has_removed_what_it_made_says_so(
+    tmp_path: Path, lines: list[str], removed: bool
+) -> None:
+    (tmp_path / "history.jsonl").write_text("\n".join(lines))
+    assert RunFolder(tmp_path).was_removed is removed
+
+
+def test_a_renamed_folder_is_no_run_to_change(out: Path) -> None:
+    RunFolder(out / "mine").check_name()
+    (out / "mine").rename(out / "yours")
+    with pytest.raises(UsageError, match="yours holds the record of mine under another name"):
+        RunFolder(out / "yours").check_name()
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({}, ""),
+        ({"variant": None}, "variant is no text"),
+        ({"engine": 3}, "engine is no text"),
+        ({"verdict": "fine"}, "'fine' is no verdict"),
+        ({"format": 99}, "has format 99"),
+    ],
+)
+def test_a_summary_that_no_run_writes_is_refused(
+    tmp_path: Path, changed: dict[str, object], why: str
+) -> None:
+    assert RunFolder(tmp_path).summary is None
+    texts = dict.fromkeys(("scenario", "engine", "outcome"), "a")
+    summary = {"format": FORMAT, **texts, "verdict": "ok", **changed}
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    if why:
+        with pytest.raises(RecordError, match=why):
+            _ = RunFolder(tmp_path).summary
+    else:
+        assert RunFolder(tmp_path).summary == summary
+        assert RunFolder(tmp_path).result("summary.json") == summary
+        (tmp_path / "summary.json").write_text("{")
+        assert RunFolder(tmp_path).result("summary.json") is None
+
+
+def test_without_a_run_the_last_is_none_and_no_name_is_a_path_with_a_nul(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"There is no run in .*\."):
+        RunFolder.find("last", tmp_path)
+    with pytest.raises(UsageError, match="is no run in"):
+        RunFolder.find("a\0b", tmp_path)
+    make(tmp_path / "elsewhere", [("one", "x")])
+    assert RunFolder.find(str(tmp_path / "elsewhere" / "one"), tmp_path).run_id == "one"

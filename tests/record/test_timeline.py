@@ -33,6 +33,7 @@ PAUSED = [
     *(fault(3, "worker-0", "triggered", "pause"), fault(4, "worker-0", "applied", "pause")),
 ]
 HEALED = [*PAUSED, fault(8, "worker-0", "healed", "pause"), ended(9, "worker-0", 0), job(9)]
+BACK = [*PAUSED, ended(5, "worker-0", 137), restart(5, "worker-0"), *began_again(6, "worker-0")]
 PARTITION = "faults: [{partition: [[worker-0], [worker-1]], at: 3s, for: 4s}]\n"
 CUT_OFF = [*BEGUN, fault(3, "", "applied", "partition"), fault(7, "", "healed", "partition"), OVER]
 STATES: dict[str, tuple[str, Sequence[Entry], str, str]] = {
@@ -88,6 +89,31 @@ STATES: dict[str, tuple[str, Sequence[Entry], str, str]] = {
         *("a", [happened(1, "start", "a"), happened(2, "running", "a"), OVER], ""),
         "starting 1-2, running 2-9",
     ),
+    "a held fault holds what replaces its target once it is applied again": (
+        *("worker-0", [*BACK, fault(8, "worker-0", "reapplied", "pause"), OVER], PAUSE),
+        "starting 0-1, running 1-4, paused 4-5, backoff 5-6, starting 6-7, running 7-8, paused 8-9",
+    ),
+    "at the earliest when that runs": (
+        *("worker-0", [*BACK, fault(7, "worker-0", "reapplied", "pause"), OVER], PAUSE),
+        "starting 0-1, running 1-4, paused 4-5, backoff 5-6, starting 6-7, paused 7-9",
+    ),
+    "and else not at all": (
+        *("worker-0", [*BACK, OVER], PAUSE),
+        "starting 0-1, running 1-4, paused 4-5, backoff 5-6, starting 6-7, running 7-9",
+    ),
+    "a fault that ends as a task starts leaves it as it is": (
+        *(
+            "worker-0",
+            [
+                *PAUSED[:-1],
+                fault(1, "worker-0", "applied", "pause"),
+                fault(1, "worker-0", "healed", "pause"),
+                OVER,
+            ],
+            PAUSE,
+        ),
+        "starting 0-1, running 1-9",
+    ),
     "a task that never started has none": ("worker-0", [step(4, "worker-0", 1), OVER], "", ""),
 }
 
@@ -104,6 +130,9 @@ def test_a_state_has_the_values_of_its_events_and_steps_lie_between_those_of_one
     task = timeline(a_history(), CLUSTER).tasks["worker-0"]
     running = list(task.states(11.0))[1]
     assert (running.name, running.values["id"], running.values["exit_code"]) == ("running", "x", 1)
+    refused = timeline([*BEGUN[:2], ended(3, "worker-0", 127)]).tasks["worker-0"]
+    assert [span.values.get("exit_code") for span in refused.states(9)] == [127]
+    assert [dict(span.values) for span in task.states(11.0) if span.name == "starting"] == [{}, {}]
     assert brief(task.step_intervals()) == [("steps to 20", 2, 3), ("steps to 30", 8, 9)]
 
 
@@ -223,6 +252,45 @@ def test_the_job_has_its_times_restarts_and_end() -> None:
     assert (replay.outcome, replay.reason, replay.duration, replay.end) == ("failed", "why", 9, 10)
     broken = timeline([*events, happened(9, "error", message="it broke")])
     assert (broken.outcome, broken.reason, broken.ended) == ("error", "it broke", None)
+
+
+@pytest.mark.parametrize(
+    ("events", "state"),
+    [
+        ([], "pending"),
+        ([step(1, "worker-0", 1)], "pending"),
+        ([happened(1, "start", "worker-0")], "starting"),
+        ([happened(1, "running", "worker-0")], "running"),
+        (BEGUN, "running"),
+        ([*BEGUN, ended(3, "worker-0", 1)], "failed"),
+        ([*BEGUN, ended(3, "worker-0", 1, told=True)], "stopped"),
+        ([*BEGUN, ended(3, "worker-0", 1, fault="0")], "down"),
+        ([*BEGUN, ended(3, "worker-0", 1), restart(3, "worker-0")], "backoff"),
+        ([*BEGUN, ended(3, "worker-0", 1), restart(3, "worker-0", "job")], "failed"),
+    ],
+)
+def test_a_task_is_in_the_state_of_its_last_event(events: Sequence[Entry], state: str) -> None:
+    assert timeline(events).tasks["worker-0"].state == state
+
+
+def test_a_job_restarts_until_a_task_starts_that_no_fault_brings_back() -> None:
+    down = [*BEGUN, ended(3, "worker-1", 137, fault="0"), ended(5, "worker-0", 1)]
+    events = [*down, restart(5, "worker-0", "job"), happened(6, "start", "worker-1")]
+    assert timeline(events).restarting
+    assert timeline([*events, happened(7, "running", "worker-1")]).restarting
+    assert not timeline([*events, happened(8, "start", "worker-0")]).restarting
+    lives = [*events, happened(7, "running", "worker-1"), *began_again(8, "worker-1")]
+    found = timeline(lives).tasks["worker-1"].incarnations
+    assert [one.replacement for one in found] == [False, True, False]
+    again = timeline([*events, happened(7, "start", "worker-1")]).tasks["worker-1"].incarnations
+    assert [one.replacement for one in again] == [False, True, True]
+
+
+def test_steps_that_are_read_after_an_exit_are_late() -> None:
+    events = [*BEGUN, step(2, "worker-0", 1), ended(3, "worker-0", 0), step(3, "worker-0", 2)]
+    events += phase(3, 3, "worker-0", "eval")
+    (life,) = timeline(events).tasks["worker-0"].incarnations
+    assert ([one.step for one in life.steps], [one.step for one in life.late]) == ([1, 2], [2])
 
 
 @pytest.mark.parametrize("length", range(len(a_history()) + 1))

@@ -37,12 +37,27 @@ from tests.histories import (
 )
 from tests.report.runs import ran
 
+FREE, EACH = coalesce.FREE, coalesce.EACH
+"""As runs have them."""
+
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of these tests are long after a few steps."""
     monkeypatch.setattr(coalesce, "FREE", 1)
     monkeypatch.setattr(coalesce, "EACH", 1000)
+
+
+@pytest.mark.parametrize(
+    ("count", "interval"),
+    [(0, 0), (99_999, 0), (100_000, 1), (149_999, 1), (150_000, 2), (250_000, 8)],
+)
+def test_the_interval_begins_and_doubles_after_so_many_events_as_is_documented(
+    monkeypatch: pytest.MonkeyPatch, count: int, interval: float
+) -> None:
+    monkeypatch.setattr(coalesce, "FREE", FREE)
+    monkeypatch.setattr(coalesce, "EACH", EACH)
+    assert Coalescer(count).interval == interval
 
 
 def written(events: Sequence[Entry]) -> list[Entry]:

@@ -15,6 +15,7 @@ from emulator.cli.runs import logs
 from emulator.errors import RecordError, UsageError
 from emulator.record.folder import AmbiguousRun, RunFolder
 from emulator.record.lock import acquire, release
+from emulator.record.reader import Record
 from emulator.record.version import FORMAT
 
 
@@ -83,6 +84,8 @@ def test_a_run_whose_plan_is_broken_is_found_by_its_id_alone(out: Path) -> None:
         RunFolder.find("nothing", out)
     with pytest.raises(RecordError, match=r"Can't read .*plan.json: No such file or directory\."):
         _ = RunFolder(out / "nothing").outline
+    with pytest.raises(RecordError, match=r"Can't read .*plan.json: No such file or directory\."):
+        _ = Record(out / "nothing").plan
 
 
 def test_a_run_is_not_compared_with_itself(out: Path) -> None:
@@ -113,6 +116,8 @@ def test_what_is_under_way_goes_before_what_is_over(out: Path) -> None:
     [
         ([], False),
         (['{"event": "job"}'], False),
+        (['{"event": "removed"}', "x" * (16 * 1024 - 1)], False),
+        (['{"event": "removed"}', "x" * (16 * 1024 - 22)], True),
         (['{"event": "removed"}', '{"event": "job"}', '"removed"', "{}", "torn"], True),
     ],
 )
@@ -162,5 +167,7 @@ def test_without_a_run_the_last_is_none_and_no_name_is_a_path_with_a_nul(tmp_pat
         RunFolder.find("last", tmp_path)
     with pytest.raises(UsageError, match="is no run in"):
         RunFolder.find("a\0b", tmp_path)
+    make(tmp_path, [("loop", "a"), ("b", "loop")])
+    assert RunFolder.find("loop", tmp_path).run_id == "loop"  # an id, of an older run
     make(tmp_path / "elsewhere", [("one", "x")])
     assert RunFolder.find(str(tmp_path / "elsewhere" / "one"), tmp_path).run_id == "one"

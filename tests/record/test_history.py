@@ -63,6 +63,14 @@ WHEN: dict[str, tuple[Sequence[Entry], Sequence[tuple[str, float]]]] = {
         [STARTED, ENDED, step(7, "a", 1, late=-1)],
         [("start", 0), ("exit", 5), ("step", 6)],
     ),
+    "a clock that was moved by half a second is taken as it was": (
+        [happened(0, "run"), happened(3, "start", "a", late=0.5), step(9, "a", 1, late=-2)],
+        [("run", 0), ("start", 3), ("step", 7)],
+    ),
+    "one that was moved by more is taken as it is": (
+        [happened(0, "run"), happened(3, "start", "a", late=0.75), step(9, "a", 1, late=-2)],
+        [("run", 0), ("start", 3), ("step", 6.25)],
+    ),
     # Of a fault, what we stamped: when its target was held again, and when it was let go.
     "a fault is over when the engine was asked": (
         [

@@ -16,7 +16,15 @@ import pytest
 
 from emulator.errors import InUse
 from emulator.record import lock
-from emulator.record.lock import LOCK, acquire, is_live, locked, release, wait_until_over
+from emulator.record.lock import (
+    LOCK,
+    acquire,
+    is_being_removed,
+    is_live,
+    locked,
+    release,
+    wait_until_over,
+)
 
 
 @contextmanager
@@ -154,6 +162,33 @@ def test_a_lock_file_is_made_only_if_asked_for(tmp_path: Path) -> None:
     with locked(tmp_path, make=True):
         assert is_live(tmp_path)
     assert os.listdir(tmp_path) == [LOCK]
+
+
+def test_who_removes_a_run_says_so_in_the_lock_and_a_supervisor_after_it_does_not(
+    dead: Path,
+) -> None:
+    for make in (True, False):
+        with locked(dead, make=make):
+            assert is_being_removed(dead) == make
+        assert (dead / LOCK).read_bytes() == b""
+    (dead / LOCK).write_bytes(b"removing")  # it was killed meanwhile
+    assert not is_being_removed(dead)
+    with locked(dead, make=True):
+        assert (dead / LOCK).read_bytes() == b"removing"
+    with supervised(dead):
+        assert (dead / LOCK).read_bytes() == b""
+        assert not is_being_removed(dead)
+    assert not is_being_removed(dead / "gone")
+
+
+def test_who_is_refused_leaves_no_file_open(dead: Path) -> None:
+    with supervised(dead):
+        before = os.listdir("/proc/self/fd")
+        for take in TAKES:
+            with pytest.raises(InUse), take(dead):
+                pytest.fail("not reached")
+        assert is_live(dead)
+        assert os.listdir("/proc/self/fd") == before
 
 
 def test_a_file_that_is_no_lock_is_neither_followed_nor_changed(tmp_path: Path) -> None:

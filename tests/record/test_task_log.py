@@ -134,6 +134,7 @@ def test_of_a_log_with_a_limit_the_beginning_and_the_end_are_kept(tmp_path: Path
     assert [int(text) for text in texts(log) if "left out" not in text] == kept
     assert texts(log)[40] == "[9 KiB left out: the log has reached its limit]"
     assert sum(part.end - part.begin for part in parts_of(log)) <= LIMIT
+    assert log.with_suffix(".parts").stat().st_mode & 0o777 == 0o700
     assert times_of(log).read_text().count("\n") == 1000
 
 
@@ -144,6 +145,11 @@ def test_what_is_kept_has_its_time_and_is_found_by_it_and_from_the_end(tmp_path:
     assert len(texts(log, beginning(log, last=45, since=None))) == 5 + 1 + 40
     assert texts(log, beginning(log, last=None, since=1995.0))[0] == "000000995"
     assert texts(log, beginning(log, last=None, since=1500.0))[1] == "000000960"
+    (log.parent / "worker-0.parts" / "notes").touch()
+    for count, first in ((9, 991), (10, 990), (11, 989), (40, 960)):  # 10 in the last part
+        assert texts(log, beginning(log, last=count, since=None))[0] == f"{first:09}"
+    assert end_of_log(log, 100) == [f"{n:09}" for n in range(990, 1000)]
+    assert end_of_log(log, 101)[:2] == ["", "000000990"]
     assert end_of_log(log, 25) == ["0997", "000000998", "000000999"]
     assert end_of_log(log, 305)[1:] == [f"{n:09}" for n in range(970, 1000)]
 

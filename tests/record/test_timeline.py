@@ -230,6 +230,14 @@ def test_a_manual_fault_is_one_from_the_event_that_planned_it() -> None:
     assert replay.faults["manual-1"].planned.tasks == ("worker-1",)
     assert (replay.faults["manual-1"].stage, replay.faults["0"].stage) == ("applied", "waiting")
     assert ("paused", 4, 9) in brief(replay.states())
+    pause = timeline([], extra="faults: [{pause: worker-1, at: 3s, for: 4s}]\n").faults["0"]
+    gone = timeline(preempted(), extra=PREEMPT).faults["0"]
+    assert [one.has_held for one in (replay.faults["manual-1"], pause, gone)] == [
+        True,
+        False,
+        False,
+    ]
+    assert [one.over and one.over.stage for one in (pause, gone)] == [None, "healed"]
 
 
 def test_the_job_has_its_times_restarts_and_end() -> None:
@@ -245,6 +253,9 @@ def test_the_job_has_its_times_restarts_and_end() -> None:
     assert (cut.prepared, cut.all_running, cut.outcome, cut.duration) == (1, 3, None, 5)
     assert cut.restarting
     assert {task.restarts for task in cut.tasks.values()} == {1}
+    alone = timeline([*events[:-1], restart(5, "worker-0"), restart(9, "worker-0")])
+    assert [task.restarts for task in alone.tasks.values()] == [2, 0]
+    assert not alone.restarting
     events += [ended(6, "worker-1", 143, told=True), *began_again(8, "worker-0", "worker-1")]
     replay = timeline([*events, job(9, "failed", "why"), ended(10, "worker-0", 0)])
     assert [event.scope for event in replay.restarts] == ["job"]

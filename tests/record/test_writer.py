@@ -19,7 +19,7 @@ from emulator.analysis.listing import listed
 from emulator.engines.memory import Script
 from emulator.errors import RecordError, UsageError
 from emulator.planning.plan import Plan, make_plan
-from emulator.record.events import RunStarted, Step
+from emulator.record.events import LogCut, RunStarted, Step
 from emulator.record.folder import runs_in
 from emulator.record.lock import LOCK, is_live
 from emulator.record.reader import Record, gc_paused
@@ -116,10 +116,52 @@ def test_a_log_keeps_what_was_printed_byte_for_byte(folder: RunWriter) -> None:
     assert record.log("ps-0") == ["other"]
 
 
+def test_what_is_buffered_is_written_by_the_next_flush(folder: RunWriter) -> None:
+    history, log = folder.path / "history.jsonl", folder.path / "logs" / "worker-0.log"
+    folder.buffering = True
+    folder.write(an_event("run"))
+    folder.log("worker-0", "first")
+    assert (history.read_text(), log.exists()) == ("", False)
+    folder.flush()
+    assert (history.read_text().count("\n"), log.read_text()) == (1, "first\n")
+    folder.flush()
+    folder.buffering = False
+    folder.log("worker-0", "second")
+    folder.write(an_event("prepared"))
+    assert (history.read_text().count("\n"), log.read_text()) == (2, "first\nsecond\n")
+    assert folder.printed("worker-0") == ["first", "second"]
+    assert folder.printed("nobody") == []
+
+
+def test_a_link_is_no_run_folder(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    with pytest.raises(UsageError, match=r"link is a link\."):
+        RunWriter(tmp_path / "link", a_plan(), TEXT, ManualClock())
+    assert list((tmp_path / "real").iterdir()) == []
+
+
+def test_a_log_that_reaches_its_limit_says_so_once(tmp_path: Path) -> None:
+    plan = a_plan()
+    limited = plan.scenario.model_copy(update={"log_limit": 800})
+    writer = RunWriter(
+        tmp_path / "run", plan.model_copy(update={"scenario": limited}), TEXT, ManualClock()
+    )
+    for number in range(80):
+        writer.log("worker-0", f"{number:09}")
+        assert writer.cut_short() == []
+    writer.log("worker-0", f"{80:09}")
+    assert writer.cut_short() == [LogCut(task="worker-0", limit=800)]
+    assert writer.cut_short() == []
+    writer.close()
+
+
 def test_results_are_written_whole_and_a_torn_one_is_none(folder: RunWriter) -> None:
     folder.write_result("summary.json", {"verdict": "ok", "folder": folder.path})
     found = Record(folder.path).result("summary.json")
     assert found == {"verdict": "ok", "folder": str(folder.path)}
+    text = (folder.path / "summary.json").read_text()
+    assert text == f'{{\n  "verdict": "ok",\n  "folder": "{folder.path}"\n}}\n'
     assert not list(folder.path.glob("*.partial"))
     (folder.path / "summary.json").write_text('{"verdict": ')
     assert Record(folder.path).result("summary.json") is None

@@ -67,6 +67,10 @@ WHEN: dict[str, tuple[Sequence[Entry], Sequence[tuple[str, float]]]] = {
         [happened(0, "run"), happened(3, "start", "a", late=0.5), step(9, "a", 1, late=-2)],
         [("run", 0), ("start", 3), ("step", 7)],
     ),
+    "times are exact to a microsecond": (
+        [happened(0, "run"), fault(9, "a", "healed", late=-1.0000041), step(9, "a", 1, late=-1e-6)],
+        [("run", 0), ("fault", 7.999996), ("step", 8.999999)],
+    ),
     "one that was moved by more is taken as it is": (
         [happened(0, "run"), happened(3, "start", "a", late=0.75), step(9, "a", 1, late=-2)],
         [("run", 0), ("start", 3), ("step", 6.25)],
@@ -145,6 +149,8 @@ def test_times_are_in_order_and_never_later_than_what_was_written(events: list[E
         (0, 9.5, False),  # before the signal, by the engine's stamp
         (1, 9.5, False),
         (1, 10.5, True),
+        (128, 9.999, False),
+        (129, 9.999, True),
         (143, 9.999, True),  # a signal ended it: the clocks differ a little
         (1, 9.0, True),  # an engine that stamps whole seconds: it may have been later
     ],

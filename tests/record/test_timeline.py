@@ -167,6 +167,7 @@ def test_the_final_exit_of_a_task_is_the_one_after_which_it_is_not_started_again
         ),
         (preempted(), [(20, 0, "succeeded"), (20, 1, "failed")]),
         (preempted()[:-3], [None, None]),
+        ([*BEGUN, ended(3, "worker-0", 137, fault="0")], [None, None]),
     ):
         exits = [task.final_exit for task in timeline(events).tasks.values()]
         assert [one and (one.t, one.exit_code, one.state) for one in exits] == expected
@@ -300,7 +301,9 @@ def test_a_job_restarts_until_a_task_starts_that_no_fault_brings_back() -> None:
 def test_steps_that_are_read_after_an_exit_are_late() -> None:
     events = [*BEGUN, step(2, "worker-0", 1), ended(3, "worker-0", 0), step(3, "worker-0", 2)]
     events += phase(3, 3, "worker-0", "eval")
-    (life,) = timeline(events).tasks["worker-0"].incarnations
+    replay = timeline(events)
+    (life,) = replay.tasks["worker-0"].incarnations
+    assert [(of is life, one.step) for of, one in replay.steps] == [(True, 1), (True, 2)]
     assert ([one.step for one in life.steps], [one.step for one in life.late]) == ([1, 2], [2])
 
 

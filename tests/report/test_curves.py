@@ -98,3 +98,39 @@ def test_the_rate_of_a_job_by_step_and_the_value_of_the_task_that_reports_most()
     assert (by_step[0][0], by_step[-1][0]) == (2, 50)
     assert list(leading_values(facts, "loss")) == [(10 * n, n) for n in range(6)]
     assert list(leading_values(facts, "perplexity")) == []
+
+
+def test_what_many_tasks_report_once_is_said_together_and_a_long_list_is_cut() -> None:
+    names = [f"worker-{n}" for n in range(6)]
+    begun = [happened(0, "run"), *began_again(0, *names)]
+
+    def once(*values: float) -> str:
+        told = zip(names, values, strict=False)
+        events = [*begun, *(step(3, name, 7, accuracy=value) for name, value in told), job(9)]
+        (_, (one,)) = values_of(facts_of(events, "{worker: 6}", extra=""))
+        return one.text
+
+    assert once(0.5, 0.5, 0.5) == "0.5 at step 7 by worker-0, worker-1, worker-2"
+    assert once(0.5, 0.5, 0.5, 0.5) == "0.5 at step 7 by worker-0 .. worker-3 (4)"
+    each = [f"0.{n} at step 7 by worker-{n - 1}" for n in range(1, 6)]
+    assert once(0.1, 0.2, 0.3, 0.4) == "; ".join(each[:4])
+    assert once(0.1, 0.2, 0.3, 0.4, 0.5) == "; ".join([*each[:4], "…"])
+    assert once(0.5, math.nan) == "0.5 at step 7 by worker-0; no number at step 7 by worker-1"
+
+
+def test_eight_values_are_drawn_and_the_others_named() -> None:
+    for count, said in ((8, ""), (9, "Not drawn: v8."), (10, "Not drawn: v8, v9.")):
+        told = {f"v{n}": 1.0 for n in range(count)}
+        events = [happened(0, "run"), *(step(t, "worker-0", t, **told) for t in (1, 2)), job(3)]
+        html = page.render(facts_of(events, extra=""))
+        assert html.count('data-chart="value-') == 16
+        assert ("Not drawn: v8" in html, said in html) == (bool(said), True)
+
+
+def test_the_axis_of_steps_begins_at_nought_unless_the_first_is_far_from_it() -> None:
+    for first, last, begin in ((10, 100, 0), (11, 100, 11), (0, 5, 0), (5, 5, 5)):
+        told = [step(t, "worker-0", n, loss=1.0) for t, n in ((1, first), (2, last))]
+        facts = facts_of([happened(0, "run"), *told, job(3)], extra="")
+        ((loss,), _) = values_of(facts)
+        range_ = loss.over_steps["layout"]["xaxis"]["range"]
+        assert range_ == [begin, max(last, first + 1)]

@@ -103,10 +103,12 @@ def many() -> Facts:
     events += [
         fault(5, f"worker-{n + 1}", one, "pause", id=str(n)) for n in (0, 1) for one in stages
     ]
+    events += [fault(5.5, "ps-0", "skipped", "kill", id="2", reason="it [was] not there")]
     events += [ended(6, "worker-3", 1), restart(6, "worker-3"), *phase(6, 7, "chief-0", "eval")]
     used = [{name: Usage(cpu=t * n, memory=n) for n, name in enumerate(names)} for t in range(3)]
     samples = [Sample(5.0 + t, t, usage) for t, usage in enumerate(used)]
-    extra = "faults: [{pause: worker-1, at: 4s, for: 9s}, {pause: worker-2, at: 4s, for: 9s}]\n"
+    extra = "faults: [{pause: worker-1, at: 4s, for: 9s}, {pause: worker-2, at: 4s, for: 9s},\n"
+    extra += "  {kill: ps-0, at: 5s}]\n"
     extra += "restart: {policy: on-failure}\nexpect: {final_step: 9}\n"
     cluster = "{chief: 1, worker: 12, ps: 1}"
     return facts_of(in_time(events), cluster, extra, samples, running=True)

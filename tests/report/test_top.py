@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import re
 import signal
+import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
 
 import psutil
 import pytest
+from rich.console import Console
 
 import emulator
+from emulator.analysis.run_state import RunState
 from emulator.api.client import Cluster
+from emulator.errors import EmulatorError
+from emulator.metrics.samples import Sample
 from emulator.record.events import fields_of
+from emulator.record.reader import Record
+from emulator.record.writer import RunWriter
+from emulator.report.top import _End, _follow, _pump, _Screen, print_snapshot
+from emulator.runtime import signals
+from emulator.runtime.clock import ManualClock
 from tests.conftest import Emulate, end, wait_for_line
+from tests.histories import BEGAN, a_plan, began_again, happened, history, job
 from tests.report.test_live_view import LASTING, RUN, end_of, panel, row, scenario
 from tests.terminals import Terminal
 
@@ -24,6 +39,99 @@ ALTERNATE, BACK = b"\x1b[?1049h", b"\x1b[?1049l"
 KILLED = f"Its emulator was killed; `emulate attach {RUN}` takes the run over."
 
 Top = Callable[..., Terminal]
+
+
+# --- In this process ------------------------------------------------------------------------------
+
+
+def a_state() -> RunState:
+    state = RunState(a_plan("{worker: 2}"))
+    for entry in history([happened(0, "run"), *began_again(0, "worker-0", "worker-1"), job(9)]):
+        state.entry(entry)
+    for number in range(30):
+        state.line("worker-1", f"line {number} \x1b[2J" + "x" * 90)
+    return state
+
+
+@pytest.mark.parametrize(
+    ("height", "lines"), [(3, 0), (6, 0), (7, 1), (11, 5), (12, 6), (20, 14), (40, 30)]
+)
+def test_the_screen_has_the_panel_a_hint_and_as_many_last_lines_as_fit(
+    height: int, lines: int
+) -> None:
+    stream = io.StringIO()
+    console = Console(file=stream, width=40, height=height, force_terminal=True, color_system=None)
+    console.print(_Screen(a_state()), end="")
+    shown = stream.getvalue().splitlines()
+    assert len(shown) <= height
+    assert shown[0].startswith("── succeeded")
+    output = [line for line in shown if line.startswith("worker-1 | ")]
+    assert output == [f"worker-1 | line {n} {'x' * 90}"[:40] for n in range(30 - lines, 30)]
+    assert [line.strip() for line in shown if "q: leave" in line] == [
+        "q: leave the view; the run continues"
+    ]
+
+
+def test_what_is_read_is_shown_until_the_end_or_a_key_that_quits() -> None:
+    for items, finished in (
+        (["x", "q"], False),
+        (["Q"], False),
+        (["\x03"], False),
+        ([happened(0, "run"), Sample(1, BEGAN + 1, {}), ("worker-0", "hello"), _End(None)], True),
+        ([happened(0, "run"), _End(EmulatorError("gone"))], True),
+    ):
+        state, queue = RunState(a_plan("{worker: 1}")), SimpleQueue[Any]()
+        paints: list[int] = []
+        for item in items:
+            queue.put(item)
+        assert _follow(state, queue, partial(paints.append, 1)) == finished
+        assert paints == [1]
+    assert (state.began, list(state.lines), state.sampled) == (BEGAN, [], None)
+    for broken, error in ((_End(EmulatorError("gone")), EmulatorError),
+                          (signal.SIGTERM, signals.Interruption)):  # fmt: skip
+        queue.put(broken)
+        with pytest.raises(error):
+            _follow(RunState(a_plan("{worker: 1}")), queue, lambda: None)
+
+
+def test_items_end_with_the_stream_or_its_error() -> None:
+    def breaks() -> Iterator[str]:
+        yield "a"
+        raise EmulatorError("gone")
+
+    def fails() -> Iterator[str]:
+        yield "a"
+        raise ZeroDivisionError
+
+    for source, last in ((breaks, "gone"), (lambda: ["a"], "None"), (fails, "None")):
+        queue, closing = SimpleQueue[Any](), threading.Event()
+        closing.set()
+        _pump(source, queue, closing)
+        assert queue.get() == "a"
+        assert str(queue.get().error) == last
+        assert queue.empty()
+    with pytest.raises(ZeroDivisionError):
+        _pump(fails, SimpleQueue[Any](), threading.Event())
+
+
+def test_a_snapshot_of_a_run_that_is_over_says_how(tmp_path: Path) -> None:
+    writer = RunWriter(tmp_path / "run-1", a_plan("{worker: 1}"), "", ManualClock())
+    for text in ("Its emulator was killed; `emulate attach run-1` takes the run over.",
+                 "run-1 has finished."):  # fmt: skip
+        writer.close()
+        stream = io.StringIO()
+        print_snapshot(Record(writer.path), Console(file=stream, width=90))
+        assert stream.getvalue().splitlines()[-1] == text
+        writer = RunWriter.reopen(Record(writer.path), ManualClock())
+        stream = io.StringIO()
+        print_snapshot(Record(writer.path), Console(file=stream, width=90))
+        assert stream.getvalue().splitlines()[-1] == "no step yet"
+        writer.write(happened(0, "run"))
+        writer.write(job(1))
+    writer.close()
+
+
+# --- On a terminal --------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -370,7 +370,7 @@ def _on_grid(points: Points, places: Sequence[float], width: float) -> list[Summ
             at = places[place]
             after = bisect_left(xs, at)
             (x0, y0), (x1, y1) = part[max(after - 1, 0)], part[min(after, len(part) - 1)]
-            share = min(1.0, max(0.0, (at - x0) / (x1 - x0))) if x1 > x0 else 1.0
+            share = (at - x0) / (x1 - x0) if x1 > x0 else 1.0
             mean = y0 * (1 - share) + y1 * share
             around = slice(bisect_left(xs, at - width / 2), bisect_right(xs, at + width / 2))
             near = [mean, *(y for _, y in part[around])]

@@ -104,6 +104,8 @@ def test_steps_of_different_tasks_are_not_merged_nor_does_a_phase_of_another_cha
     assert [(e.task, e.step) for e in merged(events)] == both
     events = [*every(0.25, range(1, 4)), happened(0.6, "phase", "b-0"), step(1.1, "a-0", 4)]
     assert [e.count for e in merged(events)] == [1, 3]
+    alone = merged([*every(0.5, (1, 2)), happened(0.6, "phase", "a-0")])
+    assert [(e.step, e.coalesced) for e in alone] == [(1, None), (2, None)]
 
 
 def test_other_values_are_the_last_that_were_reported() -> None:

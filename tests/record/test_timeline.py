@@ -85,6 +85,21 @@ STATES: dict[str, tuple[str, Sequence[Entry], str, str]] = {
         *("worker-1", CUT_OFF, PARTITION),
         "starting 0-1, running 1-3, cut off 3-7, running 7-9",
     ),
+    "a task that starts meanwhile is cut off once it runs": (
+        *(
+            "worker-0",
+            [
+                *CUT_OFF[:-2],
+                ended(4, "worker-0", 1),
+                restart(4, "worker-0"),
+                *began_again(5, "worker-0"),
+                *CUT_OFF[-2:],
+            ],
+            PARTITION,
+        ),
+        "starting 0-1, running 1-3, cut off 3-4, backoff 4-5, starting 5-6, cut off 6-7, "
+        "running 7-9",
+    ),
     "also one that the plan does not have": (
         *("a", [happened(1, "start", "a"), happened(2, "running", "a"), OVER], ""),
         "starting 1-2, running 2-9",

@@ -66,6 +66,12 @@ def test_lanes_curve_faults_and_endings_share_one_axis() -> None:
     assert {trace.get("xaxis") for trace in chart["data"]} == {None}  # the one and only
 
 
+def test_a_fast_job_has_its_curve() -> None:
+    fast = [happened(0, "run"), *began_again(0, "worker-0"), *steps_of("worker-0", {3: 1, 4: 1001})]
+    (curve,) = traces(facts_of([*fast, job(5)], "{worker: 1}", extra=""), name="job")
+    assert max(curve["y"]) == 1000
+
+
 def test_a_faults_band_goes_from_its_trigger_until_its_target_is_restored_and_explains_it() -> None:
     (bands,) = traces(facts_of(preempted()), name="faults")
     assert (bands["x"], bands["width"]) == ([10], [6])

@@ -84,6 +84,11 @@ def rich() -> Facts:
     summary: Any = facts.summary
     summary["hints"] = [{"name": "x", "advice": "Do *this*.", "docs": "docs/x.md"}]
     summary["warnings"] = ["two | things"]
+    sizes = ("memory_peak", "received", "sent", "read", "written")
+    for n in range(2):
+        used = {size: 2 ** (10 + 7 * place) * (n + 1) for place, size in enumerate(sizes)}
+        used |= {"cpu_seconds": 90.0 + n, "cpu": 1.25, "throttled": None if n else 2.5}
+        summary["usage"][f"worker-{n}"] = used
     return facts
 
 
@@ -128,7 +133,7 @@ def terminal(facts: Facts) -> str:
 def on_a_terminal(print_it: Callable[[Console], None], width: int) -> str:
     """Return what is printed; `{1}` is the escape sequence of bold text."""
     stream = io.StringIO()
-    colours: Any = {"force_terminal": True, "color_system": "standard"}
+    colours: Any = {"force_terminal": True, "color_system": "standard", "_environ": {}}
     print_it(Console(file=stream, width=width, **colours))
     text = re.sub(r"\x1b\[([0-9;]*)m", r"{\1}", stream.getvalue())
     return re.sub("(?m) +$", "", text)
@@ -183,7 +188,7 @@ cluster:
      ulimits: {nofile: {soft: 10, hard: 20}, memlock: unlimited}, ports: [80, 82],
      init: [{name: fetch, image: 'f:1', command: [fetch], working_dir: /f}],
      sidecars: [{name: proxy, image: 'p:1', shm_size: 1m}]}
-  ps: {replicas: 1, entrypoint: none, processes: 50}
+  ps: {replicas: 1, entrypoint: none, processes: 50, files: {/etc/a: abc}}
 helpers: {board: {command: [tensorboard], shm_size: 1m, working_dir: /w}}
 mounts:
   {/cache: {volume: cache}, /ro: {path: /etc}, /rw: {path: /etc, writable: true},
@@ -233,7 +238,7 @@ def comparison() -> str:
     """Return the table of the runs on terminals of several widths."""
     found, _ = compared()
     show = partial(print_comparison, found)
-    return "".join(on_a_terminal(show, width) for width in (200, 112, 111, 100, 99, 98, 60))
+    return "".join(on_a_terminal(show, width) for width in (200, 104, 103, 60))
 
 
 def comparison_page() -> str:

@@ -185,6 +185,7 @@ def test_the_page_of_an_incomplete_record_explains_it(state: str, text: str) -> 
 @pytest.mark.parametrize("events", [[], [happened(0, "run")], [happened(0, "run"), job(0)]])
 def test_a_record_with_next_to_nothing_has_reports(events: list[Any]) -> None:
     facts = facts_of(events, extra="")
+    assert facts.end == 1
     assert "The record has no samples" in page.render(facts)
     assert markdown.render(facts)
     ET.fromstring(junit.render(facts))
@@ -270,8 +271,12 @@ def test_links_lead_from_where_the_page_is_to_the_run(good: Record, tmp_path: Pa
 
 def test_a_failed_task_has_its_last_output(tmp_path: Path) -> None:
     lines = Script(lines=[(1, f"line {n}") for n in range(60)], exits_at=3, exit_code=7)
-    facts = read(a_run(tmp_path, "cluster: {worker: 2}", {"worker-0": lines, "worker-1": STEPS}))
-    assert facts.logs == {"worker-0": tuple(f"line {n}" for n in range(35, 60)), "worker-1": ()}
+    helper = Script(lines=[(1, "no disk")], exits_at=2, exit_code=1)
+    extra = "cluster: {worker: 2}\nhelpers: {sink: {command: [b]}}\n"
+    scripts = {"worker-0": lines, "worker-1": STEPS, "sink": helper}
+    facts = read(a_run(tmp_path, extra, scripts))
+    last = tuple(f"line {n}" for n in range(35, 60))
+    assert facts.logs == {"worker-0": last, "worker-1": (), "sink": ("no disk",)}
 
 
 # --- Every run writes them ----------------------------------------------------------------------

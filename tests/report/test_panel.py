@@ -24,6 +24,7 @@ from tests.histories import (
     fault,
     happened,
     history,
+    job,
     restart,
     step,
 )
@@ -141,6 +142,8 @@ def test_progress_shows_all_that_is_known() -> None:
     beyond = [*events, step(11, "worker-0", 250)]
     waiting = "finishing: waiting for worker-0, worker-1 to exit (0s)  step 250 of 100"
     assert shown(of(beyond, extra=target))[-1] == waiting
+    none = [*started(1), step(5, "worker-0", 0), ended(6, "worker-0", 0), job(6)]
+    assert "step 0 of 0 " in shown(of(none, 1, "expect: {final_step: 0}\n"))[-1]
     over = [*beyond, ended(12, "worker-0", 0), ended(12, "worker-1", 0)]
     assert " 100%" in shown(of(over, extra=target))[-1]
 

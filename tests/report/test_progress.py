@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -10,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from emulator.report.progress import Progress
+from emulator.report.progress import Progress, under_way
 from emulator.report.terminal import LivePrinter, QuietPrinter
 from tests.analysis.test_boilerplate import ONE_DNN
-from tests.histories import a_plan
+from tests.histories import a_plan, happened, step
 
 PLAN = a_plan("{worker: 2}", "framework: tensorflow\n")
 
@@ -55,6 +57,53 @@ def test_a_terminal_shows_what_is_under_way_and_forgets_it(monkeypatch: pytest.M
     assert stream.getvalue() == written
 
 
+def test_the_latest_line_of_a_build_is_what_is_under_way_until_the_next_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    with LivePrinter(stream) as shown:
+        say = shown.callbacks().say
+        say("cpu: Step 1/2")
+        for text, latest in (
+            ("  ---> 12ab", ""),
+            ("  Removing intermediate container 12ab", ""),
+            ("  Collecting torch ", "Collecting torch"),
+            ("cpu: Step 2/2", ""),
+        ):
+            say(text)
+            assert shown._progress.latest == latest
+            assert shown._progress._thread is not None
+        shown.callbacks().planned(PLAN, Path("runs/run-1"))
+        assert shown._progress._thread is None
+        say("cpu: Step 3/3")
+        assert shown._progress._thread is None
+    assert "---> 12ab" not in stream.getvalue()
+
+
+@pytest.mark.parametrize("term", ["dumb", "unknown", None])
+def test_a_terminal_that_can_not_move_its_cursor_is_none(
+    monkeypatch: pytest.MonkeyPatch, term: str | None
+) -> None:
+    monkeypatch.delenv("TERM", raising=False)
+    if term is not None:
+        monkeypatch.setenv("TERM", term)
+    stream = Terminal()
+    progress = Progress(stream)
+    progress.begin("step 2")
+    assert progress._thread is None
+    progress.end()
+    assert stream.getvalue() == ""
+
+
+def test_a_block_shows_its_text_as_long_as_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", stream := Terminal())
+    with under_way("starting"):
+        assert stream.wrote.wait(60)
+    assert re.fullmatch(r"(\r\x1b\[K0\.\d+s  starting)+\r\x1b\[K", stream.getvalue())
+
+
 def test_nothing_is_shown_where_there_is_no_terminal() -> None:
     stream = io.StringIO()
     progress = Progress(stream)
@@ -67,6 +116,7 @@ def test_nothing_is_shown_where_there_is_no_terminal() -> None:
 
 
 RUN, HELLO, NOISE = "run-1: 2 workers on ", "hello", ONE_DNN[:20]
+EVENT = "2.00s: all tasks are"
 STEP, DETAIL, LEFT_OUT = "cpu: Step 1/2", "  Collecting tensorf", "what TensorFlow prin"
 
 
@@ -74,9 +124,9 @@ STEP, DETAIL, LEFT_OUT = "cpu: Step 1/2", "  Collecting tensorf", "what TensorFl
     ("printer", "expected"),
     [
         # What every start prints is said once and left out;
-        (LivePrinter, [STEP, RUN, LEFT_OUT, HELLO]),
+        (LivePrinter, [STEP, RUN, EVENT, LEFT_OUT, HELLO]),
         # everything is printed, or only what the emulator does, where that is wanted.
-        (partial(LivePrinter, verbose=True), [STEP, DETAIL, RUN, NOISE, NOISE, HELLO]),
+        (partial(LivePrinter, verbose=True), [STEP, DETAIL, RUN, EVENT, NOISE, NOISE, HELLO]),
         (QuietPrinter, [STEP]),
     ],
 )
@@ -89,6 +139,8 @@ def test_what_is_printed_of_an_image_that_is_built_and_of_lines_of_two_tasks(
         callbacks.say("cpu: Step 1/2")
         callbacks.say("  Collecting tensorflow")
         callbacks.planned(PLAN, Path("runs/run-1"))
+        callbacks.entry(happened(2, "all-running"))
+        callbacks.entry(step(3, "worker-0", 1))
         callbacks.lines([("worker-0", ONE_DNN), ("worker-1", ONE_DNN), ("worker-0", "hello")])
     lines = stream.getvalue().splitlines()
     assert [line.partition("| ")[2][:20] for line in lines] == expected

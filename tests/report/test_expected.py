@@ -84,6 +84,8 @@ def rich() -> Facts:
     summary: Any = facts.summary
     summary["hints"] = [{"name": "x", "advice": "Do *this*.", "docs": "docs/x.md"}]
     summary["warnings"] = ["two | things"]
+    used_bar = {"source": "the bar `Training` (60)", "tasks": ["worker-0"]}
+    summary["step_sources"] = {"used": [used_bar], "seen": []}
     sizes = ("memory_peak", "received", "sent", "read", "written")
     for n in range(2):
         used = {size: 2 ** (10 + 7 * place) * (n + 1) for place, size in enumerate(sizes)}

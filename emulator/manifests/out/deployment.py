@@ -17,7 +17,7 @@ from emulator.errors import UsageError
 from emulator.scenario import rendezvous
 from emulator.scenario.addresses import DEFAULT_NAMESPACE, naming
 from emulator.scenario.container import Port
-from emulator.scenario.frameworks.spec import FrameworkName, Job, Member, Roles
+from emulator.scenario.frameworks.spec import Job, Member, Roles
 from emulator.scenario.frameworks.table import roles_of
 from emulator.scenario.image import AnyImage, Dockerfile, NamedImage
 from emulator.scenario.pod import PodContainer
@@ -123,11 +123,6 @@ class Deployment:
         return operator.job if operator else self.scenario.name
 
     @property
-    def framework(self) -> FrameworkName:
-        """The framework of the job."""
-        return self.scenario.framework
-
-    @property
     def roles(self) -> Roles:
         """What the names of its roles mean."""
         return roles_of(self.scenario)
@@ -166,7 +161,7 @@ def deployment(
     scenario: Scenario,
     host: Host,
     *,
-    port: int = 2222,
+    port: int,
     images: Mapping[str, str] | None = None,
     path: Callable[[Path], str] = str,
 ) -> Deployment:

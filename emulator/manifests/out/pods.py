@@ -204,7 +204,7 @@ def _container(one: Group, name: str, group: Group, cluster: Cluster, kind: Kind
         container["imagePullPolicy"] = "IfNotPresent"
         cluster.note(_about_image(one.image, cluster.deployment.scenario))
     try:
-        command = [template(words) for words in _columns(one.commands)]
+        command = [template(words) for words in zip(*one.commands, strict=True)]
         variables = {name: template(texts) for name, texts in _variables(one, kind.makes).items()}
     except Different:
         raise UsageError(
@@ -228,12 +228,6 @@ def _container(one: Group, name: str, group: Group, cluster: Cluster, kind: Kind
     if ports := _ports(one, kind):
         container["ports"] = ports
     return {**container, **_resources(one, cluster)}
-
-
-def _columns(commands: Sequence[Sequence[str]]) -> list[list[str]]:
-    if len({len(words) for words in commands}) > 1:
-        raise Different
-    return [list(column) for column in zip(*commands, strict=True)]
 
 
 def _variables(group: Group, makes: frozenset[str]) -> dict[str, list[str]]:
@@ -305,7 +299,7 @@ def cpus(cores: float) -> str:
 def memory(size: int) -> str:
     """Return bytes as a quantity: `512Mi`."""
     for unit, factor in (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
-        if size % factor == 0 and size:
+        if size % factor == 0:
             return f"{size // factor}{unit}"
     return str(size)
 

@@ -1,0 +1,36 @@
+"""The whole of what is made of a file below `whole`, or all that is wrong with it: `NAME.made`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from emulator.errors import ScenarioError
+from emulator.manifests.documents import read_documents
+from emulator.manifests.spec import Options
+from emulator.manifests.table import format_of
+
+WHOLE = Path(__file__).parent / "whole"
+
+
+def made(path: Path) -> dict[str, Any]:
+    """Return the scenario, the notes, and the place of each value; or the mistakes."""
+    documents = read_documents(path.read_text(), path.name)
+    try:
+        found = format_of(documents, path.name).convert(documents, Options())
+    except ScenarioError as error:
+        return {"problems": [str(problem) for problem in error.problems]}
+    origins = {
+        ".".join(map(str, at)): f"{origin.place.partition(':')[2]} {origin.path}"
+        for at, origin in found.origins.items()
+    }
+    notes = [str(note) for note in found.notes]
+    return {"scenario": found.scenario, "notes": notes, "origins": origins}
+
+
+@pytest.mark.parametrize("expected", sorted(WHOLE.glob("*.made")), ids=lambda path: str(path.stem))
+def test_the_whole_of_a_conversion(expected: Path) -> None:
+    assert made(WHOLE / expected.stem) == yaml.safe_load(expected.read_text())

@@ -1,0 +1,231 @@
+"""How much, how large and which names: each limit of a manifest from both sides."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.errors import ScenarioError
+from emulator.manifests.assembly import relocated
+from emulator.manifests.convert import Additions, read_scenario
+from emulator.manifests.documents import read_documents
+from emulator.manifests.images import Images
+from emulator.manifests.names import as_name, stem_of
+from emulator.manifests.objects import is_key, read_objects
+from emulator.manifests.quantities import as_cores, as_size, parse_quantity
+from emulator.manifests.spec import Options
+from emulator.manifests.table import format_of
+from emulator.validation.limits import MANIFEST_BYTES, SCENARIO_BYTES
+from tests.manifests.test_bad_jobs import (
+    CONFIGMAP,
+    PYTORCHJOB,
+    TFJOB,
+    T,
+    changed,
+    converted,
+    refused,
+)
+
+
+def test_every_suffix_of_a_quantity() -> None:
+    decimal = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+    binary = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+    for suffix, power in decimal.items():
+        assert parse_quantity(f"1{suffix}") == Fraction(10) ** power
+    for suffix, power in binary.items():
+        assert parse_quantity(f"1{suffix}") == 2**power
+    sizes = (1, 1023, 2**10, 3 * 2**20, 2**30, Fraction(2**11 - 1, 2))
+    assert [as_size(Fraction(n)) for n in sizes] == ["1b", "1023b", "1k", "3m", "1g", "1k"]
+    cores = [as_cores(Fraction(n, 1000)) for n in (1, 999, 1000, 1001)]
+    assert cores == [0.001, 0.999, 1, 1.001]
+    assert isinstance(cores[2], int)
+
+
+def test_names_of_files_scenarios_and_tasks() -> None:
+    keys = ("a", "A-_.9", ".a", "a" * 253, "a" * 254, ".", "..", "..a", "a b", "a/b", "")
+    assert [is_key(key) for key in keys] == [True] * 4 + [False] * 7
+    names = {
+        "9 Lives!": "lives",
+        "a" * 39 + "-b": "a" * 39,
+        "a" * 41: "a" * 40,
+        "1": "",
+        "A_b": "a-b",
+    }
+    assert {name: as_name(name) for name in names} == names
+    assert as_name(5) == ""
+    assert [stem_of(file) for file in ("/x/a.values.yaml", "b", ".c")] == ["a", "b", ""]
+    for name, is_one in {"a" * 63: True, "a" * 64: False, "1a": False, "a-": False}.items():
+        text = changed(TFJOB, "metadata.name", name)
+        assert converted(text).scenario["name"] == name[:40] if is_one else refused(text)
+
+
+def problems(path: Path) -> list[str]:
+    with pytest.raises(ScenarioError) as caught:
+        read_objects([], "default", Options(configmaps={"m": path}))
+    return [str(problem).replace(str(path), "PATH") for problem in caught.value.problems]
+
+
+def test_folders_as_maps_have_limits(tmp_path: Path) -> None:
+    for number in range(200):
+        (tmp_path / f"{number}").touch()
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    objects, found = read_objects([], "default", Options(configmaps={"m": tmp_path}))
+    assert found == []
+    values = objects.find("Secret", "m")
+    assert values is not None
+    assert (values.kind, len(values.values)) == ("Secret", 200)
+    assert objects.used == {"m"}
+    (tmp_path / "200").touch()
+    assert problems(tmp_path) == ["--configmap m=PATH: has 201 files; 200 are the most"]
+    large = tmp_path / "large"
+    large.mkdir()
+    (large / "a").write_bytes(b"x" * (MANIFEST_BYTES - 1))
+    (large / "b").write_bytes(b"x")
+    objects, _ = read_objects([], "default", Options(configmaps={"m": large}))
+    assert [*objects.given["m"].values] == ["a", "b"]
+    (large / "b").write_bytes(b"xx")
+    assert problems(large) == ["--configmap m=PATH: has more than 2 MiB"]
+    (large / "a").write_bytes(b"x" * (MANIFEST_BYTES + 1))
+    assert problems(large) == ["--configmap m=PATH: a: it has 2 MiB; 2 MiB is the most"]
+    (large / "a b").touch()
+    assert problems(large / "a b") == [
+        "--configmap m=PATH: a b can't be a key: letters, digits, '-', '_' and '.' only"
+    ]
+    assert problems(large / "no") == ["--configmap m=PATH: no: No such file or directory"]
+
+
+@pytest.mark.parametrize("count", [200, 201])
+def test_a_map_has_at_most_as_many_values_as_a_folder(count: int) -> None:
+    text = f"{TFJOB}{CONFIGMAP}data: {{{', '.join(f'k{n}: v' for n in range(count))}}}\n"
+    if count > 200:
+        assert refused(text) == ["job.yaml:19: data: has 201 values; 200 are the most"]
+    else:
+        assert converted(text).notes == ()
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_what_is_made_is_as_large_as_a_scenario_may_be(more: int, tmp_path: Path) -> None:
+    path, file = tmp_path / "job.yaml", tmp_path / "a"
+    text = changed(TFJOB, f"{T}.containers.0.volumeMounts", [{"name": "v", "mountPath": "/m"}])
+    path.write_text(changed(text, f"{T}.volumes", [{"name": "v", "configMap": {"name": "m"}}]))
+    added = Additions(configmaps={"m": file})
+    file.write_text("x")
+    file.write_text("x" * (SCENARIO_BYTES - len(read_scenario(path, added).text) + 1 + more))
+    if not more:
+        assert len(read_scenario(path, added).text) == SCENARIO_BYTES
+        return
+    with pytest.raises(ScenarioError) as caught:
+        read_scenario(path, added)
+    assert str(caught.value) == (
+        f"{path}: makes a scenario of 1 MiB (1 MiB are the most; mount large files as a folder)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (TFJOB, "TFJob"),
+        (PYTORCHJOB, "PyTorchJob"),
+        ("kind: TFJob\n", "TFJob"),
+        ("tfCluster: {}\n", "Helm values"),
+        ("ps: 1\n", "Helm values"),
+        ("worker: {}\n", "Helm values"),
+        ("workers: 2\n---\na: 1\n", "Helm values"),
+        ("worker: [a]\n", "cluster JSON"),
+        ("chief: []\nx: 1\n", "cluster JSON"),
+        ("master: []\n", "cluster JSON"),
+        ("cluster: {}\n", "cluster JSON"),
+        ("cluster: {}\ntask: {}\nenvironment: a\nrpc_layer: b\n", "cluster JSON"),
+        ("cluster: {}\nother: {}\n", "m:1: neither a scenario nor a manifest (known: a scenario, "
+         "TFJob, PyTorchJob, Helm values, cluster JSON)"),
+        ("worker: [a]\n---\nworker: [a]\n", "m:1: neither a scenario nor a manifest (known: a "
+         "scenario, TFJob, PyTorchJob, Helm values, cluster JSON)"),
+        ("worker: x\n", "m:1: neither a scenario nor a manifest (known: a scenario, TFJob, "
+         "PyTorchJob, Helm values, cluster JSON)"),
+        ("kind: Pod\nps: 1\n", "m:1: kind: Pod can't run here (known: TFJob, PyTorchJob, Helm "
+         "values, cluster JSON)"),
+        ("apiVersion: v1\nps: 1\n", "m:1: neither a scenario nor a manifest (known: a scenario, "
+         "TFJob, PyTorchJob, Helm values, cluster JSON)"),
+    ],
+)  # fmt: skip
+def test_the_format_of_a_file(text: str, name: str) -> None:
+    try:
+        found = format_of(read_documents(text, "m"), "m").name
+    except ScenarioError as error:
+        found = str(error)
+    assert found == name
+
+
+def test_an_image_is_given_by_role_then_by_itself_then_by_container() -> None:
+    images = Images({"role": "1", "image:1": "2", "container": "3", "imag:1": "4", "zzz": "5"})
+    assert images.instead("image:1", "container", "role") == "1"
+    assert images.instead("image:1", "container") == "2"
+    assert images.instead("other", "container") == "3"
+    assert images.instead("other", "another") == "other"
+    assert images.instead("", "", "") == ""
+    known = "role, image:1, container, other, another"
+    assert [str(one) for one in images.problems()] == [
+        "--image imag:1=4: there is no container, role or image imag:1 (did you mean 'image:1'?)",
+        f"--image zzz=5: there is no container, role or image zzz (known: {known})",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "processes"),
+    [
+        ("auto", "auto"),
+        ("cpu", "cpu"),
+        ("gpu", "gpu"),
+        ("1", 1),
+        ("0", None),
+        ("٣", None),
+        ("-1", None),
+    ],
+)
+def test_numbers_of_processes(given: str, processes: int | str | None) -> None:
+    text = changed(PYTORCHJOB, "spec.nprocPerNode", given)
+    if processes is None:
+        assert "is no number of processes" in refused(text)[0]
+        return
+    assert converted(text).scenario["operator"]["nproc_per_node"] == processes
+    text = changed(
+        text, "spec.elasticPolicy", {"nProcPerNode": 2, "minReplicas": 2, "maxReplicas": 2}
+    )
+    assert [line.partition(": ")[2] for line in refused(text)] == [
+        "spec.elasticPolicy.nProcPerNode: must not be used with spec.nprocPerNode (leave it out)"
+    ]
+
+
+MOVED: dict[str, Any] = {
+    "parametrize": {"program.source": ["a.py", "/b.py"], "seed": [1], "cluster.ps.source": ["c"]},
+    "reference": {"image.dockerfile": "D", "program.command": ["d"]},
+    "cluster": {
+        "worker": {
+            "init": [{"name": "i", "image": {"dockerfile": "E"}, "mounts": {"/a": "f"}}],
+            "sidecars": [{"name": "s", "source": "g", "command": ["h"]}],
+        }
+    },
+    "helpers": {"h": {"image": {"context": "k"}}},
+    "program": {"source": ""},
+}
+
+
+def test_paths_of_variants_and_of_containers_beside_are_moved() -> None:
+    worker = {
+        "init": [{"name": "i", "image": {"dockerfile": "../x/E"}, "mounts": {"/a": "../x/f"}}],
+        "sidecars": [{"name": "s", "source": "../x/g", "command": ["h"]}],
+    }
+    assert relocated(MOVED, Path("/r/x"), Path("/r/y")) == {
+        "parametrize": {
+            "program.source": ["../x/a.py", "/b.py"],
+            "seed": [1],
+            "cluster.ps.source": ["../x/c"],
+        },
+        "reference": {"image.dockerfile": "../x/D", "program.command": ["d"]},
+        "cluster": {"worker": worker},
+        "helpers": {"h": {"image": {"context": "../x/k"}}},
+        "program": {"source": ""},
+    }

@@ -215,11 +215,6 @@ def _quantity(one: Field, value: object) -> _Mistake:
     return None
 
 
-def _port(one: Field, value: object) -> _Mistake:
-    """Check a number of a port or the name of one."""
-    return None if isinstance(value, str) else _integer(one, value)
-
-
 def _object(one: Field, value: object) -> _Mistake:
     if isinstance(value, dict):
         return None
@@ -235,7 +230,6 @@ _PLAIN: Mapping[str, Callable[[Field, object], _Mistake]] = {
     "integer": _integer,
     "boolean": _boolean,
     "quantity": _quantity,
-    "port": _port,
     "object": _object,
     "anything": _anything,
 }

@@ -163,7 +163,28 @@ OF_THE_MAP = [
     ("isGpu: true", "isGpu: 1", "14: tfCluster.settings.isGpu: 1 should be true or false"),
     ("name: tf-models", "name: [a]", '10: tfCluster.image.name: ["a"] should be text'),
     ("team", "'{{ .Values.repo }}'", "9: tfCluster.image.repo: {{ .Values.repo }} is a templ"),
-    ("worker: 16", "worker: 16\n---\na: b", "20: is another document; values are one"),
+    (
+        "jobs:\n      ps: 8\n      worker: 16",
+        "jobs: {}",
+        "16: tfCluster.settings.jobs: has no tasks (write `{ps: 8, worker: 16}`)",
+    ),
+    (
+        "type: ClusterIP",
+        "command: python",
+        "7: tfCluster.service.command: 'python' is not a list of "
+        'words (write [python, train.py], or \'["python", "train.py"]\')',
+    ),
+    (
+        "type: ClusterIP",
+        "command: []",
+        "7: tfCluster.service.command: [] should be a list of words",
+    ),
+    ("type: ClusterIP", "command: 5", "7: tfCluster.service.command: 5 should be a list of words"),
+    (
+        "worker: 16",
+        "worker: 16\n---\na: b",
+        "20: is another document; values are one (leave it out)",
+    ),
 ]
 
 

@@ -12,9 +12,11 @@ from emulator.errors import ScenarioError
 from emulator.manifests.assembly import relocated
 from emulator.manifests.convert import Additions, read_scenario
 from emulator.manifests.documents import read_documents
+from emulator.manifests.fields import Findings
 from emulator.manifests.images import Images
 from emulator.manifests.names import as_name, stem_of
 from emulator.manifests.objects import is_key, read_objects
+from emulator.manifests.pod_context import Budget
 from emulator.manifests.quantities import as_cores, as_size, parse_quantity
 from emulator.manifests.spec import Options
 from emulator.manifests.table import format_of
@@ -95,6 +97,14 @@ def test_folders_as_maps_have_limits(tmp_path: Path) -> None:
         "--configmap m=PATH: a b can't be a key: letters, digits, '-', '_' and '.' only"
     ]
     assert problems(large / "no") == ["--configmap m=PATH: no: No such file or directory"]
+
+
+def test_the_budget_of_a_job_is_spent_once() -> None:
+    findings, budget = Findings(read_documents("a: 1", "m")[0]), Budget(5)
+    takes = [budget.take(findings, ("a",), size) for size in (0, 5, 0, 1, 0)]
+    assert takes == [True, True, True, False, False]
+    assert len([*findings.problems()]) == 1
+    assert Budget().left == MANIFEST_BYTES
 
 
 @pytest.mark.parametrize("count", [200, 201])

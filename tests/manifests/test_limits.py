@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from emulator.errors import ScenarioError
+from emulator.errors import ScenarioError, shown
 from emulator.manifests.assembly import relocated
 from emulator.manifests.convert import Additions, read_scenario
 from emulator.manifests.documents import read_documents
+from emulator.manifests.expansion import expand
 from emulator.manifests.fields import Findings
 from emulator.manifests.images import Images
 from emulator.manifests.names import as_name, stem_of
@@ -20,7 +22,7 @@ from emulator.manifests.pod_context import Budget
 from emulator.manifests.quantities import as_cores, as_size, parse_quantity
 from emulator.manifests.spec import Options
 from emulator.manifests.table import format_of
-from emulator.validation.limits import MANIFEST_BYTES, SCENARIO_BYTES
+from emulator.validation.limits import DOCUMENTS, MANIFEST_BYTES, SCENARIO_BYTES, TASKS, WORD
 from tests.manifests.test_bad_jobs import (
     CONFIGMAP,
     PYTORCHJOB,
@@ -107,6 +109,36 @@ def test_the_budget_of_a_job_is_spent_once() -> None:
     assert Budget().left == MANIFEST_BYTES
 
 
+def test_names_of_volumes_are_cut_with_a_digest() -> None:
+    names = ["x" * 63, "y" * 64, f"{'z' * 53}--a{'z' * 10}"]
+    mounts = [{"name": name, "mountPath": f"/{number}"} for number, name in enumerate(names)]
+    text = changed(TFJOB, f"{T}.containers.0.volumeMounts", mounts)
+    found = converted(changed(text, f"{T}.volumes", [{"name": name} for name in names]))
+    assert [mount["scratch"] for mount in found.scenario["mounts"].values()] == [
+        "x" * 63,
+        f"{'y' * 54}-ffbf30ab",
+        f"{'z' * 53}-6c57e7f6",
+    ]
+
+
+def test_texts_documents_and_tasks_have_limits(tmp_path: Path) -> None:
+    assert expand("x" * WORD, {}) == ("x" * WORD,)
+    with pytest.raises(ValueError, match="has more than 100,000 characters"):
+        expand("x" * (WORD + 1), {})
+    assert len(read_documents("---\na: 1\n" * DOCUMENTS, "m")) == DOCUMENTS
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps({"worker": ["w:1"] * TASKS}))
+    given = read_scenario(path, Additions({"worker": "cpu"}, command=("a",)))
+    assert given.parse().cluster["worker"].replicas == TASKS
+    with pytest.raises(ScenarioError, match="no container, role or image work "):
+        read_scenario(path, Additions({"work": "cpu"}, command=("a",)))
+    template = "{{ " + "x" * 80 + " }}"
+    with pytest.raises(ScenarioError) as caught:
+        read_documents(f"a: '{template}'", "m")
+    assert f"m:1: a: {shown(template, 60)} is a template" in str(caught.value)
+    assert shown(template, 60) != shown(template, 61)
+
+
 @pytest.mark.parametrize("count", [200, 201])
 def test_a_map_has_at_most_as_many_values_as_a_folder(count: int) -> None:
     text = f"{TFJOB}{CONFIGMAP}data: {{{', '.join(f'k{n}: v' for n in range(count))}}}\n"
@@ -177,6 +209,9 @@ def test_an_image_is_given_by_role_then_by_itself_then_by_container() -> None:
     assert images.instead("other", "another") == "other"
     assert images.instead("", "", "") == ""
     known = "role, image:1, container, other, another"
+    for number in range(3, 7):
+        images.instead(f"{number}", "container")
+    known += ", 3, 4, 5"
     assert [str(one) for one in images.problems()] == [
         "--image imag:1=4: there is no container, role or image imag:1 (did you mean 'image:1'?)",
         f"--image zzz=5: there is no container, role or image zzz (known: {known})",

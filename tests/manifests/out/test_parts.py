@@ -10,6 +10,7 @@ import pytest
 from emulator.errors import UsageError
 from emulator.manifests.out.pods import CONFIGMAP_BYTES, cpus, dns_label, memory
 from emulator.manifests.out.restarts import seconds
+from emulator.manifests.out.table import TARGETS
 from tests.manifests.out.exporting import documents, exported, given
 
 BARE: dict[str, Any] = {
@@ -211,3 +212,38 @@ def test_names_and_numbers_as_kubernetes_has_them() -> None:
     sizes = (2**30, 3 * 2**20, 2**10, 1025)
     assert [memory(n) for n in sizes] == ["1Gi", "3Mi", "1Ki", "1025"]
     assert [seconds(n) for n in (None, 0.0, 0.5, 1.0, 1.5)] == [None, 1, 1, 1, 2]
+
+
+@pytest.mark.parametrize("operator", [False, True])
+@pytest.mark.parametrize(
+    ("to", "hosts"),
+    [
+        ("tfjob", ["a-ps", "a-ps-0", "a-ps-1"]),
+        ("pytorchjob", ["a-ps", "a-ps-0", "a-ps-1"]),
+        ("kubernetes", ["a-ps", "a-ps-0.a", "a-ps-1.a"]),
+        ("trainjob", ["a-ps-0-0.a", "a-ps-0-0.a", "a-ps-0-1.a"]),
+        ("compose", ["ps", "ps-0", "ps-1"]),
+        ("helm-values", ["ps", "ps-0.a.svc.cluster.local", "ps-1.a.svc.cluster.local"]),
+    ],
+)
+def test_the_names_of_helpers_and_tasks(
+    to: str, hosts: list[str], operator: bool, tmp_path: Path
+) -> None:
+    more = {"name": "n", "operator": {"kind": "TFJob", "job": "a"}} if operator else {}
+    scenario = given({**BARE, "cluster": {"worker": 1, "ps": 2}, **more}, tmp_path).parse()
+    found = [TARGETS[to].host(scenario, "ps", index) for index in (-1, 0, 1)]
+    if operator and to in ("tfjob", "pytorchjob", "compose", "helm-values"):
+        hosts = [hosts[0], "a-ps-0.default.svc", "a-ps-1.default.svc"]
+    assert found == hosts
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_program"), [(0o644, False), (0o641, True), (0o654, True), (0o642, False)]
+)
+def test_programs_stay_executable(mode: int, is_program: bool, tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    (tmp_path / "a").chmod(mode)
+    data = {**BARE, "program": {"source": "a", "command": ["train"]}}
+    job = documents(exported(given(data, tmp_path), "tfjob", tmp_path))[-1]
+    (volume,) = job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["volumes"]
+    assert volume["configMap"].get("defaultMode") == (0o755 if is_program else None)

@@ -131,6 +131,11 @@ OF_THE_POD = [
         "[0].args[1]: has a dollar right before a variable",
     ),
     ("containers", "[]", ": is missing (one named tensorflow)"),
+    (
+        "containers",
+        "[{name: a, image: i}, {name: b, image: i}]",
+        ": has no container named tensorflow (the operator gives only that one its variables)",
+    ),
     ("containers", f"[&c {TENSORFLOW}, *c]", "[1].name: there"),
     ("volumes", "[{emptyDir: {}}]", "[0].name: is missing"),
     ("volumes", "[{name: v}, {name: v}]", "[1].name: there are two volumes named v"),

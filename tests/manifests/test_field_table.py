@@ -92,6 +92,20 @@ def test_nulls_are_fields_that_are_left_out() -> None:
     ]
 
 
+def test_a_mistake_is_told_once_and_not_again_around_it() -> None:
+    findings = Findings(read_documents("a: {b: {c: 1}}\n", "m.yaml")[0])
+    findings.mistake(("a", "b"), "x", "hint")
+    findings.mistake(("a",), "around it")
+    findings.mistake(("a", "b"), "x", "another")
+    findings.mistake(("a", "b"), "y")
+    findings.mistake(("a", "b", "c"), "in it")
+    assert [str(problem).removeprefix("m.yaml:1: ") for problem in findings.problems()] == [
+        "a.b: x (hint)",
+        "a.b: y",
+        "a.b.c: in it",
+    ]
+
+
 def test_a_note_of_several_types_is_one() -> None:
     (document,) = read_documents("spec: {}\n", "m.yaml")
     findings = Findings(document)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from emulator.errors import ScenarioError, shown
+from emulator.errors import ScenarioError, UsageError, shown
 from emulator.manifests.assembly import relocated
 from emulator.manifests.convert import Additions, read_scenario
 from emulator.manifests.documents import read_documents
@@ -32,6 +32,7 @@ from tests.manifests.test_bad_jobs import (
     converted,
     refused,
 )
+from tests.manifests.test_convert import SCENARIO
 
 
 def test_every_suffix_of_a_quantity() -> None:
@@ -119,6 +120,17 @@ def test_names_of_volumes_are_cut_with_a_digest() -> None:
         f"{'y' * 54}-ffbf30ab",
         f"{'z' * 53}-6c57e7f6",
     ]
+
+
+def test_a_scenario_has_a_size_and_a_file_that_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    with pytest.raises(UsageError, match=r"Can't read .*s\.yaml"):
+        read_scenario(path)
+    path.write_text(SCENARIO.ljust(SCENARIO_BYTES, "#"))
+    assert len(read_scenario(path).text) == SCENARIO_BYTES
+    path.write_text(SCENARIO.ljust(SCENARIO_BYTES + 1, "#"))
+    with pytest.raises(UsageError, match="1 MiB is the most"):
+        read_scenario(path)
 
 
 def test_texts_documents_and_tasks_have_limits(tmp_path: Path) -> None:

@@ -71,21 +71,6 @@ def test_how_a_file_is_used(cluster: dict[str, Any], command: str, tmp_path: Pat
     assert f"#     {command}\n" in written(tmp_path, cluster).text
 
 
-def test_the_end_of_the_first_container_is_not_that_of_the_others(tmp_path: Path) -> None:
-    """A worker that ends a little earlier must not stop the last steps of the others."""
-    helpers = {"store": {"command": ["true"]}}
-    assert "--abort" not in written(tmp_path, {"worker": 2}, helpers=helpers).text
-
-
-def test_a_volume_that_is_kept_is_not_removed_with_the_file(tmp_path: Path) -> None:
-    """`down --volumes`, at the head of the file, removes what is not external."""
-    mounts = {"/data": {"volume": "kept", "writable": False}}
-    (document,) = documents(written(tmp_path, {"worker": 1}, mounts=mounts))
-    kept = {"type": "volume", "source": "kept", "target": "/data", "read_only": True}
-    assert kept in document["services"]["worker-0"]["volumes"]
-    assert document["volumes"]["kept"] == {"name": "kept", "external": True}
-
-
 def test_the_folders_that_a_file_needs_are_said(tmp_path: Path) -> None:
     (tmp_path / "programs").mkdir()
     (tmp_path / "data").mkdir()

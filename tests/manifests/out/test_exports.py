@@ -176,28 +176,6 @@ JOB: dict[str, Any] = {
 }
 
 
-def test_values_have_the_numbers_and_the_image(tmp_path: Path) -> None:
-    cluster = {"chief": 1, "worker": {"replicas": 16, "memory": "1g"}, "ps": 8}
-    data = {**JOB, "cluster": cluster}
-    (values,) = documents(exported(given(data, tmp_path), "helm-values", tmp_path))
-    jobs = values["tfCluster"]["settings"]["jobs"]
-    assert jobs == {"chief": 1, "ps": 8, "worker": 16}
-    assert values["tfCluster"]["image"] == {"repo": "registry", "name": "train", "dockerTag": "1"}
-
-
-@pytest.mark.parametrize(
-    ("entrypoint", "command"), [("image", None), ("none", ["python", "t.py", "--steps", "100"])]
-)
-def test_values_have_a_command_that_the_image_s_entry_point_does_not_get(
-    tmp_path: Path, entrypoint: str, command: list[str] | None
-) -> None:
-    data = {**JOB, "program": {**JOB["program"], "entrypoint": entrypoint}}
-    written = exported(given(data, tmp_path), "helm-values", tmp_path)
-    assert documents(written)[0]["tfCluster"]["service"].get("command") == command
-    why = "the image's entry point must run the command: the chart has none for it"
-    assert (why in written.notes) == (command is None)
-
-
 def test_an_exported_job_is_the_same_job(tmp_path: Path) -> None:
     command = ["python", "t.py", "--name=${task}", "--index", "${index}", "$(date)"]
     program = {"command": command, "env": {"WHERE": "${task}/$EMULATOR_SEED"}}

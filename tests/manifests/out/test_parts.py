@@ -221,6 +221,7 @@ def test_names_and_numbers_as_kubernetes_has_them() -> None:
         ("tfjob", ["a-ps", "a-ps-0", "a-ps-1"]),
         ("pytorchjob", ["a-ps", "a-ps-0", "a-ps-1"]),
         ("kubernetes", ["a-ps", "a-ps-0.a", "a-ps-1.a"]),
+        # <TrainJob>-<replicated job>-<job>-<pod>.<TrainJob>, pkg/runtime/framework/plugins/jobset
         ("trainjob", ["a-ps-0-0.a", "a-ps-0-0.a", "a-ps-0-1.a"]),
         ("compose", ["ps", "ps-0", "ps-1"]),
         ("helm-values", ["ps", "ps-0.a.svc.cluster.local", "ps-1.a.svc.cluster.local"]),

@@ -95,21 +95,6 @@ def test_pytorch(name: str, tmp_path: Path) -> None:
             assert (env["RANK"], env["PET_NODE_RANK"], env["WORLD_SIZE"]) == (rank, rank, "4")
 
 
-def test_names_of_the_trainer(tmp_path: Path) -> None:
-    # <TrainJob>-<replicated job>-<job>-<pod>.<TrainJob>, pkg/runtime/framework/plugins/jobset
-    scenario = given(PS, tmp_path).parse()
-    assert TARGETS["trainjob"].host(scenario, "ps", 1) == "train-ps-0-1.train"
-
-
-@pytest.mark.parametrize(
-    ("policy", "note"),
-    [("always", "that have succeeded"), ("exit-code", "whatever their exit code")],
-)
-def test_what_a_job_does_in_another_way_is_noted(policy: str, note: str, tmp_path: Path) -> None:
-    written = exported(given({**DDP, "restart": policy}, tmp_path), "kubernetes", tmp_path)
-    assert any(note in one and f"(restart.policy: {policy})" in one for one in written.notes)
-
-
 def test_the_operator_makes_its_own_variables(tmp_path: Path) -> None:
     operator = {"kind": "TFJob", "job": "train", "namespace": "team"}
     data = {**PS, "operator": operator, "mounts": {"/data": {"volume": "kept"}}}

@@ -99,8 +99,7 @@ def refuse(findings: Sequence[Findings]) -> None:
 
 
 def _line(problem: Problem) -> tuple[int, str]:
-    line = problem.place.rpartition(":")[2]
-    return int(line) if line.isdigit() else 0, problem.path
+    return int(problem.place.rpartition(":")[2]), problem.path
 
 
 # --- Reading --------------------------------------------------------------------------------------

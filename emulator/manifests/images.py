@@ -11,11 +11,10 @@ from emulator.validation.similar import closest
 
 @dataclass
 class Images:
-    """What `--image` gives, and which of it was used."""
+    """What `--image` gives, and what it could be given for."""
 
     given: Mapping[str, str]
     """Role, image reference or container name -> the image to use instead."""
-    used: set[str] = field(default_factory=set)
     known: dict[str, None] = field(default_factory=dict)
     """All names that could have been given."""
 
@@ -26,17 +25,12 @@ class Images:
         """
         names = [name for name in (role, image, container) if name]
         self.known |= dict.fromkeys(names)
-        name = next((name for name in names if name in self.given), None)
-        if name is None:
-            return image
-        self.used.add(name)
-        return self.given[name]
+        return next((self.given[name] for name in names if name in self.given), image)
 
     def problems(self) -> Iterator[Problem]:
         """Yield the names that nothing in the manifest has."""
         for name, image in self.given.items():
-            # Two of its names may have been given: the first that counts is used.
-            if name not in self.used and name not in self.known:
+            if name not in self.known:
                 message = f"there is no container, role or image {name}"
                 hint = closest(name, self.known) or f"known: {', '.join(list(self.known)[:8])}"
                 yield Problem(f"--image {name}={image}", "", message, hint)

@@ -100,6 +100,8 @@ PATH, ELSEWHERE = "[0].mountPath:", "can't be mounted at"
 OF_THE_JOB = [
     ("apiVersion", "kubeflow.org/v1beta2", ": kubeflow.org/v1beta2 is another version"),
     ("kind", "MPIJob", ": MPIJob of kubeflow.org/v1 can't run here (known: TFJob, PyTorchJob"),
+    ("metadata", "~", ": is missing"),
+    ("metadata", "5", ": 5 should be a mapping of keys and values"),
     ("metadata.name", "~", ": is missing"),
     ("metadata.name", "Job_1", ": 'Job_1' is not the name of a job"),
     ("metadata.namespace", "a.b", ": 'a.b' is not the name of a namespace"),

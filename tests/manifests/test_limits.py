@@ -201,6 +201,8 @@ def test_what_is_made_is_as_large_as_a_scenario_may_be(more: int, tmp_path: Path
          "PyTorchJob, Helm values, cluster JSON)"),
         ("kind: Pod\nps: 1\n", "m:1: kind: Pod can't run here (known: TFJob, PyTorchJob, Helm "
          "values, cluster JSON)"),
+        (f"kind: {'x' * 120}\n", f"m:1: kind: {'x' * 50}…{'x' * 50} can't run here (known: TFJob, "
+         "PyTorchJob, Helm values, cluster JSON)"),
         ("apiVersion: v1\nps: 1\n", "m:1: neither a scenario nor a manifest (known: a scenario, "
          "TFJob, PyTorchJob, Helm values, cluster JSON)"),
     ],

@@ -196,8 +196,10 @@ def _of_resource(
         hint = f"set resources.{section}.{resource}"
         pod.findings.mistake(at, f"the container has no {name}, and a machine's is not known", hint)
         return None
-    divisor = parse_quantity(reference.get("divisor", 1)) or 1
-    return plain(str(math.ceil(parse_quantity(given) / divisor)))
+    number = parse_quantity(given)
+    if "divisor" in reference:
+        number /= parse_quantity(reference["divisor"]) or 1
+    return plain(str(math.ceil(number)))
 
 
 _MAKERS: Mapping[str, Callable[..., Text | None]] = {

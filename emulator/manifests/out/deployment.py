@@ -189,7 +189,10 @@ def deployment(
         [one for tasks in members.values() for one in tasks],
         shared=SHARED,
         seed=scenario.seed,
-        helpers={name: Member("helper", 0, host(name, -1), port) for name in scenario.helpers},
+        helpers={
+            name: Member(role="helper", index=0, host=host(name, -1), port=port)
+            for name in scenario.helpers
+        },
         before_training=before,
         namespace=named.namespace if named else DEFAULT_NAMESPACE,
     )
@@ -353,7 +356,8 @@ def texts(scenario: Scenario) -> Iterator[str]:
         files += one.files.values()
     yield from (file.text for file in files if file.text is not None)
     roles: list[Role | Helper] = [*scenario.cluster.values(), *scenario.helpers.values()]
-    for source in {scenario.program.source, *(one.source for one in roles)} - {None}:
+    sources = {scenario.program.source, *(one.source for one in roles)}
+    for source in filter(None, sources):
         yield from _files(source)
 
 
@@ -365,8 +369,8 @@ def program_files(source: Path) -> list[Part]:
         raise UsageError(f"The program can't be read: {error}.") from None
 
 
-def _files(source: Path | None) -> Iterator[str]:
-    for part in program_files(source) if source else ():
+def _files(source: Path) -> Iterator[str]:
+    for part in program_files(source):
         if part.path.stat().st_size <= READ_BYTES:
             yield part.path.read_bytes().decode("utf-8", errors="ignore")
 

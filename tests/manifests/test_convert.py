@@ -154,6 +154,32 @@ def test_a_mistake_is_reported_in_the_file_that_has_it(
     assert found == {path: f"{tmp_path}/{place}" for path, place in places.items()}
 
 
+PLACES = {
+    "name": "s.yaml:2 name",
+    "program": "f.yaml:1 program",
+    "cluster": "f.yaml:2 cluster",
+    "cluster.worker": "f.yaml:2 cluster.worker",
+    "cluster.worker.replicas": "f.yaml:2 cluster.worker",
+    "cluster.worker.cpus": "s.yaml:5 cluster.worker.cpus",
+    "program.command": "f.yaml:1 program.command",
+    "program.command.0": "f.yaml:1 program.command.0",
+    "restart": "f.yaml:3 restart",
+    "restart.policy": "f.yaml:3 restart",
+    "framework": "f.yaml:4 framework",
+}
+
+
+def test_values_keep_the_places_of_the_files_that_they_come_from(tmp_path: Path) -> None:
+    faults = "program: {command: [a]}\ncluster: {worker: 3}\nrestart: never\nframework: null\n"
+    found = with_faults(tmp_path, faults, SCENARIO.replace("2}", "{replicas: 2, cpus: 1}}"))
+    assert found.origins is not None
+    places = {
+        ".".join(map(str, path)): f"{Path(place).name} {there}"
+        for path, (place, there) in found.origins.items()
+    }
+    assert places == PLACES
+
+
 def test_an_override_wins_over_faults(tmp_path: Path) -> None:
     found = with_faults(tmp_path, "seed: 3\n")
     assert found.parse().seed == 3

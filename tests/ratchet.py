@@ -21,7 +21,7 @@ LINES: Mapping[str, int] = {
     "supervisor": 4_860,
     "analysis": 3_990,
     "report": 3_970,
-    "manifests": 3_060,
+    "manifests": 3_690,
     "record": 2_670,
     "metrics": 2_590,
     "cli": 2_420,

@@ -245,7 +245,7 @@ def _lost_steps(task: TaskTimeline) -> int:
             match report:
                 case Phase(phase="restore", step=int(step)):
                     lost += max(0, (reached or 0) - step)
-                    reached, resumes = None, False
+                    reached = None
                 case Step():
                     if resumes and reached is not None:
                         lost += max(0, reached - report.first + 1)
@@ -266,11 +266,11 @@ def _recoveries(timeline: Timeline, progress: ProgressIndex) -> list[float | Non
         if one.restart is not None and one.exit is not None and one.exit.exit_code
     ]
     failures.sort(key=lambda failure: progress.place(failure[0]))
-    steps = [progress.step_after(progress.running(start.task, start)) for start, _ in failures]
-    return [
-        None if step is None else round(step.t - exit_.t, 6)
-        for step, (_, exit_) in zip(steps, failures, strict=True)
-    ]
+    recovered = (
+        (progress.step_after(progress.running(restart.task, restart)), exit_.t)
+        for restart, exit_ in failures
+    )
+    return [None if step is None else round(step.t - t, 6) for step, t in recovered]
 
 
 def _fault(

@@ -313,14 +313,18 @@ class Reader:
         process = _PROCESS.search(name)
         try:
             with open(f"/proc/{process[1] if process else 0}/environ", "rb") as file:
-                variables = file.read(PIECE).split(b"\0")
+                return task_in(file.read(PIECE), self._run)
         except OSError:
             return ""
-        if f"EMULATOR_RUN={self._run}".encode() not in variables:
-            return ""
-        key = b"EMULATOR_TASK="
-        found = next((one for one in variables if one.startswith(key)), b"")
-        return found[len(key) :].decode("utf-8", "replace")
+
+
+def task_in(environ: bytes, run: str) -> str:
+    """Return the EMULATOR_TASK of a process of a run, by its variables; else an empty text."""
+    variables, key = environ.split(b"\0"), b"EMULATOR_TASK="
+    if f"EMULATOR_RUN={run}".encode() not in variables:
+        return ""
+    found = next((one for one in variables if one.startswith(key)), b"")
+    return found[len(key) :].decode("utf-8", "replace")
 
 
 def _by_step(events: Sequence[Event]) -> Iterator[Event]:

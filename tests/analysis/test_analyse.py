@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from emulator.analysis.analyse import Analysis, TaskResult, analyse
+from emulator.analysis.analyse import Analysis, FaultResult, HelperResult, TaskResult, analyse
 from emulator.analysis.goodput import CAUSES
 from emulator.analysis.run_state import RunState
 from emulator.analysis.throughput import Rate, StepTimes, Throughput, curve
@@ -136,6 +137,8 @@ def test_restarts_of_a_task_while_the_others_continue() -> None:
         ([step(9, "worker-0", 31)], 0),
         ([step(9, "worker-0", 90)], 0),
         ([step(9, "worker-0", 1), step(10, "worker-0", 2)], 30),
+        ([step(9, "worker-0", 31), step(10, "worker-0", 31)], 0),  # with an accuracy
+        ([restored(8, "worker-0", 20), restored(8.5, "worker-0", 0)], 10),
         ([happened(9, "phase", "worker-0", phase="restore", state="begin")], 0),
         ([happened(9, "phase", "worker-0", phase="data", state="begin", step=2)], 0),
         ([], 0),
@@ -221,6 +224,9 @@ def test_a_job_without_steps_has_no_goodput_and_one_with_the_first_has_zero() ->
     result = analysed([happened(0, "run"), job(5, "failed", "worker-0 failed")])
     assert (result.goodput, result.final_step, result.first_step) == (None, None, None)
     assert analysed([happened(0, "run"), step(1, "worker-0", 0), job(5)]).goodput == 0
+    assert analysed([happened(0, "run"), step(0, "worker-0", 0), job(0)]).goodput is None
+    quick = [happened(0, "run"), step(0.25, "worker-0", 0), step(0.5, "worker-0", 9), job(0.5)]
+    assert analysed(quick).goodput == 0.5
 
 
 @pytest.mark.parametrize(
@@ -315,6 +321,66 @@ def test_a_step_that_is_read_late_has_one_time_in_every_number() -> None:
 
 
 # --- Around a fault -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stages", "status", "reason"),
+    [
+        ([], "pending", ""),
+        ([fault(10, "worker-1", "triggered")], "pending", ""),
+        ([fault(10, "worker-1", "skipped", reason="no step")], "skipped", "no step"),
+        ([fault(10, "worker-1", "failed")], "failed", ""),
+        ([fault(10, "worker-1", "applied", exit_code=1)], "applied", ""),  # a torn record
+    ],
+)
+def test_a_fault_that_did_not_happen_has_no_numbers(
+    stages: Sequence[Told], status: str, reason: str
+) -> None:
+    entries = [*began_again(0, "worker-0", "worker-1"), step(5, "worker-0", 1), *stages, job(20)]
+    result = analysed(entries, extra="faults: [{preempt: worker-1, at: {step: 1}}]")
+    assert result.faults == [FaultResult("0", "preempt", "worker-1", status, reason)]
+    assert result.unrecovered == (status == "applied")
+
+
+def test_a_task_that_the_policy_restarts_is_restored_when_it_runs_again() -> None:
+    entries = [*began_again(0, "worker-0", "worker-1"), *steps_of("worker-0", {5: 10, 9: 20})]
+    entries += [fault(10, "worker-1", "triggered", "kill"), ended(10.000001, "worker-1", 137)]
+    entries += [fault(10.000001, "worker-1", "applied", "kill", exit_code=137, effect="gone")]
+    entries += [restart(10.5, "worker-1"), *began_again(11, "worker-1")]
+    entries += [*steps_of("worker-0", {14.000002: 20, 15: 30}), job(20)]
+    paused = [fault(16, "worker-1", stage, "pause", id="1") for stage in ("triggered", "applied")]
+    extra = "faults: [{kill: worker-1, at: {step: 20}}, {pause: worker-1, at: {step: 30}, for: 9s}]"
+    result = analysed(in_time([*entries, *paused]), extra=extra)
+    struck = replace(result.faults[0], rate_before=None, rate_during=None, rate_after=None)
+    assert struck == FaultResult(
+        *("0", "kill", "worker-1", "applied", "", 10.0),
+        applied_after=1e-6,
+        restored_after=2,
+        first_step_after=4.000002,
+        caught_up_after=5,
+        exit_code=137,
+        effect="gone",
+    )
+    # Of the exit at 10.000001 s; what was only paused needs no recovery.
+    assert (result.recoveries, result.unrecovered) == ([4.000001], 0)
+
+
+def test_recoveries_are_in_the_order_of_the_restarts() -> None:
+    entries = [*began_again(0, "worker-0", "worker-1"), step(3, "worker-0", 1)]
+    entries += [ended(4, "worker-0", 1), ended(5, "worker-1", 1), restart(6, "worker-1")]
+    entries += [restart(7, "worker-0"), *began_again(7, "worker-1"), step(9, "worker-1", 1)]
+    result = analysed([*entries, *began_again(9, "worker-0"), step(11, "worker-0", 2), job(12)])
+    assert result.recoveries == [9 - 5, 11 - 4]
+
+
+def test_helpers_are_told_of_with_what_they_said() -> None:
+    told = [happened(1, "helper", "tunnel", stage="running")]
+    told += [happened(3, "helper", "tunnel", stage="ended", exit_code=2, last_words=["broken"])]
+    told += [happened(4, "helper", "board", stage="failed", reason="no image")]
+    assert analysed(told).helpers == {
+        "tunnel": HelperResult("failed", 2, "", ("broken",)),
+        "board": HelperResult("failed", None, "no image"),
+    }
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -9,7 +10,7 @@ import signal
 import struct
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.metrics import event_files
-from emulator.metrics.event_files import Event, EventFile, Reader, masked_crc
+from emulator.metrics.event_files import Event, EventFile, Reader, masked_crc, task_in
 from emulator.metrics.event_steps import EventSteps, Reported, unwritten
 
 RECORDED = Path(__file__).parent / "recorded_events"
@@ -206,6 +207,7 @@ def test_links_pipes_and_other_files_are_not_opened(tmp_path: Path) -> None:
     outside = file_of(tmp_path / "outside", event(1))
     inside = tmp_path / "logs"
     file_of(inside, event(1), "checkpoint")
+    (inside / "tfevents").mkdir()  # a folder, whatever its name
     (inside / "events.out.tfevents.2.vm").symlink_to(outside)
     (inside / "folder").symlink_to(outside.parent)
     os.mkfifo(inside / "events.out.tfevents.3.vm")
@@ -214,6 +216,93 @@ def test_links_pipes_and_other_files_are_not_opened(tmp_path: Path) -> None:
     assert reads.files == {}
     with pytest.raises(OSError, match="symbolic links"):
         EventFile(str(inside / "events.out.tfevents.2.vm")).read()
+
+
+def varint(number: int) -> bytes:
+    more = number >> 7
+    return bytes([number & 0x7F | 0x80]) + varint(more) if more else bytes([number])
+
+
+def field(number: int, content: bytes | int) -> bytes:
+    """Return a field of a protobuf: a varint, or bytes with their length."""
+    if isinstance(content, int):
+        return varint(number << 3) + varint(content)
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def fixed(number: int, form: str, content: float) -> bytes:
+    """Return a field of four or eight bytes."""
+    return varint(number << 3 | (5 if form == "f" else 1)) + struct.pack(f"<{form}", content)
+
+
+def value(*parts: bytes, tag: str = "loss") -> bytes:
+    return field(5, field(1, field(1, tag.encode()) + b"".join(parts)))
+
+
+def tensor(kind: int, *parts: bytes) -> bytes:
+    return value(field(8, field(1, kind) + b"".join(parts)))
+
+
+HALVES, WHOLE = struct.pack("<2f", 0.9, 0.5), struct.pack("<d", 0.9)
+SIMPLE = fixed(2, "f", 0.9)
+LONG = "x" * 200
+
+
+@pytest.mark.parametrize(
+    ("parts", "wall", "step", "scalars"),
+    [
+        ([fixed(1, "d", 7.5), field(2, 300), value(SIMPLE)], 7.5, 300, {"loss": 0.9}),
+        ([field(2, 2**63 - 1)], 0, 2**63 - 1, {}),
+        ([field(2, 2**63)], 0, -(2**63), {}),
+        ([field(2, 2**64 - 3), field(1, b"\0\0\0")], 0, -3, {}),
+        # Fields of other kinds and numbers are passed over; the last of one number counts.
+        ([fixed(9, "d", 1), fixed(9, "f", 1), field(3, b"brain"), field(2, 4)], 0, 4, {}),
+        ([field(5, field(2, field(1, b"loss") + SIMPLE))], 0, 0, {}),
+        ([value(SIMPLE), value(fixed(2, "f", 0.25))], 0, 0, {"loss": 0.25}),
+        # Without a name or a number, or with a long name.
+        ([value(SIMPLE, tag=LONG), value(SIMPLE, tag=LONG + "x")], 0, 0, {LONG: 0.9}),
+        ([value(SIMPLE, tag=""), value(tag="a"), value(field(2, b"0.9"), tag="b")], 0, 0, {}),
+        ([value(SIMPLE, tag=f"{n}") for n in range(51)], 0, 0, {f"{n}": 0.9 for n in range(50)}),
+        # Tensors of one number: float or double, by themselves or as raw bytes.
+        ([tensor(1, field(5, HALVES[:4]))], 0, 0, {"loss": 0.9}),
+        ([tensor(1, field(4, HALVES[:4]))], 0, 0, {"loss": 0.9}),
+        ([tensor(2, field(6, WHOLE))], 0, 0, {"loss": 0.9}),
+        ([tensor(2, field(4, WHOLE))], 0, 0, {"loss": 0.9}),
+        ([tensor(1, field(5, HALVES[:4]), field(6, WHOLE))], 0, 0, {"loss": 0.9}),
+        ([tensor(2, field(5, HALVES[4:]), field(6, WHOLE))], 0, 0, {"loss": 0.9}),
+        *(
+            ([tensor(kind, *parts)], 0, 0, {})
+            for kind, parts in [
+                *((1, [field(5, HALVES)]), (1, [field(6, WHOLE)]), (1, []), (2, [])),
+                *((2, [field(6, HALVES[:4])]), (2, [field(5, WHOLE)]), (3, [field(4, WHOLE)])),
+                (1, [field(7, HALVES[:4])]),
+            ]
+        ),
+    ],
+)
+def test_an_event_has_the_scalars_of_its_bytes(
+    parts: Sequence[bytes], wall: float, step: int, scalars: Mapping[str, float]
+) -> None:
+    found = Event(memoryview(b"".join(parts)))
+    assert (found.wall, found.step, found.scalars) == (wall, step, scalars)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"\x10", "not a varint"),
+        (b"\x10\x80", "not a varint"),
+        (b"\x10" + b"\x80" * 10 + b"\x01", "not a varint"),  # of eleven bytes
+        (b"\x12\x03ab", "a field is longer than its message"),
+        (b"\x15abc", "a field is longer than its message"),
+        (b"\x09abcdefg", "a field is longer than its message"),
+        (b"\x13", "not a field of these messages"),
+        (field(5, b"\x12\x03ab"), "a field is longer than its message"),
+    ],
+)
+def test_bytes_of_something_else_are_refused(data: bytes, why: str) -> None:
+    with pytest.raises(ValueError, match=f"^{why}$"):
+        Event(memoryview(data))
 
 
 @given(st.binary(max_size=300))
@@ -267,6 +356,20 @@ def test_a_process_of_the_run_is_known_by_its_id(tmp_path: Path) -> None:
             assert reader(Path("/logs")).task_of(name) == task
 
 
+@pytest.mark.parametrize(
+    ("environ", "task"),
+    [
+        (b"A=1\0EMULATOR_RUN=run\0EMULATOR_TASK=worker-1\0", "worker-1"),
+        (b"EMULATOR_TASK=\xffa=b\0EMULATOR_RUN=run", "\ufffda=b"),
+        (b"EMULATOR_RUN=run\0XEMULATOR_TASK=worker-1", ""),
+        (b"EMULATOR_RUN=run-2\0EMULATOR_TASK=worker-1", ""),
+        (b"", ""),
+    ],
+)
+def test_the_variables_of_a_process_of_the_run_say_its_task(environ: bytes, task: str) -> None:
+    assert task_in(environ, "run") == task
+
+
 # --- The program ---------------------------------------------------------------------------------
 
 
@@ -285,6 +388,55 @@ def test_the_program_prints_what_is_left_when_it_is_stopped(tmp_path: Path) -> N
         rest = process.stdout.read().splitlines()
     assert [json.loads(line)["step"] for line in rest] == [2]
     assert process.returncode == 0
+
+
+def run_program(
+    monkeypatch: pytest.MonkeyPatch, shared: Path, folder: str, then: Callable[[], object]
+) -> list[str]:
+    """Return what it prints: after its first look `then` is done, and it is told to stop."""
+    before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
+
+    class Out(io.StringIO):
+        looks = 0
+
+        def flush(self) -> None:
+            self.looks += 1
+            if self.looks == 1:
+                then()
+                signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(sys, "stdout", out := Out())
+    monkeypatch.setenv("EMULATOR_SHARED", str(shared))
+    monkeypatch.setenv("EMULATOR_RUN", "run")
+    try:
+        event_files.main([folder, "worker-1", *TASKS])
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+    assert out.looks >= 2
+    return out.getvalue().splitlines()
+
+
+def test_it_looks_once_more_when_it_is_told_to_stop(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = file_of(tmp_path / "logs", event(1))
+    more = event(1) + event(2) + event(3)[:-5]
+    printed = run_program(monkeypatch, tmp_path, "x/../logs", lambda: path.write_bytes(more))
+    found = [json.loads(line) for line in printed]
+    assert [(one["task"], one["step"]) for one in found] == [("worker-1", 1), ("worker-1", 2)]
+
+
+@pytest.mark.parametrize("folder", ["nowhere", "link", "link/inner"])
+def test_it_says_that_there_is_no_file_and_follows_no_link(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, folder: str
+) -> None:
+    file_of(tmp_path / "outside" / "inner", event(1))
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "link").symlink_to(tmp_path / "outside")
+    (said,) = run_program(monkeypatch, tmp_path / "shared", folder, lambda: None)
+    where = str(tmp_path / "shared" / folder)
+    assert said == f"no event file (*tfevents*) was found in {where!r}"
 
 
 # --- Steps ---------------------------------------------------------------------------------------

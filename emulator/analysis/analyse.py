@@ -225,9 +225,8 @@ def _task(task: TaskTimeline) -> TaskResult:
 
 
 def _helper(event: HelperEvent) -> HelperResult:
-    return HelperResult(
-        event.state, event.exit_code, event.reason or "", tuple(event.last_words or ())
-    )
+    words = tuple(event.last_words or ())
+    return HelperResult(event.state, event.exit_code, event.reason or "", words)
 
 
 def _lost_steps(task: TaskTimeline) -> int:

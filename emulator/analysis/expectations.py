@@ -323,22 +323,21 @@ def _shares_of_reported(
 ) -> list[Verdict]:
     """Compare them with the values that tasks reported; the worst share counts."""
     stretches = analysis.traffic.stretches(bounds.of) if bounds.of else []
-    measured = [analysis.traffic.bytes_per_step(role, one.steps) for one in stretches]
     pairs = [
         (getattr(traffic, way), one.value)
-        for one, traffic in zip(stretches, measured, strict=True)
-        if traffic
+        for one in stretches
+        if (traffic := analysis.traffic.bytes_per_step(role, one.steps))
     ]
+    complete = pairs if len(pairs) == len(stretches) else []
     verdicts = []
     for key, bound, worst in (("at_least", bounds.at_least, min), ("at_most", bounds.at_most, max)):
         if bound is None:
             continue
-        size, value = worst(pairs, key=lambda pair: pair[0] / pair[1], default=(0.0, 1.0))
-        complete = bool(pairs) and len(pairs) == len(stretches)
-        verdict = _compare(key, bound, size / value if complete else None, "{:.3g}".format)
+        pair = worst(complete, key=lambda pair: pair[0] / pair[1], default=None)
+        verdict = _compare(key, bound, pair and pair[0] / pair[1], "{:.3g}".format)
         expected, actual = f"{verdict.expected} of {bounds.of}", verdict.actual
-        if complete:
-            actual += f", {SIZE(size)} of {SIZE(value)}"
+        if pair:
+            actual += f", {SIZE(pair[0])} of {SIZE(pair[1])}"
         elif stretches:
             actual = UNCOUNTED
         verdicts.append(replace(verdict, expected=expected, actual=actual))

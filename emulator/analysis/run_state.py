@@ -285,7 +285,7 @@ class RunState:
     def _step(self, task: LiveTask, entry: Step) -> None:
         self._report(entry)
         # The first step after a start shows where the task continues, not what it did.
-        continues = task.pace.is_continuous and task.step is not None
+        continues = task.pace.is_continuous
         done = entry.step - entry.first
         done += max(0, entry.first - (task.step or 0)) if continues else 0
         task.steps += done

@@ -320,11 +320,9 @@ class Reader:
 
 def task_in(environ: bytes, run: str) -> str:
     """Return the EMULATOR_TASK of a process of a run, by its variables; else an empty text."""
-    variables, key = environ.split(b"\0"), b"EMULATOR_TASK="
-    if f"EMULATOR_RUN={run}".encode() not in variables:
-        return ""
-    found = next((one for one in variables if one.startswith(key)), b"")
-    return found[len(key) :].decode("utf-8", "replace")
+    variables = dict(one.partition(b"=")[::2] for one in environ.split(b"\0"))
+    found = variables.get(b"EMULATOR_TASK", b"").decode("utf-8", "replace")
+    return found if variables.get(b"EMULATOR_RUN") == run.encode() else ""
 
 
 def _by_step(events: Sequence[Event]) -> Iterator[Event]:

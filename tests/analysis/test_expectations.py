@@ -13,6 +13,7 @@ import yaml
 import emulator
 from emulator.analysis import expectations as checks
 from emulator.analysis.analyse import Analysis, FaultResult, TaskResult
+from emulator.analysis.conditions import Condition
 from emulator.analysis.expectations import EXIT_CODES, Status, Verdict, judge, overall, summary
 from emulator.analysis.regression import Comparison
 from emulator.analysis.throughput import Rate, StepTimes, Throughput
@@ -194,6 +195,31 @@ def test_a_share_of_another_rate_is_judged(
     assert result == Verdict("throughput.at_least", status, expected, actual)
 
 
+@pytest.mark.parametrize(
+    ("rates", "least", "most"),
+    [
+        ([(10.0, 4.0)], ("failed", "0.40 of before"), ("ok", "0.40 of before")),
+        ([(10, 5), (20, 15)], ("ok", "0.50 of before"), ("failed", "0.75 of before")),
+        ([(10, 5), (None, 5)], *[("unknown", NOT_REPORTED)] * 2),
+        ([(10, 5), (0, 5)], *[("unknown", NOT_REPORTED)] * 2),
+        ([(10, 5), (10, None)], *[("unknown", NOT_REPORTED)] * 2),
+        ([], *[("unknown", NOT_REPORTED)] * 2),
+    ],
+)
+@pytest.mark.parametrize("name", ["during", "after"])
+def test_the_worst_fault_is_compared_with_the_rate_before_it(
+    name: str, rates: list[tuple[float, float]], least: tuple[str, str], most: tuple[str, str]
+) -> None:
+    fault = FaultResult("0", "pause", "worker-0", "applied")
+    faults = [replace(fault, rate_before=a, rate_during=b, rate_after=b) for a, b in rates]
+    expect = {"throughput": {name: {"min": 0.5, "max": 0.6}}}
+    found = verdicts(expect, replace(SILENT, faults=faults))[-2:]
+    assert [(one.status, one.actual) for one in found] == [least, most]
+    bounds = ["at least 0.50 of before", "at most 0.60 of before"]
+    assert [one.expected for one in found] == bounds
+    assert [one.expectation for one in found] == [f"throughput.{name}.{k}" for k in ("min", "max")]
+
+
 def preempted(target: str, saved: float | None, status: str = "applied") -> FaultResult:
     return FaultResult("0", "preempt", target, status, saved_after=saved, killed=True)
 
@@ -365,6 +391,26 @@ def test_the_summary_has_the_numbers_and_is_json() -> None:
     }
 
 
+def test_the_summary_tells_of_preparation_and_conditions_where_there_were_any() -> None:
+    prepared = replace(RAN, training_began=1.23456)
+    created = Condition("Created", "True", "JobCreated", "a job", 0.12345678)
+    about: dict[str, Any] = {"run_id": "r", "scenario": "s", "engine": "fake", "verdicts": []}
+    written = summary(analysis=prepared, conditions=[created], **about)
+    assert written["startup"]["training"] == 1.2346
+    assert written["conditions"] == [{**asdict(created), "t": 0.123457}]
+
+
+def test_a_rate_is_stored_if_all_else_is_as_expected() -> None:
+    storing = Comparison(ThroughputReference(machine="m", storing=True))
+    for final_step, actual in (
+        (50, "10.00 steps/s, stored as the baseline"),
+        (51, "10.00 steps/s, not stored: another expectation is not met"),
+    ):
+        expect = {"final_step": final_step, "throughput": {"at_least": 0.9, "of": "baseline"}}
+        *_, result = judge(Expectations.model_validate(expect), RAN, HISTORY, storing)
+        assert (result.expectation, result.actual) == ("throughput.at_least", actual)
+
+
 @pytest.mark.parametrize("status", ["skipped", "failed", "pending"])
 def test_expectations_about_faults_are_unknown_unless_all_happened(status: str) -> None:
     missed = FaultResult("1", "kill", "worker-1", status, reason="it was not running")
@@ -380,6 +426,9 @@ def test_expectations_about_faults_are_unknown_unless_all_happened(status: str) 
         "recovers_within": "unknown",
     }
     assert judged["faults"].actual == f"1 applied; kill worker-1 {status}: it was not running"
+    many, *_ = verdicts({}, replace(RAN, faults=[missed] * 4))[1:]
+    named = f"; kill worker-1 {status}: it was not running" * 3
+    assert many == Verdict("faults", "unknown", "4 applied", f"0 applied{named}")
     assert judged["max_lost_steps"].actual == "10, but not all faults happened"
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.analysis.goodput import CAUSES, split
+from emulator.analysis.goodput import CAUSES, micros, split
 from tests.histories import (
     Told,
     began_again,
@@ -307,6 +307,10 @@ def test_without_steps_the_time_is_startup_and_other() -> None:
 
 def test_no_history_took_no_time() -> None:
     assert split(timeline([]), 0) == dict.fromkeys(CAUSES, 0)
+
+
+def test_times_are_within_the_run() -> None:
+    assert [micros(t, 2.5) for t in (-1, 0.0000014, 2, 3)] == [0, 1, 2_000_000, 2_500_000]
 
 
 def test_what_follows_the_end_of_the_job_is_not_counted() -> None:

@@ -31,6 +31,7 @@ from tests.histories import (
     happened,
     history,
     job,
+    phase,
     restart,
     step,
     written,
@@ -72,6 +73,7 @@ def test_before_anything_happened_nothing_is_known() -> None:
     assert (states(run), run.state) == (["pending", "pending"], "starting")
     assert (run.t, run.began, run.step, run.steps_per_second) == (0.0, None, None, None)
     assert run.eta().why_not == "no step yet"
+    assert [(task.exit_code, task.step) for task in run.tasks.values()] == [(None, None)] * 2
 
 
 def test_tasks_start_run_and_end() -> None:
@@ -159,6 +161,11 @@ def test_steps_of_tasks_and_of_the_job() -> None:
     assert run.steps_per_second == pytest.approx(55 / 10.5, rel=0.1)
     assert [task.steps for task in run.tasks.values()] == [55, 50]
     assert run.examples_per_second is None
+    assert run.tasks["worker-0"].examples == 0
+    assert run.timeline.tasks["worker-0"].steps == []  # which would grow with the run
+    others = [step(13.8, "other-0", 500), step(13.9, "worker-1", 55)]  # not of the plan; not new
+    more = live([*TRAINED, step(13.5, "worker-0", 55), *others])
+    assert (more.step, more.front.at, more.steps_per_second) == (55, 13.5, run.steps_per_second)
     run = live(TRAINED, "metrics: {examples_per_step: 64}\n")
     assert run.examples_per_second == pytest.approx(320.0)
     assert run.tasks["worker-0"].examples == 50 * 64
@@ -178,7 +185,7 @@ def test_what_was_reported_with_steps_that_are_retracted_is_forgotten() -> None:
         run.entry(entry)  # as it is read: a history has no steps that were retracted later
     assert ([*run.values], run.tasks["worker-0"].steps) == (["loss"], 1)
     run.entry(source)
-    assert (run.values, run.tasks["worker-0"].steps) == ({}, 0)
+    assert (run.values, run.tasks["worker-0"].steps, run.tasks["worker-0"].examples) == ({}, 0, 0)
 
 
 def test_examples_that_a_task_reports_are_used() -> None:
@@ -188,6 +195,35 @@ def test_examples_that_a_task_reports_are_used() -> None:
     run = live([*UP, *entries, *again, *more], "metrics: {examples_per_step: 7}\n")
     assert run.tasks["worker-0"].examples == 500  # what was done again counts again
     assert run.tasks["worker-0"].steps == 5
+    # Fewer than before are none, and those before the first report and its start are unknown.
+    entries = [step(3, "worker-0", 9), step(4, "worker-0", 10, examples=50)]
+    entries += [step(5, "worker-0", 11, examples=20), step(3, "worker-1", 9, examples=80)]
+    entries += [ended(6, "worker-0", 1), restart(6, "worker-0"), *began_again(7, "worker-0")]
+    run = live([*UP, *entries, step(9, "worker-0", 15, examples=90)])
+    assert [task.examples for task in run.tasks.values()] == [50, 0]
+    assert [task.steps for task in run.tasks.values()] == [2, 0]
+
+
+def test_the_values_of_a_name_are_those_of_one_task_while_that_runs() -> None:
+    entries = [step(3, "worker-0", 1, loss=0.5, examples=9, note="good")]
+    entries += [step(4, "worker-1", 2, loss=7, rate=3), step(5, "worker-0", 3, loss=0.25)]
+    run = live([*UP, *entries])
+    values = {name: (one.task, one.step, one.points) for name, one in run.values.items()}
+    assert values == {"loss": ("worker-0", 3, [0.5, 0.25]), "rate": ("worker-1", 2, [3])}
+    again = [ended(6, "worker-0", 1), step(7, "worker-1", 4, loss=6), step(8, "worker-1", 5)]
+    loss = live([*UP, *entries, *again]).values["loss"]
+    assert (loss.task, loss.step, loss.value) == ("worker-1", 4, 6)
+    many = step(3, "worker-0", 1, **{f"v{n}": n for n in range(21)})
+    run = live([*UP, many, step(4, "worker-0", 2, v19=7, v20=8)])
+    assert ([*run.values], run.values["v19"].value) == ([f"v{n}" for n in range(20)], 7)
+
+
+@pytest.mark.parametrize(
+    ("count", "kept"), [(47, range(47)), (48, range(0, 48, 2)), (100, range(0, 100, 4))]
+)
+def test_of_many_values_every_so_many_are_kept(count: int, kept: Sequence[int]) -> None:
+    run = live([*UP, *(step(3 + n, "worker-0", n, loss=n) for n in range(count))])
+    assert run.values["loss"].points == [*kept]
 
 
 def test_merged_steps_count_each() -> None:
@@ -203,6 +239,9 @@ def test_the_estimate_is_what_is_left_at_the_rate_without_disturbances() -> None
     run.tick(13.8)
     assert run.eta().seconds == pytest.approx((100 - 50) / 5 - 0.8)
     assert (run.eta().target, run.eta().why_not) == (100, "")
+    run = live([*TRAINED, step(14, "worker-0", 99)], TARGET)
+    run.tick(16)
+    assert run.eta().seconds == 0  # it should be there
 
 
 def test_there_is_no_estimate_without_a_final_step_or_so_early() -> None:
@@ -215,6 +254,10 @@ def test_while_it_recovers_there_is_no_estimate_and_no_nonsense_after() -> None:
     failure = [*TRAINED, ended(14, "worker-1", 1), restart(14, "worker-1")]
     run = live(failure, TARGET)
     assert (run.recovering, run.eta().why_not) == (True, "recovering")
+    assert run.tasks["worker-1"].steps_per_second is None
+    soon = [*failure, step(17, "worker-0", 55)]  # three seconds without an advance
+    assert live(soon, TARGET).eta().seconds == pytest.approx((100 - 55) / 5)
+    assert live([*TRAINED, ended(13, "worker-1", 1)], TARGET).recovering  # with the last advance
     again = [*failure, *began_again(40, "worker-1"), step(45, "worker-1", 30)]
     assert live(again, TARGET).eta().why_not == "recovering"  # 30 had been done before
     run = live([*again, step(60, "worker-1", 55)], TARGET)
@@ -241,6 +284,17 @@ def test_a_hanging_job_has_no_estimate() -> None:
     assert run.steps_per_second == 0.0
     run.tick(29)  # time does not go back
     assert run.t == 30
+    run = live([*TRAINED, *phase(29, 29.5, "worker-0", "eval"), step(30, "worker-1", 50)])
+    assert run.steps_per_second == 0.0
+
+
+def test_while_no_task_trains_the_rate_is_zero_and_then_that_of_the_new_steps() -> None:
+    ends = [ended(14, "worker-0", 1), restart(14, "worker-0", "job"), ended(14, "worker-1", 1)]
+    assert live([*TRAINED, *ends]).steps_per_second == 0.0
+    again = [*TRAINED, *ends, *began_again(15, "worker-0", "worker-1")]
+    assert live(again).steps_per_second is None
+    again += [step(18, "worker-0", 55), step(19, "worker-0", 60)]
+    assert live(again).steps_per_second == 5.0
 
 
 def test_a_partition_blocks_the_job_until_the_next_step() -> None:
@@ -299,6 +353,8 @@ def test_rates_are_between_the_last_two_samples() -> None:
     assert run.t == 5
     run.entry(ended(6, "worker-0", 1))  # what has ended uses nothing
     assert [(task.usage, task.rates) for task in run.tasks.values()] == [(None, None)] * 2
+    run.sample(sampled(7, 4.0))  # the engine may still tell of it
+    assert run.tasks["worker-0"].usage is None
 
 
 def test_a_task_has_its_share_of_each_device() -> None:

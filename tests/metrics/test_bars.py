@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from emulator.metrics.bars import BarCounter, rank_of
+from emulator.metrics.bars import TRAINER_LINES, BarCounter, rank_of
 from emulator.metrics.readings import Rank
 from emulator.metrics.steps import Observation, Seen, StepReader
 
@@ -100,6 +100,42 @@ def test_a_bar_with_evidence_takes_over_and_the_steps_before_are_retracted() -> 
     assert drawn(reader, bar(500, 1000), *training) == [500, 3, 4]
     assert reader.take_news()[1:] == [Seen("the bar `Training` (60)", counts=True, retracts=True)]
     assert drawn(reader, bar(1000, 1000)) == []
+    reader = StepReader()
+    assert drawn(reader, bar(3, 20), bar(3, 60, "Training"), bar(4, 60, "Training")) == [3, 4]
+    assert reader.take_news()[1:] == [Seen("the bar `Training` (60)", counts=True)]
+
+
+def test_a_bar_that_becomes_evident_stays_so_also_without_values() -> None:
+    reader = StepReader()
+    accuracy = "accuracy=0.9"  # of another format, which may be its own while nothing is evident
+    assert drawn(reader, bar(3, 20)) == [3]
+    assert reader.read(accuracy) == Observation("step", {"step": 3, "accuracy": 0.9})
+    assert drawn(reader, bar(4, 20, values="loss=1"), bar(5, 20)) == [4, 5]
+    assert drawn(reader, bar(1, 60, "Training"), bar(6, 20)) == [6]
+    assert reader.read(accuracy) is None
+    assert reader.read(bar(5, 10, "Epoch 1", values="loss=3")) is None
+    assert used(reader.take_news()) == ["a bar without a title (20)"]
+
+
+def test_after_a_takeover_the_source_of_the_steps_is_the_one_of_the_record() -> None:
+    words, training = "the bar `Training` (60)", bar(5, 60, "Training")
+    reader = StepReader()
+    reader.continue_with(words)
+    assert drawn(reader, bar(3, 20), training) == [5]
+    assert reader.take_news() == [Seen("a bar without a title (20)", counts=False)]
+    reader.continue_with(words)  # it goes on
+    assert drawn(reader, training) == []
+    reader.continue_with("the bar `Epoch` (60)")  # it was another
+    assert drawn(reader, training) == [5]
+    assert used(reader.take_news()) == [words]
+
+
+def test_the_steps_that_a_line_has_drawn_are_known_before_it_is_read() -> None:
+    reader, plain = StepReader(), bar(2, 60, "Training").strip("\r")
+    assert reader.steps_drawn(plain + bar(3, 60, "Training")) == [2, 3]
+    assert reader.steps_drawn(plain) == []  # it was never drawn without its end
+    assert reader.steps_drawn("a\rb") == []
+    assert drawn(reader, plain) == [2]
 
 
 def test_lines_of_a_known_format_take_over() -> None:
@@ -107,6 +143,7 @@ def test_lines_of_a_known_format_take_over() -> None:
     line(reader, bar(500, 1000))
     assert reader.read("global step: 8") == Observation("step", {"step": 8})
     assert reader.take_news()[-1].retracts
+    assert reader.read("accuracy=0.9") is None
 
 
 def test_a_loss_that_the_trainer_prints_shows_which_bar_is_its_own() -> None:
@@ -138,7 +175,11 @@ def test_a_loss_in_the_title_is_a_value_and_no_number_of_an_epoch() -> None:
 
 def test_other_numbers_in_a_title_are_none_of_an_epoch() -> None:
     bars = [bar(n, 20, f"Training step {n}") for n in range(1, 6)]
-    assert drawn(StepReader(), *bars) == [1, 2, 3, 4, 5]
+    reader = StepReader()
+    assert drawn(reader, *bars) == [1, 2, 3, 4, 5]
+    again = reader.again()
+    assert drawn(again, bars[0]) == [1]
+    assert again.take_news() == []  # it is known by its first words
 
 
 def test_a_step_beside_the_bar_is_the_step() -> None:
@@ -148,6 +189,7 @@ def test_a_step_beside_the_bar_is_the_step() -> None:
     assert drawn(reader, bar(1, 16, "Epoch 2")) == []  # it will say
     seen = reader.read(bar(2, 16, "Epoch 2", values="step=34"))
     assert seen == Observation("step", {"step": 34})
+    assert reader.take_news() == [Seen("the bar `Epoch` (16)", counts=True)]
 
 
 def test_a_step_that_begins_again_with_each_epoch_is_not_the_global_one() -> None:
@@ -170,6 +212,22 @@ def test_an_elastic_program_may_come_back_with_another_length() -> None:
     reader = StepReader()
     drawn(reader, bar(5, 16))
     assert drawn(reader.again(), bar(5, 32)) == [5]
+
+
+def test_of_what_has_no_steps_ten_are_told_of_and_each_once() -> None:
+    reader = StepReader()
+    others = [bar(1, 9, f"Loading {letter}") for letter in "abcdefghijkl"]
+    assert drawn(reader, *(one for one in others for _ in "12")) == []
+    assert [one.words for one in reader.take_news()] == [
+        f"the bar `Loading {letter}` (9)" for letter in "abcdefghij"
+    ]
+    trainer, told = "{'loss': '0.7065', 'epoch': '0.5'}", [Seen(TRAINER_LINES, counts=False)]
+    reader = StepReader()
+    assert (reader.read(trainer), reader.take_news()) == (None, told)
+    reader = StepReader()
+    drawn(reader, bar(1, 9), bar(9, 9))
+    assert reader.read(trainer) == Observation("step", {"step": 9, "loss": 0.7065, "epoch": 0.5})
+    assert reader.take_news() == [Seen("a bar without a title (9)", counts=True)]
 
 
 def test_many_bars_are_not_kept_for_ever() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.metrics.formats import FORMATS
-from emulator.metrics.steps import PHASES, Observation, StepReader
+from emulator.metrics.steps import PHASES, Observation, Seen, StepReader
 
 
 def step(**data: object) -> Observation:
@@ -150,6 +150,20 @@ def test_a_named_pattern_reads_its_lines(
             [{"step": 10}, None],
         ),
         ("json", ["global step: 8"], [None]),
+        # Nor are the values in other lines its own; under the name of a format that is read too.
+        ("auto", ['{"emulate": "step", "step": 10}', "accuracy=0.9"], [{"step": 10}, None]),
+        (
+            "keras",
+            ['{"emulate": "step", "step": 10}', "100/100 [====]"],
+            [{"step": 10}, {"step": 100}],
+        ),
+        ("phases", ['{"emulate": "step", "step": 10}', "global step: 8"], [None, None]),
+        # A value that is drawn after a step is of that step.
+        (
+            "auto",
+            ["Train Epoch: 1 [640/60000 (1%)]\rAccuracy: 9/10"],
+            [{"step": 640, "accuracy": 0.9}],
+        ),
     ],
 )
 def test_lines_one_after_the_other(
@@ -164,6 +178,27 @@ def test_a_regex_gives_its_named_groups_as_numbers_where_they_are() -> None:
     assert reader.read("at it 12 loss 0.5 lr big") == step(step=12, loss=0.5, rate="big")
     assert reader.read("at it 13") == step(step=13)
     assert reader.read("at it all") is None
+
+
+def test_what_has_the_steps_is_told_once() -> None:
+    reader = StepReader()
+    for line in ("global step: 8", "global step: 9", *(f'{{"emulate": "step", "step": {n}}}'
+                                                       for n in (9, 10))):  # fmt: skip
+        assert reader.read(line)
+    words = ("lines of the format `tf1-global-step`", "lines of JSON")
+    assert reader.take_news() == [Seen(one, counts=True) for one in words]
+    assert reader.take_news() == []
+    for line in ('{"emulate": "phase", "phase": "eval", "state": "end"}', TRAINED):
+        assert StepReader("phases").read(line) == StepReader("json").read(line)
+    only = StepReader()
+    assert only.read('{"emulate": "step", "step": 9}')
+    assert only.take_news() == []  # that is what is asked for
+
+
+def test_a_regex_needs_no_more_than_a_group_of_a_name() -> None:
+    assert StepReader(r"^(?P<step>\d+)$").read("7") == step(step=7)
+    with pytest.raises(ValueError, match=r"^a regex needs a group \(\?P<step>"):
+        StepReader(r"(\d+)")
 
 
 @pytest.mark.parametrize("caught", ["many", "1.5", ""])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from emulator.analysis.rate_estimator import FINE, STALL, WINDOW, RateEstimator
@@ -100,3 +102,50 @@ def test_a_long_run_takes_no_more_room_than_a_minute() -> None:
     pace = steady(600, 100)
     assert len(pace._steps) <= 2 * WINDOW / FINE
     assert len(pace._stretches) <= 62
+
+
+@pytest.mark.parametrize(
+    ("events", "undisturbed"),
+    [
+        ([(0, 0), (3, 3)], 1.0),
+        ([(0, 0), (2.875, 3)], None),  # too little
+        ([(0, 0), (1, 4), (1.5, 4), (2, 4), (3, 4)], 4 / 3),
+        ([(0, 0), *((t, 99 + t) for t in range(1, 61))], 159 / 60),
+        (
+            [(0, 0), *((t, 99 + t) for t in range(1, 62))],
+            1.0,
+        ),  # the first is more than a minute ago
+        ([(0, 0), (100, 100), (200, 110)], 110 / 200),
+        ([(0, 0), (100, 100), (200, 110), (300, 120)], 20 / 200),
+    ],
+)
+def test_which_training_an_estimate_is_of(
+    events: Sequence[tuple[float, int]], undisturbed: float | None
+) -> None:
+    assert paced(*events).undisturbed == undisturbed
+
+
+@pytest.mark.parametrize(
+    ("events", "gap"),
+    [
+        # Of steps within a tenth of a second the last is kept.
+        ([(0, 0), (0.0625, 1), (0.09375, 2)], 0.09375),
+        ([(0, 0), (0.0625, 1), (0.09375, 2), (0.1, 3)], 0.05),
+        # Of those before the last ten seconds one is kept.
+        ([(0, 0), (1, 1), (11, 2)], 5.5),
+        ([(0, 0), (1, 1), (11, 2), (11.5, 3)], 5.25),
+        ([(0, 0), (20, 1), (41, 2)], 21),
+        # The same step again is no step back.
+        ([(0, 0), (1, 1), (2, 1)], 1),
+        ([(0, 0), (1, 1), (2, 0)], None),
+    ],
+)
+def test_which_steps_a_rate_is_of(events: Sequence[tuple[float, int]], gap: float | None) -> None:
+    pace = paced(*events)
+    assert (pace.usual_gap, pace.at) == (gap, events[-1][0])
+
+
+def test_a_step_is_late_after_the_usual_gap_and_a_stall_is_ten_of_them() -> None:
+    pace = paced((0, 0), (2, 10))
+    assert [pace.rate(t) for t in (2, 4, 6, 22, 22.5)] == [5, 5, 2.5, 10 / 20, 0]
+    assert [paced((0, 0), (0.5, 1)).stalled(t) for t in (10.5, 10.625)] == [False, True]

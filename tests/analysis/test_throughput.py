@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import astuple, replace
 
@@ -166,6 +167,12 @@ def test_examples_are_reported_or_follow_from_the_steps() -> None:
     entries += [step(4, "worker-1", 2), step(5, "worker-1", 3)]
     tasks = measured(entries, "metrics: {examples_per_step: 7}").tasks
     assert [tasks[f"worker-{n}"].examples_per_second for n in (0, 1)] == [64, 7]
+
+
+@pytest.mark.parametrize("count", [True, "9", None, math.inf, math.nan, 10**400])
+def test_what_is_no_count_of_examples_is_none(count: object) -> None:
+    entries = [step(t, "worker-0", t, examples=count) for t in (1, 2, 3)]
+    assert measured(entries).job.examples_per_second is None
 
 
 def test_examples_of_a_task_and_the_job_are_over_the_same_time() -> None:

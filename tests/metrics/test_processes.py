@@ -146,3 +146,20 @@ def test_sessions_are_kept_apart_and_those_that_ended_are_left_out(start: Start)
     one.wait()
     assert sampler.usage(leaders).keys() == {"b"}
     assert os.getsid(0) not in session_members(leaders.values())
+
+
+def test_what_this_session_uses_never_becomes_less() -> None:
+    leaders = {"here": os.getsid(0), "nowhere": -1}
+    pids = ProcessSampler.pids(leaders)
+    assert (os.getpid() in pids["here"], pids["nowhere"]) == (True, [])
+    sampler, own = ProcessSampler(), psutil.Process()
+    used = sampler.usage(leaders)
+    assert used.keys() == {"here"}
+    now = sampler.usage(leaders)["here"]
+    assert 0 < used["here"].cpu <= now.cpu
+    assert (now.memory or 0) > own.memory_info().rss / 2
+    assert (now.processes or 0) >= 1
+    before = Usage(cpu=1e9, read=10**15, written=10**15)
+    sampler._counted = {leaders["here"]: before}
+    now = sampler.usage(leaders)["here"]
+    assert (now.cpu, now.read, now.written) == (before.cpu, before.read, before.written)

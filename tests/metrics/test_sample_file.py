@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from emulator.errors import RecordError
 from emulator.metrics.catalog import Usage
 from emulator.metrics.sample_file import SampleFile, read
 from emulator.metrics.samples import Sample, from_json
@@ -37,6 +38,19 @@ def test_every_sample_is_there_at_once(tmp_path: Path) -> None:
         assert len(list(read(path))) == number + 1
     file.close()
     assert list(read(path)) == [sample(number) for number in range(5)]
+
+
+def test_a_line_that_is_no_sample_is_named_and_one_that_is_not_whole_is_the_end(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "samples.jsonl"
+    assert append(path, [sample(1)], 9) == [sample(1)]
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:-5] + b"\n" + whole)
+    assert list(read(path)) == [sample(1)]
+    path.write_bytes(whole + b'{"t": 1}\n')
+    with pytest.raises(RecordError, match=r"samples\.jsonl, line 2: wall: .*\.$"):
+        list(read(path))
 
 
 @pytest.mark.parametrize("many", [99, 100, 101, 1000, 12_345])

@@ -313,6 +313,29 @@ def test_times_are_within_the_run() -> None:
     assert [micros(t, 2.5) for t in (-1, 0.0000014, 2, 3)] == [0, 1, 2_000_000, 2_500_000]
 
 
+PREPARED = "{ingest: {before: training, command: [b]}, worker: 1}"
+INGEST = [happened(0, "run"), *began_again(1, "ingest-0"), ended(2, "ingest-0", 1)]
+
+
+@pytest.mark.parametrize(
+    ("events", "took"),
+    [
+        # With its failures; what follows is a startup.
+        (
+            [*began_again(3, "ingest-0"), ended(6, "ingest-0", 0), happened(6.5, "training"),
+             *began_again(7, "worker-0"), step(10, "worker-0", 1), step(12, "worker-0", 2)],
+            {"startup": 1 + 3.5, "data": 5.5, "productive": 2, "other": 8},
+        ),
+        ([*began_again(3, "ingest-0")], {"startup": 1, "data": 19}),
+    ],
+)  # fmt: skip
+def test_preparation_before_training_is_data(
+    events: Sequence[Told], took: dict[str, float]
+) -> None:
+    whole = timeline([*INGEST, *events, job(20)], PREPARED)
+    assert {cause: t for cause, t in split(whole, 20).items() if t} == took
+
+
 def test_what_follows_the_end_of_the_job_is_not_counted() -> None:
     events = [*RUN, step(5, "worker-0", 1), step(15, "worker-0", 2), job(20)]
     events += [ended(20, "worker-1", 143, told=True), step(21, "worker-1", 9)]

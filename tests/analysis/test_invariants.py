@@ -187,6 +187,14 @@ def test_each_step_once(entries: Timeline, count: int, broken: Sequence[str]) ->
     assert (result.count, result.violations) == (count, broken)
 
 
+def test_steps_that_are_missing_among_merged_ones_are_omitted() -> None:
+    steps = [step(n, "worker-0", 10 * n) for n in (1, 2, 3)]
+    for count, broken in ((7, []), (4, ["worker-0 omitted 3 steps between 40 and 100"])):
+        merged = step(9, "worker-0", 100, coalesced={"first": 40, "count": count})
+        result = steps_exactly_once(timeline([*steps, merged]))
+        assert (result.count, result.violations) == (3 + count, broken)
+
+
 def test_the_steps_are_those_of_the_task_that_leads() -> None:
     def of(*tasks: str) -> str:
         events = [step(n + 2, task, number) for n, task in enumerate(tasks) for number in (2, 1)]

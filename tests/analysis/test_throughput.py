@@ -116,6 +116,7 @@ def test_a_task_that_goes_back_by_itself_begins_anew() -> None:
     entries = [step(1, "worker-0", 5), step(2, "worker-0", 6), step(4, "worker-0", 2)]
     result = measured([*entries, step(5, "worker-0", 3)]).tasks["worker-0"]
     assert result == Rate(2 / 4, None, StepTimes(2, 1, 1, 1, 1, 1))
+    assert measured([*entries, step(5, "worker-0", 3)]).job == result
 
 
 def test_a_task_that_restores_as_it_runs_begins_anew_also_at_the_same_step() -> None:
@@ -189,6 +190,19 @@ def test_examples_of_a_task_begin_anew_with_it() -> None:
     assert measured(entries).tasks["worker-0"].examples_per_second == 20 / 5
 
 
+def test_examples_go_on_over_a_restore_that_loses_nothing() -> None:
+    entries = [step(t, "worker-0", 10 * t, examples=640 * t) for t in (1, 2, 3)]
+    back = happened(2.5, "phase", "worker-0", phase="restore", state="end", step=20)
+    assert measured(in_time([*entries, back])).job.examples_per_second == 640
+
+
+def test_what_an_evaluator_may_have_done_is_nothing_of_the_job() -> None:
+    entries = [step(t, task, int(t)) for task in ("worker-0", "evaluator-0") for t in (1.0, 2.0, 3)]
+    work = follow(timeline(in_time([*entries, job(9)]), "{worker: 1, evaluator: 1}"))
+    assert work[JOB].unknown == work["worker-0"].unknown == [(0, 1), (3, 4)]
+    assert work["evaluator-0"].unknown == [(0, 1), (3, 4)]
+
+
 # --- By the second ------------------------------------------------------------------------------
 
 
@@ -207,6 +221,13 @@ def test_the_first_step_after_a_restart_is_not_counted() -> None:
     entries += [ended(3, "worker-0", 1), *began_again(5, "worker-0"), step(8, "worker-0", 20)]
     result = binned([*entries, step(9, "worker-0", 30)], 10)
     assert by_second(result.job, result.width) == [0, 0, 0, 0, 0, 0, 0, 0, 10, 0]
+
+
+def test_steps_of_the_first_second_and_of_one_moment_are_in_their_bins() -> None:
+    result = binned([step(0.25, "worker-0", 0), step(0.75, "worker-0", 5)], 2)
+    assert result.job == pytest.approx([0, 7.5, 10, 7.5, 0, 0, 0, 0, 0, 0])
+    result = binned([step(1, "worker-0", 1), step(1, "worker-0", 9)], 2)
+    assert by_second(result.job, result.width) == [0, 8]
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,8 @@ def test_of_several_losses_the_plain_one_or_the_total_is_the_loss(
 def test_of_several_accuracies_the_plain_one_counts() -> None:
     found = steps(scalars(1, loss=0.5, top_5_accuracy=0.9, accuracy=0.6, top_1_accuracy=0.7))
     assert found[-1].seen.data["accuracy"] == 0.6
+    lines = [line(1, loss=0.5, accuracy=0.6), line(2, loss=0.4, val_accuracy=0.9)]
+    assert steps(lines)[1].seen.data == {"step": 2, "loss": 0.4, "val_accuracy": 0.9}
 
 
 # --- Files that grow, and others -----------------------------------------------------------------
@@ -193,6 +195,9 @@ def test_a_damaged_length_ends_the_reading(tmp_path: Path) -> None:
     with path.open("ab") as file:
         file.write(event(3))
     assert [*reads.lines()] == []
+    file_of(tmp_path / "short", b"\x01" * 12)  # just a header
+    assert [*reads.lines()] == ["'short/events.out.tfevents.1.vm': " + said.partition(": ")[2]
+                                .replace(f"{len(event(1))}", "0")]  # fmt: skip
 
 
 def test_zeros_are_not_written_yet(tmp_path: Path) -> None:
@@ -201,6 +206,29 @@ def test_zeros_are_not_written_yet(tmp_path: Path) -> None:
     assert len([*reads.lines()]) == 1
     path.write_bytes(event(1) + event(2) + event(3))
     assert len([*reads.lines()]) == 2
+
+
+def test_files_folders_and_levels_are_limited(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for number, folder in enumerate(("", "a", "a/b", "a/b/c")):
+        file_of(tmp_path / folder, b"", f"tfevents.{number}")
+
+    def found(**limits: int) -> int:
+        for name, limit in {"FILES": 9, "ENTRIES": 9, "DEPTH": 9, **limits}.items():
+            monkeypatch.setattr(event_files, name, limit)
+        return len([*event_files.event_files(str(tmp_path))])
+
+    assert [found(), found(FILES=4), found(FILES=2)] == [4, 4, 2]
+    assert [found(DEPTH=3), found(DEPTH=2), found(DEPTH=0)] == [4, 3, 1]
+    assert [found(ENTRIES=7), found(ENTRIES=6), found(ENTRIES=0)] == [4, 3, 0]
+
+
+def test_more_scalars_of_a_step_than_a_line_has_are_in_another(tmp_path: Path) -> None:
+    file_of(tmp_path, b"".join(event(1, f"loss{n}", n) for n in range(51)))
+    first, second = map(json.loads, reader(tmp_path).lines())
+    assert (len(first["values"]), first["wall"], first["begun"]) == (50, 49, 0)
+    assert second == {**first, "wall": 50, "values": {"loss50": 0.5}}
 
 
 def test_links_pipes_and_other_files_are_not_opened(tmp_path: Path) -> None:
@@ -368,6 +396,8 @@ def test_a_process_of_the_run_is_known_by_its_id(tmp_path: Path) -> None:
 )
 def test_the_variables_of_a_process_of_the_run_say_its_task(environ: bytes, task: str) -> None:
     assert task_in(environ, "run") == task
+    name = f"/logs/events.out.tfevents.1.laptop.{os.getpid()}.0"  # of no run
+    assert reader(Path("/logs")).task_of(name) == "worker-0"
 
 
 # --- The program ---------------------------------------------------------------------------------
@@ -452,6 +482,8 @@ def test_scalars_of_validation_are_no_steps() -> None:
 def test_other_scalars_count_until_there_is_a_loss() -> None:
     lines = [line(1, rate=0.1), line(2, rate=0.1, loss=1.0), line(640, examples=5), line(3, loss=1)]
     assert [one.seen.data["step"] for one in steps(lines)] == [1, 2, 3]
+    lines = [line(1, rate=0.1), line(5, lr=1).replace("lr", "hparam/lr"), line(3, rate=0.2)]
+    assert [one.seen.data["step"] for one in steps(lines)] == [1, 3]
 
 
 def test_a_program_that_starts_again_may_go_back() -> None:

@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 
 from emulator.metrics.catalog import GpuShare, GpuUsage, Rates, Usage
 from emulator.metrics.processes import ProcessSampler
-from emulator.metrics.samples import Sample, from_json, halved, rates, series, to_json
+from emulator.metrics.samples import (
+    Sample,
+    device_numbers,
+    from_json,
+    halved,
+    rates,
+    series,
+    to_json,
+)
 
 
 def test_rates_are_what_was_used_per_second_of_the_time_between() -> None:
@@ -46,6 +54,19 @@ def test_a_restart_counts_from_zero_and_is_never_negative() -> None:
     assert (found.cpu, found.received) == (0.5, 100.0)
     # It is known by the CPU, even where another counter has overtaken.
     assert rates(Usage(50.0, received=100), Usage(0.5, received=150), 1.0).received == 150.0
+
+
+def test_a_counter_that_goes_back_by_itself_counts_from_zero() -> None:
+    later = Usage(2.0, received=50, sent=70)
+    found = rates(Usage(1.0, received=100, sent=70), later, 2.0)
+    assert (found.cpu, found.received, found.sent) == (0.5, 25, 0)
+    assert rates(Usage(1.0, received=100), later, 0.0).received is None  # at the same moment
+
+
+def test_devices_have_their_index_and_their_parts_follow_it() -> None:
+    gpus = [GpuUsage(index, uuid) for index, uuid in ((0, "a"), (1, "b"), (0, "c"), (0, "d"))]
+    samples = [Sample(t, t, {}, gpus[: int(t)]) for t in (1.0, 3.0, 4.0, 2.0)]
+    assert device_numbers(samples) == {"a": "0", "b": "1", "c": "0.1", "d": "0.2"}
 
 
 @pytest.mark.parametrize("earlier", [None, Usage(1.0)])

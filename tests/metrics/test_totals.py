@@ -60,3 +60,15 @@ def test_the_mean_is_over_the_time_between_measurements() -> None:
     found = totals(samples, "a")
     assert found is not None
     assert found.cpu == 0.5
+
+
+def test_totals_have_as_many_digits_as_are_of_use() -> None:
+    third = 1 / 3
+    found = totals([at(0, w=Usage(0.0, throttled=0)), at(3, w=Usage(1.0, throttled=third))], "w")
+    assert found is not None
+    assert (found.cpu, found.throttled) == (0.3333, 0.333333)
+    found = totals([at(0, w=Usage(1.0))], "w")
+    assert found == Totals(1.0, None, None, None, None, None, None, None)  # no time has gone by
+    gpus = [GpuUsage(0, "a", utilisation=u, power=third) for u in (0.0, 0.0, 1.0)]
+    (gpu,) = gpu_totals([Sample(t, t, {}, [gpu]) for t, gpu in enumerate(gpus)]).values()
+    assert (gpu.utilisation, gpu.energy, gpu.lost) == (0.3333, 0.7, False)

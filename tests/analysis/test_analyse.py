@@ -256,6 +256,12 @@ def test_only_what_brings_the_job_on_counts_for_its_rate() -> None:
     assert analysed([happened(0, "run"), *entries]).steps_per_second == 5  # 10 in 2 s
 
 
+def test_an_advance_is_a_step_that_is_further_than_all_before() -> None:
+    at = [(1, "worker-0", 0), (2, "worker-1", 0), (3, "worker-1", 9), (4, "worker-0", 8)]
+    advances = analysed([step(*one) for one in at]).traffic.advances
+    assert [(one.t, one.step) for one in advances] == [(1, 0), (3, 9)]
+
+
 @pytest.mark.parametrize("nonsense", ["many", None, [1], {"a": 1}])
 def test_values_that_are_no_numbers_are_passed_over(nonsense: object) -> None:
     entries = [step(1, "worker-0", 1, examples=10, accuracy=0.5)]

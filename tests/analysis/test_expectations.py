@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Any
@@ -15,6 +16,7 @@ from emulator.analysis import expectations as checks
 from emulator.analysis.analyse import Analysis, FaultResult, TaskResult
 from emulator.analysis.conditions import Condition
 from emulator.analysis.expectations import EXIT_CODES, Status, Verdict, judge, overall, summary
+from emulator.analysis.figures import in_summary
 from emulator.analysis.regression import Comparison
 from emulator.analysis.throughput import Rate, StepTimes, Throughput
 from emulator.analysis.traffic import Traffic
@@ -397,6 +399,10 @@ def test_the_summary_tells_of_preparation_and_conditions_where_there_were_any() 
     about: dict[str, Any] = {"run_id": "r", "scenario": "s", "engine": "fake", "verdicts": []}
     written = summary(analysis=prepared, conditions=[created], **about)
     assert written["startup"]["training"] == 1.2346
+    for unrecovered, worst in ((0, 7.5), (1, math.inf)):
+        written["unrecovered"] = unrecovered
+        figures = [in_summary(written, key) for key in ("worst_recovery", "goodput", "cost")]
+        assert figures == [worst, 0.4, None]
     assert written["conditions"] == [{**asdict(created), "t": 0.123457}]
 
 

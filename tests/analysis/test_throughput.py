@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from emulator.analysis.steps_made import Stretch
 from emulator.analysis.throughput import (
     JOB,
     Curve,
@@ -28,6 +29,7 @@ from tests.histories import (
     a_plan,
     began_again,
     ended,
+    fault,
     happened,
     in_time,
     job,
@@ -188,6 +190,8 @@ def test_examples_of_a_task_begin_anew_with_it() -> None:
     entries += [ended(3, "worker-0", 1), *began_again(3, "worker-0")]
     entries += [step(5, "worker-0", 1, examples=10), step(6, "worker-0", 2, examples=20)]
     assert measured(entries).tasks["worker-0"].examples_per_second == 20 / 5
+    entries[-2:] = [step(5, "worker-0", 4, examples=40), step(6, "worker-0", 5, examples=50)]
+    assert measured(entries).tasks["worker-0"].examples_per_second == 20 / 5
 
 
 def test_examples_go_on_over_a_restore_that_loses_nothing() -> None:
@@ -228,6 +232,21 @@ def test_steps_of_the_first_second_and_of_one_moment_are_in_their_bins() -> None
     assert result.job == pytest.approx([0, 7.5, 10, 7.5, 0, 0, 0, 0, 0, 0])
     result = binned([step(1, "worker-0", 1), step(1, "worker-0", 9)], 2)
     assert by_second(result.job, result.width) == [0, 8]
+
+
+def test_steps_of_one_moment_are_at_its_end() -> None:
+    work = Work([Stretch(5, 5, 10, 0)], first=1, last=9)
+    assert [work.rate_within(*span) for span in ((1, 5), (5, 9), (1, 1))] == [2.5, 0, None]
+
+
+def test_a_task_makes_no_step_while_it_is_paused_also_before_its_pace_is_known() -> None:
+    paused = [fault(t, "worker-0", at, "pause") for t, at in ((2, "applied"), (10, "healed"))]
+    entries = [*began_again(0, "worker-0"), step(1, "worker-0", 0), *paused]
+    told = timeline(
+        [*entries, step(12, "worker-0", 9)], extra="faults: [{pause: worker-0, at: 1s, for: 8s}]"
+    )
+    result = curve(told, 12)
+    assert by_second(result.job, result.width) == [0, 3, *[0] * 8, 3, 3]
 
 
 @pytest.mark.parametrize(

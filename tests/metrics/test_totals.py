@@ -72,3 +72,5 @@ def test_totals_have_as_many_digits_as_are_of_use() -> None:
     gpus = [GpuUsage(0, "a", utilisation=u, power=third) for u in (0.0, 0.0, 1.0)]
     (gpu,) = gpu_totals([Sample(t, t, {}, [gpu]) for t, gpu in enumerate(gpus)]).values()
     assert (gpu.utilisation, gpu.energy, gpu.lost) == (0.3333, 0.7, False)
+    unknown = gpu_totals([Sample(0, 0, {}, [GpuUsage(0, "a")])])["a"]
+    assert (unknown.utilisation, unknown.memory_peak, unknown.energy) == (None, None, None)

@@ -261,8 +261,8 @@ def test_a_gap_far_longer_than_usual_is_a_stall_beyond_the_usual() -> None:
 
 
 def test_a_gap_of_less_than_ten_usual_ones_or_a_second_is_none() -> None:
-    slow = [*RUN, *(step(3 + n, "worker-0", n) for n in range(5)), step(16, "worker-0", 5)]
-    assert spent(*slow, job(20)) == {"startup": 3, "productive": 13, "other": 4}
+    slow = [*RUN, *(step(3 + n, "worker-0", n) for n in range(5)), step(17, "worker-0", 5)]
+    assert spent(*slow, job(20)) == {"startup": 3, "productive": 14, "other": 3}
     quick = [*RUN, *(step(3 + n / 1000, "worker-0", n) for n in range(9)), step(4, "worker-0", 9)]
     assert spent(*quick, job(4), until=4) == {"startup": 3, "productive": 1}
 

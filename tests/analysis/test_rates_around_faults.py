@@ -207,6 +207,12 @@ def test_the_rate_after_a_fault_begins_with_the_first_step_after_it() -> None:
     assert of_job(result) == of_target(result) == (2, 0, 2)
 
 
+def test_rates_are_of_ten_seconds_on_each_side_of_a_fault() -> None:
+    at = {5: 0, 10: 90, 11: 94, 20: 103, 25: 105, 34: 114, 35: 118, 45: 908}
+    entries = [*UP, *(step(t, "worker-0", n) for t, n in at.items()), *paused(20, 24, "worker-1")]
+    assert of_job(struck(entries, "{pause: worker-1, at: 20s, for: 4s}"))[::2] == (1.3, 1.3)
+
+
 @pytest.mark.parametrize(
     ("faults", "events"),
     [

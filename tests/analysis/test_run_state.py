@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from emulator.analysis.analyse import analyse
-from emulator.analysis.run_state import LINES, Estimate, RunState
+from emulator.analysis.run_state import Estimate, RunState
 from emulator.faults.pause import Pause
 from emulator.faults.schedule import expand_targets, to_json
 from emulator.faults.spec import Trigger
@@ -368,10 +368,10 @@ def test_a_task_has_its_share_of_each_device() -> None:
 
 def test_of_what_tasks_print_the_last_lines_are_kept() -> None:
     run = live(UP)
-    for n in range(LINES + 5):
+    for n in range(200 + 5):
         run.line("worker-0", str(n))
     assert list(run.lines)[:2] == [("worker-0", "5"), ("worker-0", "6")]
-    assert len(run.lines) == LINES
+    assert len(run.lines) == 200
 
 
 # --- A recording --------------------------------------------------------------------------------

@@ -258,6 +258,7 @@ def test_bins_are_a_second_wide_or_as_wide_as_they_must_be(
 ) -> None:
     result = binned([happened(0, "run")], duration)
     assert (result.width, len(result.job)) == (width, number)
+    assert curve(timeline([happened(0, "run")]), duration) == result  # 600 bins at most
 
 
 TASKS = st.sampled_from(["worker-0", "worker-1"])

@@ -173,6 +173,35 @@ def test_lines_one_after_the_other(
     assert seen == [data and Observation("step", data) for data in expected]
 
 
+@pytest.mark.parametrize(
+    ("first", "line", "accuracy"),
+    [
+        ("Train Epoch: 1 [640/60000 (1%)]", "accuracy=1.0", 1.0),
+        ("Train Epoch: 1 [640/60000 (1%)]", "accuracy=1.1", None),
+        ("Train Epoch: 1 [640/60000 (1%)]", "Accuracy: 0/10", 0.0),
+        ("Train Epoch: 1 [640/60000 (1%)]", "Accuracy: 10/10", 1.0),
+        ("Train Epoch: 1 [640/60000 (1%)]", "Accuracy: 11/10", None),
+        ("Epoch: [0][1/10]\tTime 0.2", " * Acc@1 100.0", 1.0),
+        ("Epoch: [0][1/10]\tTime 0.2", " * Acc@1 100.5", None),
+        ("loss: 0.5  [  640/60000]", " Accuracy: 100.0%, Avg loss: 1", 1.0),
+        ("loss: 0.5  [  640/60000]", " Accuracy: 100.5%, Avg loss: 1", None),
+        ("Epoch 1, loss: 0.5", "Epoch 2, accuracy: 1", 1),
+        ("Epoch 1, loss: 0.5", "Epoch 2, accuracy: 100.0", 1.0),
+        ("Epoch 1, loss: 0.5", "Epoch 2, accuracy: 100.5", 100.5),
+        ("Epoch 1, loss: 0.5", "Test set accuracy 0.75", 0.75),
+        ("1/2 [=>..] - ETA: 0s", "2/2 [====] - acc: 0.5", 0.5),
+        # Of several the first of a list; a plain one counts in any case.
+        ("1/2 [=>..] - ETA: 0s", "2/2 [====] - val_acc: 0.5 - acc: 0.25", 0.25),
+        ("1/2 [=>..] - ETA: 0s", "2/2 [====] - acc: 0.5 - accuracy: 0.75", 0.75),
+    ],
+)
+def test_an_accuracy_is_a_share(first: str, line: str, accuracy: float | None) -> None:
+    reader = StepReader()
+    assert reader.read(first)
+    seen = reader.read(line)
+    assert (seen and seen.data["accuracy"]) == accuracy
+
+
 def test_a_regex_gives_its_named_groups_as_numbers_where_they_are() -> None:
     reader = StepReader(r"it (?P<step>\d+)(?: loss (?P<loss>\S+))?(?: lr (?P<rate>\S+))?")
     assert reader.read("at it 12 loss 0.5 lr big") == step(step=12, loss=0.5, rate="big")

@@ -9,12 +9,14 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import urllib3
 from hypothesis import given
 from hypothesis import strategies as st
 
+from emulator.engines import byte_stream
 from emulator.engines.byte_stream import ByteStream, ChunkedBody
 from emulator.engines.http_socket import reader_of, socket_of
 from tests.engines.certificates import certificate
@@ -39,6 +41,105 @@ def test_a_chunk_may_have_extensions_and_capital_digits() -> None:
     body = ChunkedBody()
     assert body.feed(b"A;name=value\r\n0123456789\r\n") == b"0123456789"
     assert not body.ended
+
+    assert body.feed(b"0\r\n\r\n3\r\nabc\r\n") == b""
+    assert body.ended
+    with pytest.raises(ValueError, match="invalid literal"):
+        ChunkedBody().feed(b"no\r\n")
+
+
+class Answer:
+    """An answer as urllib3 has it, whose body comes from a socket, or from nowhere."""
+
+    def __init__(self, source: object, coding: str = "", *body: bytes) -> None:
+        self._fp = SimpleNamespace(fp=source)
+        self.headers = {"Transfer-Encoding": coding} if coding else {}
+        self.body, self.asked, self.closed = body, list[object](), 0
+
+    def stream(self, amount: int | None, *, decode_content: bool) -> Iterator[bytes]:
+        self.asked += [amount, decode_content]
+        yield from self.body
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """The client's and the server's end of a connection."""
+    client, server = socket.socketpair()
+    with client, server:
+        yield client, server
+
+
+def test_bytes_are_those_that_came_with_the_headers_and_then_those_that_have_arrived(
+    ends: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(byte_stream, "AT_ONCE", 8)
+    monkeypatch.setattr(byte_stream, "PIECE", 4)
+    client, server = ends
+    stream = ByteStream(Answer(client.makefile("rb")))
+    assert stream.fileno() == client.fileno()
+    assert stream.receive() == (b"", 0, False)  # nothing has come, and it does not block
+    for sent, pieces in (
+        (20, [8, 8, 4]),
+        (4, [4]),
+        (7, [7]),
+        (9, [8, 1]),
+    ):
+        server.sendall(b"x" * sent)
+        assert [stream.receive() for _ in pieces] == [(b"x" * n, n, False) for n in pieces]
+    server.sendall(b"end")
+    server.close()
+    assert stream.receive() == (b"end", 3, False)
+    assert stream.receive() == (b"", 0, True)
+    assert not stream.is_complete
+
+
+def test_the_chunks_of_an_answer_end_it(ends: tuple[socket.socket, socket.socket]) -> None:
+    client, server = ends
+    early = chunk(b"early")
+    server.sendall(early)
+    closed: list[str] = []
+    reader = client.makefile("rb")
+    answer = Answer(reader, "chunked")
+
+    def close() -> None:
+        closed.append("owner")
+        reader.close()
+
+    stream = ByteStream(answer, close)
+    server.sendall(chunk(b"late")[:-1])
+    assert stream.receive() == (b"early", len(early) + len(chunk(b"late")) - 1, False)
+    server.sendall(b"\n0\r\n")
+    assert (stream.receive(), stream.is_complete) == ((b"late", 4, False), False)
+    server.sendall(b"\r\n")
+    assert (stream.receive(), stream.is_complete) == ((b"", 2, True), True)
+    stream.close()
+    assert (closed, answer.closed, client.fileno()) == (["owner"], 0, -1)
+
+
+def test_an_answer_without_a_socket_is_passed_on_and_a_cut_ends_it(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    answer = Answer(None, "chunked", b"one ", b"two")
+    stream = ByteStream(answer)
+    received, has_ended = b"", False
+    while not has_ended:
+        assert select.select([stream], [], [], 60)[0]
+        data, size, has_ended = stream.receive()
+        received += data
+        assert size == len(data)
+    assert (received, answer.asked) == (b"one two", [None, True])
+    assert not stream.is_complete  # it is not said by this connection
+    stream.close()
+    assert answer.closed == 1
+    stream.cut()  # no error: it is closed
+    client, server = ends
+    open_one = ByteStream(Answer(client.makefile("rb")))
+    open_one.cut()
+    assert open_one.receive() == (b"", 0, True)
+    assert server.recv(1) == b""
 
 
 LINES = 200

@@ -197,7 +197,7 @@ def _innermost(error: BaseException) -> str:
         if inner is None:
             break
         error = inner
-    return str(getattr(error, "strerror", None) or error or type(error).__name__)
+    return str(getattr(error, "strerror", None) or str(error) or type(error).__name__)
 
 
 def _tidy(reason: str) -> str:

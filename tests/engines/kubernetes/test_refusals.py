@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 from urllib3.exceptions import MaxRetryError, SSLError
 
-from emulator.engines.kubernetes.refusals import Access, access, refusal, unreachable
+from emulator.engines.kubernetes.refusals import (
+    Access,
+    access,
+    cannot_start,
+    refusal,
+    unreachable,
+)
 
 CREATE_POD = Access("create", "pods", "", "team", "")
 
@@ -48,6 +54,9 @@ def test_a_watch_is_a_verb_of_its_own() -> None:
 
 def status(message: str, reason: str = "Forbidden", **details: Any) -> dict[str, Any]:
     return {"kind": "Status", "message": message, "reason": reason, "details": details}
+
+
+LEVEL = "The Pod security level of the namespace team"
 
 
 @pytest.mark.parametrize(
@@ -149,6 +158,39 @@ def status(message: str, reason: str = "Forbidden", **details: Any) -> dict[str,
             "",
         ),
         (500, {}, "The cluster would not create pods: status 500.", ""),
+        (
+            409,
+            status("it was changed.", "Conflict"),
+            "The cluster would not create pods: it was changed.",
+            "",
+        ),
+        (
+            404,
+            status('pods "a" not found', "NotFound", name="a", kind="pods"),
+            'The cluster has nothing to create pods: pods "a" not found.',
+            "",
+        ),
+        (
+            403,
+            status("not now", causes=[{"reason": "NamespaceTerminating"}]),
+            "The namespace team is being deleted.",
+            "kubernetes.namespace=NAME",
+        ),
+        (
+            403,
+            status("it is being terminated"),
+            "The namespace team is being deleted.",
+            "kubernetes.namespace=NAME",
+        ),
+        *(
+            (403, status(f'pods "a" is forbidden: {why}'), f"{says} create pods: {why}.", advises)
+            for why, says, advises in (
+                ("Pod Security Policy: []", f"{LEVEL} does not allow to", "run_as"),
+                ("PodSecurity: []", f"{LEVEL} does not allow to", "run_as"),
+                ("ServiceAccount x", "The cluster would not", "kubernetes.service_account"),
+                ("no service account", "The cluster would not", "kubernetes.service_account"),
+            )
+        ),
     ],
 )
 def test_a_refusal_is_one_sentence(
@@ -157,13 +199,21 @@ def test_a_refusal_is_one_sentence(
     sentence = refusal(CREATE_POD, code, answer, "home")
     assert sentence.message == says
     assert advises in sentence.hint
+    assert bool(sentence.hint) == bool(advises)
+
+
+def test_who_may_not_do_it_may_lack_it_in_a_group_or_everywhere() -> None:
+    answer = status('User "ann" cannot list resource "queues"')
+    wanted = Access("list", "queues", "kueue.x-k8s.io")
+    said = "ann may not list queues (API group kueue.x-k8s.io)."
+    assert refusal(wanted, 403, answer, "home").message == said
 
 
 def test_a_budget_is_why_an_eviction_is_forbidden_now() -> None:
     said = "Cannot evict pod as it would violate the pod's disruption budget."
     why = "The disruption budget one needs 1 healthy pods and has 1"
     answer = status(
-        said, "TooManyRequests", causes=[{"reason": "DisruptionBudget", "message": why}]
+        said, "TooManyRequests", causes=[{"reason": "DisruptionBudget", "message": why}, {}]
     )
     wanted = Access("create", "pods/eviction", "", "team", "a")
     sentence = refusal(wanted, 429, answer, "home")
@@ -199,6 +249,27 @@ def test_a_budget_is_why_an_eviction_is_forbidden_now() -> None:
             ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)"),
             "What answers at https://c:6443 (context home) does not speak TLS.",
         ),
+        (
+            OSError("Client sent an HTTP request to an HTTPS server"),
+            "What answers at https://c:6443 (context home) does not speak TLS.",
+        ),
+        (
+            OSError("hostname 'c' doesn't match 'd'."),
+            "The certificate of the Kubernetes API server at https://c:6443 (context home) is not "
+            "to be trusted (hostname 'c' doesn't match 'd').",
+        ),
+        *(
+            (
+                ssl.SSLError(1, f"[SSL: {why} (_ssl.c:1006)"),
+                "The Kubernetes API server at https://c:6443 (context home) refused the client's "
+                f"certificate ([SSL: {why}).",
+            )
+            for why in ("x] Certificate required", "SSLV3_ALERT_BAD] bad")
+        ),
+        (
+            TimeoutError(),
+            "No Kubernetes API server answers at https://c:6443 (context home): TimeoutError.",
+        ),
     ],
 )
 def test_an_unreachable_server_is_one_sentence(error: BaseException, says: str) -> None:
@@ -206,3 +277,27 @@ def test_an_unreachable_server_is_one_sentence(error: BaseException, says: str) 
     assert sentence.message.startswith(says)
     assert "_ssl.c" not in sentence.message
     assert sentence.hint
+
+
+WAIT = "A longer kubernetes.start_timeout waits longer."
+
+
+@pytest.mark.parametrize(
+    ("why", "waited", "says", "advises"),
+    [
+        *(
+            ((reason, "no. "), None, f"can't start: {reason}: no.", "Check the image's name")
+            for reason in ("ErrImagePull", "ImagePullBackOff", "InvalidImageName")
+        ),
+        (("Unschedulable", ""), 60.0, "did not start in 60 s: Unschedulable.", "Ask for less"),
+        (("Pending", "x"), 0.5, "did not start in 0.5 s: Pending: x.", WAIT),
+        (("", "x"), None, "can't start: x.", "`kubectl describe pod` says more"),
+        (("", " "), None, "can't start: the cluster says nothing of it.", "`kubectl describe"),
+    ],
+)
+def test_why_a_pod_does_not_run_is_one_sentence(
+    why: tuple[str, str], waited: float | None, says: str, advises: str
+) -> None:
+    sentence = cannot_start("worker-0", *why, waited)
+    assert sentence.message == f"worker-0 {says}"
+    assert sentence.hint.startswith(advises)

@@ -5,16 +5,20 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from emulator.engines.base import Exited
 from emulator.engines.memory import Script
 from emulator.record.events import AllRunning, Entry, HelperEvent, Step, fields_of
 from emulator.record.reader import Record
 from emulator.report.event_text import describe
 from emulator.results import Result, RunCallbacks
-from emulator.supervisor.helpers import GRACE
+from emulator.supervisor.helpers import GRACE, LONGEST_WORD, Helpers, pending_helpers
 from emulator.supervisor.supervisor import STOP_GRACE
+from tests.histories import a_plan
 from tests.supervisor.in_memory import DEAF, SERVES, history, run, scalars, step, times, trains
 
 JOB = "cluster: {worker: 2}\nsuccess: all-workers\n"
@@ -188,3 +192,95 @@ def test_steps_come_from_event_files_and_trigger_faults(tmp_path: Path) -> None:
     assert not [text for _, text in shown if "scalars" in text]  # they are in its log
     assert len(Record(result.folder).log("event-files")) == 5
     assert [e.event for e in history(result)].count("phase") == 2
+
+
+# --- One by one ---------------------------------------------------------------------------------
+
+
+class Told:
+    """Notes what the helpers ask of the engine, of timers and of the history."""
+
+    def __init__(self, *names: str) -> None:
+        text = ", ".join(f"{name}: {{command: [a]}}" for name in names)
+        self.states = pending_helpers(a_plan("{worker: 1}", f"helpers: {{{text}}}\n"))
+        self.told: list[object] = []
+        note: Any = SimpleNamespace(
+            start=lambda task: self.told.append(f"start {task.name}"),
+            stop=lambda name, number: self.told.append(f"{number.name} {name}"),
+            after=lambda delay, action: self.told.append((delay, action)),
+            write=lambda one: self.told.append(f"{one.task} is {one.stage}"),
+        )
+        self.helpers = Helpers(self.states, timers=note, calls=note, history=note)
+
+    def since(self) -> list[object]:
+        told, self.told[:] = list(self.told), []
+        return told
+
+
+@pytest.mark.parametrize(
+    ("state", "started", "over", "then", "told"),
+    [
+        ("running", True, False, "running", []),
+        ("running", False, False, "ended", ["a is ended"]),
+        ("starting", True, False, "running", ["a is running"]),
+        ("starting", True, True, "running", ["a is running"]),
+        ("starting", False, False, "starting", ["a is starting", "start a"]),
+        ("pending", False, False, "starting", ["a is starting", "start a"]),
+        ("starting", False, True, "ended", []),
+        ("pending", False, True, "ended", []),
+        ("ended", False, False, "ended", []),
+        ("ended", True, True, "ended", []),
+    ],
+)
+def test_a_successor_goes_on_with_a_helper_where_it_was(
+    state: Any, started: bool, over: bool, then: str, told: list[str]
+) -> None:
+    one = Told("a")
+    one.states["a"].state = state
+    one.helpers.resume({"a": "id"} if started else {}, job_is_over=over)
+    assert (one.states["a"].state, one.since()) == (then, told)
+    assert one.states["a"].exit_code == (137 if told == ["a is ended"] else None)
+    assert one.helpers.starting == (then == "starting")
+    assert one.helpers.anything_left == (then in ("starting", "running"))
+
+
+def test_a_helper_ends_early_is_refused_and_is_told_to_end_once_it_runs() -> None:
+    one = Told("a", "b", "c")
+    helpers, states = one.helpers, one.states
+    helpers.begin()
+    assert one.since() == [
+        f"{what} {n}" if what == "start" else f"{n} is {what}"
+        for n in "abc"
+        for what in ("starting", "start")
+    ]
+    helpers.on_exit(Exited("a", 1.0, 3))
+    assert (states["a"].state, one.since()) == ("starting", [])
+    helpers.on_started("a", "id")  # it had ended before the answer came
+    assert (states["a"].exit_code, one.since()) == (3, ["a is running", "a is ended"])
+    helpers.on_refused("b", "no image")
+    assert (states["b"].state, one.since()) == ("ended", ["b is failed"])
+    helpers.stop()
+    helpers.stop()
+    assert one.since() == [(GRACE, helpers.kill)]  # none runs
+    helpers.on_started("c", "id")
+    assert (states["c"].stop_sent, one.since()) == (
+        True,
+        ["c is running", "c is stopping", "SIGTERM c"],
+    )
+    helpers.kill()
+    assert one.since() == ["c is stopping", "SIGKILL c"]
+    helpers.on_stop_refused("c", "SIGTERM", "no")
+    assert (states["c"].state, one.since()) == ("running", [])
+    helpers.on_stop_refused("c", "SIGKILL", "no")
+    assert (states["c"].state, one.since()) == ("ended", ["c is failed"])
+    helpers.on_stop_refused("c", "SIGKILL", "no")
+    assert one.since() == []
+    assert "a" in helpers
+    assert "worker-0" not in helpers
+
+
+def test_the_last_words_of_a_helper_are_five_lines_none_blank_or_endless() -> None:
+    one = Told("a")
+    for text in ("0", "1", " ", "2", "3", "4", "x" * 2 * LONGEST_WORD):
+        one.helpers.on_line("a", text)
+    assert list(one.states["a"].last_words) == ["1", "2", "3", "4", "x" * LONGEST_WORD]

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from emulator.broker import Capacity
+from emulator.engines.docker import DockerEngine
+from emulator.engines.memory import MemoryEngine
 from emulator.engines.process import ProcessEngine
-from emulator.engines.requirements import require
-from emulator.errors import Unsupported
+from emulator.engines.requirements import machine_needs, make_ready, needs_of_keys, require
+from emulator.errors import Misfit, Unsupported, UsageError
+from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse, placed
 
 TEXT = """\
@@ -64,3 +70,139 @@ def test_the_key_is_named_that_asks_for_something(text: str, key: str) -> None:
     with pytest.raises(Unsupported) as refused:
         require(parse(LEAST + text), ProcessEngine())
     assert [".".join(map(str, path)) for path, _ in refused.value.keys] == [key]
+
+
+RICH = """\
+name: a
+framework: none
+image: none
+shm_size: 1g
+ulimits: {nofile: 100}
+mounts: {/data: {tmpfs: 1g}}
+program: {command: [], working_dir: /there, files: {/a.txt: hi}}
+cluster:
+  worker:
+    replicas: 2
+    cpus: 1
+    memory: 1GiB
+    processes: 16
+    gpus: 1
+    ports: [8]
+    shm_size: 1g
+    mounts:
+      /etc: {path: /etc, writable: true}
+      /usr: {path: /usr}
+      /own: {path: /etc, writable: true}
+      /s: {scratch: s}
+    init: [{name: fetch, command: [c], processes: 16, mounts: {/m: {path: /etc, writable: true}}}]
+    sidecars: [{name: proxy, command: [c], processes: 16}]
+  ps:
+    replicas: 1
+    command: [c]
+    ports: [{port: 9, host_port: 10}, {port: 11, host_port: 11}]
+    working_dir: /w
+    files: {/b.txt: hi}
+    ulimits: {nofile: 100}
+helpers:
+  board: {command: [], ports: [8], cpus: 1}
+  other: {command: [c]}
+network: {metadata: closed, delay: 5ms, bandwidth: 1Gbit}
+faults: [{pause: worker-0, at: 1s, for: 1s}]
+"""
+ASKED = """\
+mounts scratch: a mount at /data for every task
+shm_size limits: a size of /dev/shm for every task
+ulimits process-limits: ulimits for every task
+cluster.worker.mounts mounts: a mount at /usr for worker
+cluster.worker.mounts mounts: a mount at /own for worker
+cluster.worker.mounts scratch: a mount at /s for worker
+cluster.worker.shm_size limits: a size of /dev/shm for worker
+cluster.worker.cpus limits: a CPU limit for worker
+cluster.worker.memory limits: a memory limit for worker
+cluster.worker.processes process-limits: a limit of processes for worker
+cluster.worker.ports ports: published ports of worker
+cluster.worker.gpus gpus: GPUs for worker
+cluster.worker.command pods: the image's own command for worker
+cluster.worker.working_dir pods: the working directory /there for worker
+cluster.worker.files pods: files for worker
+cluster.worker.init pods: init steps for worker
+cluster.worker.sidecars pods: side-cars for worker
+cluster.worker.mounts mounts: a mount at /m for fetch of worker
+cluster.worker.processes process-limits: a limit of processes for fetch of worker
+cluster.worker.processes process-limits: a limit of processes for proxy of worker
+cluster.ps.ulimits process-limits: ulimits for ps
+cluster.ps.working_dir pods: the working directory /w for ps
+cluster.ps.files pods: files for ps
+cluster.ps.ports ports: published ports of ps
+cluster.ps.ports port-mapping: port 9 of ps at another port, 10
+helpers.board.cpus limits: a CPU limit for board
+helpers.board.ports ports: published ports of board
+helpers.board.command pods: the image's own command for board
+cluster port-mapping: port 8 for 3 tasks
+network.metadata isolation: a closed metadata address
+network.delay network: network delay
+network.bandwidth network: limited bandwidth
+faults.0 pause: pausing worker-0
+"""
+BARE = "framework: none\ncluster: {a: 1, b: {replicas: 1, ports: [7]}}\nnetwork: {metadata: open}\n"
+
+
+def test_everything_that_a_scenario_can_ask_for_has_its_capability() -> None:
+    found = [
+        f"{'.'.join(map(str, path))} {capability}: {what}"
+        for path, what, capability in needs_of_keys(parse(RICH))
+    ]
+    assert found == ASKED.splitlines()
+    ports = (("cluster", "b", "ports"), "published ports of b", "ports")
+    assert list(needs_of_keys(parse(LEAST + BARE))) == [ports]
+
+
+class Small(MemoryEngine):
+    """It can do little, and has little memory; whether that was asked for is noted."""
+
+    def __init__(self, *lacking: str) -> None:
+        super().__init__(ManualClock(), {})
+        self.capabilities = self.capabilities - {*lacking}
+        self.asked = 0
+
+    def capacity(self) -> Capacity:
+        self.asked += 1
+        return Capacity(1, 2**30)
+
+
+def test_a_machine_has_the_memory_of_each_limit_or_the_scenario_is_refused() -> None:
+    engine = Small()
+    cluster = "framework: none\ncluster: {{a: {{replicas: 1{}}}}}\n"
+    require(parse(LEAST + cluster.format("")), engine)
+    assert engine.asked == 0
+    require(parse(LEAST + cluster.format(", memory: 1GiB")), engine)
+    assert engine.asked == 1
+    for text, path in (
+        (cluster.format(", memory: 2GiB"), "cluster.a.memory"),
+        (cluster.format("") + "helpers: {b: {command: [c], memory: 2GiB}}", "helpers.b.memory"),
+    ):
+        with pytest.raises(Misfit, match=f"^{path}: 2.0 GiB is more than the 1.0 GiB that the"):
+            require(parse(LEAST + text), engine)
+
+
+def test_each_key_is_named_of_what_an_engine_lacks_and_of_nothing_else(tmp_path: Path) -> None:
+    text = LEAST + BARE.replace("{metadata: open", "{metadata: closed, delay: 5ms")
+    with pytest.raises(Unsupported) as refused:
+        require(parse(text), Small("isolation", "ports"))
+    assert refused.value.keys == (
+        (("cluster", "b", "ports"), "the memory engine can't do this: published ports of b"),
+        (("network", "metadata"), "the memory engine can't do this: a closed metadata address"),
+    )
+    assert str(refused.value) == (
+        "The memory engine can't do this: published ports of b; a closed metadata address. "
+        "Use --engine docker, or leave these out."
+    )
+    plan, folder = make_ready(
+        parse(LEAST + BARE), Small(), out=tmp_path, run_id="run-1", gpus=["a"], notes=["why"]
+    )
+    assert (plan.run_id, folder) == ("run-1", tmp_path / "run-1")
+    assert "why" in plan.warnings
+    with pytest.raises(UsageError, match="has bytes that are not text"):
+        make_ready(parse(LEAST + BARE), Small(), out=Path(f"{tmp_path}/\udcff"))
+    assert machine_needs(DockerEngine, ["gpus", "network", "pods"]) == {"docker", "gpu", "network"}
+    assert machine_needs(DockerEngine, ["pods"]) == {"docker"}

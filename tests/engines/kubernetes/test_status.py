@@ -255,3 +255,88 @@ def test_a_pod_that_nobody_has_looked_at_waits() -> None:
     gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
     pod = a_pod("Pending", conditions=[{**gated, "message": "gated by a queue"}])
     assert state_of(pod) == Waiting("SchedulingGated", "gated by a queue")
+
+
+MADE, BACK_OFF = 1795341600.0, {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}
+REFUSED = {"reason": "NodeAffinity", "message": "m"}
+SCHEDULED, DISRUPTED = {"type": "PodScheduled", "status": "True"}, "DisruptionTarget"
+TIMES = [f"2026-11-22T10:00:0{n}Z" for n in (3, 7, 4)]
+
+
+def killed(code: int = KILLED, reason: str = "", wall: float = MADE, **more: Any) -> Ended:
+    return Ended(code, False, reason, wall, **more)
+
+
+@pytest.mark.parametrize(
+    ("pod", "state"),
+    [
+        (a_pod(main={"running": {}}), Running(MADE)),
+        (a_pod("Failed", {"running": {}}), killed(is_reported=False)),
+        (a_pod("Failed", {"waiting": {}}), killed(is_reported=False)),
+        (
+            a_pod("Failed", podIP="1.2.3.4", **REFUSED),
+            killed(137, "NodeAffinity", message="m", is_reported=False),
+        ),
+        (a_pod("Succeeded", podIP="1.2.3.4"), killed(0, is_reported=False)),
+        (
+            a_pod("Failed", reason="DeadlineExceeded"),
+            killed(137, "DeadlineExceeded", is_reported=False),
+        ),
+        (a_pod("Failed"), Waiting("Failed", "", is_final=True)),
+        (a_pod(main=terminated(3, signal=15)), killed(3, wall=MADE + 5)),
+        (a_pod(main={"terminated": {}}), killed()),
+        (
+            a_pod(main=terminated(1, reason="Odd", message="own")),
+            killed(1, "Odd", MADE + 5, message="own"),
+        ),
+        (
+            a_pod("Failed", terminated(1, message="own"), **REFUSED),
+            killed(1, "NodeAffinity", MADE + 5, message="own"),
+        ),
+        (
+            a_pod(main={"waiting": BACK_OFF}, conditions=[SCHEDULED]),
+            Waiting("ImagePullBackOff", BACK_OFF["message"]),
+        ),
+        (
+            a_pod(main={"terminated": {}}, conditions=[{"type": DISRUPTED, "status": "False"}]),
+            killed(),
+        ),
+        (
+            a_pod(
+                main={"terminated": {}}, conditions=[{"lastTransitionTime": one} for one in TIMES]
+            ),
+            killed(wall=MADE + 7),
+        ),
+    ],
+)
+def test_what_a_pod_says_in_few_words(pod: dict[str, Any], state: State) -> None:
+    assert state_of(pod) == state
+    for before in (Waiting("ContainerCreating"), Running(1.0)):
+        assert state_of(pod, before=before) == state
+
+
+def test_an_init_step_waits_only_for_those_before_it() -> None:
+    def steps(*states: dict[str, Any]) -> dict[str, Any]:
+        named = [{"name": f"step-{n}", "state": one} for n, one in enumerate(states)]
+        return a_pod("Pending", {"waiting": {}}, initContainerStatuses=named)
+
+    waits, failed, done = {"waiting": {"reason": "PodInitializing"}}, terminated(5), terminated(0)
+    assert state_of(steps(waits, failed), "step-0") == Waiting("PodInitializing")
+    assert state_of(steps(done, failed)) == killed(5, wall=MADE + 5, container="step-1")
+    assert state_of(steps(failed, waits), "step-1") == killed(5, wall=MADE + 5, container="step-0")
+    runs = {"running": {"startedAt": "2026-11-22T10:00:01Z"}}
+    waiting = Waiting("PodInitializing", "the init step step-1 runs")
+    assert state_of(steps(done, runs, waits)) == waiting
+
+
+@pytest.mark.parametrize(
+    ("grace", "until", "code"),
+    [(2, "10:00:30", 137), (3, "10:00:30", 143), (3, "10:00:01", 143), (3, "10:00:00", 137)],
+)
+def test_a_grace_period_is_over_at_its_end(grace: int, until: str, code: int) -> None:
+    pod = a_pod("Failed", terminated(137, finishedAt=None, reason="ContainerStatusUnknown"))
+    stamp = f"2026-11-22T{until}Z"
+    pod["metadata"] |= {"deletionGracePeriodSeconds": grace, "deletionTimestamp": stamp}
+    assert end_of(pod).exit_code == code
+    gone = removed({**pod, "status": {"phase": "Running"}})
+    assert gone == killed(wall=seconds(stamp), is_reported=False)

@@ -10,6 +10,7 @@ import pytest
 from emulator.engines.kubernetes import names
 from emulator.engines.kubernetes.status import Ended, Running, Waiting
 from emulator.engines.kubernetes.table import NEVER, Pod, Table
+from emulator.engines.kubernetes.watching import Kind
 from emulator.errors import EngineLost
 
 RUNS = {"running": {"startedAt": "2026-11-22T10:00:01Z"}}
@@ -111,6 +112,28 @@ def test_what_is_no_task_is_left_out() -> None:
     table.told("ADDED", cleaner)
     table.told("DELETED", a_pod("u9"))
     assert table.all() == []
+
+
+def test_a_pod_of_an_earlier_supervisor_is_adopted_and_one_that_is_gone_changes_no_more() -> None:
+    table = Table()
+    table.told("ADDED", a_pod(main=RUNS))
+    (pod,) = table.all()
+    assert table.of("worker-0") is None
+    table.adopt(pod)
+    assert table.of("worker-0") is pod
+    deleting = a_pod(main=RUNS)
+    deleting["metadata"]["deletionTimestamp"] = "2026-11-22T10:00:30Z"
+    steps: list[tuple[Kind, dict[str, Any], tuple[bool, bool]]] = [
+        ("MODIFIED", a_pod(main=RUNS), (False, False)),
+        ("MODIFIED", deleting, (True, False)),
+        ("MODIFIED", a_pod(main=RUNS), (True, False)),
+        ("DELETED", deleting, (True, True)),
+        ("MODIFIED", a_pod(main=ends(1)), (True, True)),
+    ]
+    for kind, seen, state in steps:
+        table.told(kind, seen)
+        assert (pod.is_deleted, pod.is_gone) == state
+    assert pod.seen is deleting
 
 
 def test_an_init_step_of_the_user_may_take_as_long_as_it_likes() -> None:

@@ -44,8 +44,9 @@ def test_a_chunk_may_have_extensions_and_capital_digits() -> None:
 
     assert body.feed(b"0\r\n\r\n3\r\nabc\r\n") == b""
     assert body.ended
-    with pytest.raises(ValueError, match="invalid literal"):
-        ChunkedBody().feed(b"no\r\n")
+    for bad in (b"no\r\n", b"\r\n"):
+        with pytest.raises(ValueError, match="invalid literal"):
+            ChunkedBody().feed(bad)
 
 
 class Answer:

@@ -227,6 +227,15 @@ def test_a_job_that_runs_is_suspended_and_makes_new_pods(tmp_path: Path) -> None
     ]  # fmt: skip
 
 
+def test_a_job_that_is_over_or_runs_is_not_resumed(tmp_path: Path) -> None:
+    fails = Script(exits_at=3, exit_code=1)
+    run = Asking(tmp_path, {"worker-0": fails, "*": Script(exits_at=None, on_sigterm=4)})
+    refused = [run.resumes(2), run.resumes(5), run.suspends(5)]
+    assert run.begin() == "failed"
+    said = [str(one.exception(0)) for one in refused]
+    assert said == ["The job is not suspended.", "The job is over.", "The job is over."]
+
+
 def test_a_pod_that_ignores_the_signal_is_killed_and_not_the_next_one(tmp_path: Path) -> None:
     script = Script(exits_at=30, on_sigterm=None)
     run = Asking(tmp_path, {"worker-0": script, "worker-1": SERVES})

@@ -502,6 +502,15 @@ def dies_at(here: World, when: float) -> None:
     here.dies(fuse)
 
 
+def test_a_successor_expects_no_step_of_a_task_that_never_made_one(tmp_path: Path) -> None:
+    scripts = {"worker-0": Script([(1.0, step(1))], exits_at=None), "*": Script(exits_at=None)}
+    extra = "cluster: {worker: 2}\nrestart: {policy: on-failure, stall: 10s, limit: 0}\n"
+    here = World(tmp_path, extra, scripts)
+    dies_at(here, 5)
+    assert here.succeed(Fuse()) == "failed"
+    assert {one.task for one in here.history if one.event == "stall"} == {"worker-0"}
+
+
 def test_a_successor_restarts_a_job_once_all_its_tasks_have_ended(tmp_path: Path) -> None:
     extra = "cluster: {worker: 2}\nrestart: {policy: on-failure, scope: job}\n"
     slow = Script([(5.0, step(1))], exits_at=None, on_sigterm=6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +14,22 @@ from emulator.planning.plan import make_plan
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from emulator.supervisor.job import JobEnd
-from emulator.supervisor.takeover import RecoveredState, recover
+from emulator.supervisor.takeover import RecoveredState, _fault, recover
 from tests.histories import an_event
 
 TEXT = "name: t\nframework: none\nimage: none\nprogram: {command: [a]}\ncluster: {worker: 3}\n"
-PLAN = make_plan(parse(TEXT), "r", MemoryEngine(ManualClock()).plan_context("r", Path()))
+CONTEXT = MemoryEngine(ManualClock()).plan_context("r", Path())
 BEGIN = [("start", 0), ("start", 1), ("start", 2), ("running", 0), ("running", 1), ("running", 2)]
 
 
-def stood(*events: Any) -> RecoveredState:
+def stood(*events: Any, text: str = TEXT) -> RecoveredState:
     """Return where a run stood after such (event, number of the worker, data), a second each."""
     entries = []
     for n, (event, worker, *data) in enumerate(events):
         task = "" if worker is None else f"worker-{worker}"
         fields = data[0] if data else {}
         entries.append(an_event(event, task, n=n, t=float(n), wall=100.0 + n, **fields))
-    return recover(PLAN, entries)
+    return recover(make_plan(parse(text), "r", CONTEXT), entries)
 
 
 def ended(worker: int, code: int = 1, **data: object) -> tuple[str, int, dict[str, object]]:
@@ -113,3 +114,68 @@ def test_a_gang_restarts_once_its_first_has_started(
     found = stood(*GANG, *then)
     assert (found.timeline.restarting, states(found)) == (restarting, expected)
     assert found.job_restarts == 1
+
+
+FAULTS = """faults:
+  - {preempt: worker-1, at: 1s, grace: 1s, down: 4s}
+  - {restart: worker-1, at: 1s}
+  - {pause: worker-1, at: 1s, for: 9s}
+  - {terminate: worker-1, at: 1s}
+"""
+STEPPED = [*BEGIN, ("step", 1, {"step": 1})]
+BACK = [("start", 1), ("running", 1), ("step", 0, {"step": 2}), ("step", 1, {"step": 2})]
+
+
+def at(fault: int, *stages: str) -> list[tuple[str, int, dict[str, str]]]:
+    kind = ("preempt", "restart", "pause", "terminate")[fault]
+    return [("fault", 1, {"id": str(fault), "kind": kind, "stage": one}) for one in stages]
+
+
+@pytest.mark.parametrize(
+    ("fault", "events", "stage", "triggered", "asked", "applied", "recovered", "exited"),
+    [
+        (0, STEPPED, "planned", 50, None, None, None, False),
+        (0, [*STEPPED, *at(0, "preparing")], "planned", 50, None, None, None, False),
+        (0, [*STEPPED, *at(0, "triggered")], "terminating", 57, 107, None, None, False),
+        (2, [*STEPPED, *at(2, "triggered")], "active", 57, 107, None, None, False),
+        (2, [*STEPPED, *at(2, "triggered", "applied")], "active", 57, 107, 58, None, False),
+        (0, [*STEPPED, *at(0, "triggered", "applied")], "down", 57, 107, 58, None, False),
+        (3, [*STEPPED, *at(3, "triggered", "applied")], "over", 57, 107, 58, None, False),
+        (0, [*STEPPED, *at(0, "triggered", "skipped")], "over", 57, 107, None, None, False),
+        # The job has recovered with any step; from a rolling restart with the task's own.
+        (
+            *(0, [*STEPPED, *at(0, "triggered", "applied"), ended(1, fault="0"), *BACK]),
+            *("down", 57, 107, 58, 62, True),
+        ),
+        (
+            *(1, [*STEPPED, *at(1, "triggered", "applied"), ended(1, fault="1"), *BACK]),
+            *("down", 57, 107, 58, 63, True),
+        ),
+        (
+            *(1, [*BEGIN, *at(1, "triggered", "applied"), ended(1), *BACK]),
+            *("down", 56, 106, 57, 61, False),
+        ),
+        (
+            *(2, [*STEPPED, *at(2, "triggered", "applied", "healed"), *BACK[2:]]),
+            *("over", 57, 107, 58, 60, False),
+        ),
+    ],
+)
+def test_a_fault_is_where_its_last_event_left_it(
+    fault: int,
+    events: list[Any],
+    stage: str,
+    triggered: float,
+    asked: float | None,
+    applied: float | None,
+    recovered: float | None,
+    exited: bool,
+) -> None:
+    """The run began at 50 of the clock and 100 of the wall."""
+    timeline = stood(*events, text=TEXT + FAULTS).timeline
+    one = _fault(timeline.faults[str(fault)], timeline, 50.0)
+    assert (one.stage, one.triggered_at, one.exited) == (stage, triggered, exited)
+    assert one.asked_at == asked or (asked is None and math.isnan(one.asked_at))
+    assert one.applied_at == (math.inf if applied is None else applied)
+    assert one.recovered_at == (math.inf if recovered is None else recovered)
+    assert one.restored == (recovered is not None)

@@ -197,6 +197,8 @@ def test_each_key_is_named_of_what_an_engine_lacks_and_of_nothing_else(tmp_path:
         "The memory engine can't do this: published ports of b; a closed metadata address. "
         "Use --engine docker, or leave these out."
     )
+    with pytest.raises(Unsupported):
+        make_ready(parse(text), Small("isolation"), out=tmp_path)
     plan, folder = make_ready(
         parse(LEAST + BARE), Small(), out=tmp_path, run_id="run-1", gpus=["a"], notes=["why"]
     )

@@ -7,9 +7,12 @@ import json
 from tests.pytest_plugin.conftest import Suite
 from tests.session.conftest import STEPS
 
+COMMAND = ["sh", "-c", STEPS]
 VALUES = {
-    "tfCluster": {"settings": {"jobs": {"ps": 1, "worker": 2}}},
-    "emulator": {"program": {"command": ["sh", "-c", STEPS]}, "expect": {"final_step": 5}},
+    "tfCluster": {
+        "settings": {"jobs": {"ps": 1, "worker": 2}},
+        "service": {"command": COMMAND},
+    }
 }
 CLUSTER = '{"worker": ["worker-0.demo.svc:8080", "worker-1.demo.svc:8080",]}\n'
 

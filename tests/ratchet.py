@@ -25,7 +25,7 @@ LINES: Mapping[str, int] = {
     "metrics": 2_960,
     "record": 2_670,
     "cli": 2_420,
-    "pytest_plugin": 1_720,
+    "pytest_plugin": 1_730,
     "exports": 1_590,
     "faults": 1_180,
     "planning": 1_140,

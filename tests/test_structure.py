@@ -67,7 +67,7 @@ ONLY_IN = {
 
 
 MOST = {
-    "lines": 59_010,
+    "lines": 59_020,
     "modules": 356,
     "entries": 28,
     "imports a module": 4.72,

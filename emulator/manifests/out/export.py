@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import textwrap
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -70,7 +70,28 @@ def export(
         path=_relative_to(destination),
     )
     draft = to.draft(deployed)
-    return Written(_head(scenario, to, draft, file) + text_of(draft.documents), draft.notes)
+    notes = (*draft.notes, *_without_operator(scenario, to))
+    head = _head(scenario, to, replace(draft, notes=notes), file)
+    return Written(head + text_of(draft.documents), notes)
+
+
+_OF_JOB = (
+    "active_deadline",
+    "clean_pods",
+    "ttl_after_finished",
+    "suspend",
+    "labels",
+    "annotations",
+)
+"""Keys of `operator` for the job itself: what other formats write has no such job."""
+
+
+def _without_operator(scenario: Scenario, to: Target) -> Iterator[str]:
+    """Yield a note of what only the training operator does."""
+    if scenario.operator is not None and not to.has_operator:
+        given = scenario.operator.model_dump(exclude_defaults=True)
+        if left_out := [f"operator.{key}" for key in _OF_JOB if key in given]:
+            yield f"left out, as only the training operator knows them: {', '.join(left_out)}"
 
 
 def _relative_to(folder: Path) -> Callable[[Path], str]:

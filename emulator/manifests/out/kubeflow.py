@@ -209,6 +209,7 @@ TFJOB = Target(
     host=host,
     port=DEFAULT_PORTS["TFJob"],
     frameworks=("tensorflow",),
+    has_operator=True,
 )
 PYTORCHJOB = Target(
     name="pytorchjob",
@@ -217,4 +218,5 @@ PYTORCHJOB = Target(
     host=host,
     port=DEFAULT_PORTS["PyTorchJob"],
     frameworks=("pytorch",),
+    has_operator=True,
 )

@@ -41,3 +41,5 @@ class Target:
     """The port of tasks, unless the scenario says another."""
     frameworks: Sequence[FrameworkName] = ()
     """Those of its jobs; empty: all."""
+    has_operator: bool = False
+    """Whether the training operator runs it, which `operator:` of a scenario describes."""

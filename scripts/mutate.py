@@ -5,9 +5,8 @@
 
 Each mutant is one change to one module that decides: a comparison, an operator, a constant, a
 condition, a statement, the order of two arguments, or the exception that is caught. It runs against
-the quick tests: those of files named like the module, then those of its folder, then all; and then
-against the other tests of its folder that need no engine: those that start commands. What passes
-them all survives; look at each, since some change nothing.
+the quick tests: those of files named like the module, then those of its folder, then all. What
+passes them all survives; look at each, since some change nothing.
 
 Mutated code could delete anything, so this needs root: the tests run in a copy of the repository,
 as a user who may read all files and write to none but that copy.
@@ -51,7 +50,6 @@ RIGHTS = (
     *("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"),  # Python may be in /root
 )
 QUICK = ("-x", "-q", "-m", "quick", "--timeout", "60")
-ALONE = ("-x", "-q", "-m", "alone", "--timeout", "300")
 PATIENCE = 900
 """Seconds; tests that take longer found the mutant: it does not end."""
 MEMORY = 6 << 30
@@ -209,7 +207,7 @@ def _text(node: ast.expr) -> str:
 
 
 def stages(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield the quick tests that a mutant of a file runs against, the likeliest first."""
+    """Yield the tests that a mutant of a file runs against, the likeliest first."""
     package, stem = path.relative_to("emulator").parent, path.stem
     tests = ROOT / "tests"
     words = {stem, stem.rstrip("s"), f"{stem}s"}
@@ -221,18 +219,12 @@ def stages(path: Path) -> Iterator[tuple[str, list[str]]]:
     ]
     if named:
         yield "named", named
-    if folder := folder_of(path):
-        yield "folder", [folder]
-    yield "quick", ["tests"]
-
-
-def folder_of(path: Path) -> str:
-    """Return the folder of the tests of a file; empty if they have none of their own."""
-    tests = ROOT / "tests"
-    folder = tests / path.relative_to("emulator").parent
+    folder = tests / package
     while not folder.is_dir():
         folder = folder.parent
-    return "" if folder == tests else str(folder.relative_to(ROOT))
+    if folder != tests:
+        yield "folder", [str(folder.relative_to(ROOT))]
+    yield "quick", ["tests"]
 
 
 class Copy:
@@ -253,11 +245,11 @@ class Copy:
             "DOCKER_HOST": "unix:///nowhere",
         }
 
-    def passes(self, tests: Sequence[str], *options: str, which: Sequence[str] = QUICK) -> bool:
-        """Return whether tests pass: the quick ones, unless told otherwise."""
+    def passes(self, tests: Sequence[str], *options: str) -> bool:
+        """Return whether quick tests pass."""
         try:
             done = subprocess.run(
-                [*RIGHTS, sys.executable, "-m", "pytest", *which, *options, *tests],
+                [*RIGHTS, sys.executable, "-m", "pytest", *QUICK, *options, *tests],
                 cwd=self.root,
                 env=self._environment,
                 preexec_fn=_limit,
@@ -282,10 +274,6 @@ class Copy:
             for stage, tests in stages(mutant.path):
                 if not self.passes(tests):
                     return stage
-            folder = folder_of(mutant.path)
-            if folder and not self.passes([folder], which=ALONE):
-                path.write_bytes(source)  # whether they pass at all, as this user
-                return "commands" if self.passes([folder], which=ALONE) else ""
         finally:
             path.write_bytes(source)
         return ""

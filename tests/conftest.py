@@ -12,11 +12,13 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+import psutil
 import pytest
 from filelock import FileLock
 from hypothesis import settings
@@ -28,7 +30,7 @@ from emulator.errors import EngineMissing
 from emulator.record.lock import LOCK
 from emulator.record.reader import Record
 from emulator.runtime.host import HOST
-from emulator.supervisor.cleanup import stop_or_remove
+from emulator.supervisor import cleanup as leftovers
 from tests.clusters import (
     NO_CLUSTER,
     fake_node,
@@ -66,9 +68,12 @@ BROWSER_PATIENCE = 120_000.0
 @pytest.fixture(scope="session")
 def docker_or_why() -> DockerEngine | str:
     try:
-        return DockerEngine()
+        engine = DockerEngine()
     except EngineMissing as error:
         return str(error)
+    with FileLock(Path(tempfile.gettempdir(), f"{AT_WORK}.lock")):  # one of those that begin now
+        remove_left_by_killed(engine)
+    return engine
 
 
 def no_docker(why: str) -> NoReturn:
@@ -141,9 +146,24 @@ def browser() -> Iterator[Browser]:
 # --- Tests at work beside one another ------------------------------------------------------------
 
 
+AT_WORK = f"{socket.gethostname()}-tests"
 # What the tests of this process make is found under a name of its own: `emulate clean` in one of
 # them leaves alone what others at work beside it have.
-os.environ[HOST] = f"{socket.gethostname()}-tests-{os.getpid()}"
+os.environ[HOST] = f"{AT_WORK}-{os.getpid()}"
+
+
+def remove_left_by_killed(engine: DockerEngine) -> None:
+    """Remove what test processes of this machine have left that were killed."""
+    dead = set()
+    for host in {one.host for one in engine.find()}:
+        name, _, pid = host.rpartition("-")
+        if name == AT_WORK and pid.isdigit() and not psutil.pid_exists(int(pid)):
+            dead.add(host)
+    if dead:
+        nowhere = Path(tempfile.gettempdir(), AT_WORK, "no-runs")
+        leftovers.clean(
+            nowhere, engine_name="docker", dry_run=False, say=print, warm=True, over=dead
+        )
 
 
 def going_on(folder: Path) -> FileLock:
@@ -242,7 +262,7 @@ def emulate(tmp_path: Path) -> Iterator[Emulate]:
         # On Kubernetes all is in the test's own namespace, which goes with it.
         if json.loads(plan.read_text())["engine"] != "kubernetes":
             # Not `clean`: that would also remove what a test at work beside this one has left.
-            stop_or_remove(Record(plan.parent))
+            leftovers.stop_or_remove(Record(plan.parent))
 
 
 def left(engine: str, run_id: str) -> list[str]:

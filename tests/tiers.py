@@ -12,18 +12,18 @@ from types import CodeType, FunctionType
 
 import pytest
 
-NEEDED = {
+OUTSIDE = {
     *("docker_engine", "docker_or_why", "tiny_image", "browser", "host_tensorflow"),
     *("fake_node", "kubeconfig_or_why", "kubernetes_alone", "kubernetes_cluster"),
     *("kubernetes_user", "closed_registry", "registry"),
+    *("emulate", "pytester", "emulator"),
 }
-"""Fixtures that are an engine, a cluster, a registry or a browser."""
-OUTSIDE = {*NEEDED, "emulate", "pytester", "emulator"}
-"""Those, and fixtures that are a command."""
+"""Fixtures that are an engine, a cluster, a registry, a browser or a command."""
 STARTS = {"subprocess", "multiprocessing", "ProcessEngine"}
 """What starts processes; a test that uses one, itself or through what it calls, is not quick."""
-ENGINES = {"docker", "kubernetes", "tensorflow", "gallery", "campaign", "programs", "long"}
-NOT_QUICK = {*ENGINES, "slow"}
+NOT_QUICK = {
+    *("docker", "kubernetes", "tensorflow", "gallery", "campaign", "programs", "long", "slow"),
+}
 BASIC = (
     "tests/engines/test_contract.py::",
     "scenarios/strategies/quickstart.yaml::",
@@ -61,13 +61,6 @@ def is_basic(item: pytest.Item) -> bool:
     return item.nodeid.startswith(BASIC) and item.get_closest_marker("kubernetes") is None
 
 
-def _needs_no_engine(item: pytest.Item) -> bool:
-    """Return whether a test needs nothing of the machine: it may start commands and processes."""
-    return NEEDED.isdisjoint(getattr(item, "fixturenames", ())) and ENGINES.isdisjoint(
-        mark.name for mark in item.iter_markers()
-    )
-
-
 def mark(items: list[pytest.Item]) -> None:
     """Give each test the mark of its tier."""
     for item in items:
@@ -75,8 +68,6 @@ def mark(items: list[pytest.Item]) -> None:
             item.add_marker("basic")
         elif is_quick(item):
             item.add_marker("quick")
-        elif _needs_no_engine(item):
-            item.add_marker("alone")
         if item.path.name.startswith("test_fuzz"):
             item.add_marker("fuzz")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -14,11 +16,11 @@ from emulator.engines.base import Inbox
 from emulator.engines.docker import DockerEngine, engine
 from emulator.engines.docker.connection import connect
 from emulator.engines.docker.network import missing_parts
-from emulator.engines.docker.requests import probe_labels
+from emulator.engines.docker.requests import FOLDER, HOST, RUN, probe_labels
 from emulator.errors import EngineError, NameTaken
 from emulator.planning.plan import Plan, make_plan
 from emulator.scenario.loader import parse
-from tests.conftest import Emulate, left, own
+from tests.conftest import AT_WORK, Emulate, left, own, remove_left_by_killed
 from tests.engines.docker.site import Site
 
 pytestmark = pytest.mark.docker
@@ -198,3 +200,18 @@ def test_a_run_with_the_id_of_another_one_removes_nothing_of_it(user: Owner) -> 
         assert left("docker", run_id) == before
     finally:
         user.engine.tear_down(run_id)
+
+
+def test_what_killed_test_processes_have_left_is_removed(user: Owner) -> None:
+    over = subprocess.run(["sh", "-c", "echo $$"], check=True, capture_output=True, text=True)
+    made = {}
+    for pid in (int(over.stdout), os.getppid()):
+        run = own(f"of-{pid}")
+        labels = {RUN: run, FOLDER: "/nowhere", HOST: f"{AT_WORK}-{pid}"}
+        made[pid] = user.engine.api.create_container(user.site.image, ["true"], labels=labels)["Id"]
+    try:
+        remove_left_by_killed(user.engine)
+        found = user.engine.api.containers(all=True, filters={"label": f"{FOLDER}=/nowhere"})
+        assert [one["Id"] for one in found if one["Id"] in made.values()] == [made[os.getppid()]]
+    finally:
+        user.engine.api.remove_container(made[os.getppid()])

@@ -44,6 +44,7 @@ class Cluster:
     def start(self, binaries: Path) -> None:
         """Start it and wait until Pods can run; do nothing where it is ready. Raises Problem."""
         if self.is_ready():
+            _ensure_pause(self._layout)  # which a `docker image prune` takes
             return
         if not self._all_run():
             self.stop()  # what is left of one that the machine's end or a crash took
@@ -212,6 +213,8 @@ def _node_ip() -> str:
 
 def _ensure_pause(layout: Layout) -> None:
     """Import the image of the process that holds each Pod's namespaces: upstream's, static."""
+    if _docker("images", "--quiet", PAUSE_IMAGE):
+        return
     packed = subprocess.run(
         ["tar", "--directory", str(layout.binaries), "--create", "pause"],
         check=True,

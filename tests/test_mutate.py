@@ -1,11 +1,12 @@
-"""The mutants of `scripts/mutate.py` are code, differ from what they replace, and have tests."""
+"""The mutants of `scripts/mutate` are code, differ from what they replace, and have tests."""
 
 from __future__ import annotations
 
 import ast
 from pathlib import Path
 
-from scripts.mutate import ROOT, mutants, stages
+from scripts.mutate.__main__ import stages
+from scripts.mutate.mutants import ROOT, mutants
 
 MODULE = Path("emulator/analysis/throughput.py")
 

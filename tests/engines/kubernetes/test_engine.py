@@ -374,7 +374,9 @@ def test_a_run_is_taken_over_without_losing_or_repeating_a_line(
     wait_for_line(successor, "worker-0 | line 100", "worker-1 | line 100")
     with opened(site.cluster) as cluster:
         pod, touch = names.pod(killed.name, "worker-0"), ["touch", "/shared/over"]
-        assert cluster.execute(pod, names.MAIN, touch, timeout=300).code == 0
+        # The container ends at that, which may cut the connection or leave it silent.
+        with contextlib.suppress(EngineError):
+            cluster.execute(pod, names.MAIN, touch, timeout=30)
     _, said = successor.communicate(timeout=120)
     assert successor.returncode == 0, said
     for task in ("worker-0", "worker-1"):

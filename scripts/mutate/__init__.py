@@ -1,0 +1,1 @@
+"""Mutants of the package, and the quick tests that find them."""

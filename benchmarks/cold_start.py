@@ -87,7 +87,7 @@ def emulated(*options: str) -> float:
 def composed() -> float:
     """Return the same for `docker-compose up` with what our plan says."""
     with contextlib.closing(choose("docker")) as engine:
-        plan, _ = make_ready(load(scenario_path(Path(SCENARIO))), engine, out=Path())
+        plan, _ = make_ready(load(scenario_path(Path(SCENARIO))), engine)
     services = {
         task.name: {
             "image": task.image,

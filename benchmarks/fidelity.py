@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,9 +18,10 @@ from typing import Any
 from emulator.engines import choose
 from emulator.engines.docker import DockerEngine
 from emulator.execution import up
+from emulator.planning.requested import RunOptions
 from emulator.record.events import AllRunning, Entry, FaultEvent, Step, TaskStart
 from emulator.record.reader import Record
-from emulator.scenario.loader import parse
+from emulator.session.source import read
 
 TASKS, FAULTS = 4, 100
 GRACE, DOWN = 0.3, 0.5
@@ -115,9 +115,9 @@ def _run(engine: str, faults: Sequence[dict[str, Any]], seconds: float) -> Seque
         "restart": {"policy": "on-failure", "limit": 1000, "backoff": "0"},
         "faults": faults,
     }
-    text = json.dumps(scenario)
+    asked = read(scenario, [Path()])
     with tempfile.TemporaryDirectory() as out, contextlib.closing(choose(engine)) as chosen:
-        result = up(parse(text), chosen, text=text, out=Path(out))
+        result = up(asked, chosen, RunOptions(out=Path(out)))
         return Record(result.folder).history
 
 

@@ -22,10 +22,12 @@ from pathlib import Path
 from emulator.bundled import scenario_path
 from emulator.engines.docker import DockerEngine
 from emulator.execution import up
+from emulator.planning.requested import RunOptions
 from emulator.record.events import Entry, TaskRunning
 from emulator.results import RunCallbacks
 from emulator.scenario.loader import load
 from emulator.scenario.schema import Role, Scenario
+from emulator.session.source import read
 
 CGROUPS = Path("/sys/fs/cgroup")
 
@@ -92,13 +94,8 @@ def _cpu_when(scenario: Scenario, words: str, times: int) -> float:
             os.kill(os.getpid(), signal.SIGTERM)  # as Ctrl-C would: the run ends and is removed
 
     with tempfile.TemporaryDirectory() as out, contextlib.closing(engine):
-        up(
-            scenario,
-            engine,
-            text="",
-            out=Path(out),
-            callbacks=RunCallbacks(entry=entry, lines=lines),
-        )
+        callbacks = RunCallbacks(entry=entry, lines=lines)
+        up(read(scenario, [Path()]), engine, RunOptions(out=Path(out)), callbacks=callbacks)
     return taken[0]
 
 

@@ -152,7 +152,7 @@ def bare(scenario: str, sets: list[str]) -> Trained:
     try:
         parsed = load(scenario_path(Path(scenario)), sets)
         engine.ensure_images(parsed, lambda text: None)  # the image, if it is not there yet
-        plan, _ = make_ready(parsed, engine, out=Path())
+        plan, _ = make_ready(parsed, engine)
     finally:
         engine.close()
     before = cpu_beside()

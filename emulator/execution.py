@@ -6,10 +6,8 @@ import contextlib
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from types import MappingProxyType
 
 from emulator.api.server import ApiServer
 from emulator.api.tcp import TcpEndpoint
@@ -18,8 +16,8 @@ from emulator.engines.capabilities import capable
 from emulator.engines.origin import Origin, origin_of
 from emulator.engines.requirements import make_ready, require_of
 from emulator.errors import EmulatorError, NameTaken, Unsupported, UsageError
-from emulator.planning.baseline import ThroughputReference
 from emulator.planning.plan import Plan
+from emulator.planning.requested import RequestedScenario, RunOptions
 from emulator.record.events import EmulatorFailed, Removed
 from emulator.record.reader import Record
 from emulator.record.remains import remove_remains
@@ -28,7 +26,6 @@ from emulator.results import Judged, Result, RunCallbacks, judge
 from emulator.runtime import signals
 from emulator.runtime.clock import Clock, RealClock
 from emulator.runtime.signals import Deferral
-from emulator.scenario.schema import Scenario
 from emulator.supervisor.cleanup import let_settle
 from emulator.supervisor.control import Interrupted
 from emulator.supervisor.history import HistoryWriter
@@ -166,60 +163,36 @@ class _Session:
 
 
 def up(
-    scenario: Scenario,
+    requested: RequestedScenario,
     engine: Engine,
+    options: RunOptions = RunOptions(),
     *,
-    text: str,
-    out: Path = Path("runs"),
-    run_id: str | None = None,
-    variant: str = "",
-    gpus: Sequence[str] | None = None,
-    reference: ThroughputReference | None = None,
-    keep: bool = False,
-    warm: bool = False,
-    reports: bool = True,
     endpoint: TcpEndpoint | None = None,
     callbacks: RunCallbacks = RunCallbacks(),
     clock: Clock | None = None,
-    kept: Mapping[str, str] = MappingProxyType({}),
-    notes: Sequence[str] = (),
-    command: str = "",
 ) -> Result:
-    """Run a scenario to its end, remove what it made unless `keep` is set, and judge it.
+    """Run a scenario to its end, remove what it made unless it is kept, and judge it.
 
-    `text` is the scenario as it was written and `variant` the name of this variant, for the record;
-    `gpus` are the only devices that it gets (None: all of the engine's), `reference` is what its
-    rate is compared with, `warm` forks tasks from processes that have imported their frameworks
-    (see docs/warm.md) and leaves these waiting for the next run, `reports` are the pages for
-    people, `endpoint` is a port for the API. `kept` are the files that the text was made from, by
-    their name in the run folder, and `notes` what it lacks of them, as warnings. `command` runs it
-    again, for the record. The caller closes the engine. Raises EmulatorError, after removing what
-    the run made.
+    `endpoint` is a port for the API. The caller closes the engine. Raises EmulatorError, after
+    removing what the run made.
     """
     clock = clock or RealClock()
-    plan, folder = make_ready(
-        scenario,
-        engine,
-        out=out,
-        run_id=run_id,
-        variant=variant,
-        gpus=gpus,
-        reference=reference,
-        notes=notes,
-    )
-    if warm:
+    scenario, given = requested.scenario, requested.given
+    plan, folder = make_ready(scenario, engine, options, given.warnings)
+    if options.warm:
         require_of(engine, [("a warm start", "warm")])
-        if keep:
+        if options.keep:
             raise UsageError("A warm run is not kept: its containers wait for the next run.")
     with signals.deferred() as deferral:
         engine.ensure_images(scenario, callbacks.say)
-        if warm:
+        if options.warm:
             plan = capable(engine, Warming).lease_warm(plan)
         signals.check()  # from here on the supervisor gets the signals, and the run has a record
         callbacks.planned(plan, folder)
-        origin = origin_of(plan, engine, command) if clock.is_real else None
-        session = _Session(plan, engine, clock, callbacks, deferral, keep, endpoint, origin)
-        with session.open(RunWriter(folder, plan, text, clock, kept), reports=reports) as run:
+        origin = origin_of(plan, engine, requested.command(engine.name)) if clock.is_real else None
+        session = _Session(plan, engine, clock, callbacks, deferral, options.keep, endpoint, origin)
+        record = RunWriter(folder, plan, given.text, clock, given.kept)
+        with session.open(record, reports=options.reports) as run:
             run.supervisor.run()
         return run.result
 

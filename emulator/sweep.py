@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,6 +13,7 @@ from emulator.engines.requirements import make_ready
 from emulator.errors import EmulatorError, ScenarioError, UsageError
 from emulator.manifests.convert import Given
 from emulator.planning.plan import new_run_id
+from emulator.planning.requested import RunOptions
 from emulator.record.reader import Record
 from emulator.results import Judged, Result, judge
 from emulator.runtime.signals import Interruption
@@ -75,19 +76,19 @@ def plan_all(
     variants: Sequence[Variant],
     scenarios: Sequence[Scenario],
     engine: Engine,
-    *,
-    out: Path,
-    run_id: str | None = None,
+    options: RunOptions,
 ) -> list[PlannedVariant]:
     """Check that the engine can run every variant, each in a new folder.
 
-    Their run ids are `run_id` (or a new one) plus their number. Raises UsageError as `read_all`.
+    Their run ids are the given one, or a new one, with their number. Raises UsageError as
+    `read_all` does.
     """
-    stem = new_run_id(scenarios[0].name) if run_id is None else check_run_id(run_id)
+    given = options.run_id
+    stem = new_run_id(scenarios[0].name) if given is None else check_run_id(given)
 
     def plan(number: int, variant: Variant) -> PlannedVariant:
         scenario, name = scenarios[number - 1], f"{stem}-{number}"
-        _, folder = make_ready(scenario, engine, out=out, run_id=name)
+        _, folder = make_ready(scenario, engine, replace(options, run_id=name))
         if (folder / "plan.json").exists():
             raise UsageError(f"There is a run in {folder} already.", "Choose another --run-id.")
         return PlannedVariant(number, variant.label, variant.overrides, scenario, name)

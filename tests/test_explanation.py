@@ -19,13 +19,14 @@ from emulator.analysis.hints import HINTS
 from emulator.analysis.last_words import LEFT_OUT
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.execution import up
+from emulator.planning.requested import RunOptions
 from emulator.record.reader import Record
 from emulator.report.failure_summary import story
 from emulator.report.terminal import print_result, print_summary
 from emulator.results import Result, load_result
 from emulator.runtime.clock import ManualClock
-from emulator.scenario.loader import parse
 from emulator.scenario.schema import Expectations
+from tests.asked import asked
 from tests.histories import ended, job, timeline
 
 OUTPUTS = Path(__file__).parent / "analysis" / "outputs"
@@ -39,7 +40,7 @@ def run(tmp_path: Path, expect: str, /, rest: str = "", **tasks: Script) -> Resu
         f"cluster: {{{', '.join(f'{role}: 1' for role in tasks)}}}\nexpect: {{{expect}}}\n{rest}\n"
     )
     engine = MemoryEngine(clock, {f"{role}-0": script for role, script in tasks.items()})
-    return up(parse(text), engine, text=text, out=tmp_path, run_id="r", clock=clock)
+    return up(asked(text), engine, RunOptions(out=tmp_path, run_id="r"), clock=clock)
 
 
 def says(*lines: str, exit_code: int = 0, exits_at: float | None = 5) -> Script:

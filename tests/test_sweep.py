@@ -12,8 +12,9 @@ from rich.console import Console
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import EngineLost, UsageError
 from emulator.manifests.convert import read_scenario
+from emulator.planning.requested import RunOptions
 from emulator.report.listings import print_runs
-from emulator.results import Result
+from emulator.results import Result, RunCallbacks
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.matrix import variants
 from emulator.sweep import PlannedVariant, Sweep, compare, judge_all, plan_all, read_all, up_all
@@ -32,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 def planned(path: Path, *varied: str, run_id: str | None = "x") -> list[PlannedVariant]:
     actual = variants(varied)
     engine, scenarios = MemoryEngine(ManualClock(), {}), read_all(read_scenario(path), actual)
-    return plan_all(actual, scenarios, engine, out=path.parent / "runs", run_id=run_id)
+    return plan_all(actual, scenarios, engine, RunOptions(out=path.parent / "runs", run_id=run_id))
 
 
 def problems(path: Path, varied: Sequence[str], set_: Sequence[str] = ()) -> list[str]:
@@ -47,8 +48,8 @@ def ended(tmp_path: Path, exit_code: int = 0) -> Callable[[PlannedVariant], Resu
     scripts = {"*": Script(exits_at=1, exit_code=exit_code)}
 
     def run(variant: PlannedVariant) -> Result:
-        named = {"run_id": variant.run_id, "variant": variant.label}
-        return ran(tmp_path / "runs", TEXT, scripts, variant.scenario, **named)
+        how = {"run_id": variant.run_id, "variant": variant.label}
+        return ran(tmp_path / "runs", TEXT, scripts, variant.overrides, RunCallbacks(), **how)
 
     return run
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +21,7 @@ from emulator.cli.options import (
 from emulator.errors import UsageError
 
 if TYPE_CHECKING:
-    from emulator.manifests.convert import Additions, Given
+    from emulator.planning.requested import RequestedScenario, RunOptions
     from emulator.record.reader import Record
     from emulator.report.terminal import LivePrinter
 
@@ -91,21 +92,16 @@ def _refuse_twice(names: Sequence[str], records: Sequence[Record]) -> None:
 
 
 def up_variants(
-    given: Given,
+    asked: RequestedScenario,
     varied: Sequence[str],
-    sets: Sequence[str],
-    *,
-    added: Additions,
     engine: str,
-    out: Path,
-    keep: bool,
-    run_id: str | None,
-    json: bool,
+    options: RunOptions,
     shown: Callable[[], LivePrinter],
+    *,
+    json: bool,
 ) -> int:
     """Run every variant, print each result and the comparison; return the exit code of all."""
     from emulator.execution import up
-    from emulator.planning.baseline import reference_beside
     from emulator.report.run_tables import print_comparison
     from emulator.report.terminal import print_result
     from emulator.results import Result
@@ -113,42 +109,31 @@ def up_variants(
     from emulator.sweep import PlannedVariant, judge_all, plan_all, read_all, up_all
     from emulator.sweep import compare as compare_runs
 
-    found = variants(varied, sets)
-    scenarios = read_all(given, found, sets)
+    found = variants(varied, asked.chosen)
+    scenarios = read_all(asked.given, found, asked.chosen)
     # What auto means is decided once, for all variants.
     from emulator.engines import choose
 
     with contextlib.closing(choose(engine, note)) as first:
-        planned = plan_all(found, scenarios, first, out=out, run_id=run_id)
-    references = {
-        one.number: reference_beside(
-            given.path, one.scenario, first.name, " ".join([*sets, one.label])
-        )
-        for one in planned
-    }
+        planned = plan_all(found, scenarios, first, options)
+    chosen = {one.number: asked.variant([*asked.chosen, *one.overrides]) for one in planned}
+    references = {number: one.reference(first.name) for number, one in chosen.items()}
     tables = console(stderr=json)
 
     def run(variant: PlannedVariant) -> Result:
         note(f"variant {variant.number} of {len(planned)}: {variant.label}")
-        with shown() as printer, contextlib.closing(choose(first.name)) as chosen:
-            result = up(
-                variant.scenario,
-                chosen,
-                text=given.text,
-                kept=given.kept,
-                notes=given.warnings,
-                command=added.again(given.path, first.name, [*sets, *variant.overrides]),
-                out=out,
-                run_id=variant.run_id,
-                variant=variant.label,
-                reference=references[variant.number],
-                keep=keep,
-                callbacks=printer.callbacks(),
-            )
-        print_result(result, tables, kept=keep)
+        own = replace(
+            options,
+            run_id=variant.run_id,
+            variant=variant.label,
+            reference=references[variant.number],
+        )
+        with shown() as printer, contextlib.closing(choose(first.name)) as engine:
+            result = up(chosen[variant.number], engine, own, callbacks=printer.callbacks())
+        print_result(result, tables, kept=options.keep)
         return result
 
-    sweep = up_all(planned, run, out=out)
+    sweep = up_all(planned, run, out=options.out)
     judged = judge_all(sweep.records)
     if judged:
         print_comparison(compare_runs(judged), tables)

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from emulator.manifests.convert import Additions, Given
+    from emulator.planning.requested import RequestedScenario
     from emulator.record.folder import RunFolder
     from emulator.record.reader import Record
 
@@ -227,6 +228,14 @@ def read(path: Path, added: Additions | None = None) -> Given:
 def overrides(sets: list[str] | None, seed: int | None) -> list[str]:
     """Return `--set` and `--seed` as assignments."""
     return [*(sets or []), *([f"seed={seed}"] if seed is not None else [])]
+
+
+def requested(path: Path, sets: Sequence[str], added: Additions) -> RequestedScenario:
+    """Return what a command is to run: a file with what is overridden in it and added to it."""
+    from emulator.planning.requested import RequestedScenario
+
+    given = read(path, added)
+    return RequestedScenario(given, given.path, chosen=tuple(sets), added=added)
 
 
 def find_run(name: str, out: Path) -> Record:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -32,7 +34,7 @@ from emulator.cli.options import (
     overrides,
     perhaps_unread,
     print_json,
-    read,
+    requested,
 )
 from emulator.errors import UsageError
 from emulator.runtime.signals import Interruption
@@ -114,66 +116,39 @@ def up(
         raise UsageError("--keep leaves containers for a look, --warm to the next run.", "Use one.")
     check_verbosity(quiet, verbose)
     added = additions(images, faults, configmaps, command)
-    given = read(chosen_scenario(scenario, file), added)
+    asked = requested(chosen_scenario(scenario, file), overrides(sets, seed), added)
+    from emulator.planning.requested import RunOptions
+
+    options = RunOptions(out=out, run_id=run_id, keep=keep, warm=warm)
     if vary:
         from emulator.cli.compare import up_variants
         from emulator.report.live import view
 
-        code = up_variants(
-            given,
-            vary,
-            overrides(sets, seed),
-            added=added,
-            engine=engine,
-            out=out,
-            keep=keep,
-            run_id=run_id,
-            json=json,
-            shown=lambda: view(plain=True, quiet=quiet, verbose=verbose),
-        )
-        raise typer.Exit(code)
+        shown = partial(view, plain=True, quiet=quiet, verbose=verbose)
+        raise typer.Exit(up_variants(asked, vary, engine, options, shown, json=json))
     from emulator.api.tcp import TcpEndpoint
     from emulator.cli.background import reporting_to_parent
     from emulator.engines import choose
     from emulator.execution import up as run_up
-    from emulator.planning.baseline import reference_beside
-    from emulator.planning.plan import new_run_id
     from emulator.report.live import view
     from emulator.report.terminal import print_result
 
-    parsed = given.parse(overrides(sets, seed))
+    parsed = asked.scenario  # its mistakes come before those of the engine
     if detach:
-        run_id = new_run_id(parsed.name) if run_id is None else run_id
-        options = [*(f"--set={one}" for one in overrides(sets, seed)), *added.arguments]
-        options += ["--keep"] * keep + ["--warm"] * warm
-        options += [] if api_port is None else [f"--api-port={api_port}"]
-        arguments = [
-            "up",
-            str(given.path),
-            f"--engine={engine}",
-            f"--out={out}",
-            f"--run-id={run_id}",
-        ]
-        raise typer.Exit(_in_background([*arguments, *options], out / run_id, json=json))
-    with (
-        given.placed(overrides(sets, seed)),
-        view(plain=plain, quiet=quiet, verbose=verbose) as shown,
-    ):
-        callbacks = reporting_to_parent(shown.callbacks())
+        run_id = options.named(parsed)
+        more = [*(f"--set={one}" for one in asked.chosen), *added.arguments]
+        more += ["--keep"] * keep + ["--warm"] * warm
+        more += [] if api_port is None else [f"--api-port={api_port}"]
+        arguments = ["up", str(asked.path), f"--engine={engine}", f"--out={out}"]
+        arguments += [f"--run-id={run_id}", *more]
+        raise typer.Exit(_in_background(arguments, out / run_id, json=json))
+    with asked.placed(), view(plain=plain, quiet=quiet, verbose=verbose) as live:
+        callbacks = reporting_to_parent(live.callbacks())
         with contextlib.closing(choose(engine, callbacks.say)) as chosen:
-            variant = " ".join(overrides(sets, seed))
             result = run_up(
-                parsed,
+                asked,
                 chosen,
-                text=given.text,
-                kept=given.kept,
-                notes=given.warnings,
-                command=added.again(given.path, chosen.name, overrides(sets, seed)),
-                out=out,
-                run_id=run_id,
-                reference=reference_beside(given.path, parsed, chosen.name, variant, warm=warm),
-                keep=keep,
-                warm=warm,
+                replace(options, reference=asked.reference(chosen.name, warm=warm)),
                 endpoint=None if api_port is None else TcpEndpoint(api_port),
                 callbacks=callbacks,
             )
@@ -227,23 +202,16 @@ def plan(
     from emulator.engines import REMOTE, choose
     from emulator.engines.base import Explaining
     from emulator.engines.requirements import make_ready
-    from emulator.planning.baseline import reference_beside
+    from emulator.planning.requested import RunOptions
     from emulator.report.plan_tables import print_plan
 
     added = additions(images, faults, configmaps, command)
-    given = read(chosen_scenario(scenario, file), added)
-    parsed = given.parse(overrides(sets, seed))
+    asked = requested(chosen_scenario(scenario, file), overrides(sets, seed), added)
+    parsed = asked.scenario
     with contextlib.closing(choose(engine, note)) as chosen:
-        stored = reference_beside(given.path, parsed, chosen.name, " ".join(overrides(sets, seed)))
-        with given.placed(overrides(sets, seed)):
-            planned, folder = make_ready(
-                parsed,
-                chosen,
-                out=Path("runs"),
-                run_id=run_id,
-                reference=stored,
-                notes=given.warnings,
-            )
+        options = RunOptions(run_id=run_id, reference=asked.reference(chosen.name))
+        with asked.placed():
+            planned, folder = make_ready(parsed, chosen, options, asked.given.warnings)
         requests = chosen.requests(planned, folder) if isinstance(chosen, Explaining) else []
         capacity = None if chosen.name in REMOTE else chosen.capacity()
     if json:

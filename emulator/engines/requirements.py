@@ -12,49 +12,42 @@ from emulator.broker import Capacity
 from emulator.engines.base import Configuring, Engine
 from emulator.errors import Misfit, Unsupported, UsageError
 from emulator.files import disk
-from emulator.planning.baseline import ThroughputReference
-from emulator.planning.plan import Plan, make_plan, new_run_id
+from emulator.planning.plan import Plan, make_plan
+from emulator.planning.requested import RunOptions
 from emulator.scenario.container import Container, ContainerBase
 from emulator.scenario.document import KeyPath
 from emulator.scenario.frameworks.table import FRAMEWORKS
 from emulator.scenario.schema import Helper, Role, Scenario
-from emulator.validation.run_id import check_new_run_id
 from emulator.validation.units import format_size
 
 
 def make_ready(
     scenario: Scenario,
     engine: Engine,
-    *,
-    out: Path,
-    run_id: str | None = None,
-    variant: str = "",
-    gpus: Sequence[str] | None = None,
-    reference: ThroughputReference | None = None,
+    options: RunOptions = RunOptions(),
     notes: Sequence[str] = (),
 ) -> tuple[Plan, Path]:
     """Check that the engine can run the scenario; return the plan and the run folder.
 
-    `gpus` are the only devices that it gets; None: all of the engine's. `notes` are warnings about
-    the scenario from what it was made of. Raises Unsupported, EngineMissing if the scenario's
-    settings lead to no engine, and UsageError if `run_id` is not valid or the folder's path is not
-    text.
+    `notes` are warnings about the scenario from what it was made of. Raises Unsupported,
+    EngineMissing if the scenario's settings lead to no engine, and UsageError if the run id is not
+    valid or the folder's path is not text.
     """
     if isinstance(engine, Configuring):
         engine.configure(scenario)
     require(scenario, engine)
-    run_id = new_run_id(scenario.name) if run_id is None else check_new_run_id(run_id)
-    folder = _as_text(out.resolve() / run_id)
+    run_id = options.named(scenario)
+    folder = _as_text(options.out.resolve() / run_id)
     context = engine.plan_context(run_id, folder)
-    if gpus is not None:
+    if (gpus := options.gpus) is not None:
         context = replace(context, gpus=lambda: gpus)
     disks = [*disk("the run folder", folder), *context.disks(scenario)]
     plan = make_plan(
         scenario,
         run_id,
         context,
-        variant=variant,
-        reference=reference,
+        variant=options.variant,
+        reference=options.reference,
         disks=disks,
         notes=notes,
     )

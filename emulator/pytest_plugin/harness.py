@@ -20,7 +20,7 @@ from emulator.engines.requirements import machine_needs, needs
 from emulator.errors import EmulatorError, EngineMissing, InUse, Unsupported
 from emulator.manifests.convert import Additions
 from emulator.planning.baseline import ThroughputReference, conditions
-from emulator.planning.plan import new_run_id
+from emulator.planning.requested import RequestedScenario, RunOptions
 from emulator.pytest_plugin.regression import reference_rate, reference_variant, store
 from emulator.pytest_plugin.settings import Settings
 from emulator.record.reader import Record
@@ -31,7 +31,7 @@ from emulator.session import launch
 from emulator.session.launch import NO_IMAGES, additions, make_available, overrides
 from emulator.session.progress import LOGGING
 from emulator.session.running import Running, RunningCluster
-from emulator.session.source import RequestedScenario, ScenarioLike, Sets, read
+from emulator.session.source import ScenarioLike, Sets, read
 from emulator.supervisor.cleanup import remove
 
 log = logging.getLogger("emulator")
@@ -254,26 +254,24 @@ class Emulator:
         is_reference: bool = False,
     ) -> TestRun:
         """Return a run that has not started; a reference keeps the lease for the run itself."""
-        run_id = new_run_id(requested.scenario.name)
+        run_id = RunOptions().named(requested.scenario)
         keep = self.settings.keep
 
         def perform(callbacks: RunCallbacks) -> Result:
             lease.began_run(run_id, engine_name, self.out / run_id)
-            start = partial(
-                launch.perform,
-                requested,
-                engine_name,
-                callbacks,
+            options = RunOptions(
                 out=self.out,
                 run_id=run_id,
+                variant=requested.label,
                 reference=expected,
                 gpus=lease.gpus if need_of(requested.scenario).gpus else None,
                 keep=keep,
             )
+            start = partial(launch.perform, requested, engine_name, callbacks=callbacks)
             try:
-                result = start(warm=self._starts_warm(engine_name))
+                result = start(replace(options, warm=self._starts_warm(engine_name)))
             except Unsupported:  # nothing has started: none of its tasks can start warm
-                result = start()
+                result = start(options)
             if expected is not None:
                 store(result, requested, expected)
             if not (is_reference or keep):

@@ -9,6 +9,7 @@ import pytest
 
 from emulator.engines.memory import MemoryEngine, Scripts
 from emulator.execution import up
+from emulator.planning.requested import RunOptions
 from emulator.pytest_plugin.settings import Settings
 from emulator.results import Result
 from emulator.runtime.clock import ManualClock
@@ -40,12 +41,6 @@ class MemoryCluster:
         """
         requested = read(scenario, self._folders, assigned(set), self._sets)
         clock = ManualClock()
-        return up(
-            requested.scenario,
-            MemoryEngine(clock, scripts, gpus=gpus),
-            text=requested.given.text,
-            out=self._out,
-            variant=requested.label,
-            clock=clock,
-            reports=False,
-        )
+        engine = MemoryEngine(clock, scripts, gpus=gpus)
+        options = RunOptions(out=self._out, variant=requested.label, reports=False)
+        return up(requested, engine, options, clock=clock)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from emulator.analysis.regression import EXPECTATION
 from emulator.planning.baseline import ThroughputReference, conditions, machine_of, measured
+from emulator.planning.requested import RequestedScenario
 from emulator.results import Result
 from emulator.scenario.matrix import to_overrides
-from emulator.session.source import RequestedScenario
 
 UNGATED = ("expect.throughput=null",)
 """The reference itself is compared with nothing."""

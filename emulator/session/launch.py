@@ -13,10 +13,10 @@ from emulator.engines.requirements import make_ready
 from emulator.errors import EngineLost, EngineMissing
 from emulator.execution import up
 from emulator.manifests.convert import Additions
-from emulator.planning.baseline import ThroughputReference
+from emulator.planning.requested import RequestedScenario, RunOptions
 from emulator.results import Result, RunCallbacks
 from emulator.scenario.schema import Scenario
-from emulator.session.source import RequestedScenario, Sets, assigned
+from emulator.session.source import Sets, assigned
 
 NO_IMAGES: Mapping[str, str] = MappingProxyType({})
 
@@ -40,23 +40,14 @@ def make_available(
     """
     with contextlib.closing(choose(engine_name, say)) as engine:
         for scenario in scenarios:
-            make_ready(scenario, engine, out=out)
+            make_ready(scenario, engine, RunOptions(out=out))
         for scenario in scenarios:
             engine.ensure_images(scenario, say)
         return engine.name, engine.capacity()
 
 
 def perform(
-    requested: RequestedScenario,
-    engine_name: str,
-    callbacks: RunCallbacks,
-    *,
-    out: Path,
-    run_id: str,
-    reference: ThroughputReference | None = None,
-    gpus: Sequence[str] | None = None,
-    keep: bool = False,
-    warm: bool = False,
+    requested: RequestedScenario, engine_name: str, options: RunOptions, callbacks: RunCallbacks
 ) -> Result:
     """Run a scenario to its end on an engine that was available, and judge it.
 
@@ -67,19 +58,4 @@ def perform(
     except EngineMissing as error:
         raise EngineLost(error.message, error.hint) from None
     with contextlib.closing(engine):
-        return up(
-            requested.scenario,
-            engine,
-            text=requested.given.text,
-            kept=requested.given.kept,
-            notes=requested.given.warnings,
-            command=requested.command(engine.name),
-            out=out,
-            run_id=run_id,
-            variant=requested.label,
-            reference=reference,
-            gpus=gpus,
-            keep=keep,
-            warm=warm,
-            callbacks=callbacks,
-        )
+        return up(requested, engine, options, callbacks=callbacks)

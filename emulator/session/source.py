@@ -1,21 +1,18 @@
-"""The scenario that is asked for: found, parsed, and remembered with its origin."""
+"""The scenario that a test or a program asks for: found, and parsed."""
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from emulator.bundled import SCENARIO, scenario_path, scenarios
 from emulator.errors import UsageError
 from emulator.manifests.convert import NOTHING, Additions, Given, read_scenario
-from emulator.planning.baseline import Baseline, BaselineFile, baseline_key
-from emulator.scenario import loader
+from emulator.planning.requested import RequestedScenario
 from emulator.scenario.matrix import to_overrides
 from emulator.scenario.schema import Scenario
 from emulator.validation.fields import Model
@@ -26,85 +23,6 @@ ScenarioLike = str | Path | Mapping[str, Any] | Scenario
 
 Sets = Mapping[str, Any] | Sequence[str]
 """Keys and values, or assignments as `--set` takes them."""
-
-
-@dataclass(frozen=True)
-class RequestedScenario:
-    """A scenario with its overrides, as `--set` takes them, in the order in which they apply."""
-
-    given: Given
-    path: Path | None
-    """None if it is written in the test itself."""
-    image: tuple[str, ...] = ()
-    """The session's image; not part of the key of a baseline."""
-    sets: tuple[str, ...] = ()
-    """Overrides of all tests of the session."""
-    chosen: tuple[str, ...] = ()
-    """Overrides of this variant."""
-    by_call: bool = False
-    """Whether `chosen` is the `set` of a call, not a variant."""
-    last: tuple[str, ...] = ()
-    added: Additions = NOTHING
-    """What the test adds to a manifest."""
-
-    @functools.cached_property
-    def scenario(self) -> Scenario:
-        """The parsed scenario. Raises UsageError."""
-        return self.given.parse(self._overrides, self._called)
-
-    def placed(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which a mistake that is found later gets its file and line."""
-        return self.given.placed(self._overrides, self._called)
-
-    def _called(self, override: str) -> str:
-        """Return what messages call an override: by where a test or a program gave it."""
-        if override in self.image:
-            return "--emulator-image"
-        if override in self.sets:
-            return f"--emulator-set {override}"
-        return f'set["{override.partition("=")[0]}"]' if self.by_call else loader.OPTION(override)
-
-    @property
-    def _overrides(self) -> tuple[str, ...]:
-        return (*self.image, *self.sets, *self.chosen, *self.last)
-
-    def variant(self, chosen: Sequence[str], last: Sequence[str] = ()) -> RequestedScenario:
-        """Return another variant of it."""
-        return replace(self, chosen=tuple(chosen), last=tuple(last))
-
-    @property
-    def label(self) -> str:
-        """Its name in tables."""
-        return " ".join(self.chosen)
-
-    def baseline(self, engine: str) -> Baseline | None:
-        """Return its stored baseline, if there is one. Raises UsageError."""
-        if self.path is None:
-            return None
-        return BaselineFile.beside(self.path).get(self._key(self.path, engine))
-
-    def store(self, baseline: Baseline) -> None:
-        """Store a baseline beside its file. Raises UsageError."""
-        path = self.file()
-        BaselineFile.beside(path).put(self._key(path, baseline.engine), baseline)
-
-    def file(self) -> Path:
-        """Return its file; raises UsageError if it is written in a test."""
-        if self.path is None:
-            raise UsageError(
-                "A scenario that is written in a test has no file to store its baseline beside.",
-                "Write it to a file, or name a `reference:` and `of: reference`.",
-            )
-        return self.path
-
-    def _key(self, path: Path, engine: str) -> str:
-        return baseline_key(path, " ".join([*self.sets, *self.chosen]), engine)
-
-    def command(self, engine: str) -> str:
-        """Return the command that runs it again without pytest; empty if it has no file."""
-        if self.path is None:
-            return ""
-        return self.added.again(self.path, engine, self._overrides)
 
 
 def assigned(sets: Sets) -> list[str]:

@@ -14,18 +14,17 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from emulator.engines import AUTO
-from emulator.planning.baseline import reference_beside
-from emulator.planning.plan import new_run_id
+from emulator.planning.requested import RequestedScenario, RunOptions
 from emulator.results import Result, RunCallbacks
 from emulator.runtime.at_exit import before_threads_end
 from emulator.session.launch import NO_IMAGES, additions, make_available, overrides, perform
 from emulator.session.progress import view_for
 from emulator.session.running import Running, RunningCluster
-from emulator.session.source import RequestedScenario, ScenarioLike, Sets, read
-from emulator.validation.run_id import check_new_run_id
+from emulator.session.source import ScenarioLike, Sets, read
 
 
 def up(
@@ -63,16 +62,9 @@ def up(
     or an argument that is wrong (ScenarioError has all mistakes of a scenario), Unsupported,
     EngineMissing, EngineError. What the run had made is removed then.
     """
-    chosen, added = overrides(set, seed), additions(images, faults)
-    folder, running = _prepared(
-        read(scenario, [Path.cwd()], chosen, added=added),
-        engine or AUTO,
-        Path(out),
-        run_id,
-        keep=keep,
-        warm=warm,
-        progress=progress,
-    )
+    requested = read(scenario, [Path.cwd()], overrides(set, seed), added=additions(images, faults))
+    options = RunOptions(out=Path(out), run_id=run_id, keep=keep, warm=warm)
+    folder, running = _prepared(requested, engine or AUTO, options, progress)
     _under_way.add(running)
     try:
         running.begin()
@@ -101,54 +93,31 @@ def run(
     Arguments and errors are those of `up`. A job that failed, or an expectation that did, is a
     result like any other; `result.check()` raises for it.
     """
-    chosen, added = overrides(set, seed), additions(images, faults)
-    _, running = _prepared(
-        read(scenario, [Path.cwd()], chosen, added=added),
-        engine or AUTO,
-        Path(out),
-        run_id,
-        keep=keep,
-        warm=warm,
-        progress=progress,
-    )
+    requested = read(scenario, [Path.cwd()], overrides(set, seed), added=additions(images, faults))
+    options = RunOptions(out=Path(out), run_id=run_id, keep=keep, warm=warm)
+    _, running = _prepared(requested, engine or AUTO, options, progress)
     return running.result()
 
 
 def _prepared(
-    requested: RequestedScenario,
-    engine: str,
-    out: Path,
-    run_id: str | None,
-    *,
-    keep: bool,
-    warm: bool,
-    progress: bool | None,
+    requested: RequestedScenario, engine: str, options: RunOptions, progress: bool | None
 ) -> tuple[Path, Running]:
     """Return the folder of a run and the run, ready to begin: its images are built."""
-    scenario, out = requested.scenario, out.resolve()
-    name = new_run_id(scenario.name) if run_id is None else check_new_run_id(run_id)
+    scenario, out = requested.scenario, options.out.resolve()
+    run_id = options.named(scenario)
     view = view_for(progress)
     callbacks = view.callbacks()
     with requested.placed():
         engine, _ = make_available([scenario], engine, out, callbacks.say)
-    reference = None
-    if requested.path is not None:
-        reference = reference_beside(requested.path, scenario, engine, requested.label, warm=warm)
+    reference = requested.reference(engine, warm=options.warm)
+    label = requested.label
+    options = replace(options, out=out, run_id=run_id, variant=label, reference=reference)
 
     def execute(callbacks: RunCallbacks) -> Result:
         with view:
-            return perform(
-                requested,
-                engine,
-                callbacks,
-                out=out,
-                run_id=name,
-                reference=reference,
-                keep=keep,
-                warm=warm,
-            )
+            return perform(requested, engine, options, callbacks)
 
-    return out / name, Running(execute, callbacks)
+    return out / run_id, Running(execute, callbacks)
 
 
 # --- The end of the program -----------------------------------------------------------------------

@@ -118,8 +118,7 @@ class Copy:
             return "lines"
         path.write_bytes(changed)
         try:
-            # What has been passed in a fork is tried once more as a whole: there, what a cache holds
-            # since the import is as it was.
+            # What has passed in a fork is tried once more: caches were filled before it.
             tried = list(stages(mutant.path))
             for stage, files in tried if "import" in said else tried[-1:]:
                 if not self._passes(files):

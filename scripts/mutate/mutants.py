@@ -129,8 +129,8 @@ def _code(node: ast.AST, line: int) -> Iterator[tuple[int, ast.AST]]:
                 continue
             if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
                 continue
-            begins = isinstance(child, ast.stmt | ast.ExceptHandler)
-            yield from _code(child, child.lineno if begins else line)
+            begins = child.lineno if isinstance(child, ast.stmt | ast.ExceptHandler) else line
+            yield from _code(child, begins)
 
 
 def _changes(node: ast.AST) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:

@@ -15,8 +15,9 @@ import emulator
 from emulator.cli import COMMANDS, app
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.execution import up
+from emulator.planning.requested import RunOptions
 from emulator.runtime.clock import ManualClock
-from emulator.scenario.loader import parse
+from tests.asked import asked
 from tests.cli.typed import NO_DOCKER, completed, typed, write
 from tests.conftest import Emulate, going_on
 
@@ -119,7 +120,7 @@ def a_run(out: Path, text: str = HELLO) -> Path:
     }
     engine = MemoryEngine(clock, scripts)
     engine.name = "process"
-    return up(parse(text), engine, text=text, out=out, run_id="hello-1", clock=clock).folder
+    return up(asked(text), engine, RunOptions(out=out, run_id="hello-1"), clock=clock).folder
 
 
 @pytest.fixture(scope="module")

@@ -33,13 +33,14 @@ from emulator.execution import up
 from emulator.faults.pause import Pausing
 from emulator.faults.preempt import PowerCutting
 from emulator.faults.throttle import Throttling
+from emulator.planning.requested import RunOptions
 from emulator.record.reader import Record
 from emulator.record.timeline import Timeline
 from emulator.runtime.clock import Clock, ManualClock, RealClock
 from emulator.scenario.container import Port
 from emulator.scenario.kubernetes import Kubernetes
-from emulator.scenario.loader import parse
 from emulator.scenario.schema import Role
+from tests.asked import asked
 from tests.engines.stage import Stage, free_port, shells, staged
 
 
@@ -381,7 +382,7 @@ faults:
   - {{kill: worker-0, at: {{recovery: long, delay: 2s}}}}
 """
     with contextlib.closing(ENGINES[engine]()) as used:
-        result = up(parse(text), used, text=text, out=tmp_path)
+        result = up(asked(text), used, RunOptions(out=tmp_path))
     verdicts = {one.expectation: (one.status, one.actual) for one in result.verdicts}
     assert verdicts["no_step_while_paused"] == ("ok", "2 of 2 pauses")
     record = Record(result.folder)

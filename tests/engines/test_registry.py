@@ -23,9 +23,10 @@ from emulator.errors import EngineMissing, Unsupported, UsageError
 from emulator.execution import up
 from emulator.faults.pause import Pausing
 from emulator.faults.throttle import Throttling
+from emulator.planning.requested import RunOptions
 from emulator.runtime.clock import ManualClock
-from emulator.scenario.loader import parse
 from emulator.supervisor.cleanup import find_all
+from tests.asked import asked
 from tests.conftest import Emulate, own
 
 MODULE = """
@@ -155,7 +156,7 @@ def test_a_run_does_not_close_an_engine_that_it_did_not_open(tmp_path: Path) -> 
             self.closed += 1
 
     engine = Watched(clock)
-    assert up(parse(TEXT), engine, text=TEXT, out=tmp_path, clock=clock).exit_code == 0
+    assert up(asked(TEXT), engine, RunOptions(out=tmp_path), clock=clock).exit_code == 0
     assert engine.closed == 0
 
 

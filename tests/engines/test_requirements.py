@@ -12,6 +12,7 @@ from emulator.engines.memory import MemoryEngine
 from emulator.engines.process import ProcessEngine
 from emulator.engines.requirements import machine_needs, make_ready, needs_of_keys, require
 from emulator.errors import Misfit, Unsupported, UsageError
+from emulator.planning.requested import RunOptions
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse, placed
 
@@ -198,13 +199,12 @@ def test_each_key_is_named_of_what_an_engine_lacks_and_of_nothing_else(tmp_path:
         "Use --engine docker, or leave these out."
     )
     with pytest.raises(Unsupported):
-        make_ready(parse(text), Small("isolation"), out=tmp_path)
-    plan, folder = make_ready(
-        parse(LEAST + BARE), Small(), out=tmp_path, run_id="run-1", gpus=["a"], notes=["why"]
-    )
+        make_ready(parse(text), Small("isolation"), RunOptions(out=tmp_path))
+    options = RunOptions(out=tmp_path, run_id="run-1", gpus=["a"])
+    plan, folder = make_ready(parse(LEAST + BARE), Small(), options, notes=["why"])
     assert (plan.run_id, folder) == ("run-1", tmp_path / "run-1")
     assert "why" in plan.warnings
     with pytest.raises(UsageError, match="has bytes that are not text"):
-        make_ready(parse(LEAST + BARE), Small(), out=Path(f"{tmp_path}/\udcff"))
+        make_ready(parse(LEAST + BARE), Small(), RunOptions(out=Path(f"{tmp_path}/\udcff")))
     assert machine_needs(DockerEngine, ["gpus", "network", "pods"]) == {"docker", "gpu", "network"}
     assert machine_needs(DockerEngine, ["pods"]) == {"docker"}

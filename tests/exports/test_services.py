@@ -22,9 +22,10 @@ from emulator.execution import up
 from emulator.exports.export import export
 from emulator.exports.services import SERVICES, Exported, flat
 from emulator.exports.to_otel import spans_of
+from emulator.planning.requested import RunOptions
 from emulator.record.reader import Record
 from emulator.runtime.clock import ManualClock
-from emulator.scenario.loader import parse
+from tests.asked import asked
 from tests.conftest import Emulate
 
 TEXT = """\
@@ -46,7 +47,7 @@ def record(tmp_path: Path) -> Record:
     lines += [(3.2, saving % "begin"), (3.7, saving % "end")]
     clock = ManualClock()
     engine = MemoryEngine(clock, {"*": Script(lines=sorted(lines), exits_at=11)})
-    done = up(parse(TEXT), engine, text=TEXT, out=tmp_path / "recorded", run_id="r", clock=clock)
+    done = up(asked(TEXT), engine, RunOptions(out=tmp_path / "recorded", run_id="r"), clock=clock)
     return Record(done.folder)
 
 

@@ -14,6 +14,7 @@ from emulator.engines.requirements import require
 from emulator.errors import Unsupported
 from emulator.execution import up
 from emulator.faults.preempt import Preempt
+from emulator.planning.requested import RunOptions
 from emulator.record.events import FaultEvent, TaskExit
 from emulator.record.reader import Record
 from emulator.report.event_text import describe
@@ -21,6 +22,7 @@ from emulator.report.timeline_chart import _fault_in_words
 from emulator.results import Result
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
+from tests.asked import asked
 
 BASE = """
 name: silent
@@ -40,7 +42,7 @@ def run(
     scripts: Mapping[str, Script] = SCRIPTS,
 ) -> Result:
     clock = ManualClock()
-    return up(parse(BASE + extra), engine(clock, scripts), text=BASE, out=folder, clock=clock)
+    return up(asked(BASE + extra), engine(clock, scripts), RunOptions(out=folder), clock=clock)
 
 
 def faults(result: Result) -> list[FaultEvent]:

@@ -19,6 +19,7 @@ from emulator.execution import up
 from emulator.faults.schedule import build_schedule
 from emulator.faults.spec import LastingFault, Target
 from emulator.faults.table import FAULTS
+from emulator.planning.requested import RunOptions
 from emulator.record.events import FaultEvent
 from emulator.record.reader import Record
 from emulator.record.timeline import all_states
@@ -28,6 +29,7 @@ from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import json_schema
 from emulator.validation.fields import Glob, Size
+from tests.asked import asked
 from tests.scenario.mistakes import only_problem
 
 
@@ -128,7 +130,7 @@ def test_an_engine_without_its_capability_refuses_it() -> None:
 def test_it_is_injected_healed_reported_and_drawn(tmp_path: Path) -> None:
     clock = ManualClock()
     engine = Disks(clock, SCRIPTS)
-    result = up(parse(TEXT), engine, text=TEXT, out=tmp_path, clock=clock)
+    result = up(asked(TEXT), engine, RunOptions(out=tmp_path), clock=clock)
     assert engine.filled == [("worker-1", 1024), ("worker-1", None)]
     record = Record(result.folder)
     events = [entry for entry in record.history if isinstance(entry, FaultEvent)]

@@ -16,9 +16,10 @@ from benchmarks.gallery import costs as page
 from benchmarks.gallery.runs import Run
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.execution import up
+from emulator.planning.requested import RunOptions
 from emulator.results import Result
 from emulator.runtime.clock import ManualClock
-from emulator.scenario.loader import parse
+from tests.asked import asked
 from tests.report.runs import step_line
 
 STEPS = 300
@@ -43,7 +44,7 @@ def run(folder: Path, prices: str, every: int = 0) -> Result:
 
     engine = MemoryEngine(clock, {"worker-0": script})
     text = f"{TEXT}{prices}faults: [{', '.join(faults)}]\n"
-    result = up(parse(text), engine, text=text, out=folder, clock=clock, reports=False)
+    result = up(asked(text), engine, RunOptions(out=folder, reports=False), clock=clock)
     assert result.final_step == STEPS
     assert [fault.status for fault in result.analysis.faults] == ["applied"] * len(faults)
     return result

@@ -35,10 +35,12 @@ from emulator.planning.baseline import (
     measured,
     reference_beside,
 )
+from emulator.planning.requested import RunOptions
 from emulator.record.reader import Record
 from emulator.results import Result, judge
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
+from tests.asked import asked
 
 STORED = Baseline(steps_per_second=66.3, engine="docker", machine="8 x A", measured="2026-11-20")
 
@@ -274,7 +276,7 @@ def run(tmp_path: Path, reference: ThroughputReference | None, extra: str = "") 
     lines = [(n / 10, json.dumps({"emulate": "step", "step": n})) for n in range(1, 51)]
     text, engine = TEXT + BASELINE + extra, MemoryEngine(clock, {"*": Script(lines, exits_at=6)})
     out = tmp_path / "runs"
-    return up(parse(text), engine, text=text, out=out, reference=reference, clock=clock)
+    return up(asked(text), engine, RunOptions(out=out, reference=reference), clock=clock)
 
 
 def stored_at(rate: float, **more: Any) -> ThroughputReference:

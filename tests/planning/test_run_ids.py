@@ -19,6 +19,7 @@ from emulator.engines.process import ProcessEngine
 from emulator.engines.process.table import labels_in
 from emulator.errors import UsageError
 from emulator.planning.plan import Plan, new_run_id
+from emulator.planning.requested import RunOptions
 from emulator.record.folder import runs_in
 from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
@@ -129,7 +130,7 @@ def test_variants_need_room_for_their_number(scenario: Path, tmp_path: Path) -> 
     result = emulator.scenario.matrix.variants(["seed=1"], [])
     engine = ProcessEngine()
     with pytest.raises(UsageError, match=f"'{'a' * 63}-1' can't be a run id"):
-        plan_all(result, scenarios, engine, out=tmp_path, run_id="a" * 63)
+        plan_all(result, scenarios, engine, RunOptions(out=tmp_path, run_id="a" * 63))
     engine.close()
 
 

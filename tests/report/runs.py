@@ -17,12 +17,12 @@ from emulator.engines.memory import MemoryEngine, Scripts
 from emulator.execution import up
 from emulator.metrics.catalog import Usage
 from emulator.metrics.samples import Sample
+from emulator.planning.requested import RunOptions
 from emulator.record.reader import Record
 from emulator.report.data import Facts
-from emulator.results import Result
+from emulator.results import Result, RunCallbacks
 from emulator.runtime.clock import ManualClock
-from emulator.scenario.loader import parse
-from emulator.scenario.schema import Scenario
+from tests.asked import asked
 from tests.histories import Told, began_again, ended, fault, happened, job, phase, step, timeline
 
 BASE = "name: test\nframework: tensorflow\nimage: none\nprogram: {command: [train]}\n"
@@ -78,12 +78,18 @@ def facts_of(
 
 
 def ran(
-    out: Path, text: str, scripts: Scripts, scenario: Scenario | None = None, **more: Any
+    out: Path,
+    text: str,
+    scripts: Scripts,
+    sets: Sequence[str] = (),
+    callbacks: RunCallbacks = RunCallbacks(),
+    **options: Any,
 ) -> Result:
-    """Return the result of a run on the memory engine, with samples; `more` is as `up` takes it."""
+    """Return the result of a run on the memory engine, with samples; with options of a run."""
     clock = ManualClock()
     engine = MemoryEngine(clock, scripts, measured=True)
-    return up(scenario or parse(text), engine, text=text, out=out, clock=clock, **more)
+    how = RunOptions(out=out, **options)
+    return up(asked(text).variant(sets), engine, how, callbacks=callbacks, clock=clock)
 
 
 def a_run(out: Path, extra: str, scripts: Scripts, run_id: str = "run") -> Record:

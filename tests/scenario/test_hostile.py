@@ -13,6 +13,7 @@ from emulator.engines.memory import MemoryEngine
 from emulator.engines.requirements import fits, make_ready
 from emulator.errors import UsageError
 from emulator.faults.table import TraceFaults
+from emulator.planning.requested import RunOptions
 from emulator.runtime.clock import ManualClock
 from emulator.scenario import rendezvous
 from emulator.scenario.frameworks.spec import FrameworkName, Job, Member
@@ -254,7 +255,7 @@ def test_memory_beyond_the_engines_machine_is_refused_where_the_plan_is_made(
 ) -> None:
     text = GOOD.replace("cpus: 1", "memory: 2000t")
     with pytest.raises(UsageError, match=r"cluster\.worker\.memory: 2000\.0 TiB is more than the"):
-        make_ready(parse(text), MemoryEngine(ManualClock()), out=tmp_path)
+        make_ready(parse(text), MemoryEngine(ManualClock()), RunOptions(out=tmp_path))
 
 
 # --- Files --------------------------------------------------------------------------------------

@@ -20,11 +20,12 @@ import emulator
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import UsageError
 from emulator.execution import up
+from emulator.planning.requested import RunOptions
 from emulator.record.lock import LOCK
 from emulator.results import Result
 from emulator.runtime.clock import ManualClock
-from emulator.scenario.loader import parse
 from emulator.session.history import Rows
+from tests.asked import asked
 from tests.conftest import BROWSER_PATIENCE, going_on
 
 TEXT = """\
@@ -51,7 +52,7 @@ def finished(
     lines = [(n / per_second, step.format(n, 1 / n)) for n in range(1, 11)]
     clock = ManualClock()
     engine = MemoryEngine(clock, {"*": Script(lines=lines, exits_at=11)})
-    return up(parse(text), engine, text=text, out=out, run_id=run_id, clock=clock, reports=reports)
+    return up(asked(text), engine, RunOptions(out=out, run_id=run_id, reports=reports), clock=clock)
 
 
 @pytest.fixture

@@ -11,17 +11,18 @@ from typing import Any
 from emulator.engines.memory import MemoryEngine, Script, Scripts
 from emulator.engines.requirements import make_ready
 from emulator.execution import up
+from emulator.planning.requested import RunOptions
 from emulator.record.events import Entry, FaultEvent
 from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
 from emulator.results import Result, RunCallbacks
 from emulator.runtime.clock import AtOnce, ManualClock, Workers
-from emulator.scenario.loader import parse
 from emulator.scenario.schema import Scenario
 from emulator.supervisor.control import Asked, RunControl
 from emulator.supervisor.history import HistoryWriter, Subscriber
 from emulator.supervisor.supervisor import Supervisor
 from emulator.supervisor.takeover import RecoveredState, recover_run
+from tests.asked import asked
 
 BASE = "name: test\nframework: none\nimage: none\nprogram: {command: ['true']}\n"
 SERVES = Script(exits_at=None)
@@ -58,11 +59,17 @@ def run(
 
 
 def run_on(
-    engine: MemoryEngine, tmp_path: Path, extra: str, *, base: str = BASE, **kwargs: Any
+    engine: MemoryEngine,
+    tmp_path: Path,
+    extra: str,
+    *,
+    base: str = BASE,
+    callbacks: RunCallbacks = RunCallbacks(),
+    **options: Any,
 ) -> Result:
-    """Run the scenario `base` + `extra` on an engine; `kwargs` are those of `up`."""
-    text = base + extra
-    result = up(parse(text), engine, text=text, out=tmp_path, clock=engine._clock, **kwargs)
+    """Run the scenario `base` + `extra` on an engine; `options` are those of a run."""
+    how = RunOptions(out=tmp_path, **options)
+    result = up(asked(base + extra), engine, how, clock=engine._clock, callbacks=callbacks)
     assert engine.find() == []  # whatever happened, nothing is left
     return result
 
@@ -95,7 +102,7 @@ class Job:
 
     def __init__(self, out: Path, scenario: Scenario, engine: MemoryEngine) -> None:
         self.engine, self.clock = engine, engine._clock
-        self.plan, self.folder = make_ready(scenario, engine, out=out, run_id="run")
+        self.plan, self.folder = make_ready(scenario, engine, RunOptions(out=out, run_id="run"))
 
     @property
     def history(self) -> list[Entry]:

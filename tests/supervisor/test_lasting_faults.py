@@ -17,6 +17,7 @@ from emulator.engines.base import Inbox
 from emulator.engines.memory import MemoryEngine
 from emulator.engines.requirements import make_ready
 from emulator.errors import EngineError, NotRunning
+from emulator.planning.requested import RunOptions
 from emulator.record.reader import Record
 from emulator.record.timeline import Timeline
 from emulator.report.event_text import describe
@@ -161,7 +162,7 @@ def test_a_heal_while_a_start_applies_the_fault_again_is_made_and_stamped_after_
 ) -> None:
     engine, inbox, threads = _Busy(ManualClock()), Inbox(), Threads()
     text = f"{BASE}cluster: {{worker: 2}}\nfaults: [{{pause: worker-1, at: 5s, for: 60s}}]\n"
-    plan, folder = make_ready(parse(text), engine, out=tmp_path, run_id="run")
+    plan, folder = make_ready(parse(text), engine, RunOptions(out=tmp_path, run_id="run"))
     calls = EngineCalls(plan, engine, inbox, threads, engine._clock)
     calls._held_locks["worker-1"] = cast("threading.Lock", engine)
     (fault,) = plan.faults

@@ -16,11 +16,13 @@ from emulator.execution import up
 from emulator.metrics.catalog import GpuShare, GpuUsage, Usage
 from emulator.metrics.gpu import Gpu, GpuInventory
 from emulator.metrics.samples import Sample, series
+from emulator.planning.requested import RunOptions
 from emulator.record.events import fields_of
 from emulator.record.reader import Record
 from emulator.results import Result, RunCallbacks
 from emulator.runtime.clock import AtOnce, ManualClock
 from emulator.scenario.loader import parse
+from tests.asked import asked
 from tests.supervisor.in_memory import BASE, SERVES, Job, run_on
 
 
@@ -168,14 +170,14 @@ def test_a_measurement_that_hangs_does_not_keep_the_run_from_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("emulator.supervisor.sampling.GIVE_UP", 0.01)
-    asked = tmp_path / "asked"
-    until_asked = f"until [ -e {asked} ]; do sleep 0.05; done"
+    measured = tmp_path / "measured"
+    until_asked = f"until [ -e {measured} ]; do sleep 0.05; done"
     text = BASE.replace("['true']", json.dumps(["sh", "-c", until_asked])) + (
         "cluster: {worker: 1}\nmetrics: {interval: 100ms}\ntimeout: 5m\n"
     )
-    engine = Hanging(asked)
+    engine = Hanging(measured)
     try:
-        result = up(parse(text), engine, text=text, out=tmp_path)
+        result = up(asked(text), engine, RunOptions(out=tmp_path))
         assert result.exit_code == 0
         assert Record(result.folder).samples == ()
     finally:

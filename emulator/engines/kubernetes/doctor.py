@@ -10,9 +10,9 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, get_args
 
 from emulator.engines.base import Finding
-from emulator.engines.kubernetes.capacity import capacity_of
 from emulator.engines.kubernetes.connection import ANSWERS_WITHIN, ApiError, Cluster
 from emulator.engines.kubernetes.names import MAIN
+from emulator.engines.kubernetes.nodes import capacity_of
 from emulator.engines.kubernetes.permissions import reviewed
 from emulator.engines.kubernetes.readings import METRICS
 from emulator.engines.kubernetes.role import (

@@ -224,9 +224,7 @@ class KubernetesEngine:
         if not usable:
             gpus = tuple(str(number) for number in range(self._gpus_wanted))
             return Capacity(ANY_NUMBER.cpus, ANY_NUMBER.memory, gpus)
-        from emulator.engines.kubernetes.capacity import capacity_of
-
-        return capacity_of(usable, self.options.gpu_resource)
+        return nodes.capacity_of(usable, self.options.gpu_resource)
 
     def ensure_images(self, scenario: Scenario, say: Callable[[str], None]) -> None:
         """Nodes pull images themselves; say what the user should know of the run beforehand."""

@@ -6,15 +6,17 @@ another process finds it there, and a node without our mark is never touched.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from emulator.broker import Capacity
 from emulator.engines.base import Resource
 from emulator.engines.kubernetes.connection import MERGE_PATCH, ApiError, Cluster
 from emulator.engines.kubernetes.names import FOLDER, HOST, RUN, TASK, Common, selector
 from emulator.engines.kubernetes.permissions import reviewed
 from emulator.engines.kubernetes.role import permissions
 from emulator.errors import EngineError, Unsupported
+from emulator.manifests.quantities import parse_quantity
 
 NODES = "/api/v1/nodes"
 ATTEMPTS = 10
@@ -25,6 +27,20 @@ _MARKS = (RUN, TASK, FOLDER, HOST)
 def node_of(pod: Mapping[str, Any]) -> str:
     """Return the node that a Pod was given; empty: none yet (pure)."""
     return str((pod.get("spec") or {}).get("nodeName") or "")
+
+
+def capacity_of(nodes: Iterable[Mapping[str, Any]], gpu_resource: str) -> Capacity:
+    """Return what Pods can get of these nodes together, used or not (pure).
+
+    GPUs have numbers as ids.
+    """
+    there = [(node.get("status") or {}).get("allocatable") or {} for node in nodes]
+
+    def total(resource: str) -> float:
+        return float(sum(parse_quantity(str(one.get(resource, "0"))) for one in there))
+
+    gpus = tuple(str(number) for number in range(int(total(gpu_resource))))
+    return Capacity(total("cpu"), int(total("memory")), gpus)
 
 
 def tasks_there(

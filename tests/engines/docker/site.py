@@ -10,8 +10,9 @@ from typing import Any
 
 from emulator.engines.docker import DockerEngine
 from emulator.execution import up
+from emulator.planning.requested import RunOptions
 from emulator.results import Result, RunCallbacks
-from emulator.scenario.loader import parse
+from tests.asked import asked
 
 
 @dataclass
@@ -58,13 +59,9 @@ class Site:
         text = self.text(program, extra)
         with contextlib.closing(engine or DockerEngine()) as used:
             return up(
-                parse(text, folder=self.folder),
+                asked(text, self.folder),
                 used,
-                text=text,
-                out=self.folder / "runs",
-                run_id=run_id,
-                warm=warm,
-                reports=False,
+                RunOptions(out=self.folder / "runs", run_id=run_id, warm=warm, reports=False),
                 callbacks=RunCallbacks(lines=self._note, **callbacks),
             )
 

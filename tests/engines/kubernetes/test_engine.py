@@ -22,10 +22,12 @@ from emulator.engines.kubernetes import KubernetesEngine, names
 from emulator.errors import EngineError, NameTaken
 from emulator.execution import up
 from emulator.planning.plan import Plan, make_plan
+from emulator.planning.requested import RunOptions
 from emulator.record.events import Entry, Sidecar, Step, StopSignal, TaskExit
 from emulator.record.reader import Record
 from emulator.results import Result, RunCallbacks
 from emulator.scenario.loader import parse
+from tests.asked import asked
 from tests.clusters import ForTest
 from tests.conftest import Emulate, own, wait_for_line
 from tests.engines.kubernetes.relay import opened
@@ -61,12 +63,9 @@ class Site:
         text = self.text(extra, timeout)
         with contextlib.closing(KubernetesEngine()) as engine:
             return up(
-                parse(text, folder=self.folder),
+                asked(text, self.folder),
                 engine,
-                text=text,
-                out=self.folder / "runs",
-                run_id=own("pods"),
-                reports=False,
+                RunOptions(out=self.folder / "runs", run_id=own("pods"), reports=False),
                 callbacks=RunCallbacks(lines=self._note, entry=entry),
             )
 

@@ -14,10 +14,11 @@ from emulator.engines.kubernetes import nodes
 from emulator.engines.kubernetes.engine import KubernetesEngine
 from emulator.engines.kubernetes.role import permissions, rules
 from emulator.execution import up
+from emulator.planning.requested import RunOptions
 from emulator.record.events import EngineNote, Entry, FaultEvent, TaskExit, TaskRunning, TaskStart
 from emulator.record.reader import Record
 from emulator.results import Result, RunCallbacks
-from emulator.scenario.loader import parse
+from tests.asked import asked
 from tests.clusters import ForTest, changes
 from tests.conftest import Emulate
 from tests.engines.kubernetes.relay import opened
@@ -63,7 +64,7 @@ class Site:
         text = self.scenario(until, workers, rest)
         with contextlib.closing(KubernetesEngine()) as engine:
             callbacks = RunCallbacks(entry=entry)
-            result = up(parse(text), engine, text=text, out=self._out, callbacks=callbacks)
+            result = up(asked(text), engine, RunOptions(out=self._out), callbacks=callbacks)
             record = Record(result.folder)
             assert engine.find(record.run_id) == []
         assert result.end.outcome == "succeeded", result.end

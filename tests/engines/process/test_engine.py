@@ -15,7 +15,8 @@ from emulator.engines.process import ProcessEngine, engine
 from emulator.engines.process.table import Owned, owned
 from emulator.errors import EngineError
 from emulator.execution import up
-from emulator.scenario.loader import parse
+from emulator.planning.requested import RunOptions
+from tests.asked import asked
 from tests.conftest import going_on, own
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -133,6 +134,6 @@ def test_the_end_of_a_run_leaves_alone_another_run_with_its_id(
     before = ProcessEngine().find(run_id)
     text = "name: other\nframework: none\nprogram: {command: ['true']}\ncluster: {worker: 1}\n"
     with contextlib.closing(ProcessEngine()) as other:
-        result = up(parse(text), other, text=text, out=tmp_path / "elsewhere", run_id=run_id)
+        result = up(asked(text), other, RunOptions(out=tmp_path / "elsewhere", run_id=run_id))
     assert result.outcome == "succeeded"
     assert ProcessEngine().find(run_id) == before

@@ -1,0 +1,135 @@
+"""What is to run, as it was asked for: a file with what is added to it and overridden in it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from emulator.errors import UsageError
+from emulator.manifests.convert import NOTHING, Additions, Given
+from emulator.planning.baseline import (
+    Baseline,
+    BaselineFile,
+    ThroughputReference,
+    baseline_key,
+    reference_beside,
+)
+from emulator.planning.plan import new_run_id
+from emulator.scenario import loader
+from emulator.scenario.schema import Scenario
+from emulator.validation.run_id import check_new_run_id
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How a scenario runs, beside what it says itself: from the command line, Python or pytest."""
+
+    out: Path = Path("runs")
+    """Where the run folder is made."""
+    run_id: str | None = None
+    """Its name; None: a new one."""
+    variant: str = ""
+    """The name of this variant, for the record."""
+    gpus: Sequence[str] | None = None
+    """The only devices that it gets; None: all of the engine's."""
+    reference: ThroughputReference | None = None
+    """What its rate is compared with."""
+    keep: bool = False
+    """Leave what it made for a look."""
+    warm: bool = False
+    """Fork tasks from processes that have imported their frameworks (docs/warm.md), and leave these
+    waiting for the next run."""
+    reports: bool = True
+    """Write the pages for people."""
+
+    def named(self, scenario: Scenario) -> str:
+        """Return the name of a run of a scenario. Raises UsageError if it was given and is none."""
+        return new_run_id(scenario.name) if self.run_id is None else check_new_run_id(self.run_id)
+
+
+@dataclass(frozen=True)
+class RequestedScenario:
+    """A scenario with its overrides, as `--set` takes them, in the order in which they apply."""
+
+    given: Given
+    path: Path | None
+    """None if it is written in a test or a program."""
+    image: tuple[str, ...] = ()
+    """The session's image; not part of the key of a baseline."""
+    sets: tuple[str, ...] = ()
+    """Overrides of all tests of a session."""
+    chosen: tuple[str, ...] = ()
+    """Overrides of this variant."""
+    by_call: bool = False
+    """Whether `chosen` is the `set` of a call, not a variant."""
+    last: tuple[str, ...] = ()
+    added: Additions = NOTHING
+    """What is added to a manifest."""
+
+    @functools.cached_property
+    def scenario(self) -> Scenario:
+        """The parsed scenario. Raises UsageError."""
+        return self.given.parse(self._overrides, self._called)
+
+    def placed(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which a mistake that is found later gets its file and line."""
+        return self.given.placed(self._overrides, self._called)
+
+    def _called(self, override: str) -> str:
+        """Return what messages call an override: by where a test or a program gave it."""
+        if override in self.image:
+            return "--emulator-image"
+        if override in self.sets:
+            return f"--emulator-set {override}"
+        return f'set["{override.partition("=")[0]}"]' if self.by_call else loader.OPTION(override)
+
+    @property
+    def _overrides(self) -> tuple[str, ...]:
+        return (*self.image, *self.sets, *self.chosen, *self.last)
+
+    def variant(self, chosen: Sequence[str], last: Sequence[str] = ()) -> RequestedScenario:
+        """Return another variant of it."""
+        return replace(self, chosen=tuple(chosen), last=tuple(last))
+
+    @property
+    def label(self) -> str:
+        """Its name in tables."""
+        return " ".join(self.chosen)
+
+    def baseline(self, engine: str) -> Baseline | None:
+        """Return its stored baseline, if there is one. Raises UsageError."""
+        if self.path is None:
+            return None
+        return BaselineFile.beside(self.path).get(self._key(self.path, engine))
+
+    def reference(self, engine: str, *, warm: bool = False) -> ThroughputReference | None:
+        """Return its stored baseline, if it expects one. Raises UsageError."""
+        if self.path is None:
+            return None
+        return reference_beside(self.path, self.scenario, engine, self.label, warm=warm)
+
+    def store(self, baseline: Baseline) -> None:
+        """Store a baseline beside its file. Raises UsageError."""
+        path = self.file()
+        BaselineFile.beside(path).put(self._key(path, baseline.engine), baseline)
+
+    def file(self) -> Path:
+        """Return its file; raises UsageError if it is written in a test."""
+        if self.path is None:
+            raise UsageError(
+                "A scenario that is written in a test has no file to store its baseline beside.",
+                "Write it to a file, or name a `reference:` and `of: reference`.",
+            )
+        return self.path
+
+    def _key(self, path: Path, engine: str) -> str:
+        return baseline_key(path, " ".join([*self.sets, *self.chosen]), engine)
+
+    def command(self, engine: str) -> str:
+        """Return the command that runs it again; empty if it has no file."""
+        if self.path is None:
+            return ""
+        return self.added.again(self.path, engine, self._overrides)

@@ -1,6 +1,6 @@
 """Kill the emulator at random moments, many times, and look at what is left.
 
-    pytest tests/test_campaign.py -m campaign -s
+    pytest benchmarks/campaign.py -m campaign -s
 
 Each test is one kind of attack on one engine, repeated ROUNDS times: a signal at a random moment
 from the start of the command to its end, then `clean`, `attach` or both at the same time. After
@@ -40,8 +40,11 @@ from emulator.engines.docker.requests import SCENARIO
 from emulator.record.reader import Record
 from emulator.record.tail import end_of
 from emulator.results import judge
-from tests.clusters import ForTest
-from tests.conftest import left, own
+from tests.clusters import ForTest, kubeconfig_or_why, kubernetes_cluster
+from tests.conftest import docker_or_why, left, own, tiny_image
+
+FIXTURES = (docker_or_why, kubeconfig_or_why, kubernetes_cluster, tiny_image)
+"""Those of the tests."""
 
 pytestmark = [pytest.mark.campaign, pytest.mark.timeout(7200)]
 
@@ -452,15 +455,17 @@ ATTACKS: dict[str, Attack] = {
 @pytest.mark.parametrize("name", ["sigterm", "kill-clean", "kill-attach", "kill-both"])
 def test_nothing_is_left_on_a_cluster(
     name: str,
-    kubernetes_cluster: ForTest,
-    tiny_image: str,
+    request: pytest.FixtureRequest,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(kubernetes_cluster.kubeconfig))
-    more = f"kubernetes: {{namespace: {kubernetes_cluster.namespace}}}\n"
-    attacked("kubernetes", tiny_image, tmp_path, name, ROUNDS_OF_PODS, more)
-    with kubernetes_cluster.core() as core:  # in any namespace, as the administrator sees it
+    """Attack runs on Kubernetes."""
+    cluster: ForTest = request.getfixturevalue("kubernetes_cluster")
+    monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
+    more = f"kubernetes: {{namespace: {cluster.namespace}}}\n"
+    image = str(request.getfixturevalue("tiny_image"))
+    attacked("kubernetes", image, tmp_path, name, ROUNDS_OF_PODS, more)
+    with cluster.core() as core:  # in any namespace, as the administrator sees it
         for kind in ("pod", "service", "config_map", "persistent_volume_claim"):
             listed = getattr(core, f"list_{kind}_for_all_namespaces")(label_selector="emulator.run")
             names = [one.metadata.name for one in listed.items]
@@ -472,6 +477,7 @@ def test_nothing_is_left_on_a_cluster(
 def test_nothing_is_left_and_every_record_is_readable(
     name: str, engine: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
+    """Attack runs of processes, and of containers."""
     if name.endswith("kill-attach") and engine == "process":
         pytest.skip("the process engine can't take a run over; kill-both has its refusal")
     if ATTACKS[name].only not in ("", engine):

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from emulator.analysis.analyse import Analysis, FaultResult, HelperResult, TaskResult, analyse
 from emulator.analysis.goodput import CAUSES
-from emulator.analysis.run_state import RunState
-from emulator.analysis.throughput import Rate, StepTimes, Throughput, curve
+from emulator.analysis.throughput import Rate, StepTimes, Throughput
 from emulator.engines.base import Inbox
 from emulator.record.events import Step
 from emulator.record.reader import Record
-from emulator.record.timeline import Timeline
 from emulator.record.writer import RunWriter
 from emulator.runtime.clock import ManualClock
 from tests.histories import (
@@ -26,17 +23,14 @@ from tests.histories import (
     ended,
     fault,
     happened,
-    history,
     in_time,
     job,
     phase,
-    preempted,
     restart,
     restored,
     step,
     steps_of,
     timeline,
-    written,
 )
 
 NO_TIME = dict.fromkeys(CAUSES, 0.0)
@@ -162,29 +156,7 @@ def test_steps_lost_in_several_restarts_add_up() -> None:
     assert result.goodput is not None
 
 
-def test_steps_and_exits_are_timed_by_the_engine() -> None:
-    """Their lines were read late; the time of printing counts."""
-    events = [happened(0, "run"), *began_again(0, "worker-0"), step(9, "worker-0", 1, late=-7)]
-    events += [step(9, "worker-0", 5, late=-5), ended(9, "worker-0", 1, late=-4)]
-    events += [restart(9, "worker-0"), *began_again(10, "worker-0")]
-    result = analysed([*events, step(16, "worker-0", 9, late=-1), job(20)])
-    assert result.first_step == 2
-    assert result.steps_per_second == pytest.approx(4 / 13)  # 1 to 5; from 2 s to 15 s
-    assert result.recoveries == [10]  # from 5 s to 15 s
-    took = {"startup": 2, "productive": 2, "wasted": 1, "recovery": 10, "other": 5}
-    assert result.time == {**NO_TIME, **took}
-    assert result.goodput == 2 / 20
-
-
 # --- What may be missing ------------------------------------------------------------------------
-
-
-def test_a_record_that_just_ends_is_still_running() -> None:
-    result = analysed(PLAIN[:8])
-    assert (result.outcome, result.reason) == ("running", "the record ends before the job does")
-    assert (result.duration, result.goodput) == (5, 0)
-    assert result.tasks["worker-0"].state == "running"
-    assert result.steps_per_second is None  # one step is no rate
 
 
 def test_a_torn_record_is_judged_as_far_as_it_goes(tmp_path: Path) -> None:
@@ -214,21 +186,6 @@ def test_an_empty_history_says_nothing() -> None:
     )
 
 
-def test_an_error_of_ours_is_the_outcome_even_after_the_job() -> None:
-    result = analysed([job(3), happened(4, "error", message="the engine went away")])
-    assert (result.outcome, result.reason) == ("error", "the engine went away")
-    assert result.duration == 3
-
-
-def test_a_job_without_steps_has_no_goodput_and_one_with_the_first_has_zero() -> None:
-    result = analysed([happened(0, "run"), job(5, "failed", "worker-0 failed")])
-    assert (result.goodput, result.final_step, result.first_step) == (None, None, None)
-    assert analysed([happened(0, "run"), step(1, "worker-0", 0), job(5)]).goodput == 0
-    assert analysed([happened(0, "run"), step(0, "worker-0", 0), job(0)]).goodput is None
-    quick = [happened(0, "run"), step(0.25, "worker-0", 0), step(0.5, "worker-0", 9), job(0.5)]
-    assert analysed(quick).goodput == 0.5
-
-
 @pytest.mark.parametrize(
     ("entries", "state"),
     [
@@ -254,20 +211,6 @@ def test_only_what_brings_the_job_on_counts_for_its_rate() -> None:
     entries = [step(1, "worker-0", 10), step(2, "worker-1", 10), step(3, "worker-0", 20)]
     entries += [step(9, "worker-1", 20), step(10, "worker-1", 15)]
     assert analysed([happened(0, "run"), *entries]).steps_per_second == 5  # 10 in 2 s
-
-
-def test_an_advance_is_a_step_that_is_further_than_all_before() -> None:
-    at = [(1, "worker-0", 0), (2, "worker-1", 0), (3, "worker-1", 9), (4, "worker-0", 8)]
-    advances = analysed([step(*one) for one in at]).traffic.advances
-    assert [(one.t, one.step) for one in advances] == [(1, 0), (3, 9)]
-
-
-@pytest.mark.parametrize("nonsense", ["many", None, [1], {"a": 1}])
-def test_values_that_are_no_numbers_are_passed_over(nonsense: object) -> None:
-    entries = [step(1, "worker-0", 1, examples=10, accuracy=0.5)]
-    entries += [step(2, "worker-0", 2, examples=nonsense, accuracy=nonsense)]
-    result = analysed([*entries, step(3, "worker-0", 3, examples=30)])
-    assert (result.accuracy, result.examples_per_second) == (0.5, 10)
 
 
 # --- What a grace period was used for -----------------------------------------------------------
@@ -305,27 +248,6 @@ def test_what_was_saved_before_a_task_was_gone(
     assert [(one.saved_after, one.applied_after) for one in result.faults] == [(after, 5)]
 
 
-# --- One time for all ---------------------------------------------------------------------------
-
-
-def test_a_step_that_is_read_late_has_one_time_in_every_number() -> None:
-    """Made 4 s after a preemption, by the engine's stamp; its line was read after 7 s."""
-    entries = [happened(0, "run"), *began_again(1, "worker-0"), happened(2, "all-running")]
-    entries += steps_of("worker-0", {t: t for t in range(5, 11)})
-    entries += [*preempted(10, "worker-0", back=12), step(17, "worker-0", 11, late=-3), job(20)]
-    plan = a_plan("{worker: 1}", "faults: [{preempt: worker-0, at: {step: 10}}]")
-    events = history(entries)
-    result = analyse(Timeline(plan, events))
-    assert result.faults[0].first_step_after == result.time["recovery"] == 4
-    assert result.recoveries == [4]
-    assert curve(Timeline(plan, events), 20).tasks["worker-0"][int(14 / 0.2) :] == [0.0] * 30
-    assert [entry.t for entry in events if entry.event == "step" and entry.t > 10] == [14]
-    live = RunState(plan)
-    for entry in written(entries):
-        live.entry(entry)
-    assert live.front.at == 14
-
-
 # --- Around a fault -----------------------------------------------------------------------------
 
 
@@ -346,29 +268,6 @@ def test_a_fault_that_did_not_happen_has_no_numbers(
     result = analysed(entries, extra="faults: [{preempt: worker-1, at: {step: 1}}]")
     assert result.faults == [FaultResult("0", "preempt", "worker-1", status, reason)]
     assert result.unrecovered == (status == "applied")
-
-
-def test_a_task_that_the_policy_restarts_is_restored_when_it_runs_again() -> None:
-    entries = [*began_again(0, "worker-0", "worker-1"), *steps_of("worker-0", {5: 10, 9: 20})]
-    entries += [fault(10, "worker-1", "triggered", "kill"), ended(10.000001, "worker-1", 137)]
-    entries += [fault(10.000001, "worker-1", "applied", "kill", exit_code=137, effect="gone")]
-    entries += [restart(10.5, "worker-1"), *began_again(11, "worker-1")]
-    entries += [*steps_of("worker-0", {14.000002: 20, 15: 30}), job(20)]
-    paused = [fault(16, "worker-1", stage, "pause", id="1") for stage in ("triggered", "applied")]
-    extra = "faults: [{kill: worker-1, at: {step: 20}}, {pause: worker-1, at: {step: 30}, for: 9s}]"
-    result = analysed(in_time([*entries, *paused]), extra=extra)
-    struck = replace(result.faults[0], rate_before=None, rate_during=None, rate_after=None)
-    assert struck == FaultResult(
-        *("0", "kill", "worker-1", "applied", "", 10.0),
-        applied_after=1e-6,
-        restored_after=2,
-        first_step_after=4.000002,
-        caught_up_after=5,
-        exit_code=137,
-        effect="gone",
-    )
-    # Of the exit at 10.000001 s; what was only paused needs no recovery.
-    assert (result.recoveries, result.unrecovered) == ([4.000001], 0)
 
 
 def test_recoveries_are_in_the_order_of_the_restarts() -> None:
@@ -428,17 +327,6 @@ def test_a_task_that_goes_back_as_it_runs_has_lost_steps() -> None:
     assert result.time["recovery"] == 4  # from 8 s to the step at 12 s
     # What the failure cut off from 7 s; until step 40 at 13 s; from 14 s until step 50 at 17 s.
     assert result.time["wasted"] == 1 + 1 + 3
-
-
-def test_a_restore_that_loses_nothing_counts_for_nothing() -> None:
-    events = [
-        happened(0, "run"),
-        *began_again(1, "worker-0"),
-        *steps_of("worker-0", {5: 10, 6: 20}),
-    ]
-    events += [restored(6, "worker-0", 20), restored(6, "worker-0", 20), step(7, "worker-0", 30)]
-    result = analysed([*events, job(8)], "{worker: 1}")
-    assert (result.lost_steps, result.time["wasted"]) == (0, 0)
 
 
 def test_a_chief_that_comes_back_takes_the_others_back() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -15,16 +14,13 @@ from rich.console import Console
 from emulator.analysis.analyse import Analysis
 from emulator.analysis.comparison import (
     IRRELEVANT,
-    LISTED,
     Row,
     differences,
-    reported,
     rows,
     written,
 )
 from emulator.analysis.costs import Costs, Preempted, TaskCost
 from emulator.analysis.expectations import Verdict
-from emulator.analysis.figures import as_data
 from emulator.analysis.throughput import Rate, Throughput
 from emulator.planning.context import PlanContext
 from emulator.planning.plan import Plan, make_plan
@@ -52,7 +48,6 @@ RAN = Analysis(
     recoveries=[5.0, 7.50001],
     goodput=0.4,
 )
-MONEY = ("cost", "cost_per_thousand_steps", "preemption_cost", "break_even")
 OK = [Verdict("outcome", "ok", "succeeded", "succeeded")]
 FAILED = [Verdict("outcome", "failed", "succeeded", "failed")]
 
@@ -98,37 +93,11 @@ def test_keys_that_differ_are_named_as_set_takes_them(
     assert differing(*sets) == result
 
 
-def test_what_says_only_which_runs_there_are_sets_none_apart() -> None:
-    sets = ("seed=1", "reserve={cpus: 2}", "marks=[slow]", "parametrize={timeout: [1s, 2s]}")
-    result = rows([(plan(), RAN, OK), (plan(*sets, "reference={seed: 3}"), RAN, OK)])
-    assert [row.differs for row in result] == [{"seed": 0}, {"seed": 1}]
-
-
 def test_a_fault_that_only_one_has_is_shown_whole() -> None:
     result = differing("", "faults=[]")
     assert result.keys() == {"faults.0"}
     first, second = result["faults.0"]
     assert (first["preempt"], second) == ("worker-1", None)
-
-
-def test_a_row_says_what_the_numbers_say() -> None:
-    first, second = rows([(plan(), RAN, OK), (plan("seed=5", variant="seed=5"), RAN, FAILED)])
-    known = {
-        **{"final_step": 50, "lost_steps": 10, "restarts": 2, "worst_recovery": 7.5},
-        **{"goodput": 0.4, "steps_per_second": 20.0, "duration": 10.0},
-    }
-    unknown = ("examples_per_second", "accuracy", *MONEY)
-    figures = {**known, **dict.fromkeys(unknown)}
-    assert first == Row("run-1", "", "succeeded", "ok", figures, differs={"seed": 0})
-    assert (second.variant, second.verdict, second.differs) == ("seed=5", "failed", {"seed": 5})
-
-
-def test_what_is_not_known_is_not_nought_and_a_failure_without_recovery_is_the_worst() -> None:
-    (silent,) = rows([(plan(), Analysis("succeeded", "done", 3.0, {}), OK)])
-    assert (silent.figures["lost_steps"], silent.figures["worst_recovery"]) == (None, None)
-    (row,) = rows([(plan(), replace(RAN, unrecovered=1), OK)])
-    assert row.figures["worst_recovery"] == math.inf
-    assert as_data(row)["worst_recovery"] is None  # JSON has no infinity
 
 
 # --- The table ----------------------------------------------------------------------------------
@@ -172,20 +141,6 @@ def named(first: str, second: str, width: int = 140, **changes: Any) -> list[str
     return table(replace(one, variant=first), replace(other, variant=second), width=width)
 
 
-def test_a_variant_is_called_by_its_label_and_by_its_id_where_two_have_it() -> None:
-    assert [line.split()[0] for line in named("seed=1", "seed=2")[-2:]] == ["seed=1", "seed=2"]
-    twice = named("seed=1", "seed=1")
-    assert [line.split()[:2] for line in twice[-2:]] == [["run-1", "seed=1"], ["run-2", "seed=1"]]
-
-
-def test_what_stands_in_a_fault_by_default_is_not_shown() -> None:
-    first, second = rows([(plan(), RAN, OK), (plan("faults=[]"), RAN, OK)])
-    (line,) = (line for line in table(first, second) if line.startswith("faults.0: "))
-    assert '"grace": "2s"' in line
-    assert line.endswith("} | null")
-    assert "null," not in line
-
-
 @pytest.mark.parametrize("width", [80, 100, 120, 140])
 def test_no_word_is_broken_on_any_terminal(width: int) -> None:
     labels = ("restart.policy=never", "restart.policy=on-failure [a]")
@@ -206,18 +161,6 @@ def test_what_tasks_report_is_a_second_table() -> None:
     assert lines[-2:] == ["run-1", "run-2 1280 0.930 0.25 to 0.5 1"]
 
 
-def test_a_value_that_is_no_number_any_more_is_not_shown() -> None:
-    first, second = two(values={"loss": {"worker-0": None}})
-    assert as_data(second)["values"] == {"loss": {"worker-0": None}}
-    assert reported([first, second]) == []
-
-
-def test_a_program_that_reports_hundreds_of_values_has_the_first_as_columns() -> None:
-    first, second = two(values={f"v{n}": {"worker-0": float(n)} for n in range(100)})
-    assert [head for head, _ in reported([first, second])] == [f"v{n}" for n in range(LISTED)]
-    assert len(second.values) == 100
-
-
 # --- Money --------------------------------------------------------------------------------------
 
 
@@ -235,18 +178,6 @@ def test_runs_with_prices_have_a_table_of_money_with_their_ratios() -> None:
         "1 0.00400 EUR 0.0800 EUR 0.00100 EUR",
         "2 0.00600 EUR x1.50 0.120 EUR x1.50 0.00300 EUR x3.00",
     ]
-
-
-def test_runs_without_prices_have_none_or_stay_empty_beside_one_with_prices() -> None:
-    assert "cost" not in " ".join(table(*two()))
-    (plain,) = rows([(plan(run_id="run-2"), RAN, OK)])
-    lines = table(priced(0.004, 0.001), plain)
-    assert lines[-2:] == ["run-1 0.00400 EUR 0.0800 EUR 0.00100 EUR", "run-2"]
-
-
-def test_amounts_in_two_currencies_have_no_ratio() -> None:
-    lines = table(priced(0.004, 0.001), priced(0.006, 0.003, "USD", "run-2"))
-    assert lines[-1] == "run-2 0.00600 USD 0.120 USD 0.00300 USD"
 
 
 # --- Scaling ------------------------------------------------------------------------------------
@@ -278,13 +209,6 @@ def test_an_efficiency_by_steps_has_a_note_on_its_validity() -> None:
     lines = table(row)
     assert lines[-2].endswith(" 10.0s 0.90*")
     assert lines[-1].startswith("* by steps, which holds where a step is the same work")
-
-
-def test_without_a_rate_there_is_no_efficiency() -> None:
-    row = scaled(Rate())
-    assert (row.efficiency, row.efficiency_by) == (None, None)
-    assert "efficiency" not in table(row)[0]
-    assert "efficiency" in table(row, scaled(Rate(18)))[0]
 
 
 def test_a_fault_that_differs_is_shown_as_it_was_written() -> None:

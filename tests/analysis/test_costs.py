@@ -156,45 +156,6 @@ def synchronous() -> list[Told]:
     ]
 
 
-def test_a_preemption_costs_what_was_paid_until_all_was_made_up_for() -> None:
-    found = cost_of(*synchronous(), extra=ONE + PREEMPT)
-    assert paid(found) == {"worker-0": 19, "worker-1": 19 - 3}  # not while it is down
-    assert found.run == pytest.approx(35)
-    assert spent(found) == pytest.approx(
-        {
-            "startup": 2 * 2,  # from 1 until the step at 3
-            "productive": 2 * 3,  # from 3 until 6
-            # What was begun after 6, until the signal at 7; from 17 until the job is further.
-            "wasted": 2 * 1 + 2 * 2,
-            "restore": 2 * 1,
-            # 7 to 9 of both, 9 to 12 of worker 0 alone, 12 to 14 and 15 to 17 of both.
-            "recovery": 2 * 2 + 1 * 3 + 2 * 2 + 2 * 2,
-            "other": 2 * 1,
-        }
-    )
-    assert sum(found.time.values()) == pytest.approx(found.run)
-    # From 6 until 19, with the restore: two machines, but for the 3 s in which one is down.
-    assert preemptions(found) == pytest.approx((1, 2 * 13 - 3, 13))
-    assert found.preempted.each == pytest.approx(23)
-
-
-def test_the_machine_itself_remains_in_a_rolling_restart() -> None:
-    rolling = "faults: [{restart: worker-1, at: 5s}]\n"
-    found = cost_of(*synchronous(), extra=ONE + rolling)
-    assert paid(found) == {"worker-0": 19, "worker-1": 19}
-    assert preemptions(found) == pytest.approx((0, 0.0, 0.0))
-
-
-def test_a_failure_that_is_no_preemption_is_none_of_its_costs() -> None:
-    events = [*RUN, step(3, "worker-0", 10), ended(5, "worker-0", 1), restart(5, "worker-0", "job")]
-    events += [*began_again(6, "worker-0"), *steps_of("worker-0", {9: 20, 10: 30})]
-    events += [fault(12, "worker-1", "triggered"), lost(13, "worker-1"), step(14, "worker-0", 40)]
-    found = cost_of(*events, job(20), extra=ONE + PREEMPT)
-    # Of the crash: 3 to 9. Of the preemption: 10 to 14, the last second with one machine.
-    assert spent(found)["wasted"] + spent(found)["recovery"] == pytest.approx(2 * 6 + 2 * 3 + 1)
-    assert preemptions(found) == pytest.approx((1, 2 * 3 + 1, 4))
-
-
 def test_a_failure_right_after_a_recovery_is_another_one() -> None:
     events = [*synchronous()[:-1], ended(19.5, "worker-0", 1), job(20)]
     found = cost_of(*events, extra=ONE + PREEMPT)
@@ -249,13 +210,6 @@ def test_at_the_break_even_both_kinds_of_machines_cost_the_same(
     assert break_even(preempted, saved_per_hour) == pytest.approx(between)
 
 
-def test_there_is_no_break_even_without_both_prices() -> None:
-    both = "prices: {worker: {spot: 0.1/h, on_demand: 0.4/h}}\n"
-    only = "prices: {worker: {spot: 0.1/h}}\n"
-    found = [cost_of(*synchronous(), extra=extra + PREEMPT) for extra in (both, only, ONE)]
-    assert [one.break_even is None for one in found] == [False, True, True]
-
-
 def test_only_roles_on_spot_machines_save() -> None:
     prices = "prices: {chief: 1/h, worker: {spot: 0.1/h, on_demand: 0.4/h}}\n"
     events = [*began_again(0, "chief-0", "worker-0", "worker-1"), job(20)]
@@ -272,24 +226,6 @@ def summed_up(extra: str) -> tuple[dict[str, Any], dict[str, float | None]]:
     data = summary(run_id="r", scenario="s", engine="fake", analysis=analysis, verdicts=[])
     keys = [key for key, figure in FIGURES.items() if figure.path.startswith("cost.")]
     return data, {key: in_summary(data, key) for key in keys}
-
-
-def test_the_figures_are_in_the_summary() -> None:
-    prices = "prices: {worker: {spot: 0.36/h, on_demand: 0.72/h}}\ncurrency: EUR\n"
-    data, figures = summed_up(prices)
-    assert figures == {
-        "cost": 0.0035,  # 0.36 an hour is 0.0001 a second
-        "cost_per_thousand_steps": 0.1,
-        "preemption_cost": 0.0023,
-        # A second of work on both machines saves 0.0002: 11.5 s of work, and the 13 s themselves.
-        "break_even": 24.5,
-    }
-    cost = data["cost"]
-    assert cost["currency"] == "EUR"
-    assert cost["preemptions"] == {"count": 1, "each": 0.0023, "seconds": 13.0, "cost": 0.0023}
-    assert cost["time"]["restore"] == 0.0002
-    task = {"kind": "spot", "per_hour": 0.36, "paid": 16.0, "cost": 0.0016}
-    assert cost["tasks"]["worker-1"] == task
 
 
 def test_the_summary_has_money_in_billionths_and_seconds_in_millionths() -> None:

@@ -20,7 +20,6 @@ from tests.histories import (
     phase,
     restart,
     step,
-    steps_of,
     timeline,
 )
 
@@ -83,13 +82,6 @@ def test_phases_of_one_task_share_its_time(
     assert result == {"startup": 5, "productive": 10 - sum(took.values()), "other": 5, **took}
 
 
-def test_a_save_beside_training_takes_nothing_from_it() -> None:
-    events = [*RUN, step(5, "worker-0", 10), *phase(6, 8, "worker-1", "checkpoint")]
-    events += [step(9, "worker-0", 20), *phase(10, 11, "evaluator-0", "eval")]
-    events += [step(15, "worker-0", 30), job(20)]
-    assert spent(*events) == {"startup": 5, "productive": 10, "other": 5}
-
-
 def test_the_task_with_the_next_step_decides_which_phases_count() -> None:
     """Both save at 400; the save of the task that advances the job counts."""
     events = [*RUN, step(5, "worker-0", 390), happened(7, "start", "ps-0")]
@@ -99,23 +91,6 @@ def test_the_task_with_the_next_step_decides_which_phases_count() -> None:
 
 
 # --- Failures -----------------------------------------------------------------------------------
-
-
-def test_a_restart_of_the_job_from_a_checkpoint() -> None:
-    events = [*RUN, *steps_of("worker-0", {3: 10, 4: 20, 5: 30}), ended(5.5, "worker-1", 1)]
-    events += [restart(5.5, "worker-1", "job"), ended(6, "worker-0", 143, told=True)]
-    events += [*began_again(7, "worker-0", "worker-1"), *phase(8, 9, "worker-0", "startup")]
-    events += phase(9, 9.5, "worker-0", "restore", step=20)
-    events += steps_of("worker-0", {11: 25, 12: 30, 13: 35, 15: 45})
-    events += [ended(16, "worker-0", 0), job(16)]
-    assert spent(*events, until=16) == {
-        "startup": 3,
-        "productive": 2 + 2,  # 10 to 30 and 35 to 45
-        "wasted": 0.5 + 2,  # what was begun after 30, and from 25 until 35
-        "restore": 0.5,
-        "recovery": 0.5 + 3 + 1.5,
-        "other": 1,
-    }
 
 
 @pytest.mark.parametrize("code", [0, 1, 143])
@@ -146,15 +121,6 @@ def test_a_recovery_begins_with_the_signal(kind: str) -> None:
     assert spent(*events) == {"startup": 4, "productive": 1, "wasted": 1, "recovery": 6, "other": 8}
 
 
-def test_steps_within_the_grace_period_are_productive() -> None:
-    events = [
-        *[*RUN, step(4, "worker-0", 10), fault(5, "worker-1", "triggered")],
-        *[step(6, "worker-0", 20), step(7, "worker-0", 30), ended(8, "worker-1", 137)],
-        *[step(12, "worker-0", 40), job(20)],
-    ]
-    assert spent(*events) == {"startup": 4, "productive": 3, "recovery": 5, "other": 8}
-
-
 def test_a_preempted_task_that_exits_with_0_has_not_ended_by_itself() -> None:
     events = [*RUN, step(5, "worker-0", 10), fault(6, "worker-0", "triggered")]
     events += [
@@ -175,33 +141,6 @@ def test_a_worker_that_finishes_as_it_is_stopped_has_not_failed() -> None:
     assert timeline(events).tasks["worker-1"].state == "succeeded"
 
 
-BEGUN, ENDED = phase(6, 12, "worker-0", "checkpoint")
-
-
-@pytest.mark.parametrize(
-    "harmless",
-    [
-        [fault(6, "worker-1", "triggered", "pause")],
-        [fault(6, "worker-1", "skipped")],
-        [ended(6, "worker-1", 0)],
-        [restart(6, "worker-1")],
-        # A phase without its begin or its end.
-        [BEGUN],
-        [ENDED],
-        [BEGUN, happened(10, "start", "worker-0"), ENDED],
-    ],
-)
-def test_what_is_no_failure_and_no_phase_costs_nothing(harmless: Sequence[Told]) -> None:
-    events = [*RUN, step(5, "worker-0", 10), *harmless, step(15, "worker-0", 20), job(20)]
-    assert spent(*events) == {"startup": 5, "productive": 10, "other": 5}
-
-
-def test_a_paused_task_has_not_failed_before_it_ends() -> None:
-    events = [*RUN, step(5, "worker-0", 10), fault(6, "worker-0", "triggered", "pause")]
-    events += [ended(9, "worker-0", 1), job(20)]
-    assert spent(*events) == {"startup": 5, "wasted": 4, "recovery": 11}
-
-
 @pytest.mark.parametrize("end", ["skipped", "failed"])
 def test_a_strike_that_missed_is_forgotten(end: str) -> None:
     events = [*RUN, step(5, "worker-0", 10), fault(6, "worker-0", "triggered")]
@@ -217,34 +156,10 @@ def test_a_failure_before_the_first_step() -> None:
     assert spent(*events) == took
 
 
-def test_a_job_that_never_recovers() -> None:
-    events = [*RUN, step(5, "worker-0", 1), step(6, "worker-0", 2), ended(6, "worker-0", 1)]
-    events += [*began_again(7, "worker-0"), job(20)]
-    assert spent(*events) == {"startup": 5, "productive": 1, "recovery": 14}
-
-
 def test_a_job_that_ends_before_it_has_caught_up() -> None:
     events = [*RUN, step(5, "worker-0", 10), ended(5, "worker-0", 1), *began_again(6, "worker-0")]
     events += [step(8, "worker-0", 1), step(9, "worker-0", 9), job(20)]
     assert spent(*events) == {"startup": 5, "recovery": 3, "wasted": 12}
-
-
-@pytest.mark.parametrize(
-    ("survivor", "after"),
-    [
-        # It repeats the step of worker 1, then hangs in the next step until it fails.
-        (20, {"recovery": 8}),
-        # It was a step further, and trains on.
-        (30, {"recovery": 1, "productive": 7}),
-        # It went back by itself, to what had been saved.
-        (10, {"recovery": 1, "wasted": 7}),
-    ],
-)
-def test_which_step_of_a_survivor_ends_a_recovery(survivor: int, after: dict[str, float]) -> None:
-    events = [*RUN, step(2, "worker-0", 15), step(3, "worker-1", 20), ended(3, "worker-1", 137)]
-    events += [step(4, "worker-0", survivor), step(11, "worker-0", 40), job(11)]
-    expected = {"startup": 2, "productive": 1 + after.pop("productive", 0), **after}
-    assert spent(*events, until=11) == expected
 
 
 def test_a_stall_is_the_time_in_which_no_task_stepped() -> None:
@@ -265,13 +180,6 @@ def test_a_gap_of_less_than_ten_usual_ones_or_a_second_is_none() -> None:
     assert spent(*slow, job(20)) == {"startup": 3, "productive": 14, "other": 3}
     quick = [*RUN, *(step(3 + n / 1000, "worker-0", n) for n in range(9)), step(4, "worker-0", 9)]
     assert spent(*quick, job(4), until=4) == {"startup": 3, "productive": 1}
-
-
-def test_a_stall_after_a_start_counts_from_there() -> None:
-    """A ps was restored at 8 s, and its chief did not notice."""
-    events = [*RUN, step(4, "chief-0", 1), ended(5, "ps-0", 137), *began_again(7, "ps-0")]
-    events += [happened(14, "stall", "chief-0", seconds=6), ended(14, "chief-0", 137), job(20)]
-    assert spent(*events) == {"startup": 4, "wasted": 1, "recovery": 3 + 6, "stall": 6}
 
 
 @pytest.mark.parametrize(
@@ -311,29 +219,6 @@ def test_no_history_took_no_time() -> None:
 
 def test_times_are_within_the_run() -> None:
     assert [micros(t, 2.5) for t in (-1, 0.0000014, 2, 3)] == [0, 1, 2_000_000, 2_500_000]
-
-
-PREPARED = "{ingest: {before: training, command: [b]}, worker: 1}"
-INGEST = [happened(0, "run"), *began_again(1, "ingest-0"), ended(2, "ingest-0", 1)]
-
-
-@pytest.mark.parametrize(
-    ("events", "took"),
-    [
-        # With its failures; what follows is a startup.
-        (
-            [*began_again(3, "ingest-0"), ended(6, "ingest-0", 0), happened(6.5, "training"),
-             *began_again(7, "worker-0"), step(10, "worker-0", 1), step(12, "worker-0", 2)],
-            {"startup": 1 + 3.5, "data": 5.5, "productive": 2, "other": 8},
-        ),
-        ([*began_again(3, "ingest-0")], {"startup": 1, "data": 19}),
-    ],
-)  # fmt: skip
-def test_preparation_before_training_is_data(
-    events: Sequence[Told], took: dict[str, float]
-) -> None:
-    whole = timeline([*INGEST, *events, job(20)], PREPARED)
-    assert {cause: t for cause, t in split(whole, 20).items() if t} == took
 
 
 def test_what_follows_the_end_of_the_job_is_not_counted() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from emulator.analysis.boilerplate import is_boilerplate
 from emulator.analysis.hints import DOCS, HINTS, Hint, find, tells
 from emulator.analysis.last_words import last_words
 
@@ -59,3 +60,58 @@ def test_no_line_takes_long_to_search() -> None:
     for hint in HINTS:
         for piece in ("a" * 300_000, "unable to write to file " * 10_000, "DistStore" * 30_000):
             hint.pattern.search(piece)
+
+
+# --- Lines that libraries print at every start, and lines that look like them ---------------------
+
+ONE_DNN = (
+    "I0000 00:00:1795403025.035769       7 port.cc:153] oneDNN custom operations are on. You may "
+    "see slightly different numerical results due to floating-point round-off errors from "
+    "different computation orders. To turn them off, set the environment variable "
+    "`TF_ENABLE_ONEDNN_OPTS=0`."
+)
+BOILERPLATE = (
+    ONE_DNN,
+    "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
+    "I0000 00:00:1795403025.042107       7 cudart_stub.cc:31] Could not find cuda drivers on your "
+    "machine, GPU will not be used.",
+    "E0000 00:00:1795403077.081937       7 cuda_platform.cc:52] failed call to cuInit: INTERNAL: "
+    "CUDA error: Failed call to cuInit: UNKNOWN ERROR (303)",
+    "2026-11-20 09:44:16.123456: I tensorflow/core/platform/cpu_feature_guard.cc:227] This "
+    "TensorFlow binary is optimized to use available CPU instructions in performance-critical "
+    "operations.",
+    "To enable the following instructions: AVX2 AVX512F FMA, in other operations, rebuild "
+    "TensorFlow with the appropriate compiler flags.",
+    "2026-11-20 09:44:16.123456: E external/local_xla/xla/stream_executor/cuda/cuda_fft.cc:467] "
+    "Unable to register cuFFT factory: Attempting to register factory for plugin cuFFT when one "
+    "has already been registered",
+)
+WORTH_READING = (
+    "E0000 00:00:1795403077.081937       7 ring_alg.cc:291] Aborting RingReduce with UNAVAILABLE",
+    "I0000 00:00:1795403077.081937       7 coordination_service.cc:502] Waiting for 1/2 tasks",
+    "oneDNN custom operations are on in my program",
+    "RuntimeError: failed call to cuInit",
+    '{"emulate": "step", "step": 120}',
+    "",
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "is_one"),
+    [*((line, True) for line in BOILERPLATE), *((line, False) for line in WORTH_READING)],
+)
+def test_what_every_start_prints_is_boilerplate(line: str, *, is_one: bool) -> None:
+    assert is_boilerplate(line) is is_one
+
+
+def test_the_last_words_have_none_of_it_unless_nothing_else_was_printed() -> None:
+    assert last_words([*BOILERPLATE, "no data", "Killed"]) == ("no data", "Killed")
+    assert last_words([ONE_DNN]) == (ONE_DNN,)
+
+
+def test_no_line_of_a_recorded_failure_that_says_why_is_left_out() -> None:
+    """The patterns are for the first lines of a log."""
+    for path in sorted((Path(__file__).parent / "outputs").iterdir()):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        left_out = [line for line in text.splitlines() if is_boilerplate(line)]
+        assert not [line for line in left_out if "Error: " in line], path

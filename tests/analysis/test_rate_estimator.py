@@ -33,14 +33,6 @@ def test_a_steady_rate_is_what_it_is(per_second: int) -> None:
     assert pace.undisturbed == pytest.approx(per_second, rel=0.01)
 
 
-def test_the_rate_follows_within_the_window() -> None:
-    pace = paced(*((float(t), 10 * t) for t in range(100)))
-    for n in range(1, 13):
-        pace.advance(99 + n, 990 + 2 * n)
-    assert pace.rate(111.0) == pytest.approx(2.0)
-    assert 2.0 < (pace.undisturbed or 0) < 10.0  # of a minute, a fifth at 2 and the rest at 10
-
-
 def test_steps_that_take_minutes_have_a_rate_as_well() -> None:
     pace = paced((0, 0), (120, 1), (240, 2))
     assert pace.rate(240) == pytest.approx(1 / 120)
@@ -56,38 +48,12 @@ def test_the_rate_falls_once_a_step_is_late_and_is_nothing_after_a_stall() -> No
     assert rates[3] == pytest.approx(100 / (10 + 5), rel=0.02)
 
 
-def test_what_a_stall_took_is_in_no_estimate() -> None:
-    pace = steady(20, 10)
-    undisturbed = pace.undisturbed
-    pace.advance(50.0, 201)
-    assert pace.undisturbed == undisturbed
-    assert pace.rate(50.0) is None
-    pace.advance(51.0, 211)
-    assert pace.rate(51.0) == pytest.approx(10.0)
-
-
-def test_a_checkpoint_now_and_then_is_in_it_with_its_share() -> None:
-    """Ten steps in a second, then a second of saving: five a second over all."""
-    pace = paced(*((t + n / 10, t * 5 + n) for t in range(0, 100, 2) for n in range(10)))
-    assert pace.undisturbed == pytest.approx(5.0, rel=0.05)
-
-
 def test_a_restart_from_an_older_step_counts_nothing_backwards() -> None:
     pace = steady(10, 10)
     pace.advance(10.1, 40)
     assert pace.rate(10.1) is None
     pace.advance(11.1, 50)
     assert pace.rate(11.1) == pytest.approx(10.0)
-    assert pace.undisturbed == pytest.approx(10.0, rel=0.01)
-
-
-def test_a_break_is_no_training() -> None:
-    pace = steady(10, 10)
-    pace.interrupt()
-    assert not pace.is_continuous
-    assert (pace.step, pace.rate(11.0)) == (100, None)
-    pace.advance(30.0, 200)
-    pace.advance(31.0, 210)
     assert pace.undisturbed == pytest.approx(10.0, rel=0.01)
 
 

@@ -8,13 +8,10 @@ from dataclasses import dataclass
 import pytest
 
 from emulator.analysis.analyse import FaultResult, analyse
-from emulator.analysis.expectations import judge
-from emulator.analysis.run_state import RunState
-from emulator.analysis.throughput import JOB, curve, follow
+from emulator.analysis.throughput import curve
 from emulator.record.timeline import Timeline
 from tests.histories import (
     Told,
-    a_plan,
     began_again,
     ended,
     fault,
@@ -25,7 +22,6 @@ from tests.histories import (
     restart,
     step,
     timeline,
-    written,
 )
 
 
@@ -99,15 +95,6 @@ def test_rates_of_programs_are_those_at_which_they_made_steps(program: Program) 
     assert max(drawn) == pytest.approx(max(program.before, program.after), rel=0.05)
 
 
-def test_an_expectation_of_the_rate_sees_a_job_that_stood_still_and_came_back() -> None:
-    extra = "expect: {throughput: {during: {min: 0.3}, after: {min: 0.8}}}"
-    whole = history_of(PROGRAMS[-1], extra)
-    judged = judge(whole.plan.scenario.expect, analyse(whole), whole)
-    verdicts = {one.expectation: one.status for one in judged}
-    assert verdicts["throughput.during.min"] == "failed"
-    assert verdicts["throughput.after.min"] == "ok"
-
-
 # --- Pauses, and tasks that wait ------------------------------------------------------------------
 
 Rates = tuple[float | None, float | None, float | None]
@@ -150,27 +137,12 @@ def test_no_step_is_made_by_a_paused_task_nor_by_one_that_waits_for_it(prints: s
     assert of_target(result) == ((10, 0, 10) if prints == "worker-1" else (None, None, None))
 
 
-def test_a_task_that_does_not_wait_for_a_paused_one_makes_its_steps_meanwhile() -> None:
-    entries = [*UP, *lines("worker-0", 5, 50, 10, 40, 10), *paused(22, 23.5, "worker-1")]
-    result = struck(entries, "{pause: worker-1, at: 22s, for: 1.5s}")
-    assert of_job(result) == (10, 10, 10)
-
-
 def test_a_task_that_is_paused_twice_is_frozen_until_both_are_over() -> None:
     entries = [*UP, *lines("worker-1", 5.5, 19.5, 10, 10, 10)]
     entries += [*paused(20, 30, "worker-1"), *paused(22, 25, "worker-1", "1")]
     entries += lines("worker-1", 30.5, 50, 160, 10, 10)
     result = struck(entries, f"{PAUSE}, {{pause: worker-1, at: 22s, for: 3s}}")
     assert (result.rate_during, result.target_rate_during) == (0, 0)
-
-
-def test_a_worker_that_trains_alone_makes_the_steps_of_the_job() -> None:
-    """Worker 0 was far ahead; what worker 1 does is no less a step."""
-    entries = [*UP, *lines("worker-0", 5, 20, 100, 10, 20), *lines("worker-1", 5, 50, 10, 10, 10)]
-    entries += preempted(20, "worker-0", back=30)
-    result = struck(entries, "{preempt: worker-0, at: 20s}")
-    assert of_job(result) == (20, 10, 10)
-    assert result.target_rate_during == 0
 
 
 def test_it_is_unknown_what_was_done_in_a_time_shorter_than_that_from_line_to_line() -> None:
@@ -182,29 +154,12 @@ def test_it_is_unknown_what_was_done_in_a_time_shorter_than_that_from_line_to_li
     assert of_job(result) == (10, None, 10)
 
 
-def test_what_is_not_reported_at_the_end_of_a_life_makes_no_rate_lower() -> None:
-    """A line in eight seconds: the five from the last one to the preemption are no slow ones."""
-    entries = [*UP, *lines("worker-1", 5, 32, 80, 80, 10)]  # the last is at 29 s
-    entries += [*preempted(34, "worker-1", back=41), *lines("worker-1", 44, 60, 400, 80, 10)]
-    result = struck(entries, "{preempt: worker-1, at: 34s}")
-    assert of_target(result) == (10, 0, 10)
-
-
 def test_a_checkpoint_of_an_evaluator_is_no_step_of_the_job() -> None:
     entries = [happened(0, "run"), *began_again(0, "worker-0", "evaluator-0")]
     entries += [*lines("worker-0", 5, 20, 10, 10, 10), *lines("evaluator-0", 6, 28, 10, 50, 10)]
     entries += [*preempted(20, "worker-0", back=30), *lines("worker-0", 35, 50, 180, 10, 10)]
     result = struck(entries, "{preempt: worker-0, at: 20s}", "{worker: 1, evaluator: 1}")
     assert of_job(result) == (10, 0, 10)
-
-
-def test_the_rate_after_a_fault_begins_with_the_first_step_after_it() -> None:
-    """The task is back at 20 s and trains from 29 s on, at the rate that it had before."""
-    entries = [*UP, *lines("worker-0", 2, 10, 4, 1, 2), *preempted(10, "worker-0", back=20)]
-    entries += lines("worker-0", 29, 49, 21, 1, 2)
-    result = struck(entries, "{preempt: worker-0, at: {step: 20}}")
-    assert (result.restored_after, result.first_step_after) == (10, 19)
-    assert of_job(result) == of_target(result) == (2, 0, 2)
 
 
 def test_rates_are_of_ten_seconds_on_each_side_of_a_fault() -> None:
@@ -241,45 +196,8 @@ def test_a_fault_that_outlasts_the_job_has_a_rate_only_if_the_job_was_done(
     assert of_job(result) == (1, rate, None)
 
 
-def test_a_target_that_reports_no_step_has_no_rates() -> None:
-    entries = [*lines("worker-0", 0, 39, 0, 1, 1), *paused(20, 20, "worker-1")]
-    result = struck(entries, "{pause: worker-1, at: 20s, for: 1s}")
-    assert result.rate_before == 1
-    assert of_target(result) == (None, None, None)
-
-
-def test_a_worker_that_follows_the_one_that_ended_makes_no_step_twice() -> None:
-    """It tells of the same ten steps a moment later."""
-    entries = [*UP, *[step(t, f"worker-{n}", 10 * t) for t in range(5, 10) for n in (0, 1)]]
-    entries += [step(10, "worker-0", 100), ended(10, "worker-0", 0), step(10, "worker-1", 100)]
-    work = follow(timeline([*entries, job(11)]))
-    assert sum(one.steps for one in work[JOB].stretches) == 50
-
-
 def test_what_is_made_after_the_outcome_is_not_of_the_job() -> None:
     entries = [*UP, *lines("worker-0", 5, 20, 10, 10, 10), *lines("worker-1", 5, 40, 10, 10, 5)]
     entries += [ended(20.1, "worker-0", 0), job(20.1)]
     result = analyse(timeline(in_time(entries)))
     assert result.steps_per_second == pytest.approx(10)
-
-
-# --- As it happens --------------------------------------------------------------------------------
-
-
-def live(entries: Sequence[Told], t: float) -> float | None:
-    run = RunState(a_plan("{worker: 2}"))
-    for entry in written([e for e in entries if e.t <= t]):
-        run.entry(entry)
-    run.tick(t)
-    return run.steps_per_second
-
-
-def test_a_live_job_makes_no_step_while_its_tasks_are_down_and_repeated_ones_after() -> None:
-    entries = [*UP, *lines("worker-0", 5, 20, 10, 10, 100), ended(20, "worker-1", 137)]
-    entries += [ended(20.5, "worker-0", 1), restart(20.5, "worker-0", "job")]
-    entries += [*began_again(24, "worker-0", "worker-1"), *lines("worker-0", 30, 40, 10, 10, 50)]
-    assert live(entries, 20) == pytest.approx(100)
-    assert live(entries, 21) == 0
-    assert live(entries, 24.5) == 0
-    assert live(entries, 26) is None  # it runs, and has told of nothing yet
-    assert live(entries, 35) == pytest.approx(50)

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.analysis.regression import Comparison, comparison_of, evaluate
+from emulator.analysis.regression import Comparison, evaluate
 from emulator.planning.baseline import Baseline, ThroughputReference
-from tests.histories import a_plan
 
 STORED = Baseline(steps_per_second=20, engine="docker", machine="8 x A", measured="2026-11-20")
 SHARED = STORED.model_copy(update={"of_reference": 0.5})
@@ -113,10 +112,3 @@ def test_a_faster_machine_changes_no_share_of_a_reference(
     # Unless the share is the bound itself, to the last digit.
     near = abs(rate / reference / 0.5 - least) < 1e-9 * least
     assert near or slow[0] is fast[0] is not None
-
-
-def test_a_plan_has_what_its_run_is_compared_with() -> None:
-    plan = a_plan("{worker: 2}", "reference: {cluster.worker: 1}")
-    assert comparison_of(plan) == Comparison(None, "fake", True)
-    plan = a_plan("{worker: 2}").model_copy(update={"reference": ON_A})
-    assert comparison_of(plan) == Comparison(ON_A, "fake", False)

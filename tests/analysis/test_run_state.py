@@ -9,16 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from emulator.analysis.analyse import analyse
 from emulator.analysis.run_state import Estimate, RunState
 from emulator.faults.pause import Pause
 from emulator.faults.schedule import expand_targets, to_json
 from emulator.faults.spec import Trigger
-from emulator.metrics.catalog import GpuShare, GpuUsage, Rates, Usage
+from emulator.metrics.catalog import GpuUsage, Rates, Usage
 from emulator.metrics.samples import Sample
 from emulator.planning.plan import Plan, make_plan
 from emulator.record.events import Entry, StepSource, entry_of, fields_of
-from emulator.record.timeline import Timeline
 from emulator.scenario.loader import load
 from tests.histories import (
     BEGAN,
@@ -34,7 +32,6 @@ from tests.histories import (
     phase,
     restart,
     step,
-    written,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -99,15 +96,6 @@ def test_a_restart_of_one_task_counts_for_it_alone() -> None:
     assert [task.starts for task in run.tasks.values()] == [1, 2]
 
 
-def test_a_restart_of_the_job_waits_until_all_have_ended() -> None:
-    entries = [*UP, ended(5, "worker-1", 1), restart(5, "worker-1", "job")]
-    assert states(live(entries)) == ["running", "ended"]
-    run = live([*entries, ended(6, "worker-0", 143, told=True)])
-    assert states(run) == ["backoff", "backoff"]
-    assert [task.restarts for task in run.tasks.values()] == [1, 1]
-    assert run.restarts == 1
-
-
 def test_what_was_down_when_the_job_ended_stays_away() -> None:
     down = ended(5, "worker-1", 137, fault="0")
     run = live([*UP, fault(4, "worker-1", "triggered"), down], PREEMPT)
@@ -117,11 +105,6 @@ def test_what_was_down_when_the_job_ended_stays_away() -> None:
     run = live([*UP, down, job(6, "failed", "too late")], PREEMPT)
     assert states(run) == ["running", "ended"]
     assert run.outcome == "failed"
-
-
-def test_an_error_of_ours_is_an_outcome() -> None:
-    run = live([*UP, happened(5, "error", message="Docker went away.")])
-    assert (run.outcome, run.reason) == ("error", "Docker went away.")
 
 
 # --- Faults -------------------------------------------------------------------------------------
@@ -178,16 +161,6 @@ def test_steps_that_were_those_of_something_else_are_forgotten() -> None:
     assert [*run.values] == ["loss"]
 
 
-def test_what_was_reported_with_steps_that_are_retracted_is_forgotten() -> None:
-    source = happened(4, "step-source", "worker-0", source="a bar", counts=True, retracts=True)
-    run = RunState(a_plan("{worker: 2}"))
-    for entry in written([*UP, step(3, "worker-0", 40, loss=2.5), step(3.5, "worker-0", 41)]):
-        run.entry(entry)  # as it is read: a history has no steps that were retracted later
-    assert ([*run.values], run.tasks["worker-0"].steps) == (["loss"], 1)
-    run.entry(source)
-    assert (run.values, run.tasks["worker-0"].steps, run.tasks["worker-0"].examples) == ({}, 0, 0)
-
-
 def test_examples_that_a_task_reports_are_used() -> None:
     entries = [step(3 + n, "worker-0", n, examples=100 * n) for n in range(5)]
     again = [ended(8, "worker-0", 1), restart(8, "worker-0"), *began_again(9, "worker-0")]
@@ -226,13 +199,6 @@ def test_of_many_values_every_so_many_are_kept(count: int, kept: Sequence[int]) 
     assert run.values["loss"].points == [*kept]
 
 
-def test_merged_steps_count_each() -> None:
-    merged = {"first": 11, "count": 4}
-    run = live([*UP, step(3, "worker-0", 1), step(4, "worker-0", 41, coalesced=merged)])
-    assert (run.step, run.tasks["worker-0"].step) == (41, 41)
-    assert run.tasks["worker-0"].steps == 40
-
-
 def test_the_estimate_is_what_is_left_at_the_rate_without_disturbances() -> None:
     run = live(TRAINED, TARGET)
     assert run.eta().seconds == pytest.approx((100 - 50) / 5)
@@ -248,33 +214,6 @@ def test_there_is_no_estimate_without_a_final_step_or_so_early() -> None:
     assert live(TRAINED).eta() == Estimate(None, None, "no final step is expected")
     assert live([*UP, *steps(3, 5, 0)], TARGET).eta().why_not == "too early to say"
     assert live([*UP, *steps(3, 6, 0)], TARGET).eta().seconds is not None
-
-
-def test_while_it_recovers_there_is_no_estimate_and_no_nonsense_after() -> None:
-    failure = [*TRAINED, ended(14, "worker-1", 1), restart(14, "worker-1")]
-    run = live(failure, TARGET)
-    assert (run.recovering, run.eta().why_not) == (True, "recovering")
-    assert run.tasks["worker-1"].steps_per_second is None
-    soon = [*failure, step(17, "worker-0", 55)]  # three seconds without an advance
-    assert live(soon, TARGET).eta().seconds == pytest.approx((100 - 55) / 5)
-    assert live([*TRAINED, ended(13, "worker-1", 1)], TARGET).recovering  # with the last advance
-    again = [*failure, *began_again(40, "worker-1"), step(45, "worker-1", 30)]
-    assert live(again, TARGET).eta().why_not == "recovering"  # 30 had been done before
-    run = live([*again, step(60, "worker-1", 55)], TARGET)
-    assert not run.recovering
-    # 46 s without an advance are not in the rate.
-    assert run.eta().seconds == pytest.approx((100 - 55) / 5)
-
-
-@pytest.mark.parametrize(
-    "events",
-    [
-        [ended(14, "worker-1", 1), step(15, "worker-0", 60)],  # a step of another task is enough
-        [ended(14, "worker-1", 143, told=True)],  # stopped by the supervisor: no failure
-    ],
-)
-def test_a_job_that_goes_on_does_not_recover(events: Sequence[Told]) -> None:
-    assert not live([*TRAINED, *events], TARGET).recovering
 
 
 def test_a_hanging_job_has_no_estimate() -> None:
@@ -297,16 +236,6 @@ def test_while_no_task_trains_the_rate_is_zero_and_then_that_of_the_new_steps() 
     assert live(again).steps_per_second == 5.0
 
 
-def test_a_partition_blocks_the_job_until_the_next_step() -> None:
-    text = "faults: [{partition: [[worker-0], [worker-1]], at: {step: 10}, for: 9s}]\n" + TARGET
-    struck = happened(13.5, "fault", id="0", kind="partition", stage="applied", target="w | w")
-    run = live([*TRAINED, struck], text)
-    assert run.eta().why_not == "recovering"
-    assert [f.id for f in run.impairments("worker-1")] == ["0"]
-    run = live([*TRAINED, struck, step(14, "worker-0", 55)], text)
-    assert run.eta().seconds is not None
-
-
 def test_when_the_final_step_is_reached_nothing_is_left() -> None:
     assert live([*UP, *steps(3, 13, 90)], TARGET).eta() == Estimate(100, 0.0)
     run = live([*UP, *steps(3, 13, 0), job(20, "failed")], TARGET)
@@ -324,14 +253,6 @@ def test_after_the_final_step_it_waits_for_the_tasks_that_still_run() -> None:
     up = [happened(0, "run"), *began_again(1, "chief-0", "ps-0"), happened(2, "all-running")]
     run = live([*up, step(3, "chief-0", 100)], TARGET, "{chief: 1, ps: 1}")
     assert run.finishing == ["chief-0"]
-
-
-def test_steps_without_an_emulator_have_their_own_times() -> None:
-    """Steps of 10 s without an emulator are read at once, with the engine's stamps."""
-    gap = [step(28 + 0.001 * n, "worker-0", 50 + 5 * n, late=-10.0 + n) for n in range(11)]
-    run = live([*TRAINED, happened(28, "attached", gap=15.0, pid=1), *gap])
-    assert run.tasks["worker-0"].steps == 100
-    assert run.tasks["worker-0"].steps_per_second == pytest.approx(5.0, rel=0.05)
 
 
 # --- Usage, GPUs, lines -------------------------------------------------------------------------
@@ -357,23 +278,6 @@ def test_rates_are_between_the_last_two_samples() -> None:
     assert run.tasks["worker-0"].usage is None
 
 
-def test_a_task_has_its_share_of_each_device() -> None:
-    run = live(UP)
-    one = GpuUsage(0, "GPU-a", tasks={"worker-0": GpuShare(100, 0.4)})
-    run.sample(sampled(3, 1.0, [one, GpuUsage(1, "GPU-b")]))
-    assert run.tasks["worker-0"].gpus == {"GPU-a": GpuShare(100, 0.4)}
-    assert run.tasks["worker-1"].gpus == {}
-    assert [gpu.uuid for gpu in run.gpus] == ["GPU-a", "GPU-b"]
-
-
-def test_of_what_tasks_print_the_last_lines_are_kept() -> None:
-    run = live(UP)
-    for n in range(200 + 5):
-        run.line("worker-0", str(n))
-    assert list(run.lines)[:2] == [("worker-0", "5"), ("worker-0", "6")]
-    assert len(run.lines) == 200
-
-
 # --- A recording --------------------------------------------------------------------------------
 
 
@@ -386,19 +290,6 @@ def recorded_plan() -> Plan:
     """Its plan; the scenario has fewer steps now."""
     path = ROOT / "scenarios" / "faults" / "mwms-preemption.yaml"
     return make_plan(load(path, ["expect.final_step=2000"]), "recorded", SITE)
-
-
-def test_a_recorded_run_ends_as_its_analysis_says() -> None:
-    plan = recorded_plan()
-    run, analysis = RunState(plan), analyse(Timeline(plan, recorded()))
-    for entry in recorded():
-        run.entry(entry)
-    assert (run.outcome, run.step) == (analysis.outcome, analysis.final_step) == ("succeeded", 2000)
-    for name, result in analysis.tasks.items():
-        task = run.tasks[name]
-        expected = (result.restarts, result.last_step, result.exit_code)
-        assert (task.restarts, task.step, task.exit_code) == expected
-    assert [(f.id, f.stage) for f in run.faults.values()] == [("0", "healed")]
 
 
 def test_the_estimates_in_a_recorded_run_were_right() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import astuple, replace
 
@@ -76,17 +75,6 @@ def test_a_plain_run() -> None:
     assert result.tasks["worker-1"] == Rate(4, None, StepTimes(20, 0.25, 0.2, 0.3, 0.3, 0.3))
 
 
-def test_a_task_with_at_most_one_step_has_no_rate() -> None:
-    assert measured([]) == Throughput(NOTHING, {"worker-0": NOTHING, "worker-1": NOTHING})
-    assert measured(PLAIN[:5]).job == NOTHING
-    # Nor has one with a step in each of two incarnations, nor one with all at the same time.
-    lives = [*began_again(0, "worker-0"), step(2, "worker-0", 5), ended(3, "worker-0", 1)]
-    result = measured([*lives, *began_again(4, "worker-0"), step(6, "worker-0", 5)])
-    assert result.tasks["worker-0"] == NOTHING
-    at_once = measured([step(1, "worker-0", 1), step(1, "worker-0", 9)]).job
-    assert at_once == Rate(None, None, StepTimes(8, 0, 0, 0, 0, 0))
-
-
 RESTARTED = [
     happened(0, "run"),
     *began_again(0, "worker-0"),
@@ -112,24 +100,6 @@ def test_steps_that_are_done_again_are_work_of_the_task_and_of_the_job() -> None
     assert by_second(drawn.job, drawn.width) == [0, 0, 2, 0, 0, 0, 0, 0, 1, 2, 0, 0]
     assert result.tasks["worker-0"] == result.job
     assert drawn.tasks["worker-0"] == drawn.job
-
-
-def test_a_task_that_goes_back_by_itself_begins_anew() -> None:
-    entries = [step(1, "worker-0", 5), step(2, "worker-0", 6), step(4, "worker-0", 2)]
-    result = measured([*entries, step(5, "worker-0", 3)]).tasks["worker-0"]
-    assert result == Rate(2 / 4, None, StepTimes(2, 1, 1, 1, 1, 1))
-    assert measured([*entries, step(5, "worker-0", 3)]).job == result
-
-
-def test_a_task_that_restores_as_it_runs_begins_anew_also_at_the_same_step() -> None:
-    """As torchrun does: the task goes on, and what it runs starts again from the last save."""
-    back = happened(60, "phase", "worker-0", phase="restore", state="end", step=0)
-    entries = [step(1, "worker-0", 5), step(2, "worker-0", 10), back]
-    entries += [step(61, "worker-0", 10), step(62, "worker-0", 20)]
-    result = measured(entries)
-    for rate in (result.tasks["worker-0"], result.job):
-        assert rate.step_times is not None
-        assert rate.step_times.max == 0.2
 
 
 def test_a_step_that_is_reported_again_took_no_time() -> None:
@@ -172,28 +142,6 @@ def test_examples_are_reported_or_follow_from_the_steps() -> None:
     assert [tasks[f"worker-{n}"].examples_per_second for n in (0, 1)] == [64, 7]
 
 
-@pytest.mark.parametrize("count", [True, "9", None, math.inf, math.nan, 10**400])
-def test_what_is_no_count_of_examples_is_none(count: object) -> None:
-    entries = [step(t, "worker-0", t, examples=count) for t in (1, 2, 3)]
-    assert measured(entries).job.examples_per_second is None
-
-
-def test_examples_of_a_task_and_the_job_are_over_the_same_time() -> None:
-    """The last step is reported again with an accuracy, after an evaluation of five seconds."""
-    entries = [step(t, "worker-0", t, examples=100 * t) for t in range(11)]
-    speed = measured([*entries, step(15, "worker-0", 10, examples=1000, accuracy=0.9)])
-    assert speed.job.examples_per_second == speed.tasks["worker-0"].examples_per_second == 100
-
-
-def test_examples_of_a_task_begin_anew_with_it() -> None:
-    entries = [step(1, "worker-0", 1, examples=10), step(2, "worker-0", 2, examples=20)]
-    entries += [ended(3, "worker-0", 1), *began_again(3, "worker-0")]
-    entries += [step(5, "worker-0", 1, examples=10), step(6, "worker-0", 2, examples=20)]
-    assert measured(entries).tasks["worker-0"].examples_per_second == 20 / 5
-    entries[-2:] = [step(5, "worker-0", 4, examples=40), step(6, "worker-0", 5, examples=50)]
-    assert measured(entries).tasks["worker-0"].examples_per_second == 20 / 5
-
-
 def test_examples_go_on_over_a_restore_that_loses_nothing() -> None:
     entries = [step(t, "worker-0", 10 * t, examples=640 * t) for t in (1, 2, 3)]
     back = happened(2.5, "phase", "worker-0", phase="restore", state="end", step=20)
@@ -217,14 +165,6 @@ def test_a_stretch_is_spread_over_its_time() -> None:
     assert result.tasks["worker-0"] == result.job
     seconds = by_second(result.tasks["worker-1"], result.width)
     assert seconds == pytest.approx([0, 0, 0, 0, 0, 10 / 3, 10 / 3, 10 / 3, 5, 5])
-
-
-def test_the_first_step_after_a_restart_is_not_counted() -> None:
-    """The ten steps were made some time after 6 s; the line of the job was at 5 from there on."""
-    entries = [happened(0, "run"), *began_again(0, "worker-0"), step(2, "worker-0", 10)]
-    entries += [ended(3, "worker-0", 1), *began_again(5, "worker-0"), step(8, "worker-0", 20)]
-    result = binned([*entries, step(9, "worker-0", 30)], 10)
-    assert by_second(result.job, result.width) == [0, 0, 0, 0, 0, 0, 0, 0, 10, 0]
 
 
 def test_steps_of_the_first_second_and_of_one_moment_are_in_their_bins() -> None:

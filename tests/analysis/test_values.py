@@ -7,7 +7,7 @@ import pytest
 
 from emulator.analysis.analyse import analyse
 from emulator.analysis.expectations import judge
-from emulator.analysis.values import NAMES, histories, last_values
+from emulator.analysis.values import histories
 from emulator.scenario.schema import Expectations
 from tests.histories import happened, step, timeline
 
@@ -28,13 +28,6 @@ def judged(**bounds: Any) -> dict[str, tuple[str, str, str]]:
         verdict.expectation: (verdict.status, verdict.expected, verdict.actual)
         for verdict in judge(expect, analyse(replayed), replayed)
         if verdict.expectation.startswith("values.")
-    }
-
-
-def test_the_last_value_of_each_task_counts() -> None:
-    assert last_values(timeline(RAN)) == {
-        "staleness": {"worker-0": 1.5, "worker-1": 2},
-        "loss": {"worker-0": None},
     }
 
 
@@ -65,17 +58,6 @@ def test_a_value_that_is_no_number_at_the_end_or_that_nobody_reported_is_unknown
 def test_limits_that_limit_nothing_are_refused(bounds: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"values\.staleness"):
         Expectations.model_validate({"values": {"staleness": bounds}})
-
-
-def test_a_program_that_makes_up_names_does_not_fill_the_summary() -> None:
-    steps = [step(n, "worker-0", n, **{f"name-{n}": n, "loss": n}) for n in range(1, NAMES + 50)]
-    ran = timeline([happened(0, "run"), happened(0, "start", "worker-0"), *steps])
-    found = last_values(ran)
-    assert len(found) == NAMES
-    assert found["loss"] == {"worker-0": NAMES + 49}
-    followed = histories(ran)
-    assert list(followed) == ["loss", *(f"name-{n}" for n in range(1, NAMES))]
-    assert [len(life) for life in followed["loss"]["worker-0"]] == [NAMES + 49]
 
 
 def test_how_many_examples_a_step_had_is_no_value_of_the_model() -> None:

@@ -12,7 +12,6 @@ import pytest
 
 from emulator.record.version import header
 
-ROOT = Path(__file__).parents[2]
 HEAVY = {
     "docker",
     "httpx",

@@ -37,18 +37,6 @@ def test_chunks_hold_the_same_bytes_however_they_arrive(
     assert body.ended
 
 
-def test_a_chunk_may_have_extensions_and_capital_digits() -> None:
-    body = ChunkedBody()
-    assert body.feed(b"A;name=value\r\n0123456789\r\n") == b"0123456789"
-    assert not body.ended
-
-    assert body.feed(b"0\r\n\r\n3\r\nabc\r\n") == b""
-    assert body.ended
-    for bad in (b"no\r\n", b"\r\n"):
-        with pytest.raises(ValueError, match="invalid literal"):
-            ChunkedBody().feed(bad)
-
-
 class Answer:
     """An answer as urllib3 has it, whose body comes from a socket, or from nowhere."""
 

@@ -59,25 +59,6 @@ class Stage:
 W0, W1, W2 = "worker-0", "worker-1", "worker-2"
 
 
-@pytest.mark.parametrize(
-    ("script", "said"),
-    [
-        (SERVES, ["1 {} one", "3 {} three"]),
-        (Script(), ["0 {} exits 0"]),
-        (Script([(1, "x")], exits_at=1, exit_code=3), ["1 {} x", "1 {} exits 3"]),
-        (Script([(2, "x")], exits_at=1, exit_code=137, oom_killed=True), ["1 {} exits 137 oom"]),
-        (
-            Script([(1, "x")], [(0.5, "y"), (2, "z")], exits_at=2),
-            ["0.5 {} y (drawn)", "1 {} x", "2 {} z (drawn)", "2 {} exits 0"],
-        ),
-    ],
-)
-def test_a_script_prints_draws_and_exits_at_its_times(script: Script, said: list[str]) -> None:
-    stage = Stage(script)
-    assert stage.start(W0) == ["memory-worker-0-1"]
-    assert stage.until(4) == [one.format(W0) for one in said]
-
-
 SIGNALS = [
     (SERVES, 15, ["2 {} exits 143"]),
     (SERVES, 9, ["2 {} exits 137"]),
@@ -163,19 +144,6 @@ def test_a_start_on_the_same_disk_is_another_and_what_was_planned_for_the_first_
     stage.engine.cut_power(W2)
     stage.engine.remove(W0)
     assert stage.until(20) == ["10 worker-1 exits 137", "10 worker-0 exits 137"]
-
-
-def test_a_task_that_can_not_start_or_be_throttled_is_refused() -> None:
-    stage = Stage(fails_to_start=[W0])
-    with pytest.raises(EngineError, match="worker-0 can't start here"):
-        stage.start(W0)
-    with pytest.raises(NotRunning, match="Can't limit the CPU of worker-0"):
-        stage.engine.throttle(W0, 1.0)
-    stage.start(W1)
-    stage.engine.throttle(W1, 1.0)
-    stage.engine.throttle(W1, None)
-    assert stage.engine.cpus == [(W1, 1.0), (W1, None)]
-    assert stage.engine.pids() == {}
 
 
 def test_a_preemption_is_sigterm_and_then_the_end_of_the_grace_period() -> None:

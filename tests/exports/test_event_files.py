@@ -15,7 +15,6 @@ import httpx
 import pytest
 
 from emulator.exports.event_files import JOB, Moment, moments, write_event_file
-from emulator.metrics.catalog import GpuShare, GpuUsage, Usage
 from emulator.metrics.samples import Sample
 from emulator.record.events import Entry
 from emulator.record.timeline import Timeline
@@ -60,41 +59,6 @@ def test_reported_values_are_at_the_training_step(found: dict[str, list[Moment]]
     assert not tags(found["worker-0"]) & {"training/converged", "training/note", "training/step"}
 
 
-def test_usage_is_at_the_milliseconds_of_the_run_and_gpus_are_the_jobs_and_the_tasks(
-    found: dict[str, list[Moment]],
-) -> None:
-    assert points(found["worker-0"], "usage/cpu_cores") == [
-        (BEGAN + 4, 4000, 1.0),
-        (BEGAN + 7, 7000, 1.0),
-    ]
-    assert points(found["worker-0"], "usage/memory_share")[0] == (BEGAN + 2, 2000, 0.5)
-    assert "usage/sent_bytes_per_second" not in tags(found["worker-0"])
-    assert points(found[JOB], "gpu/0/power_watts") == [(BEGAN + 2, 2000, 212.5)]
-    assert points(found["worker-1"], "gpu/0/memory_bytes") == [(BEGAN + 2, 2000, 2.0**31)]
-    assert "gpu/0/power_watts" not in tags(found["worker-1"])
-
-
-def test_parts_of_a_divided_device_are_distinguished() -> None:
-    parts = [GpuUsage(0, "GPU-a", power=1.0), GpuUsage(0, "MIG-a", memory=2)]
-    parts.append(GpuUsage(0, "MIG-b", memory=3, tasks={"worker-0": GpuShare(3)}))
-    found = of(a_history(), DURATION, [Sample(1, BEGAN + 1, {}, parts)])
-    assert points(found[JOB], "gpu/0/power_watts") == [(BEGAN + 1, 1000, 1.0)]
-    assert points(found[JOB], "gpu/0.1/memory_bytes") == [(BEGAN + 1, 1000, 2.0)]
-    assert points(found[JOB], "gpu/0.2/memory_bytes") == [(BEGAN + 1, 1000, 3.0)]
-    assert points(found["worker-0"], "gpu/0.2/memory_bytes") == [(BEGAN + 1, 1000, 3.0)]
-
-
-def test_the_throughput_adds_up_to_what_was_done(found: dict[str, list[Moment]]) -> None:
-    """From step 10 to 30 the job made 20 steps and 640 examples."""
-    width = 0.2  # of a bin, in a run of ten seconds
-    steps = points(found[JOB], "throughput/steps_per_second")
-    examples = points(found[JOB], "throughput/examples_per_second")
-    assert sum(rate for _, _, rate in steps) * width == pytest.approx(20)
-    assert sum(rate for _, _, rate in examples) * width == pytest.approx(640)
-    assert steps[0][:2] == (BEGAN + 0.2, 200)
-    assert [n for _, n, _ in steps] == sorted({n for _, n, _ in steps})
-
-
 EIGHT = step(4, "worker-0", 8)
 MERGED = step(4, "worker-0", 8, examples=256, coalesced={"first": 1, "count": 8})
 
@@ -137,21 +101,6 @@ def test_no_value_that_a_program_prints_can_break_it(value: object, tmp_path: Pa
     found = of([*steps, step(3, "worker-0", 2**70, loss=1.0)], 3)
     for run, of_run in found.items():
         write_event_file(tmp_path / f"{run}.tfevents", of_run, BEGAN)
-
-
-@pytest.mark.parametrize("number", [2**63 - 1, 1 - 2**63, 2**63, -(2**63)])
-def test_a_step_that_64_bits_hold_is_stored_whole_and_a_larger_one_left_out(
-    number: int, tmp_path: Path
-) -> None:
-    path, steps = tmp_path / "w.tfevents", [step(1, "worker-0", number, loss=1.0)]
-    usage = Sample(1.0, 2.0, {"worker-0": Usage(1.0, memory=2**63)})
-    found = of(steps, 1, [usage])["worker-0"]
-    write_event_file(path, found, BEGAN)
-    stored = [event for event in events(path) if event.HasField("summary")]
-    losses = [e.step for e in stored if e.summary.value[0].tag == "training/loss"]
-    assert losses == ([number] if abs(number) < 2**63 else [])
-    (memory,) = [v for e in stored for v in e.summary.value if v.tag == "usage/memory_bytes"]
-    assert memory.tensor.float_val[0] == 2.0**63
 
 
 def events(path: Path) -> list[Any]:

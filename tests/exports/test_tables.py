@@ -31,20 +31,6 @@ def types(table: Table) -> dict[str, str]:
     return {column.name: column.type for column in table.columns}
 
 
-def test_steps_have_a_column_for_whatever_a_task_tells(found: dict[str, Table]) -> None:
-    columns = [f"{column.name} {column.type}" for column in found["steps"].columns]
-    assert ", ".join(columns) == (
-        "n int, t float, wall float, task text, step int, examples int, loss float, "
-        "accuracy float, converged bool, note text"
-    )
-    first, *_, last = rows(found["steps"])
-    assert first == {
-        **{"n": 9, "t": 2.0, "wall": BEGAN + 2, "task": "worker-0", "step": 10, "examples": 320},
-        **{"loss": 2.5, "accuracy": None, "converged": None, "note": None},
-    }
-    assert (last["loss"], last["accuracy"], last["note"]) == (1.0, 0.75, "ça va")
-
-
 def test_a_step_event_that_stands_for_several_says_for_which() -> None:
     coalesced = {"first": 11, "count": 4}
     entries = history([step(1, "a", 10), step(2, "a", 20, loss=0.5, coalesced=coalesced)])
@@ -80,40 +66,12 @@ def test_a_column_has_the_narrowest_type_that_holds_its_values(
     assert [row["x"] for row in rows(table)] == cells
 
 
-def test_samples_have_counters_and_the_rates_since_the_sample_before(
-    found: dict[str, Table],
-) -> None:
-    table = rows(found["samples"])
-    assert [(row["t"], row["task"], row["cpu"], row["cpu_cores"]) for row in table] == [
-        (2.0, "worker-0", 1.5, None),
-        (2.0, "worker-1", 1.0, None),
-        (4.0, "worker-0", 3.5, 1.0),
-        (7.0, "worker-0", 6.5, 1.0),
-        (7.0, "worker-1", 0.5, None),
-    ]
-    expected = {
-        **{"wall": BEGAN + 4, "cpu_share": 0.5, "memory_share": 0.5, "received_per_second": 1000.0},
-        **{"throttled_share": pytest.approx(0.1), "sent": None, "sent_per_second": None},
-    }
-    assert expected.items() <= table[2].items()
-
-
 def test_nothing_that_is_measured_of_a_task_or_device_is_left_out(found: dict[str, Table]) -> None:
     used, device = {f.name for f in fields(Usage)}, {f.name for f in fields(GpuUsage)}
     assert used <= types(found["samples"]).keys()
     assert device - {"tasks"} <= types(found["gpus"]).keys()
     assert {f.name for f in fields(GpuShare)} <= types(found["gpu_tasks"]).keys()
     assert [f.name for f in fields(FaultResult)] == list(types(found["faults"]))
-
-
-def test_a_gpu_has_a_row_of_its_own_and_one_for_each_task(found: dict[str, Table]) -> None:
-    (device,) = rows(found["gpus"])
-    assert (device["index"], device["utilisation"], device["memory"]) == (0, 0.5, 3 * 2**30)
-    assert (device["xid"], device["lost"]) == (None, False)
-    assert [
-        (row["uuid"], row["task"], row["memory"], row["utilisation"])
-        for row in rows(found["gpu_tasks"])
-    ] == [("GPU-0", "worker-0", 2**30, 0.25), ("GPU-0", "worker-1", 2**31, None)]
 
 
 def test_events_are_the_rest_of_the_history(found: dict[str, Table]) -> None:

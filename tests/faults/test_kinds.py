@@ -126,22 +126,6 @@ def test_a_fault_asks_its_engine_for_this(
     assert engine.calls == [calls, *filter(None, [healing])]
 
 
-def test_an_engine_with_a_grace_period_of_its_own_is_asked_for_all_at_once() -> None:
-    engine = Engine("own-grace")
-    asked = make("preempt", grace=3, via="delete").apply(target(engine))
-    assert (asked, make("restart").apply(target(engine))) == (Effect("asked"), Effect("asked"))
-    assert engine.calls == [("preempt", "a-0", 3, "delete"), ("preempt", "a-0", 30, None)]
-
-
-def test_a_task_that_has_ended_is_healed_and_one_without_a_limit_gets_it_back() -> None:
-    engine = Engine(gone=True)
-    make("pause").heal(target(engine))
-    SLOW.heal(target(engine))
-    assert engine.calls == [("resume", "a-0"), ("throttle", "a-0", None)]
-    with pytest.raises(NotRunning):
-        SLOW.apply(target(engine, SLOW))
-
-
 @pytest.mark.parametrize(
     ("fault", "by_itself"),
     [

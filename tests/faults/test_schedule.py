@@ -16,7 +16,6 @@ from pydantic import TypeAdapter
 from emulator.errors import UsageError
 from emulator.faults import table
 from emulator.faults.kill import Kill
-from emulator.faults.netem import Link
 from emulator.faults.network import Partition, Shape
 from emulator.faults.preempt import Preempt
 from emulator.faults.schedule import (
@@ -24,7 +23,6 @@ from emulator.faults.schedule import (
     build_schedule,
     expand_targets,
     from_json,
-    is_part_of,
     to_json,
     trigger_matches,
     why_unfired,
@@ -79,27 +77,6 @@ def test_a_glob_faults_all_it_matches() -> None:
         ("0:worker-1", "worker-1"),
         ("0:worker-2", "worker-2"),
     ]
-
-
-def test_faults_ask_the_engine_for_what_they_take() -> None:
-    asked = scenario(
-        "preempt: ps-0, at: 1s",
-        "kill: ps-0, at: 1s",
-        "pause: ps-0, at: 1s, for: 1s",
-        "throttle: ps-0, at: 1s, for: 1s, cpus: 0.1",
-    )
-    assert needs(asked) == ["replace", "pause", "throttle"]
-
-
-def test_random_faults_keep_their_distance_and_spare_tasks_that_are_down() -> None:
-    faults = planned(
-        "random: {preempt: 'worker-*', grace: 2s, down: 8s}, every: 6s, jitter: 1s, max: 9, seed: 3"
-    )
-    assert len(faults) == 9
-    for number, fault in enumerate(faults):
-        later = [f for f in faults[number + 1 :] if f.target == fault.target]
-        assert all((f.trigger.time or 0) - (fault.trigger.time or 0) >= 10 for f in later)
-    assert {fault.target for fault in faults} == {"worker-0", "worker-1", "worker-2"}
 
 
 def test_random_faults_that_begin_at_a_step_or_later_keep_their_intervals() -> None:
@@ -356,32 +333,10 @@ def links(fault: str) -> set[tuple[str, str]]:
     return {(link.source, link.target) for link in found.links}
 
 
-def test_a_partition_cuts_both_ways_by_default() -> None:
-    cut = "partition: [[worker-0], [worker-1, ps-0]], at: 1s, for: 1s"
-    there = {("worker-0", "worker-1"), ("worker-0", "ps-0")}
-    assert links(cut) == there | {(b, a) for a, b in there}
-    assert links(f"{cut}, oneway: true") == there
-    (found,) = planned(cut)
-    assert {link.loss for link in found.links} == {1.0}
-    assert found.target == "worker-0 | worker-1,ps-0"
-    assert set(found.tasks) == {"worker-0", "worker-1", "ps-0"}
-
-
 def test_each_of_three_groups_is_cut_off_from_the_others() -> None:
     cut = "partition: [[worker-0], [worker-1], [ps-0]], at: 1s, for: 1s"
     assert links(cut) == set(permutations(["worker-0", "worker-1", "ps-0"], 2))
     assert links(f"{cut}, oneway: true") == {("worker-0", "worker-1"), ("worker-0", "ps-0")}
-
-
-def test_shape_is_towards_all_or_some_and_both_ways_by_default() -> None:
-    shape = "shape: worker-0, delay: 20ms, at: 1s, for: 1s"
-    out = {("worker-0", other) for other in TASKS if other != "worker-0"}
-    assert links(shape) == out | {(b, a) for a, b in out}
-    assert links(f"{shape}, oneway: true") == out
-    assert links(f"{shape}, to: ps-0") == {("worker-0", "ps-0"), ("ps-0", "worker-0")}
-    assert links(f"{shape}, to: ps-0, oneway: true") == {("worker-0", "ps-0")}
-    among = set(permutations(TASKS[:3], 2))
-    assert links("shape: 'worker-*', to: 'worker-*', loss: 0.1, at: 1s, for: 1s") == among
 
 
 @pytest.mark.parametrize("oneway", [False, True])
@@ -398,14 +353,6 @@ def test_links_are_counted_before_they_are_made(oneway: bool) -> None:
             Shape(shape="ps-0", **late, **way)
 
 
-def test_a_shaped_link_has_all_that_was_asked_for() -> None:
-    (fault,) = planned(
-        "shape: worker-0, to: ps-0, oneway: true, delay: 20ms, jitter: 5ms, loss: 5%, "
-        "bandwidth: 10mbit, at: 1s, for: 1s"
-    )
-    assert fault.links == (Link("worker-0", "ps-0", 0.02, 0.005, 0.05, 10_000_000),)
-
-
 def test_a_rolling_restart_is_a_chain() -> None:
     first, second, third = planned("restart: 'worker-*', at: 5s, grace: 3s")
     assert first.trigger.time == 5
@@ -419,19 +366,6 @@ def test_a_task_that_is_still_down_in_a_trace_is_preempted_once_it_is_back(tmp_p
     first, second = schedule(load(tmp_path / "s.yaml"))
     assert (spec(first).down, spec(second).down) == (2, 2)  # the fault's own goes before the rows'
     assert (first.trigger.time, second.trigger.time) == (10, 10 + 1 + 2 + SETTLED)
-
-
-def test_what_is_not_said_of_a_series_has_a_default() -> None:
-    assert len(planned("random: {kill: ps-0}, every: 1s")) == 10
-    assert len(planned("random: {kill: ps-0}, every: 1s, max: 1000")) == 1000
-    assert [one.trigger.time for one in planned("random: {kill: ps-0}, every: 7s, max: 1")] == [7]
-    (one,) = planned("trace: [{time: 3, target: ps-0, down: 4}]")
-    assert (one.trigger.time, spec(one).grace, spec(one).down) == (3, 30, 4)
-    for speed in (0.000001, 1_000_000_000):
-        assert planned(f"trace: [{{time: 0, target: ps-0, down: 0}}], speed: {speed:f}")
-    assert Shape(shape="ps-0", loss=0.1, for_=1).links(["ps-0", "a-0"])[0] == Link(
-        "ps-0", "a-0", loss=0.1
-    )
 
 
 def test_a_trace_begins_at_the_time_of_the_fault() -> None:
@@ -480,10 +414,6 @@ def test_a_trace_begins_at_once_and_its_times_are_rounded_and_bounded() -> None:
     first, second = planned(f"trace: [{rows}], speed: 0.3, grace: 0s")
     assert (first.trigger.time, spec(first).down) == (0, 33.333)
     assert (second.trigger.time, spec(second).down) == (3.333, LONGEST)
-
-
-def test_a_trace_without_rows_that_begins_at_a_step_is_nothing() -> None:
-    assert planned("trace: [], at: {step: 100}") == ()
 
 
 def test_a_trace_is_a_file_beside_the_scenario(tmp_path: Path) -> None:
@@ -537,12 +467,6 @@ def test_the_same_seed_gives_the_same_timeline(fault: str) -> None:
     assert planned("kill: ps-0, at: 1s", fault) == planned("kill: ps-0, at: 1s", fault)
 
 
-def test_a_random_fault_has_its_name_with_each_strike() -> None:
-    found = planned("random: {kill: 'worker-*'}, every: 10s, max: 3, name: chaos")
-    assert [is_part_of(fault, "chaos") for fault in found] == [True] * 3
-    assert not is_part_of(found[0], "chao")
-
-
 def test_what_network_faults_ask_of_engine_and_kernel() -> None:
     asked = scenario(*KINDS[:6])
     assert set(needs(asked)) == {"oom", "network", "replace", "same-address"}
@@ -562,14 +486,6 @@ def test_a_task_in_two_groups_is_refused_by_hand_too() -> None:
     )
     with pytest.raises(UsageError, match="ps-0 is in two groups of the partition"):
         expand_targets("manual-1", cut, TASKS, Trigger(step=1))
-
-
-def test_a_random_fault_of_the_network_has_the_links_of_its_target() -> None:
-    found = planned("random: {shape: 'worker-*', to: ps-0, loss: 5%, for: 1s}, every: 9s, max: 3")
-    for fault in found:
-        pairs = {(link.source, link.target) for link in fault.links}
-        assert pairs == {(fault.target, "ps-0"), ("ps-0", fault.target)}
-        assert {link.loss for link in fault.links} == {0.05}
 
 
 @pytest.mark.parametrize(

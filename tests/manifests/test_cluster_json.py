@@ -33,32 +33,6 @@ def data(given: Given) -> dict[str, Any]:
     return found
 
 
-def test_a_cluster_with_trailing_commas_and_tabs(tmp_path: Path) -> None:
-    given = converted(tmp_path, CLUSTER)
-    assert data(given) == {
-        "name": "cluster",
-        "framework": "tensorflow",
-        "rendezvous": "cluster-config",
-        "addresses": {"host": "{task}.default.svc.cluster.local", "port": 8080},
-        "cluster": {"ps": 2, "worker": 1},
-        "program": {"command": ["python", "a.py"]},
-    }
-    assert given.warnings == ()
-    assert given.kept == {"manifest.json": CLUSTER}
-    assert given.parse().cluster["ps"].replicas == 2
-
-
-def test_a_tf_config_is_one_too(tmp_path: Path) -> None:
-    text = """{"cluster": {"chief": ["job-chief-0.ns.svc:2222"],
-      "worker": ["job-worker-0.ns.svc:3333", "job-worker-1.ns.svc:3333"]},
-     "task": {"type": "worker", "index": 1}, "environment": "cloud"}"""
-    found = data(converted(tmp_path, text))
-    assert "rendezvous" not in found
-    assert found["cluster"] == {"chief": 1, "worker": 2}
-    ports = {"chief": 2222, "worker": 3333}
-    assert found["addresses"] == {"host": "job-{task}.ns.svc", "port": ports}
-
-
 @pytest.mark.parametrize(
     "workers",
     [

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.errors import ScenarioError, UsageError
-from emulator.manifests.assembly import as_text, moved, relocated
+from emulator.manifests.assembly import as_text, merged, moved
 from emulator.manifests.convert import Additions, Given, is_scenario, load, read_scenario
-from emulator.record.folder import GIVEN
 from emulator.scenario.document import read
 
 SCENARIO = """\
@@ -79,19 +78,6 @@ def test_a_scenario_is_told_by_its_keys(text: str, expected: bool) -> None:
     assert is_scenario(text) is expected
 
 
-IN_BRACES = '{"name": "x", "framework": "none", "program": {"command": ["a"]}, "cluster": {"w": 1}}'
-
-
-@pytest.mark.parametrize("text", [SCENARIO, IN_BRACES])
-def test_a_scenario_passes_as_it_is(tmp_path: Path, text: str) -> None:
-    path = written(tmp_path, s_yaml=text)
-    found = read_scenario(path)
-    assert (found.text, found.origins, found.kept, found.warnings) == (text, None, {}, ())
-    assert moved(found, tmp_path) == text
-    (role,) = found.parse().cluster
-    assert load(path, [f"cluster.{role}=3"]).cluster[role].replicas == 3
-
-
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -117,17 +103,6 @@ def test_what_is_neither_is_refused_in_a_line(tmp_path: Path, text: str, problem
 
 
 # --- What is added --------------------------------------------------------------------------------
-
-
-def test_faults_are_merged_over_a_scenario(tmp_path: Path) -> None:
-    found = with_faults(tmp_path, "faults: [{kill: worker-2, at: 3s}]\ncluster: {worker: 3}\n")
-    scenario = found.parse()
-    assert scenario.cluster["worker"].replicas == 3
-    assert [fault.kind for fault in scenario.faults] == ["kill"]
-    assert scenario.program.command == ["echo", "{{x}}"]
-    assert found.kept.keys() == {"given.yaml", "faults.yaml"}
-    assert found.kept["given.yaml"] == SCENARIO
-    assert found.kept.keys() <= set(GIVEN)
 
 
 @pytest.mark.parametrize(
@@ -180,14 +155,6 @@ def test_values_keep_the_places_of_the_files_that_they_come_from(tmp_path: Path)
     assert places == PLACES
 
 
-def test_an_override_wins_over_faults(tmp_path: Path) -> None:
-    found = with_faults(tmp_path, "seed: 3\n")
-    assert found.parse().seed == 3
-    assert found.parse(["seed=4"]).seed == 4
-    with pytest.raises(ScenarioError, match="--set seed=x: seed: 'x' should be a whole number"):
-        found.parse(["seed=x"])
-
-
 @pytest.mark.parametrize(
     ("faults", "problem"),
     [
@@ -225,31 +192,6 @@ def test_options_that_a_scenario_can_not_have_are_refused(
 # --- Moving, writing ---------------------------------------------------------------------
 
 
-MOVED = {
-    "program": {"source": "train.py", "env": {"mounts": "x", "source": "y"}, "command": ["./a"]},
-    "image": {"dockerfile": "Dockerfile", "context": "."},
-    "mounts": {"/a": "data", "/b": {"path": "../data"}, "/c": {"volume": "v"}, "/d": "/abs"},
-    "cluster": {"mounts": {"source": "ps.py", "memory": "1g", "image": "cpu"}},
-    "helpers": {"h": {"source": "~/h.py", "mounts": {"/a": "data"}}},
-    "faults": [{"trace": "t.csv"}, {"kill": "worker-0"}],
-}
-
-
-def test_paths_are_moved_to_another_folder(tmp_path: Path) -> None:
-    there = relocated(MOVED, tmp_path / "a", tmp_path / "b")
-    assert there == {
-        "program": {**MOVED["program"], "source": "../a/train.py"},  # type: ignore[dict-item]
-        "image": {"dockerfile": "../a/Dockerfile", "context": "../a"},
-        "mounts": {
-            "/a": "../a/data", "/b": {"path": "../data"}, "/c": {"volume": "v"}, "/d": "/abs",
-        },
-        "cluster": {"mounts": {"source": "../a/ps.py", "memory": "1g", "image": "cpu"}},
-        "helpers": {"h": {"source": "~/h.py", "mounts": {"/a": "../a/data"}}},
-        "faults": [{"trace": "../a/t.csv"}, {"kill": "worker-0"}],
-    }  # fmt: skip
-    assert relocated(MOVED, tmp_path, tmp_path) is MOVED
-
-
 def test_paths_of_faults_are_relative_to_their_own_file(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     written(tmp_path / "sub", train_py="print(1)")
@@ -274,3 +216,42 @@ def test_what_is_written_is_read_again(scenario: dict[str, Any]) -> None:
     document = read(as_text(scenario))
     assert document.mistakes == []
     assert document.data == scenario
+
+
+# --- Merge patches: the examples of RFC 7386, and short forms -------------------------------------
+
+PS, DELAY = {"replicas": 2, "cpus": 1}, {"backoff": "1s"}
+
+
+@pytest.mark.parametrize(
+    ("data", "patch", "result"),
+    [  # RFC 7386, appendix A
+        ({"a": "b"}, {"a": "c"}, {"a": "c"}),
+        ({"a": "b"}, {"b": "c"}, {"a": "b", "b": "c"}),
+        ({"a": "b"}, {"a": None}, {}),
+        ({"a": "b", "b": "c"}, {"a": None}, {"b": "c"}),
+        ({"a": ["b"]}, {"a": "c"}, {"a": "c"}),
+        ({"a": "c"}, {"a": ["b"]}, {"a": ["b"]}),
+        ({"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}, {"a": {"b": "d"}}),
+        ({"a": [{"b": "c"}]}, {"a": [1]}, {"a": [1]}),
+        (["a", "b"], ["c", "d"], ["c", "d"]),
+        ({"a": "b"}, ["c"], ["c"]),
+        ({"a": "foo"}, None, None),
+        ({"a": "foo"}, "bar", "bar"),
+        ({"e": None}, {"a": 1}, {"e": None, "a": 1}),
+        ([1, 2], {"a": "b", "c": None}, {"a": "b"}),
+        ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
+        # Not in it: a section that has a short form remains one.
+        (
+            {"cluster": {"ps": PS}},
+            {"cluster": {"ps": 8}},
+            {"cluster": {"ps": {**PS, "replicas": 8}}},
+        ),
+        ({"cluster": {"ps": 2}}, {"cluster": {"ps": {"cpus": 1}}}, {"cluster": {"ps": PS}}),
+        ({"restart": "always"}, {"restart": DELAY}, {"restart": {"policy": "always", **DELAY}}),
+    ],
+)
+def test_a_patch_is_merged_as_the_standard_says_and_short_forms_as_well(
+    data: Any, patch: Any, result: Any
+) -> None:
+    assert merged(data, patch) == result

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.manifests.expansion import Text, Value, expand, plain, written
-from emulator.manifests.quantities import as_cores, as_size, parse_quantity
+from emulator.manifests.expansion import Text, expand, plain, written
+from emulator.manifests.quantities import as_size, parse_quantity
 from emulator.scenario.values import read
 from emulator.validation.units import parse_size
 
@@ -47,13 +47,6 @@ KNOWN: dict[str, Text] = {
 )
 def test_variables_are_replaced_as_kubernetes_does(text: str, result: str) -> None:
     assert expand(text, KNOWN) == plain(result)
-
-
-def test_a_value_of_the_task_is_written_as_a_reference() -> None:
-    known: dict[str, Text] = {"I": (Value("index"),), "N": ("worker-", Value("index"))}
-    assert written(expand("a$(I)b$(N)", known)) == "a${index}bworker-${index}"
-    with pytest.raises(ValueError, match="a dollar right before a variable"):
-        written(expand("$$$(I)", known))
 
 
 @given(st.text(alphabet="${}a(:-", max_size=12))
@@ -95,9 +88,3 @@ def test_what_is_no_quantity(value: object) -> None:
 @given(st.integers(1, 2**50))
 def test_sizes_keep_their_bytes(size: int) -> None:
     assert parse_size(as_size(Fraction(size))) == size
-
-
-def test_cores_are_rounded_up_to_thousandths() -> None:
-    assert as_cores(Fraction(2)) == 2
-    assert as_cores(Fraction(1, 3)) == 0.334
-    assert as_cores(Fraction(1, 10**9)) == 0.001

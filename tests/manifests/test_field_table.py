@@ -69,53 +69,12 @@ def test_moved_fields_are_unknown_where_they_were() -> None:
         assert field not in OBJECTS[kind]
 
 
-def test_what_is_not_valid_is_left_out_and_the_rest_is_read() -> None:
-    text = (
-        "spec:\n  containers: [{name: a, args: [1]}]\n  hostname: 5\nmetadata: {labels: {a: b}}\n"
-    )
-    (document,) = read_documents(text, "m.yaml")
-    findings = Findings(document)
-    read = Reader(OBJECTS, MOVED).read(findings, "PodTemplate")
-    assert read == {"spec": {"containers": [{"name": "a"}]}, "metadata": {"labels": {"a": "b"}}}
-    assert [problem.path for problem in findings.problems()] == [
-        "spec.containers[0].args[0]",
-        "spec.hostname",
-    ]
-
-
 def test_nulls_are_fields_that_are_left_out() -> None:
     (document,) = read_documents("metadata: null\nspec: {containers: null}\n", "m.yaml")
     findings = Findings(document)
     assert Reader(OBJECTS, MOVED).read(findings, "PodTemplate") == {}
     assert [str(problem) for problem in findings.problems()] == [
         "m.yaml:2: spec.containers: is missing"
-    ]
-
-
-def test_a_mistake_is_told_once_and_not_again_around_it() -> None:
-    findings = Findings(read_documents("a: {b: {c: 1}}\n", "m.yaml")[0])
-    findings.mistake(("a", "b"), "x", "hint")
-    findings.mistake(("a",), "around it")
-    findings.mistake(("a", "b"), "x", "another")
-    findings.mistake(("a", "b"), "y")
-    findings.mistake(("a", "b", "c"), "in it")
-    assert [str(problem).removeprefix("m.yaml:1: ") for problem in findings.problems()] == [
-        "a.b: x (hint)",
-        "a.b: y",
-        "a.b.c: in it",
-    ]
-
-
-def test_a_note_of_several_types_is_one() -> None:
-    (document,) = read_documents("spec: {}\n", "m.yaml")
-    findings = Findings(document)
-    for role in ("PS", "Worker"):
-        path = ("spec", "tfReplicaSpecs", role, "template", "spec", "affinity")
-        findings.note(path, "ignored", "there is one machine")
-    findings.note(("spec", "tfReplicaSpecs", "PS", "template", "x"), "ignored", "why")
-    assert [str(note) for note in findings.all_notes()] == [
-        "spec.tfReplicaSpecs.*.template.spec.affinity is ignored: there is one machine",
-        "spec.tfReplicaSpecs.PS.template.x is ignored: why",
     ]
 
 

@@ -7,12 +7,8 @@ from typing import Any
 
 import pytest
 
-from emulator.engines.memory import MemoryEngine
 from emulator.errors import ScenarioError, UsageError
-from emulator.manifests import helm_jobs, helm_statefulsets
 from emulator.manifests.convert import Additions, Given, load, read_scenario
-from emulator.planning.plan import Plan, make_plan
-from emulator.runtime.clock import ManualClock
 from emulator.scenario.document import read
 
 JOBS = Path(__file__).parent / "jobs"
@@ -63,12 +59,6 @@ def data(given: Given) -> dict[str, Any]:
     return found
 
 
-def plan(given: Given) -> Plan:
-    scenario = given.parse(["cluster.worker.gpus=0"])
-    context = MemoryEngine(ManualClock()).plan_context("r", Path())
-    return make_plan(scenario, "r", context, notes=given.warnings)
-
-
 def problems(tmp_path: Path, text: str, **added: Any) -> list[str]:
     with pytest.raises(ScenarioError) as caught:
         converted(tmp_path, text, **added).parse()
@@ -78,55 +68,9 @@ def problems(tmp_path: Path, text: str, **added: Any) -> list[str]:
 # --- The map of jobs ------------------------------------------------------------------------------
 
 
-def test_a_map_of_jobs(tmp_path: Path) -> None:
-    assert data(converted(tmp_path, JOBS_MAP)) == {
-        "name": "demo",
-        "framework": "tensorflow",
-        "rendezvous": "cluster-config",
-        "addresses": {"host": "{task}.demo.svc.cluster.local", "port": 8080},
-        "image": "team/tf-models:train-0.11-gpu",
-        "program": {"command": []},  # the image's own
-        "cluster": {"ps": 8, "worker": {"replicas": 16, "gpus": 2}},  # GPUs go to workers only
-    }
-
-
 def test_the_example_of_the_jobs_is_as_expected() -> None:
     added = Additions(images={"ps": "cpu", "worker": "cpu"}, faults=JOBS / "shards.faults.yaml")
     assert load(JOBS / "shards.values.yaml", added=added) == load(JOBS / "shards.expected.yaml")
-
-
-WITHOUT_GPUS = JOBS_MAP.replace("isGpu: true", "isGpu: false")
-AT_THE_TOP = """\
-ps: 8
-worker: 16
-service: {internalPort: 9090}
-image: {name: tf, tag: 1.0.1}
-"""
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        (WITHOUT_GPUS, {"image": "team/tf-models:train-0.11", "cluster": {"ps": 8, "worker": 16}}),
-        (
-            JOBS_MAP.replace("dockerTagGpu: train-0.11-gpu", "dockerTag: 1.0.0-gpu"),
-            {"image": "team/tf-models:1.0.0-gpu"},
-        ),
-        (JOBS_MAP.replace("    repo: team\n", ""), {"image": "tf-models:train-0.11-gpu"}),
-        (JOBS_MAP.replace("train-0.11-gpu", "1.0"), {"image": "team/tf-models:1.0"}),
-        (
-            WITHOUT_GPUS.replace("ps: 8", "ps: {number: 3}").replace("worker: 16", 'workers: "4"'),
-            {"cluster": {"ps": 3, "worker": 4}},
-        ),
-        (AT_THE_TOP, {"image": "tf:1.0.1", "cluster": {"ps": 8, "worker": 16}}),
-    ],
-)
-def test_images_and_numbers_may_be_written_in_other_ways(
-    tmp_path: Path, text: str, found: dict[str, Any]
-) -> None:
-    made = data(converted(tmp_path, text))
-    assert found.items() <= made.items()
-    assert made["addresses"]["port"] == (9090 if text == AT_THE_TOP else 8080)
 
 
 def test_the_command_is_in_the_values_or_added(tmp_path: Path) -> None:
@@ -140,14 +84,6 @@ def test_the_command_is_in_the_values_or_added(tmp_path: Path) -> None:
     ]
     given = converted(tmp_path, JOBS_MAP, images=images, command=("python", "a.py"))
     assert data(given)["program"] == {"command": ["python", "a.py"]}
-
-
-def test_the_release_is_named_by_the_values_or_the_file(tmp_path: Path) -> None:
-    names = {"shards.values.yaml": "shards", "values.yaml": "release", "9 Lives.yaml": "lives"}
-    for file, name in names.items():
-        assert data(converted(tmp_path, JOBS_MAP, file))["name"] == name
-    given = converted(tmp_path, JOBS_MAP + "fullnameOverride: mine\n", "values.yaml")
-    assert data(given)["addresses"]["host"] == "{task}.mine.svc.cluster.local"
 
 
 OF_THE_MAP = [
@@ -199,44 +135,7 @@ def test_a_mistake_in_the_values_has_its_line_and_path(
     assert any(one.startswith(f"demo.yaml:{problem}") for one in found), found
 
 
-def test_other_keys_are_notes(tmp_path: Path) -> None:
-    text = JOBS_MAP + "tensorboard: {deploy: true}\n"
-    text = text.replace("    isGpu", "    dataset: imagenet\n    isGpu")
-    given = converted(tmp_path, text)
-    assert given.warnings == (
-        "tfCluster.settings.dataset is ignored: it is not known what the chart makes of it",
-        "tensorboard is ignored: it is not known what the chart makes of it",
-    )
-    assert plan(given).warnings[:2] == given.warnings
-    assert given.text.splitlines()[1] == f"# {given.warnings[0]}"
-
-
 # --- The chart distributed-tensorflow -------------------------------------------------------------
-
-
-def test_values_of_stateful_sets(tmp_path: Path) -> None:
-    given = converted(tmp_path, STATEFULSETS)
-    worker = plan(given).task("worker-1")
-    service = "demo-distributed-tensorflow"
-    names = ("WORKER_HOSTS", "PS_HOSTS", "POD_NAME", "JOB_NAME")
-    assert {key: worker.env[key] for key in names} == {
-        "WORKER_HOSTS": f"demo-worker-0.{service}-worker:9090,demo-worker-1.{service}-worker:9090",
-        "PS_HOSTS": f"demo-ps-0.{service}-ps:8080",
-        "POD_NAME": "demo-worker-1",
-        "JOB_NAME": "worker",
-    }  # fmt: skip
-    assert worker.command == (
-        "python", "train_distributed.py", "--num_gpus", "1",
-        "--learning_rate", "0.001", "--batch_size", "20",
-    )  # fmt: skip
-    scenario = given.parse()
-    assert scenario.cluster["worker"].gpus.count == 1
-    assert scenario.cluster["ps"].gpus.count == 0
-    assert scenario.cluster["ps"].image == "team/distributed-tf:1.6.0"
-    assert scenario.cluster["ps"].env["LOG"] == "1"
-    assert given.warnings == (
-        "hyperparams.trainsteps is ignored: the command of the chart does not get it",
-    )
 
 
 def test_a_command_for_all_where_roles_have_their_own_and_an_image_of_none_are_refused(
@@ -254,19 +153,3 @@ def test_values_of_arena_are_rendered_first(tmp_path: Path) -> None:
         "demo.yaml:3: workerImage: is a value of Arena's chart (render it first, such as with "
         "`helm template`, and give the result)"
     ]
-
-
-# --- The tables -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "table"),
-    [
-        (JOBS_MAP, helm_jobs.KEYS),
-        (STATEFULSETS, helm_statefulsets.KEYS),
-    ],
-)
-def test_no_key_is_there_twice(text: str, table: Any, tmp_path: Path) -> None:
-    paths = [key.path for key in table]
-    assert len({*paths}) == len(paths)
-    assert converted(tmp_path, text).parse()

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from emulator.manifests.assembly import as_text
@@ -16,7 +13,6 @@ from emulator.scenario.schema import Scenario
 from tests.manifests.test_bad_jobs import (
     PYTORCHJOB,
     TFJOB,
-    C,
     P,
     T,
     changed,
@@ -147,13 +143,6 @@ def test_types_are_folded_and_policies_are_by_role() -> None:
     ]
 
 
-def test_ports_are_those_of_the_container_that_trains() -> None:
-    ports = "ports: [{name: http, containerPort: 80}, {name: tfjob-port, containerPort: 3333}]"
-    found = converted(a_job(ports)).scenario
-    assert found["operator"]["ports"] == {"worker": 3333}
-    assert "ports" not in str(found["cluster"])
-
-
 def test_a_long_name_is_cut_for_the_scenario_alone_and_one_to_be_generated_is_a_prefix() -> None:
     name = "a" * 39 + "-" + "b" * 10
     found = converted(changed(TFJOB, "metadata.name", name))
@@ -166,107 +155,7 @@ def test_a_long_name_is_cut_for_the_scenario_alone_and_one_to_be_generated_is_a_
     ]
 
 
-POLICY = """\
-rdzvHost: host
-rdzvPort: 29400
-rdzvBackend: etcd
-rdzvId: "1"
-rdzvConf: [{key: timeout, value: "5"}]
-standalone: true
-nProcPerNode: 2
-maxRestarts: 3
-"""
-
-
-@pytest.mark.parametrize(
-    ("policy", "elastic"),
-    [
-        ("{}", {}),
-        ("{minReplicas: 1}", {"min": 1, "max": 1}),  # one of the bounds is the other
-        ("{maxReplicas: 2}", {"min": 2, "max": 2}),
-        ("{minReplicas: 1, maxReplicas: 2}", {"min": 1, "max": 2}),
-        (
-            POLICY,
-            {
-                **{"rdzv_host": "host", "rdzv_port": 29400, "rdzv_backend": "etcd", "rdzv_id": "1"},
-                **{"rdzv_conf": {"timeout": "5"}, "standalone": True},
-                **{"nproc_per_node": 2, "max_restarts": 3},
-            },
-        ),
-    ],
-)
-def test_an_elastic_job(policy: str, elastic: dict[str, Any]) -> None:
-    text = changed(PYTORCHJOB, "spec.pytorchReplicaSpecs.Master", None)
-    text = changed(text, "spec.elasticPolicy", yaml.safe_load(policy))
-    assert converted(text).scenario["operator"]["elastic"] == elastic
-    if not elastic:
-        operator = scenario_of(changed(text, "spec.nprocPerNode", "4")).operator
-        assert operator is not None
-        assert operator.nproc_per_node == 4
-
-
 # --- Containers -----------------------------------------------------------------------------------
-
-
-IN_THEIR_ORDER = """\
-env:
-- {name: A, value: "1"}
-- {name: B, value: "$(A)-$(C)-$$(A)-${A}"}
-- {name: C, value: c}
-- {name: A, value: $(A)2}
-- {name: E}
-command: []
-args: [$(B) $(A), $(date), "${HOME}", $(E).]
-"""
-ALL_OF_A_SECRET = """\
-envFrom:
-- {prefix: S_, secretRef: {name: keys}}
-- {configMapRef: {name: none, optional: true}}
-env: [{name: X, value: $(S_token)}]
-"""
-
-
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ("{command: [a], args: [b, c]}", {"command": ["a", "b", "c"], "entrypoint": "none"}),
-        ("{command: [a]}", {"command": ["a"], "entrypoint": "none"}),
-        ("{command: ~, args: [b]}", {"command": ["b"], "entrypoint": None}),
-        ("{command: ~}", {"command": [], "entrypoint": None}),
-        ("{command: [], args: [b]}", {"command": ["b"], "entrypoint": None}),
-        (
-            IN_THEIR_ORDER,
-            {
-                "env": {"B": "1-$(C)-$(A)-$${A}", "C": "c", "A": "12", "E": ""},
-                "command": ["1-$(C)-$(A)-$${A} 12", "$(date)", "$${HOME}", "."],
-            },
-        ),
-        (ALL_OF_A_SECRET, {"env": {"S_token": "hello", "S_plain": "p$${x}", "X": "hello"}}),
-        (  # Binary values are no variables.
-            "envFrom: [{configMapRef: {name: settings}}]",
-            {"env": {"rate": "0.1", "app.yaml": "a: 1\n"}},
-        ),
-    ],
-)
-def test_commands_and_variables(fields: str, expected: dict[str, Any]) -> None:
-    role = worker(a_job(fields) + MAPS)
-    assert {key: role.get(key) for key in expected} == expected
-
-
-def test_variables_of_the_operator_are_those_of_the_task() -> None:
-    text = a_job("""\
-env: [{name: TF_CONFIG, value: "{}"}, {name: X, value: $(TF_CONFIG)}]
-args: [$(TF_CONFIG)]
-""")
-    found = converted(text)
-    assert found.scenario["program"]["command"][-1] == "${env.TF_CONFIG}"
-    assert found.scenario["program"]["env"] == {"X": "{}"}
-    assert notes(found) == [f"{C}.env is ignored: TF_CONFIG is replaced: the operator sets it"]
-    # A single replica has none, and what the container has remains.
-    alone = changed(text, "spec.tfReplicaSpecs.Worker.replicas", 1)
-    program = converted(alone).scenario["program"]
-    assert program["env"]["TF_CONFIG"] == "{}"
-    assert program["command"][-1] == "{}"
 
 
 def test_variables_of_a_pytorchjob_are_in_every_container() -> None:
@@ -319,19 +208,6 @@ def test_variables_from_maps_secrets_and_fields() -> None:
     assert scenario_of(text + MAPS)
 
 
-def test_limits() -> None:
-    text = a_job("""\
-resources:
-  limits: {cpu: 1500m, memory: 1Gi, nvidia.com/gpu: 2, rdma/hca: 1}
-  requests: {cpu: 1, ephemeral-storage: 1Gi}
-""")
-    found = converted(text)
-    limits = found.scenario["cluster"]["worker"]
-    assert limits == {"replicas": 2, "cpus": 1.5, "memory": "1g", "gpus": 2}
-    unknown = ["limits[rdma/hca]", "requests.ephemeral-storage"]
-    assert [note.path.partition("resources.")[2] for note in found.notes] == unknown
-
-
 def test_images() -> None:
     data = yaml.safe_load(PYTORCHJOB)
     specs = data["spec"]["pytorchReplicaSpecs"]
@@ -345,100 +221,6 @@ def test_images() -> None:
 
 
 # --- Volumes --------------------------------------------------------------------------------------
-
-
-def mounted(**what: Any) -> dict[str, Any]:
-    return {"mounts": {"/data": what}}
-
-
-PROJECTED = """\
-projected:
-  sources:
-  - configMap: {name: settings, items: [{key: rate, path: r}]}
-  - secret: {name: keys}
-"""
-ALL_FILES = {
-    "/data/rate": {"text": "0.1", "mode": "0755"},
-    "/data/app.yaml": {"text": "a: 1\n", "mode": "0755"},
-    "/data/model": {"base64": "/wA=", "mode": "0755"},
-}
-PARTS = "[{key: rate, path: a/b}, {key: model, path: m, mode: 0400}]"
-SHM = {"mountPath": "/dev/shm"}
-CLAIM = "persistentVolumeClaim: {claimName: c}"
-
-
-@pytest.mark.parametrize(
-    ("source", "mount", "expected"),
-    [
-        ("emptyDir: {}", {}, mounted(scratch="v")),
-        ("{}", {"readOnly": True}, mounted(scratch="v", writable=False)),
-        ("emptyDir: {}", {"subPath": "a/b"}, mounted(scratch="v-a-b-f413cbcd")),
-        ("emptyDir: {medium: Memory, sizeLimit: 64Mi}", {}, mounted(tmpfs="64m")),
-        ("emptyDir: {medium: Memory}", {}, mounted(scratch="v")),
-        ("emptyDir: {medium: Memory, sizeLimit: 2Gi}", SHM, {"shm_size": "2g"}),
-        (CLAIM, {}, mounted(volume="pvc-default-c")),
-        (f"{CLAIM[:-1]}, readOnly: true}}", {}, mounted(volume="pvc-default-c", writable=False)),
-        ("hostPath: {path: /}", {}, mounted(scratch="v")),
-        ("nfs: {server: s, path: /}", {}, mounted(volume="pvc-default-v")),
-        ("configMap: {name: settings, defaultMode: 0755}", {}, {"files": ALL_FILES}),
-        (
-            "configMap: {name: settings, defaultMode: 0644}",
-            {"subPath": "rate"},
-            {"files": {"/data": "0.1"}},
-        ),
-        (
-            f"configMap: {{name: settings, items: {PARTS}}}",
-            {},
-            {"files": {"/data/a/b": "0.1", "/data/m": {"base64": "/wA=", "mode": "0400"}}},
-        ),
-        ("configMap: {name: none, optional: true}", {}, {}),
-        (
-            PROJECTED,
-            {},
-            {"files": {"/data/plain": "p${x}", "/data/token": "hello", "/data/r": "0.1"}},
-        ),
-    ],
-)
-def test_volumes(source: str, mount: dict[str, Any], expected: dict[str, Any]) -> None:
-    text = with_container(volumeMounts=[{"name": "v", "mountPath": "/data/", **mount}])
-    role = worker(changed(text, f"{T}.volumes", [{"name": "v", **yaml.safe_load(source)}]) + MAPS)
-    kinds = ("mounts", "files", "shm_size")
-    assert {kind: role[kind] for kind in kinds if kind in role} == expected
-
-
-@pytest.mark.parametrize("source", ["emptyDir: {}", CLAIM])
-def test_a_part_of_a_volume_is_not_seen_in_all_of_it(source: str) -> None:
-    both = """\
-volumeMounts:
-- {name: v, mountPath: /all, subPath: .}
-- {name: v, mountPath: /part, subPath: part}
-"""
-    found = converted(a_job(both, f"volumes: [{{name: v, {source}}}]"))
-    (note,) = [note for note in found.notes if note.path.endswith("subPath")]
-    assert note.path.endswith("containers[0].volumeMounts[1].subPath")
-    assert note.how == "approximated"
-
-
-def test_the_shared_volume_of_the_run_is_there_already() -> None:
-    claim = "volumes: [{name: v, persistentVolumeClaim: {claimName: c}}]"
-    found = converted(a_job("volumeMounts: [{name: v, mountPath: /shared}]", claim))
-    assert "mounts" not in str(found.scenario)
-    assert "mountPath is approximated: the shared volume of the run is there" in notes(found)[0]
-
-
-def test_a_folder_as_a_map(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("print('${x}')\n")
-    (tmp_path / "data.gz").write_bytes(b"\x1f\x8b\0")
-    (tmp_path / "below").mkdir()
-    (tmp_path / "link").symlink_to("/etc/passwd")
-    volume = "volumes: [{name: v, configMap: {name: m}}]"
-    text = a_job("volumeMounts: [{name: v, mountPath: /p}]", volume)
-    files = worker(text, configmaps={"m": tmp_path})["files"]
-    assert files == {
-        "/p/data.gz": {"base64": base64.b64encode(b"\x1f\x8b\0").decode()},
-        "/p/train.py": "print('${x}')\n",
-    }
-    assert scenario_of(text, configmaps={"m": tmp_path})
 
 
 def test_what_another_document_is_ignored_for_is_a_note_that_says_which() -> None:
@@ -469,14 +251,6 @@ def test_init_containers_and_side_cars() -> None:
 
 
 # --- Where it comes from --------------------------------------------------------------------------
-
-
-def test_values_have_the_places_of_their_fields() -> None:
-    origins = converted(TFJOB).origins
-    assert (origins["image",].place, origins["image",].path) == ("job.yaml:13", f"{C}.image")
-    assert origins["program", "command"].path == f"{C}.command"
-    assert origins["cluster", "worker", "replicas"].place == "job.yaml:8"
-    assert origins["operator", "job"].path == "metadata.name"
 
 
 def test_different_roles_have_commands_of_their_own() -> None:

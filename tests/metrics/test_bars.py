@@ -74,26 +74,6 @@ def test_the_title_and_the_unit_say_what_a_bar_is(title: str, unit: str, rank: R
     assert rank_of(title, unit.strip()) is rank
 
 
-def test_a_value_beside_a_bar_is_evidence() -> None:
-    ranks = {"loss=0.4": Rank.EVIDENT, "acc=0.4": Rank.PLAIN, "": Rank.NONE}
-    for values, rank in ranks.items():
-        seen = BarCounter().take(bar(3, 60, "MNIST", values=values).strip("\r"))
-        assert seen is not None
-        assert seen.source is not None
-        assert seen.source.rank is rank
-
-
-def test_a_bar_without_a_title_counts_where_there_is_nothing_better() -> None:
-    reader = StepReader()
-    assert drawn(reader, bar(3, 20), bar(4, 20)) == [3, 4]
-    line(reader, bar(20, 20))
-    assert drawn(reader, bar(3, 10), bar(2, 20)) == [22]  # an evaluation, and the next epoch
-    assert reader.take_news() == [
-        Seen("a bar without a title (20)", counts=True),
-        Seen("a bar without a title (10)", counts=False),
-    ]
-
-
 def test_a_bar_with_evidence_takes_over_and_the_steps_before_are_retracted() -> None:
     reader = StepReader()
     training = [bar(n, 60, "Training") for n in (3, 4)]
@@ -159,20 +139,6 @@ def test_a_loss_that_the_trainer_prints_shows_which_bar_is_its_own() -> None:
     assert drawn(again, bar(900, 1000), bar(26, 60)) == [26]
 
 
-def test_the_bar_of_epochs_counts_until_one_within_an_epoch_is_seen() -> None:
-    reader = StepReader()
-    assert drawn(reader, bar(1, 3, "Epoch")) == [1]
-    assert drawn(reader, bar(2, 20), bar(2, 3, "Epoch")) == [2]
-
-
-def test_a_loss_in_the_title_is_a_value_and_no_number_of_an_epoch() -> None:
-    reader = StepReader()
-    line(reader, bar(3, 20, "Epoch 1 loss: 1.25"))
-    seen = Observation("step", {"step": 24, "loss": 0.75})
-    assert reader.read(bar(4, 20, "Epoch 2 loss: 0.75")) == seen
-    assert used(reader.take_news()) == ["the bar `Epoch loss` (20)"]
-
-
 def test_other_numbers_in_a_title_are_none_of_an_epoch() -> None:
     bars = [bar(n, 20, f"Training step {n}") for n in range(1, 6)]
     reader = StepReader()
@@ -182,30 +148,10 @@ def test_other_numbers_in_a_title_are_none_of_an_epoch() -> None:
     assert again.take_news() == []  # it is known by its first words
 
 
-def test_a_step_beside_the_bar_is_the_step() -> None:
-    reader = StepReader()
-    assert drawn(reader, bar(5, 16, "Epoch 1", values="loss=0.1, step=21")) == [21]
-    assert drawn(reader, bar(6, 16, "Epoch 1", values="loss=0.1, step=21")) == []
-    assert drawn(reader, bar(1, 16, "Epoch 2")) == []  # it will say
-    seen = reader.read(bar(2, 16, "Epoch 2", values="step=34"))
-    assert seen == Observation("step", {"step": 34})
-    assert reader.take_news() == [Seen("the bar `Epoch` (16)", counts=True)]
-
-
 def test_a_step_that_begins_again_with_each_epoch_is_not_the_global_one() -> None:
     places = ((15, 0), (3, 1), (4, 1))
     bars = [bar(n, 16, f"Epoch {epoch}", values=f"step={n}") for n, epoch in places]
     assert drawn(StepReader(), *bars) == [15, 19, 20]
-
-
-def test_after_a_restart_epochs_have_the_numbers_that_they_had() -> None:
-    from_0, from_1 = StepReader(), StepReader()
-    assert drawn(from_0, bar(5, 16, "Epoch 0")) == [5]
-    assert drawn(from_1, bar(5, 16, "Epoch 1")) == [5]
-    from_0 = from_0.again()
-    assert drawn(from_0, bar(5, 16, "Epoch 1")) == [21]
-    assert from_0.take_news() == []  # it was said before the restart
-    assert drawn(from_1.again(), bar(5, 16, "Epoch 2")) == [21]
 
 
 def test_an_elastic_program_may_come_back_with_another_length() -> None:

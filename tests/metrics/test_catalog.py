@@ -12,9 +12,7 @@ from emulator.metrics.catalog import (
     GPU_SHARE,
     RATES,
     USAGE,
-    GpuUsage,
     Metric,
-    in_words,
 )
 
 LIMITS = {"cpus", "memory_limit"}
@@ -45,9 +43,3 @@ def test_types_are_those_of_the_fields() -> None:
     types = {metric.key: metric.type for metric in (*USAGE, *GPU)}
     assert (types["cpu"], types["received"]) == ("float", "int")
     assert (types["uuid"], types["lost"], types["xid"]) == ("text", "bool", "int")
-
-
-def test_a_device_in_words_has_what_is_known_and_worth_a_word() -> None:
-    idle = GpuUsage(0, "GPU-a", utilisation=0.0, memory=2**30, ecc_errors=0)
-    assert in_words(idle) == ["0% busy", "1.0 GiB"]
-    assert in_words(GpuUsage(0, "GPU-a")) == []

@@ -101,13 +101,6 @@ def test_keras_2_which_writes_epochs_only() -> None:
     assert found[2] == {"step": 2, "loss": 0.8573461, "accuracy": 0.2291667}
 
 
-def test_keras_3_whose_steps_are_those_of_batches() -> None:
-    found = seen("keras3")
-    counted = [data["step"] for data in found]
-    assert list(dict.fromkeys(counted)) == list(range(1, 19))
-    assert all("accuracy" in data for data in found if "loss" in data)
-
-
 def line(step: int, begun: float = 1.0, wall: float = 2.0, path: str = "e", **tags: object) -> str:
     of = {"emulate": "scalars", "task": "worker-0", "file": path, "begun": begun, "wall": wall}
     return json.dumps({**of, "step": step, "values": tags})
@@ -116,27 +109,6 @@ def line(step: int, begun: float = 1.0, wall: float = 2.0, path: str = "e", **ta
 def scalars(step: int, **values: Any) -> list[str]:
     """As a library writes each of them by itself."""
     return [line(step, wall=step + 2.0, **{tag: value}) for tag, value in values.items()]
-
-
-@pytest.mark.parametrize(
-    ("tags", "loss"),
-    [
-        (["Loss/policy", "Loss/value", "Loss/entropy"], "Loss/policy"),  # the first
-        (["Loss/policy", "Loss/total", "Loss/entropy"], "Loss/total"),
-        (["train/value_loss", "train/entropy_loss", "train/loss"], "train/loss"),
-        (["total_loss", "loss", "regularization_loss"], "loss"),
-        (["epoch_loss", "epoch_output_1_loss"], "epoch_loss"),
-        (["loss_total", "mean_policy_loss"], "loss_total"),
-    ],
-)
-def test_of_several_losses_the_plain_one_or_the_total_is_the_loss(
-    tags: list[str], loss: str
-) -> None:
-    values = {tag: number + 0.5 for number, tag in enumerate(tags)}
-    found = [one.seen.data for one in steps([*scalars(1, **values), *scalars(2, **values)])]
-    assert {data["step"] for data in found} == {1, 2}
-    losses = [data["loss"] for data in found if data["step"] == 2 and "loss" in data]
-    assert losses == [values[loss]]
 
 
 def test_of_several_accuracies_the_plain_one_counts() -> None:
@@ -184,28 +156,6 @@ def test_a_record_of_gigabytes_is_skipped(tmp_path: Path) -> None:
         file.write(event(2))
     (line,) = reads.lines()
     assert json.loads(line)["step"] == 2
-
-
-def test_a_damaged_length_ends_the_reading(tmp_path: Path) -> None:
-    path = file_of(tmp_path, event(1) + b"\x01" * 30 + event(2))
-    reads = reader(tmp_path)
-    first, said = reads.lines()
-    assert json.loads(first)["step"] == 1
-    assert said.endswith(f"damaged at byte {len(event(1))}; the rest is not read")
-    with path.open("ab") as file:
-        file.write(event(3))
-    assert [*reads.lines()] == []
-    file_of(tmp_path / "short", b"\x01" * 12)  # just a header
-    assert [*reads.lines()] == ["'short/events.out.tfevents.1.vm': " + said.partition(": ")[2]
-                                .replace(f"{len(event(1))}", "0")]  # fmt: skip
-
-
-def test_zeros_are_not_written_yet(tmp_path: Path) -> None:
-    path = file_of(tmp_path, event(1) + bytes(100))
-    reads = reader(tmp_path)
-    assert len([*reads.lines()]) == 1
-    path.write_bytes(event(1) + event(2) + event(3))
-    assert len([*reads.lines()]) == 2
 
 
 def test_files_folders_and_levels_are_limited(
@@ -353,20 +303,6 @@ def test_a_damaged_file_never_fails(data: st.DataObject) -> None:
 
 
 # --- Whose file it is ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("path", "task"),
-    [
-        ("events.out.tfevents.1795353047.worker-1.1.0", "worker-1"),
-        ("events.out.tfevents.1795353047.worker-1", "worker-1"),
-        ("worker-1/train/events.out.tfevents.1.worker-0.1.0.v2", "worker-1"),
-        ("events.out.tfevents.1795353047.laptop.local.1.0", "worker-0"),
-        ("my.tfevents.log", "worker-0"),
-    ],
-)
-def test_a_file_belongs_to_a_task(path: str, task: str) -> None:
-    assert reader(Path("/logs")).task_of(f"/logs/{path}") == task
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.metrics.catalog import GpuShare, GpuUsage, Rates, Usage
+from emulator.metrics.catalog import GpuShare, GpuUsage, Usage
 from emulator.metrics.processes import ProcessSampler
 from emulator.metrics.samples import (
     Sample,
@@ -23,23 +23,7 @@ from emulator.metrics.samples import (
     series,
     to_json,
 )
-
-
-def test_rates_are_what_was_used_per_second_of_the_time_between() -> None:
-    one = Usage(10.0, 100, throttled=1.0, received=1000, sent=0, read=0, written=0, cpus=2.0)
-    two = Usage(13.0, 300, 1.5, 5000, 800, 400, 4096, processes=7, cpus=2.0, memory_limit=1000)
-    assert rates(one, two, 2.0) == Rates(
-        cpu=1.5,
-        cpu_share=0.75,
-        throttled=0.25,
-        memory=300,
-        memory_share=0.3,
-        received=2000.0,
-        sent=400.0,
-        read=200.0,
-        written=2048.0,
-        processes=7,
-    )
+from emulator.metrics.totals import GpuTotals, Totals, gpu_totals, totals
 
 
 def test_a_session_is_measured_with_what_it_has_read() -> None:
@@ -54,13 +38,6 @@ def test_a_restart_counts_from_zero_and_is_never_negative() -> None:
     assert (found.cpu, found.received) == (0.5, 100.0)
     # It is known by the CPU, even where another counter has overtaken.
     assert rates(Usage(50.0, received=100), Usage(0.5, received=150), 1.0).received == 150.0
-
-
-def test_a_counter_that_goes_back_by_itself_counts_from_zero() -> None:
-    later = Usage(2.0, received=50, sent=70)
-    found = rates(Usage(1.0, received=100, sent=70), later, 2.0)
-    assert (found.cpu, found.received, found.sent) == (0.5, 25, 0)
-    assert rates(Usage(1.0, received=100), later, 0.0).received is None  # at the same moment
 
 
 def test_devices_have_their_index_and_their_parts_follow_it() -> None:
@@ -148,3 +125,48 @@ def test_rates_are_per_second_between_two_measurements_where_these_are_not_the_s
     repeated = rates(now, now, 10.0)
     assert (repeated.cpu, repeated.memory) == (None, 7)
     assert rates(Usage(2.0), now, 10.0).cpu == 0.6
+
+
+# --- What a run used in total ---------------------------------------------------------------------
+
+
+def at(t: float, **tasks: Usage) -> Sample:
+    return Sample(t, t, tasks)
+
+
+def gpu(t: float, **columns: object) -> Sample:
+    return Sample(t, t, {}, (GpuUsage(0, "GPU-a", "H200", **columns),))  # type: ignore[arg-type]
+
+
+def test_a_device_has_its_mean_its_peak_and_its_energy() -> None:
+    samples = [
+        gpu(1, utilisation=0.5, memory=10, power=100.0),
+        gpu(3, utilisation=1.0, memory=30, power=200.0),
+        gpu(4, utilisation=0.0, memory=20, power=50.0),
+        gpu(5, lost=True),
+    ]
+    assert gpu_totals(samples) == {"GPU-a": GpuTotals("H200", 0.5, 30, 450.0, lost=True)}
+    assert gpu_totals([at(1)]) == {}
+
+
+def test_the_mean_is_over_the_time_between_measurements() -> None:
+    samples = [
+        Sample(10.0 * n, 10.0 * n, {"a": Usage(6.0 * n, measured=100.0 + 12 * n)}) for n in range(3)
+    ]
+    found = totals(samples, "a")
+    assert found is not None
+    assert found.cpu == 0.5
+
+
+def test_totals_have_as_many_digits_as_are_of_use() -> None:
+    third = 1 / 3
+    found = totals([at(0, w=Usage(0.0, throttled=0)), at(3, w=Usage(1.0, throttled=third))], "w")
+    assert found is not None
+    assert (found.cpu, found.throttled) == (0.3333, 0.333333)
+    found = totals([at(0, w=Usage(1.0))], "w")
+    assert found == Totals(1.0, None, None, None, None, None, None, None)  # no time has gone by
+    gpus = [GpuUsage(0, "a", utilisation=u, power=third) for u in (0.0, 0.0, 1.0)]
+    (gpu,) = gpu_totals([Sample(t, t, {}, [gpu]) for t, gpu in enumerate(gpus)]).values()
+    assert (gpu.utilisation, gpu.energy, gpu.lost) == (0.3333, 0.7, False)
+    unknown = gpu_totals([Sample(0, 0, {}, [GpuUsage(0, "a")])])["a"]
+    assert (unknown.utilisation, unknown.memory_peak, unknown.energy) == (None, None, None)

@@ -202,13 +202,6 @@ def test_an_accuracy_is_a_share(first: str, line: str, accuracy: float | None) -
     assert (seen and seen.data["accuracy"]) == accuracy
 
 
-def test_a_regex_gives_its_named_groups_as_numbers_where_they_are() -> None:
-    reader = StepReader(r"it (?P<step>\d+)(?: loss (?P<loss>\S+))?(?: lr (?P<rate>\S+))?")
-    assert reader.read("at it 12 loss 0.5 lr big") == step(step=12, loss=0.5, rate="big")
-    assert reader.read("at it 13") == step(step=13)
-    assert reader.read("at it all") is None
-
-
 def test_what_has_the_steps_is_told_once() -> None:
     reader = StepReader()
     for line in ("global step: 8", "global step: 9", *(f'{{"emulate": "step", "step": {n}}}'
@@ -313,25 +306,6 @@ def test_whatever_is_printed_a_reading_is_nothing_or_has_a_whole_step(
 # --- Patterns of the user's -----------------------------------------------------------------------
 
 TRAINED = "Train Epoch: 1 [640/60000 (1%)]\tLoss: 0.41"
-
-
-def test_a_regex_has_the_steps_and_what_else_is_printed_has_values() -> None:
-    reader = StepReader(r"it (?P<step>\d+)")
-    assert reader.read(" 12%|█▏        | 12/100 [00:01<00:07, 11.50it/s]") is None
-    assert reader.read("it 3") == step(step=3)
-    assert reader.read(TRAINED) == step(step=3, examples=640, loss=0.41)
-    assert reader.read("{'loss': '0.7065', 'epoch': '0.5'}") == step(step=3, loss=0.7065, epoch=0.5)
-    assert reader.read("accuracy=0.9 at it 4") == step(step=4, accuracy=0.9)
-    assert reader.read("accuracy=0.95") == step(step=4, accuracy=0.95)
-    (source,) = [one.words for one in reader.take_news() if one.counts]
-    assert source == "the pattern of `metrics.steps`"
-
-
-def test_several_patterns_are_read_one_of_them_has_the_step() -> None:
-    rules = [r"it (?P<step>\d+)", r"precision (?P<accuracy>\S+)", r"cost (?P<loss>\S+)"]
-    reader = StepReader(rules)
-    assert reader.read("it 3 cost 0.5") == step(step=3, loss=0.5)
-    assert reader.read("precision 0.75") == step(step=3, accuracy=0.75)
 
 
 def test_a_pattern_without_a_step_adds_values_to_the_steps_of_others() -> None:

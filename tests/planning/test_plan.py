@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -270,19 +269,6 @@ expect: {final_step: 5, throughput: {min: 0.1}, recovers_within: 90s}
     )
 
 
-def test_a_stored_plan_is_read_back_the_same_even_when_its_paths_are_gone(tmp_path: Path) -> None:
-    made = make_plan(everything(tmp_path), "run-1", with_gpus("a", "b"))
-    stored = json.dumps(made.model_dump(mode="json"))
-    (tmp_path / "train.py").unlink()
-    (tmp_path / "Dockerfile").unlink()
-    assert Plan.model_validate_json(stored, context={"stored": True}) == made
-    # It is not expanded again: a task's literal `${...}` would be a mistake the second time.
-    made = make_plan(parse(VALUES), "test-1", SITE)
-    again = Plan.model_validate_json(made.model_dump_json(), context={"stored": True})
-    assert again == made
-    assert make_plan(again.scenario, "test-1", SITE).tasks == made.tasks
-
-
 def test_the_same_scenario_gives_the_same_plan(tmp_path: Path) -> None:
     def described(**changes: int) -> str:
         scenario = everything(tmp_path).model_copy(update=changes)
@@ -299,38 +285,6 @@ def test_a_run_id_begins_with_the_name_and_is_no_other_runs() -> None:
 
 
 # --- Values and programs of a role ----------------------------------------------------------------
-
-
-VALUES = """\
-name: test
-seed: 3
-program:
-  command: [python, t.py, "--task=${task}", "--ps=${addresses.ps}"]
-  env: {AT: "${address}"}
-cluster:
-  worker: {replicas: 2, env: {RANK_OF_ALL: "${rank}/${size}"}}
-  ps: {command: [sh, -c, "echo $${HOME} ${shared} ${seed}"]}
-"""
-
-
-@pytest.mark.parametrize(("host", "shared"), [("", "/shared"), ("127.0.0.1", "/runs/a/shared")])
-def test_commands_and_variables_have_the_values_of_their_task_and_engine(
-    host: str, shared: str
-) -> None:
-    ports = {"worker-0": 5000, "worker-1": 5001, "ps-0": 5002}
-    site = replace(SITE, address=lambda name: (host or name, ports[name]), shared=shared)
-    made = make_plan(parse(VALUES), "test-1", site)
-    at = {name: f"{host or name}:{port}" for name, port in ports.items()}
-    worker, server = made.task("worker-1"), made.task("ps-0")
-    assert worker.command == ("python", "t.py", "--task=worker-1", f"--ps={at['ps-0']}")
-    assert (worker.env["AT"], worker.env["RANK_OF_ALL"]) == (at["worker-1"], "1/2")
-    assert server.command == ("sh", "-c", f"echo ${{HOME}} {shared} 3")
-    assert server.env["AT"] == at["ps-0"]
-    assert "EMULATOR_RANK" not in server.env
-    for task in made.tasks:
-        assert f"{task.host}:{task.port}" == at[task.name]
-        cluster = json.loads(task.env["TF_CONFIG"])["cluster"]
-        assert cluster == {"worker": [at["worker-0"], at["worker-1"]], "ps": [at["ps-0"]]}
 
 
 def test_a_role_may_have_a_program_of_its_own(tmp_path: Path) -> None:

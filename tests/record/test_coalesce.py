@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from emulator.analysis.analyse import analyse
 from emulator.analysis.invariants import INVARIANTS
-from emulator.analysis.throughput import curve, follow, rates
+from emulator.analysis.throughput import curve
 from emulator.engines.memory import Script
 from emulator.record import coalesce
 from emulator.record.coalesce import Coalescer
@@ -79,17 +79,6 @@ def every(
     return [step(round(since + n * seconds, 6), task, number) for n, number in enumerate(numbers)]
 
 
-def test_a_short_run_and_steps_rarer_than_the_interval_are_written_as_they_are(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    rare = every(1.5, range(1, 11))
-    assert written(rare) == history(rare)
-    monkeypatch.setattr(coalesce, "FREE", 100)
-    events = every(0.01, range(100))
-    assert written(events) == history(events)
-    assert Coalescer(99).interval == 0
-
-
 def test_steps_within_an_interval_are_one_event_and_the_interval_doubles() -> None:
     events = every(0.25, range(1, 11))
     assert steps_of(events) == [(0, 1, 1, 1), (1, 2, 5, 4), (2, 6, 9, 4)]
@@ -106,13 +95,6 @@ def test_steps_of_different_tasks_are_not_merged_nor_does_a_phase_of_another_cha
     assert [e.count for e in merged(events)] == [1, 3]
     alone = merged([*every(0.5, (1, 2)), happened(0.6, "phase", "a-0")])
     assert [(e.step, e.coalesced) for e in alone] == [(1, None), (2, None)]
-
-
-def test_other_values_are_the_last_that_were_reported() -> None:
-    events = [step(0, "a-0", 0), step(0.1, "a-0", 1, loss=0.5, accuracy=0.9)]
-    (_, entry) = written([*events, step(1, "a-0", 2, loss=0.4)])
-    values = {"loss": 0.4, "accuracy": 0.9}
-    assert fields_of(entry) == {"step": 2, **values, "coalesced": {"first": 1, "count": 2}}
 
 
 @pytest.mark.parametrize(
@@ -135,29 +117,6 @@ def test_steps_of_a_merged_event_ascend(
     assert [(e.first, e.step, e.count) for e in merged(events)[1:]] == expected
 
 
-@pytest.mark.parametrize(
-    ("steps", "end", "most", "rate", "count"),
-    [
-        # The steps of each epoch are counted anew.
-        (every(0.04, [*range(1, 11)] * 40, "worker-0", since=1), 18, 130, 360 / 15.96, 360),
-        # Reported twice, each takes its time once: a program adds what it has just measured.
-        ([step(1 + n // 2 / 25, "worker-0", n // 2) for n in range(200)], 6, 50, 25, 99),
-    ],
-)
-def test_merged_steps_have_the_rate_and_the_times_of_all(
-    steps: Sequence[Entry], end: float, most: int, rate: float, count: int
-) -> None:
-    events = [*began_again(0, "worker-0"), *steps, ended(end, "worker-0", 0)]
-    assert len(written(events)) < most
-    for entries in (history(events), as_it_happened(written(events))):
-        replay = Timeline(a_plan("{worker: 1}"), entries)
-        found = rates(replay.plan, follow(replay)).tasks["worker-0"]
-        assert found.steps_per_second == pytest.approx(rate)
-        assert found.step_times is not None
-        assert found.step_times.count == count
-        assert found.step_times.mean == pytest.approx(0.04)
-
-
 def test_a_step_that_is_left_out_in_a_merged_event_is_seen() -> None:
     steps = every(0.1, [n for n in range(1, 60) if n != 33], "worker-0", since=2)
     short = written([*began_again(0, "worker-0"), *steps, ended(9, "worker-0", 0)])
@@ -169,42 +128,6 @@ def test_a_step_that_is_left_out_in_a_merged_event_is_seen() -> None:
 
 
 # --- Times that matter --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        happened(2.1, "exit", "a-0"),
-        happened(2.1, "fault", "b-0"),
-        happened(2.1, "running", "b-0"),
-        happened(2.1, "phase", "a-0"),
-    ],
-)
-def test_buffered_steps_are_written_before_other_events_and_the_next_step_at_once(
-    other: Entry,
-) -> None:
-    events = [*every(0.25, range(1, 10)), other, step(2.2, "a-0", 10), step(2.3, "a-0", 11)]
-    events = [*events, happened(3, "job")]
-    assert [(e.event, fields_of(e).get("step")) for e in written(events)] == [
-        *[("step", 1), ("step", 5), ("step", 9)],
-        *[(other.event, None), ("step", 10), ("step", 11), ("job", None)],
-    ]
-
-
-@pytest.mark.parametrize(
-    ("since", "expected"),
-    [
-        # A pause of an interval keeps its length; a shorter one is spread over the steps around it.
-        (4.9, [(0, 0, 0, 1), (0.9, 1, 9, 9), (4.9, 10, 10, 1), (5, 11, 11, 1)]),
-        (3.8, [(0, 0, 0, 1), (3.9, 1, 11, 11)]),
-    ],
-)
-def test_a_pause_is_kept_or_spread(
-    monkeypatch: pytest.MonkeyPatch, since: float, expected: Sequence[tuple[float, int, int, int]]
-) -> None:
-    monkeypatch.setattr(coalesce, "FREE", -2000)  # 4 s
-    events = [*every(0.1, range(10)), *every(0.1, range(10, 12), since=since), happened(9, "job")]
-    assert steps_of(events) == expected
 
 
 def test_a_clock_that_is_set_back_does_not_stop_writing() -> None:

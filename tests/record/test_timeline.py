@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from emulator.faults.schedule import to_json
 from emulator.record.events import Entry
 from emulator.record.timeline import Interval
 from tests.exports.runs import a_history
@@ -228,34 +227,6 @@ def test_the_stage_of_a_fault_is_its_last(
     assert found.since == (len(stages) - 1 if stages else None)
 
 
-def test_a_manual_fault_is_one_from_the_event_that_planned_it() -> None:
-    planned = timeline([], extra="faults: [{pause: worker-1, at: 3s, for: 4s}]\n").faults["0"]
-    named = {"id": "manual-1", "target": "worker-1", "tasks": ["worker-1"]}
-    about = {"id": "manual-1", "kind": "pause"}
-    replay = timeline(
-        [
-            *began_again(0, "worker-1"),
-            fault(2, "worker-1", "planned", **about, plan=to_json(planned.planned) | named),
-            fault(3, "worker-1", "triggered", **about),
-            fault(4, "worker-1", "applied", **about),
-            OVER,
-        ],
-        extra=PREEMPT,
-    )
-    assert list(replay.faults) == ["0", "manual-1"]
-    assert replay.faults["manual-1"].planned.tasks == ("worker-1",)
-    assert (replay.faults["manual-1"].stage, replay.faults["0"].stage) == ("applied", "waiting")
-    assert ("paused", 4, 9) in brief(replay.states())
-    pause = timeline([], extra="faults: [{pause: worker-1, at: 3s, for: 4s}]\n").faults["0"]
-    gone = timeline(preempted(), extra=PREEMPT).faults["0"]
-    assert [one.has_held for one in (replay.faults["manual-1"], pause, gone)] == [
-        True,
-        False,
-        False,
-    ]
-    assert [one.over and one.over.stage for one in (pause, gone)] == [None, "healed"]
-
-
 def test_the_job_has_its_times_restarts_and_end() -> None:
     events = [
         happened(0, "run"),
@@ -298,19 +269,6 @@ def test_the_job_has_its_times_restarts_and_end() -> None:
 )
 def test_a_task_is_in_the_state_of_its_last_event(events: Sequence[Entry], state: str) -> None:
     assert timeline(events).tasks["worker-0"].state == state
-
-
-def test_a_job_restarts_until_a_task_starts_that_no_fault_brings_back() -> None:
-    down = [*BEGUN, ended(3, "worker-1", 137, fault="0"), ended(5, "worker-0", 1)]
-    events = [*down, restart(5, "worker-0", "job"), happened(6, "start", "worker-1")]
-    assert timeline(events).restarting
-    assert timeline([*events, happened(7, "running", "worker-1")]).restarting
-    assert not timeline([*events, happened(8, "start", "worker-0")]).restarting
-    lives = [*events, happened(7, "running", "worker-1"), *began_again(8, "worker-1")]
-    found = timeline(lives).tasks["worker-1"].incarnations
-    assert [one.replacement for one in found] == [False, True, False]
-    again = timeline([*events, happened(7, "start", "worker-1")]).tasks["worker-1"].incarnations
-    assert [one.replacement for one in again] == [False, True, True]
 
 
 def test_steps_that_are_read_after_an_exit_are_late() -> None:

@@ -20,7 +20,6 @@ from emulator.engines.memory import Script
 from emulator.errors import RecordError, UsageError
 from emulator.planning.plan import Plan, make_plan
 from emulator.record.events import LogCut, RunStarted, Step
-from emulator.record.folder import runs_in
 from emulator.record.lock import LOCK, is_live
 from emulator.record.reader import Record, gc_paused
 from emulator.record.version import FORMAT
@@ -78,15 +77,6 @@ def test_events_are_numbered_timed_and_read_back(folder: RunWriter, clock: Manua
     assert json.loads(lines[1]) == head | {"step": 3, "loss": 0.5}
 
 
-def test_the_runs_time_begins_with_its_folder(tmp_path: Path) -> None:
-    clock = ManualClock(wall=1000.0)
-    clock.next_event(_inbox(), until=BEGAN + 40.0)
-    folder = RunWriter(tmp_path / "late", a_plan(), TEXT, clock)
-    entry = folder.write(an_event("run"))
-    folder.close()
-    assert (entry.t, entry.wall) == (0.0, 1040.0)
-
-
 @pytest.mark.parametrize(
     "rest",
     [
@@ -114,23 +104,6 @@ def test_a_log_keeps_what_was_printed_byte_for_byte(folder: RunWriter) -> None:
     record = Record(folder.path)
     assert record.log("worker-0")[:2] == ["first", "gr\u00fcn \u4e2d\ttab"]
     assert record.log("ps-0") == ["other"]
-
-
-def test_what_is_buffered_is_written_by_the_next_flush(folder: RunWriter) -> None:
-    history, log = folder.path / "history.jsonl", folder.path / "logs" / "worker-0.log"
-    folder.buffering = True
-    folder.write(an_event("run"))
-    folder.log("worker-0", "first")
-    assert (history.read_text(), log.exists()) == ("", False)
-    folder.flush()
-    assert (history.read_text().count("\n"), log.read_text()) == (1, "first\n")
-    folder.flush()
-    folder.buffering = False
-    folder.log("worker-0", "second")
-    folder.write(an_event("prepared"))
-    assert (history.read_text().count("\n"), log.read_text()) == (2, "first\nsecond\n")
-    assert folder.printed("worker-0") == ["first", "second"]
-    assert folder.printed("nobody") == []
 
 
 def test_a_link_is_no_run_folder(tmp_path: Path) -> None:
@@ -196,13 +169,6 @@ def test_a_folder_of_the_user_is_no_run_folder_and_stays_as_it_is(tmp_path: Path
         RunWriter(path, a_plan(), TEXT, ManualClock())
     assert [one.name for one in path.iterdir()] == ["scenario.yaml"]
     assert (path / "scenario.yaml").read_text() == "mine\n"
-
-
-def test_a_run_that_ended_before_its_plan_may_be_begun_again(tmp_path: Path) -> None:
-    plan = tmp_path / "run-1" / "plan.json"
-    for _ in range(2):
-        RunWriter(plan.parent, a_plan(), TEXT, ManualClock()).close()
-        plan.unlink()
 
 
 def test_a_writer_that_comes_between_lock_and_plan_is_refused(tmp_path: Path) -> None:
@@ -288,15 +254,6 @@ def test_a_folder_with_a_writer_is_not_reopened(folder: RunWriter) -> None:
 # --- What the disk refuses ----------------------------------------------------------------------
 
 
-def test_a_folder_that_can_not_be_made_is_reported_in_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(RecordError) as refused:
-        RunWriter(tmp_path / "file" / "run-1", a_plan(), TEXT, ManualClock())
-    path = tmp_path / "file" / "run-1"
-    assert refused.value.message == f"Can't write the run folder {path}: Not a directory."
-    assert refused.value.hint == "Make room, or choose another place with --out."
-
-
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_without_permission_is_reported_in_a_sentence(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
@@ -374,19 +331,6 @@ def test_what_a_scenario_of_an_earlier_version_had_is_ignored(tmp_path: Path, qu
     assert Record.open(tmp_path / "run-1").plan == made
 
 
-def test_a_step_is_a_line_of_the_log_and_one_of_the_history(tmp_path: Path) -> None:
-    steps = 1000
-    printed = [json.dumps({"emulate": "step", "step": n, "loss": 0.25}) for n in range(steps)]
-    script = Script([(n / 100, line) for n, line in enumerate(printed)], exits_at=steps / 100)
-    folder = a_run(tmp_path, "cluster: {worker: 1}\n", {"*": script}).path
-    assert (folder / "logs" / "worker-0.log").read_text().splitlines() == printed
-    events = (folder / "history.jsonl").read_text().splitlines()
-    written = [line for line in events if '"step"' in line]
-    assert len(written) == steps
-    assert len(events) < steps + 20
-    assert sum(map(len, written)) < 120 * steps
-
-
 @pytest.mark.parametrize("file", ["plan.json", "history.jsonl", "summary.json"])
 def test_a_record_of_another_format_is_refused_in_a_sentence(tmp_path: Path, file: str) -> None:
     record = a_run(tmp_path, "cluster: {worker: 1}\n", {"*": Script(exits_at=1.0)}, "run-1")
@@ -413,15 +357,6 @@ def test_a_record_of_another_format_is_refused_in_a_sentence(tmp_path: Path, fil
     (record.path / "summary.json").unlink()
     row = listed(Record(record.path))
     assert row.outcome == ("other format" if file == "plan.json" else "crashed")
-
-
-def test_runs_are_listed_oldest_first_without_other_folders(tmp_path: Path) -> None:
-    for age, name in ((10, "z-old"), (5, "a-new")):
-        RunWriter(tmp_path / name, a_plan(name), TEXT, ManualClock()).close()
-        os.utime(tmp_path / name / "plan.json", (1000 - age, 1000 - age))
-    (tmp_path / "no-run").mkdir()
-    assert [record.run_id for record in runs_in(tmp_path)] == ["z-old", "a-new"]
-    assert runs_in(tmp_path / "gone") == []
 
 
 def _inbox() -> queue.SimpleQueue[object]:

@@ -6,7 +6,6 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -17,18 +16,14 @@ from hypothesis import strategies as st
 
 import emulator.report
 from emulator.analysis.goodput import CAUSES
-from emulator.metrics.catalog import GpuShare, GpuUsage, Usage
+from emulator.metrics.catalog import GpuUsage, Usage
 from emulator.metrics.samples import Sample
-from emulator.record.timeline import Interval, all_states
+from emulator.record.timeline import all_states
 from emulator.report.charts import (
     BEHIND,
-    LARGEST,
     POINTS,
     Axis,
-    Group,
     Mark,
-    groups_of,
-    line_chart,
     line_style,
     line_trace,
     marked,
@@ -38,7 +33,7 @@ from emulator.report.charts import (
     thinned,
 )
 from emulator.report.data import Facts
-from emulator.report.timeline_chart import coalesced, colour, timeline
+from emulator.report.timeline_chart import colour, timeline
 from emulator.report.usage import gpu_panels, no_gpus, task_panels
 from tests.histories import Told, began_again, fault, happened, in_time, job, phase, step, steps_of
 from tests.report.runs import facts_of, preempted
@@ -52,37 +47,6 @@ def traces(facts: Facts, **values: str) -> list[dict[str, Any]]:
         for trace in timeline(facts)["data"]
         if all(trace.get(key) == value for key, value in values.items())
     ]
-
-
-def test_lanes_curve_faults_and_endings_share_one_axis() -> None:
-    facts = facts_of(preempted())
-    chart = timeline(facts)
-    lanes = ["starting", "running", "down", "checkpoint", "failed", "succeeded"]
-    assert [trace["name"] for trace in chart["data"]] == ["job", "faults", *lanes]
-    (down,) = traces(facts, name="down")
-    assert (down["base"], down["x"], down["y"]) == ([9], [3], [1])
-    assert chart["layout"]["xaxis"]["range"] == [0, 20]
-    assert chart["layout"]["yaxis2"]["ticktext"] == ["worker-0", "worker-1"]
-    assert {trace.get("xaxis") for trace in chart["data"]} == {None}  # the one and only
-
-
-def test_a_fast_job_has_its_curve() -> None:
-    fast = [happened(0, "run"), *began_again(0, "worker-0"), *steps_of("worker-0", {3: 1, 4: 1001})]
-    (curve,) = traces(facts_of([*fast, job(5)], "{worker: 1}", extra=""), name="job")
-    assert max(curve["y"]) == 1000
-
-
-def test_a_faults_band_goes_from_its_trigger_until_its_target_is_restored_and_explains_it() -> None:
-    (bands,) = traces(facts_of(preempted()), name="faults")
-    assert (bands["x"], bands["width"]) == ([10], [6])
-    assert bands["hovertext"] == [
-        "<b>0: preempt worker-1</b> (applied)<br>triggered at 7.00s<br>"
-        "applied after 2.00s, exit code 143 (had to be killed)<br>"
-        "restored after 6.00s<br>first step after 7.00s<br>caught up after 7.00s"
-    ]
-    events = [*preempted()[:13], job(18, "failed")]  # without a restore it lasts to the end
-    (bands,) = traces(facts_of(events), name="faults")
-    assert (bands["x"], bands["width"]) == ([12.5], [11])
 
 
 def paused(until: float, *more: Told) -> Facts:
@@ -101,27 +65,6 @@ def test_a_fault_can_be_hit_if_it_has_no_duration_and_is_shaded_where_there_is_n
     assert "yaxis" not in layout
     (area,) = [shape for shape in layout["shapes"] if shape["type"] == "rect"]
     assert (area["x0"], area["x1"]) == (5, 7)
-
-
-@pytest.mark.parametrize(
-    ("events", "names"),
-    [
-        # Without steps there is no curve, and the lanes stay.
-        ([happened(0, "run"), *began_again(0, "worker-0"), job(9)], ["starting", "running"]),
-        ([], []),
-    ],
-)
-def test_a_record_without_steps_has_a_chart_too(events: list[Told], names: list[str]) -> None:
-    assert [trace["name"] for trace in timeline(facts_of(events, extra=""))["data"]] == names
-
-
-@pytest.mark.parametrize("tasks", [1, 2, 25])
-def test_every_task_has_a_lane_of_its_own_height(tasks: int) -> None:
-    chart = timeline(facts_of([happened(0, "run"), job(1)], f"{{worker: {tasks}}}", extra=""))
-    bottom, top = chart["layout"]["yaxis2"]["domain"]
-    assert len(chart["layout"]["yaxis2"]["tickvals"]) == tasks
-    inner = chart["height"] - chart["layout"]["margin"]["t"] - chart["layout"]["margin"]["b"]
-    assert (top - bottom) * inner / tasks >= 15  # pixels: a line of small text
 
 
 def test_every_colour_that_a_chart_names_is_defined_for_light_and_dark() -> None:
@@ -175,17 +118,6 @@ def test_what_a_program_prints_is_no_html_in_a_hover() -> None:
     assert "<img" not in json.dumps(timeline(facts_of(events)))
 
 
-def test_spans_closer_than_a_pixel_are_drawn_together_and_counted() -> None:
-    spans = [Interval("save", t, t + 0.1, task="a") for t in (1.0, 1.15, 5.0)]
-    other = Interval("save", 1.2, 2, task="b")
-    together = Interval("save", 1.0, 1.25, task="a", count=2)
-    assert coalesced([*spans, other], 0.1) == [together, spans[-1], other]
-    inside = [Interval("save", 0, 4, task="a"), Interval("save", 1, 2, task="a")]
-    assert coalesced(inside, 0.1) == [Interval("save", 0, 4, task="a", count=2)]
-    apart = [Interval("save", 0, 1, task="a"), Interval("save", 1.5, 2, task="a")]
-    assert coalesced(apart, 0.5) == apart
-
-
 @given(st.lists(st.one_of(st.none(), st.floats(0, 1e6)), max_size=5000))
 def test_thinning_keeps_peaks_order_and_the_limit(values: list[float | None]) -> None:
     kept = thinned([(float(n), value) for n, value in enumerate(values)])
@@ -222,13 +154,6 @@ def test_few_points_have_marks_and_each_of_32_lines_its_style() -> None:
 def test_numbers_of_a_chart_have_six_digits() -> None:
     numbers = (1.23456789, 1234567.8, 1234567, None)
     assert [short(one) for one in numbers] == [1.23457, 1234570, 1234567, None]
-
-
-def test_more_than_eight_tasks_are_drawn_by_their_roles() -> None:
-    names = ["chief-0", *(f"worker-{n}" for n in range(8))]
-    assert groups_of(names[:8]) == [Group(name, n) for n, name in enumerate(names[:8])]
-    workers = list(enumerate(names))[1:]
-    assert groups_of(names) == [Group("chief-0", 0), Group("worker (8)", 1, workers)]
 
 
 def test_a_long_line_has_the_lowest_and_the_highest_point_of_each_stretch() -> None:
@@ -336,67 +261,6 @@ def test_what_is_measured_is_drawn_as_a_share_where_there_is_a_limit() -> None:
     assert quiet == {"Held back, % of the time, for its limit"}
 
 
-def test_a_task_has_the_same_colour_in_every_chart_and_faults_are_drawn_into_it() -> None:
-    colours: dict[str, set[str]] = {}
-    for panel in task_panels(SAMPLED):
-        kinds = [(s["type"], s["x0"], s["x1"]) for s in panel.chart["layout"]["shapes"]]
-        assert kinds == [("rect", 7, 13), ("line", 7, 7)]
-        for trace in panel.chart["data"]:
-            colours.setdefault(trace["name"], set()).add(trace["line"]["color"])
-    assert all(len(found) == 1 for found in colours.values())
-    assert not set.intersection(*colours.values())
-
-
-def test_of_many_tasks_each_role_has_its_mean_and_its_range() -> None:
-    names = ["chief-0", *(f"worker-{n}" for n in range(10))]
-    usages = [{name: used(t * (n + 1)) for n, name in enumerate(names)} for t in range(5)]
-    samples = [Sample(t, t, usage) for t, usage in enumerate(usages)]
-    facts = facts_of([happened(0, "run"), job(5)], "{chief: 1, worker: 10}", "", samples)
-    drawn = panels(facts)["CPU, cores"].chart["data"]
-    visible = [trace for trace in drawn if trace.get("visible", True)]
-    assert [trace["name"] for trace in visible] == ["chief-0", "worker (10)", "worker (10)"]
-    area, mean = visible[1:]
-    assert mean["y"] == [None] + [6.5] * 4  # of 2 to 11 cores
-    assert (min(area["y"][:-1]), max(area["y"][:-1])) == (2, 11)
-    on_demand = {t["name"]: t["y"] for t in drawn if not t.get("visible", True)}
-    assert on_demand["worker-9"] == [None, 11, 11, 11, 11]
-    assert len(on_demand) == 10
-
-
-def test_a_gap_of_all_is_one_of_the_mean() -> None:
-    lines = [[(0.0, 1.0), (1.0, None), (2.0, 3.0)], [(0.0, 3.0), (1.0, None), (2.0, None)]]
-    found = [(x, y and (y.mean, y.low, y.high)) for x, y in summarised(lines)]
-    assert found == [(0, (2, 1, 3)), (1, None), (2, (3, 3, 3))]
-
-
-@pytest.mark.parametrize("number", [20, 2000])
-def test_the_mean_of_lines_that_fall_falls(number: int) -> None:
-    """They report at other times, and some begin and end a little earlier than the others."""
-    lines = [
-        [(t + task / 14, 5.0 + task - t * (4 + task) / number) for t in range(number)]
-        for task in range(12)
-    ]
-    means = [y.mean for _, y in summarised(lines) if y is not None]
-    assert len(means) == len(summarised(lines)) > 50
-    assert means == sorted(means, reverse=True)
-    assert means[-1] < 1.5
-    assert means[0] == pytest.approx(10.5, rel=0.02)
-
-
-def test_faults_that_overlap_have_one_area_and_those_that_strike_together_one_label() -> None:
-    marks = [Mark(5.0, 20.0 + n, "preempt", f"worker-{n}") for n in range(6)]
-    marks += [Mark(15.0, 30.0, "pause", "ps-0"), Mark(50.0, 60.0, "kill", "worker-1")]
-    drawn = marked(marks, 100.0)
-    areas = [(s["x0"], s["x1"]) for s in drawn["shapes"] if s["type"] == "rect"]
-    assert areas == [(5, 30), (50, 60)]
-    assert [s["x0"] for s in drawn["shapes"] if s["type"] == "line"] == [5, 15, 50]
-    labels = [(one["x"], one["text"]) for one in drawn["annotations"]]
-    assert labels == [(5, "preempt 6 tasks"), (15, "pause ps-0"), (50, "kill worker-1")]
-    assert marked([*marks[:2], replace(marks[6], at=5.1)], 100.0)["annotations"][0]["text"] == (
-        "preempt 2 tasks, pause ps-0"
-    )
-
-
 def test_the_area_of_several_faults_explains_each_of_them() -> None:
     tasks = [f"worker-{n}" for n in range(6)]
     extra = "faults:\n" + "".join(f"  - {{pause: {task}, at: 5s, for: 2s}}\n" for task in tasks)
@@ -412,16 +276,6 @@ def test_the_area_of_several_faults_explains_each_of_them() -> None:
     lines = areas["hovertext"][0].split("<br>")
     assert lines[0] == "<b>0: pause worker-0</b> (applied) triggered at 5.00s, restored after 2.00s"
     assert len(lines) == 6
-
-
-def test_a_value_that_no_axis_can_hold_is_a_gap() -> None:
-    lines = {f"worker-{n}": [(0.0, 1.0), (1.0, 1e308), (2.0, -1e308)] for n in range(9)}
-    chart = line_chart(lines, groups_of(list(lines)), "", 200, Axis("seconds", 0.0, 2.0))
-    drawn = [y for trace in chart["data"] for y in trace["y"]]
-    assert {y for y in drawn if y is not None} == {1.0}
-    (edge,) = line_chart({"a": [(0.0, LARGEST), (1.0, -LARGEST), (2.0, 1.1 * LARGEST)]},
-                         [Group("a", 0)], "", 200, Axis("seconds", 0.0, 2.0))["data"]  # fmt: skip
-    assert edge["y"] == [LARGEST, -LARGEST, None]
 
 
 def test_a_line_on_demand_keeps_its_peaks() -> None:
@@ -451,21 +305,6 @@ def gpus_drawn(facts: Facts) -> dict[str, dict[str, Any]]:
         panel.title: {trace["name"]: trace["y"] for trace in panel.chart["data"]}
         for panel in gpu_panels(facts)
     }
-
-
-def test_gpus_have_charts_by_device_and_by_task() -> None:
-    shares = {"worker-0": GpuShare(memory=2**30)}
-    gpus = [
-        GpuUsage(n, f"GPU-{n}", utilisation=share, memory=2**31, tasks=shares)
-        for n, share in enumerate((0.5, None))
-    ]
-    facts = facts_of(preempted(), samples=[Sample(t, t, {}, gpus) for t in (1, 2)])
-    found = gpus_drawn(facts)
-    assert found.keys() == {"GPU utilisation", "GPU memory", "GPU memory by task"}
-    (legend,) = [one.lines for one in gpu_panels(facts) if one.title == "GPU utilisation"]
-    assert legend == [*found["GPU utilisation"]] == ["GPU 0"]
-    assert [*found["GPU memory by task"].values()] == [[2, 2]]
-    assert no_gpus(facts) == ""
 
 
 def test_each_part_of_a_divided_device_has_a_line_of_its_own() -> None:
@@ -498,19 +337,3 @@ def test_numbers_in_a_chart_are_all_finite() -> None:
     found = numbers(timeline(facts_of(preempted())))
     assert len(found) > 50
     assert all(map(math.isfinite, found))
-
-
-@pytest.mark.parametrize(
-    ("rate", "note", "shown"),
-    [
-        (100, "B/s received and sent", 200),
-        (1024, "KiB/s received and sent", 2),
-        (3 * 2**30, "GiB/s received and sent", 6),
-        (0, "B/s received and sent", 0),
-    ],
-)
-def test_bytes_a_second_are_in_the_unit_that_fits(rate: int, note: str, shown: float) -> None:
-    usages = {t: used(t, received=rate * t, sent=rate * t) for t in (1, 2)}
-    samples = [Sample(t, t, {"worker-0": usage}) for t, usage in usages.items()]
-    found = panels(facts_of(preempted(), samples=samples))
-    assert found[f"Network, {note}"].chart["data"][0]["y"] == [None, shown]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import astuple
 from pathlib import Path
 
@@ -11,11 +10,12 @@ import pytest
 from emulator.engines.memory import Script
 from emulator.record.events import TaskExit
 from emulator.report import page
-from emulator.report.data import read
 from emulator.report.failure import Failure, failure_of, how_it_ended, last_traceback
+from emulator.report.failure_summary import story
+from emulator.results import Result
 from tests.histories import an_event, began_again, ended, happened, restart, step
 from tests.histories import preempted as preemption
-from tests.report.runs import a_run, facts_of, preempted, step_line
+from tests.report.runs import facts_of, preempted, ran
 
 TRACEBACK = [
     "Traceback (most recent call last):",
@@ -31,34 +31,6 @@ CHAINED = [
     *TRACEBACK[:-1],
     "RuntimeError: step 3 failed",
 ]
-BREAKS = Script(
-    lines=[(1, step_line(1)), *((2.0, line) for line in TRACEBACK)], exits_at=3, exit_code=1
-)
-LASTS = Script(lines=[(n, step_line(n)) for n in range(1, 9)], exits_at=None)
-
-
-def test_a_failed_run_says_what_failed_how_and_what_was_tried(tmp_path: Path) -> None:
-    extra = "cluster: {worker: 2}\nrestart: {policy: on-failure, limit: 1, backoff: 1s}\n"
-    extra += "expect: {final_step: 9}\n"
-    facts = read(a_run(tmp_path, extra, {"worker-0": LASTS, "worker-1": BREAKS}))
-    found = failure_of(facts)
-    assert found is not None
-    assert found.headline.startswith("The job failed: worker-1 ")
-    (one,) = found.ended
-    assert (one.task, one.how, one.step) == ("worker-1", "1: an error of the program", "1")
-    assert one.tried == "restarted once alone; the limit is 1"
-    assert (found.task, list(found.words)) == ("worker-1", TRACEBACK)
-    assert found.unmet == ["final_step: expected at least 9, got 7"]
-
-
-def test_the_page_of_a_failed_run_begins_with_it(tmp_path: Path) -> None:
-    scripts = {"worker-0": LASTS, "worker-1": BREAKS}
-    html = page.render(read(a_run(tmp_path, "cluster: {worker: 2}\n", scripts)))
-    assert re.findall(r'<section id="(\w+)"', html)[0] == "failure"
-    text = html[html.index('id="failure"') : html.index('id="expectations"')]
-    assert "not restarted (policy never)" in text
-    assert "ValueError: shapes do not match" in text
-    assert html.count('<pre class="log">') == 1  # and is not repeated at the end
 
 
 def test_only_a_run_that_is_not_ok_has_it() -> None:
@@ -199,3 +171,32 @@ def test_every_outcome_has_its_headline(outcome: str, begins: str) -> None:
     found = failure_of(facts_of([happened(0, "run"), end], extra=""))
     assert found is not None
     assert (found.headline, found.ended) == (begins, [])
+
+
+# --- The text about a run below a failed test -----------------------------------------------------
+
+TEXT = """\
+name: summary
+framework: none
+program: {command: [a]}
+cluster: {worker: 2}
+restart: {policy: on-failure, limit: 40, backoff: 1ms}
+expect: {final_step: 3}
+"""
+
+
+def run(tmp_path: Path, dies: Script) -> Result:
+    scripts = {"worker-0": Script(exits_at=None), "worker-1": dies}
+    return ran(tmp_path, TEXT, scripts, reports=False)
+
+
+def test_it_has_verdicts_events_and_the_last_output_of_the_failed_task(tmp_path: Path) -> None:
+    printed = [(1.0, "\x1b[31mno room\x1b[0m")]
+    result = run(tmp_path, Script(printed, exits_at=2, exit_code=3, oom_killed=True))
+    lines = story(result).splitlines()
+    assert lines[0].split() == ["expectation", "verdict", "expected", "actual"]
+    assert any(line.split()[:2] == ["final_step", "unknown"] for line in lines)
+    assert "   2.00s  worker-1 ended with exit code 3 (out of memory)" in lines
+    assert lines[lines.index("the last output of worker-1:") + 1] == "  no room"
+    assert lines[-1] == f"run     {result.folder}"  # there is no page to point at
+    assert all(line == line.rstrip() for line in lines)

@@ -20,7 +20,7 @@ from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
 from emulator.report.live import BACKLOG, LiveView
 from emulator.runtime.clock import ManualClock
-from tests.analysis.test_boilerplate import ONE_DNN
+from tests.analysis.test_hints import ONE_DNN
 from tests.conftest import Emulate, own
 from tests.histories import a_plan, happened, history, step
 from tests.terminals import Terminal

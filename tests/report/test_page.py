@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from markupsafe import escape
 
-from emulator.analysis.expectations import Verdict
+from emulator.analysis.comparison import Row, rows
 from emulator.engines.memory import Script
 from emulator.errors import RecordError
 from emulator.metrics.catalog import GpuUsage
 from emulator.metrics.samples import Sample
 from emulator.record.reader import Record
 from emulator.report import document, junit, markdown, page
-from emulator.report.data import Facts, key_figures, read, sources_of_steps
+from emulator.report.comparison_page import render_comparison
+from emulator.report.data import Facts, read
 from emulator.report.files import put, write, write_page
 from emulator.report.plan_tables import _limits as plan_limits
 from emulator.results import RunCallbacks
@@ -191,32 +191,12 @@ def test_a_record_with_next_to_nothing_has_reports(events: list[Any]) -> None:
     ET.fromstring(junit.render(facts))
 
 
-def test_every_command_stands_with_its_image() -> None:
-    cluster = "{worker: {replicas: 2, image: 'a:1'}, ps: {replicas: 1, image: 'b:2'}}"
-    words = words_of(facts_of([happened(0, "run"), job(1)], cluster, extra=""))
-    assert "worker-0, worker-1, image a:1" in words
-    assert "ps-0, image b:2" in words
-
-
 @pytest.mark.parametrize(("tasks", "lines"), [(8, True), (9, False)])
 def test_of_many_tasks_the_rendezvous_is_in_one_line(tasks: int, lines: bool) -> None:
     html = page.render(facts_of([happened(0, "run"), job(1)], f"{{worker: {tasks}}}", extra=""))
     assert ("{\n  &#34;cluster&#34;: {\n" in html) == lines
     assert ("{&#34;cluster&#34;: {" in html) == (not lines)
     assert ("<summary>Every task</summary>" in html) == (not lines)
-
-
-def test_steps_are_named_by_what_they_are_read_from_and_many_tasks_by_their_range() -> None:
-    def said(*names: str, seen: list[dict[str, str]] | None = None) -> str:
-        used = [{"source": "the bar `Training` (60)", "tasks": list(names)}]
-        return sources_of_steps({"step_sources": {"used": used, "seen": seen or []}})
-
-    names = [f"worker-{n}" for n in range(4)]
-    head = "steps: from the bar `Training` (60) of "
-    assert said(*names[:3]) == f"{head}worker-0 and worker-1 and worker-2"
-    assert said(*names) == f"{head}worker-0 .. worker-3 (4)"
-    other = [{"source": "a"}, {"source": "b"}]
-    assert said("worker-0", seen=other) == f"{head}worker-0; also seen: a, b"
 
 
 def test_limits_of_a_task_are_in_words() -> None:
@@ -235,32 +215,6 @@ def test_limits_of_a_task_are_in_words() -> None:
     ):
         limited = task.model_copy(update=changes)
         assert (page.limits(limited), plan_limits(limited)) == (page_says, plan_says)
-
-
-def test_the_page_says_how_to_repeat_the_run() -> None:
-    origin = {"system": "Linux 6.1", "machine": "x86_64", "cores": "2"}
-    origin |= {"commit": "abc with changes"}
-    events = [happened(0, "run", emulator_version="9.9", origin=origin), job(1)]
-    words = words_of(facts_of(events, "{worker: {replicas: 1, image: 'a:1'}}", "seed: 7\n"))
-    assert "emulate up scenario.yaml --engine fake" in words
-    for row in ("Emulator 9.9", "Image a:1", "Seed 7", "Machine Linux 6.1 x86_64, 2 cores"):
-        assert row in words
-    assert "Its commit abc" in words
-    assert "Its id" not in words  # an older record
-    assert "ersions" not in words
-
-
-def test_the_page_has_the_command_and_what_the_tasks_ran_in() -> None:
-    origin = {"command": "emulate up '/a b/<i>.yaml' --engine=fake --set=seed=7"}
-    software = {"a:1": {"id": "sha256:12", "base": "b:2", "python": "3.11.9", "torch": "2.13.0"}}
-    events = [happened(0, "run", origin=origin, software=software), job(1)]
-    cluster = "{worker: {replicas: 1, image: 'a:1'}, ps: {replicas: 1, image: 'c:3'}}"
-    html = page.render(facts_of(events, cluster, extra=""))
-    words = " ".join(text_of(html).split())
-    assert str(escape(origin["command"])) in html
-    assert "emulate up scenario.yaml" not in words
-    rows = "Image a:1 Its id sha256:12 Its base b:2 Its versions python 3.11.9, torch 2.13.0"
-    assert f"{rows} Image c:3 Seed" in words
 
 
 def test_links_lead_from_where_the_page_is_to_the_run(good: Record, tmp_path: Path) -> None:
@@ -339,81 +293,9 @@ def test_two_may_write_the_same_report(tmp_path: Path, monkeypatch: pytest.Monke
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("report.md", "text")]
 
 
-# --- Words and numbers --------------------------------------------------------------------------
-
-
-def figures(facts: Facts) -> dict[str, str]:
-    return {title: value for title, value, _ in key_figures(facts)}
-
-
-def test_key_figures_are_those_that_are_known() -> None:
-    facts = facts_of([happened(0, "run"), job(5)], extra="")
-    assert figures(facts) == {"Restarts": "0"}
-    assert "No task reported a step, so there are no rates" in page.render(facts)
-    facts = facts_of(preempted())
-    found = figures(facts)
-    assert found["Steps/s"] == f"{facts.summary['throughput']['steps_per_second']:.2f}"
-    assert found["Final step"] == str(facts.summary["steps"]["final"])
-    assert found["Goodput"] == f"{facts.summary['goodput']:.0%}"
-    assert found["Worst recovery"] == "7.00s"
-
-
 # --- Costs --------------------------------------------------------------------------------------
 
-PRICES = f"{PREEMPT}prices: {{worker: {{spot: 3600/h, on_demand: 7200/h}}}}\n"
 """A spot machine costs 1 a second; all amounts were worked out by hand."""
-PRICED = facts_of(preempted(), extra=f"{PRICES}currency: EUR\n")
-
-
-def test_what_a_run_cost_is_among_its_key_figures_with_the_currency() -> None:
-    found = figures(PRICED)
-    # 19 s of worker 0; of worker 1 8 s before it was preempted, and 8 s after.
-    assert found["Cost"] == "35.00 EUR"
-    assert found["A thousand steps"] == "1093.75 EUR"  # the job has reached step 32
-    # From 6 to 14: two machines, but for the 3 s in which one is down.
-    assert found["Preemptions cost"] == "13.00 EUR"
-    assert found["Break-even"] == "14.5s"  # 13 / 2 + 8
-    assert figures(facts_of(preempted(), extra=PRICES))["Cost"] == "35.00"
-
-
-def test_the_money_is_divided_like_the_time() -> None:
-    words = words_of(PRICED)
-    assert "Cause Seconds Share Cost, EUR" in words
-    assert "recovery 7.00 35.0% 11.00" in words
-    assert "together 20.00 100% 35.00" in words
-    assert "Preemptions: 1, 13.00 EUR each." in words
-    assert "worker-1 spot 3600.00 EUR 16.00 16.00 EUR" in words
-    text = markdown.render(PRICED)
-    assert "| time | seconds | share | cost, EUR |" in text
-    assert "| recovery | 7.00 | 35.0% | 11.00 |" in text
-    assert "| worker-1 | spot | 3600.00 EUR | 16.00 | 16.00 EUR |" in text
-    assert "| Preemptions cost | 13.00 EUR |" in text
-
-
-def test_junit_has_amounts_with_all_their_digits_and_without_prices_nothing_is_about_money() -> (
-    None
-):
-    found = properties(facts_of(preempted(), extra=PREEMPT + "prices: {worker: 0.36/h}\n"))
-    assert found["cost"] == "0.003500000"
-    assert found["preemption_cost"] == "0.001300000"
-    facts = facts_of(preempted())
-    assert "cost" not in markdown.render(facts).lower()
-    assert 'id="costs"' not in page.render(facts)
-
-
-# --- report.md ----------------------------------------------------------------------------------
-
-
-def test_markdown_says_the_verdict_first_and_has_every_table() -> None:
-    text = markdown.render(facts_of(preempted()))
-    assert text.startswith("## ✅ ok: s\n")
-    for head in ("| expectation |", "| figure |", "| time |", "| fault |", "| task |"):
-        assert head in text
-    verdict = Verdict("a|b", "failed", "<b> &copy; $x$", "*x*\nnew line")
-    cell = markdown.render(facts_of(preempted(), verdicts=[verdict]))
-    assert "| a\\|b | ❌ failed | \\<b\\> \\&copy; \\$x\\$ | \\*x\\* new line |" in cell
-
-
 # --- junit.xml ----------------------------------------------------------------------------------
 
 
@@ -424,36 +306,23 @@ def suite_of(facts: Facts) -> ET.Element:
     return suite
 
 
-def properties(facts: Facts) -> dict[str | None, str | None]:
-    return {p.get("name"): p.get("value") for p in suite_of(facts).iter("property")}
+# --- The page that compares several runs ----------------------------------------------------------
 
 
-def test_junit_has_a_case_for_each_expectation_and_says_which_failed() -> None:
-    verdicts = [
-        Verdict("outcome", "ok", "succeeded", "succeeded"),
-        Verdict("final_step", "failed", "at least 5", "3"),
-        Verdict("accuracy", "unknown", "at least 0.9", "the output does not say \x00 <&>"),
+def overlaid(*runs: tuple[Facts, str]) -> tuple[str, list[dict[str, Any]]]:
+    """Return the page of runs with their variants, the first the baseline, and its curves."""
+    judged = [(facts.plan, facts.analysis, facts.verdicts) for facts, _ in runs]
+    found: list[Row] = [
+        replace(row, variant=variant)
+        for row, (_, variant) in zip(rows(judged, judged[-1]), runs, strict=True)
     ]
-    suite = suite_of(facts_of(preempted(), verdicts=verdicts))
-    counts = {key: suite.get(key) for key in ("tests", "failures", "errors", "skipped")}
-    assert counts == {"tests": "3", "failures": "1", "errors": "1", "skipped": "0"}
-    found = {
-        str(case.get("name")): [(sign.tag, sign.get("message")) for sign in case]
-        for case in suite.iter("testcase")
-    }
-    assert found == {
-        "outcome": [],
-        "final_step": [("failure", "expected at least 5, got 3")],
-        "accuracy": [("error", "expected at least 0.9, got the output does not say  <&>")],
-    }
+    html = render_comparison(found, [facts for facts, _ in runs], place=Path("/runs"))
+    return html, json.loads(embedded(html, "charts"))["curves"]["data"]
 
 
-def test_junit_has_the_numbers_as_properties(good: Record) -> None:
-    facts = read(good)
-    suite, found = suite_of(facts), properties(facts)
-    assert found["steps_per_second"] == "1.0000"
-    assert found["lost_steps"] == "0"
-    assert found["goodput"] == f"{facts.summary['goodput']:.4f}"
-    assert "recovery" not in found  # there was nothing to recover from
-    assert suite.get("timestamp") == "2023-11-14T22:13:20"
-    assert suite.get("time") == f"{facts.analysis.duration:.3f}"
+def test_runs_with_prices_have_a_table_of_what_they_cost() -> None:
+    priced = facts_of(preempted(), extra=f"{PREEMPT}prices: {{worker: 3600/h}}\ncurrency: EUR\n")
+    html, _ = overlaid((facts_of(preempted()), "x=1"), (priced, "x=2"))
+    (table,) = re.findall(r'(?s)<section id="costs".*?</table>', html)
+    assert re.findall(r'data-label="Cost">(.*?)<', table) == ["", "35.00 EUR"]
+    assert 'id="costs"' not in overlaid((facts_of(preempted()), "x=1"))[0]

@@ -25,7 +25,6 @@ from tests.histories import (
     happened,
     history,
     job,
-    restart,
     step,
 )
 
@@ -54,47 +53,6 @@ def usage(live: RunState, gpus: Sequence[GpuUsage] = (), limit: float | None = 2
         used = Usage(cpu=n / 2, memory=300 * 2**20, cpus=limit, memory_limit=600 * 2**20)
         live.sample(Sample(10.0 + n, BEGAN + n, dict.fromkeys(live.tasks, used), gpus))
     return live
-
-
-def test_many_tasks_alike_share_a_line_and_others_have_their_own() -> None:
-    events = [*started(14), *(step(5, f"worker-{n}", 100 + n) for n in range(14))]
-    events += [ended(6, "worker-3", 1), restart(6, "worker-3")]
-    lines = shown(usage(of(events, 14)))
-    assert [re.split(r" {2,}", line)[:3] for line in lines[2:-1]] == [
-        ["worker-0 .. worker-13 (13)", "running", "0"],
-        ["worker-3", "backoff", "1"],
-    ]
-    assert "100..113" in lines[2]
-    assert "0.50 of 2  300 MiB 50%" in lines[2]
-    assert len(shown(of(started(12), 12))) == 12 + 3  # so few each have their own
-
-
-def test_where_there_is_no_room_tasks_share_lines_and_the_rest_is_counted() -> None:
-    assert "worker-0 .. worker-7 (8)" in "\n".join(shown(of(started(8), 8), height=6))
-    fails = [
-        (ended(3, f"worker-{n}", 1), restart(3, f"worker-{n}", number=k))
-        for n in range(8)
-        for k in range(n)
-    ]
-    lines = shown(of([*started(8), *(event for both in fails for event in both)], 8), height=7)
-    assert len(lines) == 7
-    assert "and 5 more" in lines
-
-
-def heads(live: RunState, width: int = 100) -> list[str]:
-    return shown(live, width)[1].split()
-
-
-def test_unknown_values_have_no_column_and_columns_are_dropped_without_room() -> None:
-    live = of(started(2))
-    assert heads(live) == ["task", "state", "restarts"]
-    assert heads(usage(live, limit=None)) == ["task", "state", "restarts", "CPU", "memory"]
-    assert "0.50  300 MiB" in shown(live)[2]
-    live = usage(of([*started(2), *(step(5 + n, "worker-0", 10 * n) for n in range(6))]))
-    assert heads(live) == ["task", "state", "restarts", "step", "steps/s", "CPU", "memory"]
-    assert heads(live, 50) == ["task", "state", "step", "steps/s", "CPU"]
-    assert heads(live, 40) == ["task", "state", "step", "steps/s"]
-    assert heads(live, 20) == ["task", "state"]
 
 
 def test_gpus_have_a_column_and_a_line_each() -> None:
@@ -183,12 +141,6 @@ def test_reported_values_have_a_line_with_their_course() -> None:
     assert not any("loss" in line for line in shown(live, height=5))
 
 
-def test_a_value_is_that_of_another_task_when_its_own_has_ended() -> None:
-    events = [*started(2), step(5, "worker-0", 1, loss=4), ended(6, "worker-0", 0)]
-    live = of([*events, step(7, "worker-1", 2, loss=3)])
-    assert shown(live)[-1] == "loss 3 █▁  at step 2 of worker-1"
-
-
 def test_what_is_kept_of_a_value_does_not_grow_with_the_run() -> None:
     live = of(started(2))
     for entry in history([step(5 + n, "worker-0", n, loss=n) for n in range(5000)]):
@@ -207,20 +159,6 @@ def test_a_notebook_shows_the_style_of_a_text() -> None:
     assert '<span style="font-weight: bold">a&lt;b</span>' in html
 
 
-def test_a_value_that_goes_from_one_end_of_the_numbers_to_the_other_is_drawn() -> None:
-    """Their difference is infinite."""
-    events = [step(t, "worker-0", t, loss=loss) for t, loss in ((1, 1e308), (2, -1e308), (3, 0.0))]
-    (values,) = [text for text in shown(of(events)) if "loss" in text]
-    assert "█▁▅" in values or "█▁▄" in values
-
-
-def test_what_is_short_is_in_seconds_and_no_fraction_flickers() -> None:
-    live = of(started(1), 1)
-    for t, text in ((59.4, "59s"), (59.5, "59.5s"), (60.6, "1m 01s")):
-        live.tick(t)
-        assert shown(live)[0].startswith(f"── running {text}  run-1")
-
-
 def test_the_bar_has_at_most_forty_cells_and_at_least_eight_or_none() -> None:
     live = of([*started(2), *(step(5 + n, "worker-0", 10 * n) for n in range(6))],
               extra="expect: {final_step: 100}\n")  # fmt: skip
@@ -231,19 +169,3 @@ def test_the_bar_has_at_most_forty_cells_and_at_least_eight_or_none() -> None:
     assert (cells[whole + 8], cells[whole + 7], cells[whole + 40]) == (8, 0, 40)
     assert shown(live, whole + 7)[-1] == shown(live, whole - 1)[-1] == head.rstrip() + tail
     assert shown(live, whole - 2)[-1] == "50/100  50%  about 5s left  10.0/s"
-
-
-def test_tasks_share_lines_only_where_they_have_no_room() -> None:
-    for height, lines in ((9, 4), (10, 4), (11, 11), (12, 11)):  # with two heads and the progress
-        assert len(shown(of(started(8), 8), height=height)) == lines
-
-
-@pytest.mark.parametrize(
-    ("workers", "names"),
-    [(3, "worker-0, worker-1, worker-2"), (4, "worker-0 .. worker-3 (4)")],
-)
-def test_those_that_have_yet_to_exit_are_named(workers: int, names: str) -> None:
-    live = of([*started(workers), step(5, "worker-0", 9)], workers, "expect: {final_step: 9}\n")
-    live.tick(7)
-    waiting = f"finishing: waiting for {names} to exit (2s)  step 9 of 9"
-    assert shown(live)[-1] == waiting

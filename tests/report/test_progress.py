@@ -14,7 +14,7 @@ import pytest
 
 from emulator.report.progress import Progress, under_way
 from emulator.report.terminal import LivePrinter, QuietPrinter
-from tests.analysis.test_boilerplate import ONE_DNN
+from tests.analysis.test_hints import ONE_DNN
 from tests.histories import a_plan, happened, step
 
 PLAN = a_plan("{worker: 2}", "framework: tensorflow\n")
@@ -34,13 +34,6 @@ class Terminal(io.StringIO):
 
     def isatty(self) -> bool:
         return True
-
-
-def test_the_line_has_the_time_and_is_never_wrapped() -> None:
-    progress = Progress(io.StringIO())
-    progress.latest = "Collecting tensorflow\x1b[2J"
-    assert progress.line(75.4, 80) == "1m 15s  Collecting tensorflow"
-    assert progress.line(75.4, 20) == "1m 15s  Collecting"
 
 
 def test_a_terminal_shows_what_is_under_way_and_forgets_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,11 +137,3 @@ def test_what_is_printed_of_an_image_that_is_built_and_of_lines_of_two_tasks(
         callbacks.lines([("worker-0", ONE_DNN), ("worker-1", ONE_DNN), ("worker-0", "hello")])
     lines = stream.getvalue().splitlines()
     assert [line.partition("| ")[2][:20] for line in lines] == expected
-
-
-def test_a_run_begins_with_what_starts_before_what() -> None:
-    plan = a_plan("{ingest: {before: training, command: [b]}, worker: 2}")
-    stream = io.StringIO()
-    LivePrinter(stream).callbacks().planned(plan, Path("runs/run-1"))
-    roles = "1 ingest before training, 2 workers"
-    assert f"run-1: {roles} on the fake engine; record in runs/run-1" in stream.getvalue()

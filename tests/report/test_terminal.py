@@ -14,20 +14,14 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from emulator.analysis.analyse import Analysis, FaultResult, HelperResult, TaskResult
-from emulator.analysis.costs import Costs, Preempted, TaskCost
+from emulator.analysis.analyse import Analysis, FaultResult
 from emulator.analysis.expectations import summary
 from emulator.analysis.explanation import Explanation
-from emulator.analysis.figures import fault_rates
 from emulator.analysis.listing import Listed
-from emulator.analysis.throughput import Rate, StepTimes, Throughput
-from emulator.broker import Capacity
 from emulator.engines.base import Finding
-from emulator.planning.plan import Plan
 from emulator.report import HTML, grouped
 from emulator.report.grouped import Column, table
-from emulator.report.listings import print_conditions, print_listing, print_status
-from emulator.report.plan_tables import print_plan
+from emulator.report.listings import print_listing, print_status
 from emulator.report.tables import print_table
 from emulator.report.terminal import LivePrinter, print_findings, print_result, print_summary
 from emulator.results import Result
@@ -58,10 +52,6 @@ def shown(print_it: Callable[[Console], None]) -> str:
     return stream.buffer.getvalue().decode()
 
 
-def shown_plan(plan: Plan, **more: Any) -> str:
-    return shown(lambda console: print_plan(plan, [], console, **more))
-
-
 @pytest.mark.parametrize(
     ("time", "final_step", "line"),
     [
@@ -82,32 +72,6 @@ def test_the_time_is_one_line_of_what_took_a_hundredth_or_more(
 ) -> None:
     lines = printed(time, final_step=final_step)
     assert [found for found in lines if found.startswith("time")] == line
-
-
-def test_what_a_run_cost_is_a_line_of_its_own() -> None:
-    tasks = {"worker-0": TaskCost("spot", 0.1, 10.0, 0.0035)}
-    costs = Costs(tasks, {}, Preempted(2, 0.001, 8.0), 0.2, "EUR")
-    (line,) = [one for one in printed({}, costs=costs, final_step=700) if "cost" in one]
-    assert line == (
-        "cost 0.00350 EUR, 0.00500 EUR a thousand steps, of it for preemptions 0.00100 EUR, "
-        "break-even at a preemption every 13.0s"
-    )
-    plain = Costs(tasks, {}, Preempted(0, 0.0, 0.0))
-    assert "cost 0.00350, of it for preemptions 0.00" in printed({}, costs=plain)
-    assert not any("cost" in one for one in printed({}))
-
-
-def test_a_plan_shows_what_an_hour_costs() -> None:
-    prices = "prices: {worker: {spot: 0.12/h, on_demand: 0.4/h}, ps: 0.1/h}\ncurrency: EUR\n"
-    each = "worker 0.120 EUR (spot), ps 0.100 EUR (on demand)"
-    text = shown_plan(a_plan("{worker: 2, ps: 1}", prices))
-    assert f"prices an hour: {each}; all tasks 0.340 EUR\n" in text
-
-
-def test_a_plan_shows_the_environment_of_the_first_task_of_each_role() -> None:
-    _, worker, ps = shown_plan(a_plan("{worker: 2, ps: 1}")).split("\nenvironment of ")
-    assert worker.startswith("worker-0:\n  PYTHONUNBUFFERED=1\n  EMULATOR_RUN=run-1\n")
-    assert "\n  EMULATOR_TASK=ps-0\n" in ps
 
 
 def cells(text: str) -> list[list[str]]:
@@ -137,58 +101,6 @@ def test_the_status_of_a_run_has_tables_of_what_it_has() -> None:
     assert cells(shown(lambda console: print_status(status, console))) == bare + more
 
 
-def test_conditions_of_jobs_have_a_line_each() -> None:
-    one = {"t": 1.25, "type": "Running", "status": "True", "reason": "R", "message": "runs"}
-    text = shown(lambda console: print_conditions({"run-1": [one], "run-2": [one]}, console))
-    _, *lines = cells(text)
-    assert lines == [
-        [run, "1.2", "s", "Running", "True", "R", "runs"] for run in ("run-1", "run-2")
-    ]
-    assert shown(lambda console: print_conditions({"run-1": []}, console)) == ""
-
-
-def test_a_fault_has_the_time_of_its_save_before_that_of_its_effect() -> None:
-    fault = FaultResult(
-        "0", "preempt", "ps-0", "applied", saved_after=1.5, applied_after=2.5, exit_code=137
-    )
-    lines = printed({}, [fault])
-    (row,) = [line.split() for line in lines if "preempt" in line]
-    (head,) = [line.split() for line in lines if "saved" in line]
-    assert head[:5] == ["fault", "status", "saved", "applied", "detected"]
-    assert row == ["0:", "preempt", "ps-0", "applied", "1.50s", "2.50s", "137"]
-
-
-def test_a_rate_that_is_unknown_is_a_dash() -> None:
-    fault = FaultResult("0", "kill", "ps-0", "applied", rate_before=33.71, rate_after=0.05519)
-    assert fault_rates(vars(fault)) == "33.7 → — → 0.0552"
-
-
-def test_each_task_has_its_rate_and_the_job_its_step_times() -> None:
-    times = StepTimes(40, 0.1, 0.08, 0.2, 1.25, 3)
-    lines = printed(
-        {},
-        tasks={
-            "worker-0": TaskResult("succeeded", 0, last_step=40, oom_killed=True),
-            "ps-0": TaskResult("stopped"),
-        },
-        throughput=Throughput(Rate(10, None, times), {"worker-0": Rate(9.87), "ps-0": Rate()}),
-    )
-    rows = {line.split()[0]: line.split()[1:] for line in lines if line.strip()}
-    assert rows["worker-0"] == ["succeeded", "(oom)", "0", "0", "40", "9.87"]
-    assert rows["ps-0"] == ["stopped", "0"]
-    assert any("a step took 80 ms (p50), 1250 ms (p99)" in line for line in lines)
-
-
-def test_of_many_equal_tasks_the_rates_are_from_the_least_to_the_greatest() -> None:
-    names = [f"worker-{n}" for n in range(13)]
-    lines = printed(
-        {},
-        tasks={name: TaskResult("succeeded", 0) for name in names},
-        throughput=Throughput(tasks={name: Rate(10.0 + n) for n, name in enumerate(names)}),
-    )
-    assert any("worker-0 .. worker-12 (13)" in line and "10.0 to 22.0" in line for line in lines)
-
-
 # --- Text from elsewhere is shown as it is -------------------------------------------------------
 
 
@@ -202,12 +114,6 @@ def test_last_words_are_printed_whatever_they_are() -> None:
     assert "  bad  byte\n  [bold]gone[/]\n" in text
     assert "\x1b" not in text
     assert text.count("/runs [a]/r") == 2
-
-
-@pytest.mark.parametrize("log", ["done [/INST]", "Saving [checkpoint] 7"])
-def test_a_plan_shows_the_lines_that_faults_wait_for(log: str) -> None:
-    plan = a_plan("{worker: 2}", f"faults: [{{kill: worker-1, at: {{log: '{log}'}}}}]\n")
-    assert f"kill worker-1 at log {log}\n" in shown_plan(plan)
 
 
 def test_the_target_of_a_fault_and_the_name_of_a_run_are_shown_as_they_were_written() -> None:
@@ -231,46 +137,6 @@ def test_a_narrow_terminal_lists_fewer_figures_and_no_word_in_part(width: int) -
     assert {"interrupted", "unknown"} <= {*row.split()}
     assert ("took" in head.split()) == (width == 140)
     assert len(row) <= width
-
-
-def test_a_helper_that_failed_is_a_note_below_the_figures() -> None:
-    failed = HelperResult("failed", 3, "", ("starting", "[no] disk"))
-    refused = HelperResult("failed", None, "it can't start", ())
-    helpers = {"board": HelperResult("stopped", 143), "sink": failed, "web": refused}
-    analysis = Analysis("succeeded", "", 1.0, tasks={}, helpers=helpers, time={})
-    end = JobEnd("succeeded", "")
-    result = Result(Path("/runs/r"), end, analysis, [], a_summary(analysis))
-    text = shown(lambda console: print_result(result, console))
-    notes = [line for line in text.splitlines() if line.startswith("note:")]
-    assert notes == [
-        "note: the helper sink failed with exit code 3, which does not decide the job: [no] disk",
-        "note: the helper web failed, which does not decide the job: it can't start",
-    ]
-
-
-def test_a_plan_shows_mounts_ports_and_helpers() -> None:
-    text = shown_plan(
-        a_plan(
-            "{worker: {replicas: 2, ports: [80], ulimits: {memlock: unlimited}}}",
-            "mounts: {/cache: {volume: cache}, /scratch: {tmpfs: 1g}}\nshm_size: 256m\n"
-            "helpers: {board: {command: [tensorboard], ports: [{port: 6006, host_port: 1234}]}}\n",
-        )
-    )
-    assert " board (helper) " in text
-    assert (
-        "worker: /cache from volume cache, /scratch in memory (1.0 GiB), /dev/shm of 256 MiB, "
-        "memlock unlimited, port 80 at 127.0.0.1:(any)\n"
-        "board: port 6006 at 127.0.0.1:1234\n"
-    ) in text
-
-
-def test_a_plan_says_what_it_reserves_and_what_there_is() -> None:
-    has = Capacity(4, 8 * 2**30)
-    for worker, line in (
-        ("{replicas: 2, cpus: 1.5, memory: 1g}", "reserves: 3 of 4 cores, 2.0 GiB of 8.0 GiB of"),
-        ("2", "reserves: nothing"),
-    ):
-        assert line in shown_plan(a_plan(f"{{worker: {worker}}}"), capacity=has)
 
 
 # --- Whole tables ---------------------------------------------------------------------------------

@@ -22,36 +22,12 @@ from tests.scenario.plans import NAMED
 LOOPBACK = replace(
     NAMED, engine="process", named=False, address=lambda task: ("127.0.0.1", 5000 + len(task))
 )
-RELEASE = "addresses: {host: '{task}.release.svc.cluster.local', port: {ps: 8080, worker: 9090}}\n"
 MNIST = "operator: {kind: TFJob, job: mnist, namespace: team-a, ports: {ps: 3333}}\n"
 CLUSTER = "cluster: {ps: 1, worker: 2}\n"
 
 
 def plan(text: str, site: PlanContext = NAMED) -> Plan:
     return make_plan(parse(HEAD + text), "x-1", site)
-
-
-def test_a_chart_names_its_tasks() -> None:
-    made = plan(RELEASE + CLUSTER)
-    assert [(task.host, task.port) for task in made.tasks] == [
-        ("ps-0.release.svc.cluster.local", 8080),
-        ("worker-0.release.svc.cluster.local", 9090),
-        ("worker-1.release.svc.cluster.local", 9090),
-    ]
-    assert made.task("worker-1").aliases == (
-        "worker-1",
-        "worker-1.release",
-        "worker-1.release.svc",
-        "worker-1.release.svc.cluster",
-        "worker-1.release.svc.cluster.local",
-    )
-    assert [task.name for task in made.tasks] == ["ps-0", "worker-0", "worker-1"]
-
-
-def test_one_port_is_for_all_and_the_default_is_kubeflows() -> None:
-    for port, ports in [("8080", [8080] * 3), ("{ps: 8080}", [8080, 2222, 2222])]:
-        made = plan(f"addresses: {{host: '{{task}}.x', port: {port}}}\n{CLUSTER}")
-        assert [task.port for task in made.tasks] == ports
 
 
 def test_the_operator_names_each_pod_by_its_service() -> None:
@@ -88,17 +64,6 @@ def test_values_have_the_names() -> None:
     assert on_loopback == ("127.0.0.1", "127.0.0.1:5004", "127.0.0.1,127.0.0.1", *pod)
 
 
-def test_programs_from_before_tf_config_find_their_pod_by_its_name() -> None:
-    """As a chart sets them: the name of a pod is its job and its index."""
-    made = plan("rendezvous: cluster-config\n" + RELEASE + CLUSTER)
-    env = made.task("worker-1").env
-    assert env["POD_NAME"] == made.task("worker-1").aliases[0] == "worker-1"
-    assert json.loads(env["CLUSTER_CONFIG"]) == {
-        "ps": ["ps-0.release.svc.cluster.local:8080"],
-        "worker": [f"worker-{n}.release.svc.cluster.local:9090" for n in range(2)],
-    }
-
-
 def test_a_chart_tells_a_single_pod_its_name_too() -> None:
     made = plan("rendezvous: cluster-config\naddresses: {host: '{task}.x'}\ncluster: {worker: 1}\n")
     env = made.task("worker-0").env
@@ -108,18 +73,6 @@ def test_a_chart_tells_a_single_pod_its_name_too() -> None:
     without = plan("rendezvous: cluster-config\ncluster: {worker: 1}\n")
     assert "POD_NAME" not in without.task("worker-0").env
     assert without.warnings == ("a single task: no CLUSTER_CONFIG is set",)
-
-
-@pytest.mark.parametrize("section", [RELEASE, MNIST])
-def test_without_names_the_engines_addresses_are_used_and_the_plan_says_so(section: str) -> None:
-    made = plan(section + CLUSTER, LOOPBACK)
-    assert {task.host for task in made.tasks} == {"127.0.0.1"}
-    assert {task.aliases for task in made.tasks} == {()}
-    (warning,) = [text for text in made.warnings if "approximated" in text]
-    name = plan(section + CLUSTER).task("ps-0")
-    assert f"ps-0 is 127.0.0.1:5004 instead of {name.host}:{name.port}" in warning
-    assert "127.0.0.1" in made.task("ps-0").env["TF_CONFIG"]
-    assert not [text for text in plan(section + CLUSTER).warnings if "approximated" in text]
 
 
 def test_names_of_the_engine_that_begin_alike_are_not_those_of_the_scenario() -> None:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
 from emulator.planning.plan import Plan, make_plan
-from emulator.report.plan_tables import print_plan
-from emulator.scenario.frameworks.spec import FrameworkName
-from emulator.scenario.frameworks.table import FRAMEWORKS
 from emulator.scenario.loader import parse
 from tests.histories import SITE
 from tests.scenario.mistakes import only_problem
@@ -22,27 +17,6 @@ INGEST = "ingest: {replicas: 2, before: training, command: [python, ingest.py, '
 
 def plan(text: str, *gpus: str) -> Plan:
     return make_plan(parse(BASE + text), "run-1", replace(SITE, gpus=lambda: gpus))
-
-
-@pytest.mark.parametrize("framework", [name for name in FRAMEWORKS if name not in ("mpi", "ray")])
-def test_the_tasks_that_train_do_not_see_it(framework: FrameworkName) -> None:
-    kind = f"framework: {framework}\n"
-    without = plan(kind + "cluster: {worker: 2}")
-    made = plan(kind + f"cluster: {{{INGEST}, worker: 2}}")
-    workers = {task.name: task.env for task in made.in_training}
-    assert workers == {task.name: task.env for task in without.tasks}
-    assert [task.name for task in made.before_training] == ["ingest-0", "ingest-1"]
-
-
-def test_it_has_no_rank_and_no_rendezvous() -> None:
-    made = plan(f"cluster: {{worker: 2, {INGEST}}}")
-    ingest = made.task("ingest-1")
-    assert ingest.command == ("python", "ingest.py", "1")
-    given = {name for name in ingest.env if name.startswith(("TF_", "EMULATOR_"))}
-    others = ("RUN", "TASK", "ROLE", "INDEX", "SIZE", "SHARED", "SEED")
-    assert given == {f"EMULATOR_{name}" for name in others}
-    assert ingest.env["EMULATOR_SIZE"] == "2"
-    assert json.loads(made.task("worker-0").env["TF_CONFIG"])["cluster"].keys() == {"worker"}
 
 
 def test_a_single_task_that_trains_gets_no_tf_config() -> None:
@@ -66,11 +40,6 @@ def test_its_gpus_are_free_again_for_the_training() -> None:
 def test_the_helper_of_event_files_reads_those_of_the_training() -> None:
     made = plan(f"cluster: {{{INGEST}, worker: 2}}\nmetrics: {{events: logs}}")
     assert made.helpers[0].command[2:] == ("logs", "worker-0", "worker-0", "worker-1")
-
-
-def test_the_plan_shows_it(capsys: pytest.CaptureFixture[str]) -> None:
-    print_plan(plan(f"cluster: {{{INGEST}, worker: 1}}"), [], Console(width=120))
-    assert "ingest-0 (before training)" in capsys.readouterr().out
 
 
 BEFORE = "cluster:\n  ingest: {before: training}\n  worker: 1\n"
@@ -119,15 +88,6 @@ STRIKES = f"{BEFORE}faults:\n  - "
 )
 def test_a_mistake_is_reported_with_its_line(text: str, problem: str) -> None:
     assert only_problem(BASE + text).startswith(f"s.yaml:{problem}")
-
-
-def test_a_fault_on_it_may_wait_for_its_output_and_one_on_all_for_a_step() -> None:
-    made = plan(
-        f"cluster: {{{INGEST}, worker: 1}}\nfaults:\n  - {{kill: ingest-0, at: {{log: shard}}}}\n"
-        "  - {kill: ingest-1, at: {phase: data, task: 'ingest-*'}}\n"
-        "  - {pause: '*-0', at: {step: 1}, for: 1s}\n"
-    )
-    assert len(made.faults) == 4
 
 
 def test_a_task_that_never_comes_back_is_warned_of() -> None:

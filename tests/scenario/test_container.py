@@ -16,7 +16,7 @@ from emulator.engines.requirements import needs, require_of
 from emulator.errors import ScenarioError, Unsupported
 from emulator.planning.plan import Plan, make_plan
 from emulator.runtime.clock import ManualClock
-from emulator.scenario.container import RESERVED, File
+from emulator.scenario.container import RESERVED
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import Scenario
 from tests.histories import SITE
@@ -155,14 +155,6 @@ def test_the_examples_of_the_page_are_right(tmp_path: Path) -> None:
         assert scenario.mounts or scenario.helpers
 
 
-def test_a_file_has_its_bytes_and_its_mode_as_a_number() -> None:
-    text, data = File(text="é"), File(base64=" aGVs\nbG8= ", mode="0755")
-    assert (text.content, text.permissions) == ("é".encode(), 0o644)
-    assert (data.content, data.permissions) == (b"hello", 0o755)
-    with pytest.raises(ValueError, match="its text is not valid UTF-8; write its bytes as `base64"):
-        File(text="\ud800")
-
-
 def test_the_folders_of_warm_parents_are_reserved() -> None:
     assert parent.FOLDER in RESERVED
 
@@ -204,39 +196,6 @@ def test_a_volume_of_the_users_has_no_label_of_ours() -> None:
     """By which it would be found, and removed, with what a run has made."""
     mount = read("mounts: {/cache: {volume: cache}}").mounts["/cache"]
     assert mount_request("/cache", mount).keys() == {"Type", "Source", "Target", "ReadOnly"}
-
-
-def test_a_helper_is_outside_of_the_rendezvous_and_has_nothing_of_the_tasks(folder: Path) -> None:
-    plan = planned(
-        "mounts: {/data: data}\nshm_size: 256m\ncluster: {worker: 2}\n"
-        "helpers:\n  board:\n    command: [board, 6006, '${task}']\n    source: train.py\n"
-        "    env: {A: '${hosts} ${address.board}'}\n    memory: 1g\n"
-        "    ports: [{port: 6006, host_port: 16006}]\n",
-        folder,
-    )
-    assert [task.name for task in plan.tasks] == ["worker-0", "worker-1"]
-    assert "board" not in str(plan.tasks)
-    body = container_request(plan, plan.task("board"), {"emulator.run": "run-1"})
-    config = body["HostConfig"]
-    assert body["Cmd"] == ["board", "6006", "board"]
-    assert body["Hostname"] == "board"
-    assert body["Labels"] == {"emulator.run": "run-1", "emulator.task": "board"}
-    assert body["WorkingDir"] == "/job"
-    assert body["ExposedPorts"] == {"6006/tcp": {}}
-    assert body["Env"] == [
-        "PYTHONUNBUFFERED=1",
-        "EMULATOR_RUN=run-1",
-        "EMULATOR_TASK=board",
-        "EMULATOR_SIZE=2",
-        "EMULATOR_SHARED=/shared",
-        "EMULATOR_SEED=0",
-        "A=worker-0,worker-1 board:2222",
-    ]
-    assert body["NetworkingConfig"]["EndpointsConfig"]["run-1"] == {"Aliases": ["board"]}
-    assert [mount["Target"] for mount in config["Mounts"]] == ["/shared"]
-    assert config["PortBindings"]["6006/tcp"] == [{"HostIp": "127.0.0.1", "HostPort": "16006"}]
-    assert config["Memory"] == 2**30
-    assert "ShmSize" not in config
 
 
 def test_a_task_is_told_where_a_helper_is() -> None:
@@ -282,15 +241,3 @@ def test_the_process_engine_refuses_what_it_can_not_do(
         f"The process engine can't do this: {refused}. Use --engine docker, or leave these out."
     )
     require_of(MemoryEngine(ManualClock()), needs(scenario))
-
-
-def test_the_process_engine_has_folders_at_their_place_ports_and_helpers(folder: Path) -> None:
-    data = f"{folder}/data"
-    scenario = read(
-        f"mounts: {{{data}: {{path: data, writable: true}}}}\n"
-        "helpers: {a: {command: [b], ports: [80, {port: 81, host_port: 81}]}}\n",
-        folder,
-    )
-    require_of(PROCESSES, needs(scenario))
-    with pytest.raises(Unsupported):  # nothing would keep a task from writing there
-        require_of(PROCESSES, needs(read(f"mounts: {{{data}: data}}", folder)))

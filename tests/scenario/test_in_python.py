@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, assume, settings
+from hypothesis import given as for_all
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 import emulator
@@ -21,8 +25,10 @@ from emulator import (
     TraceFaults,
     Trigger,
 )
+from emulator.errors import UsageError
 from emulator.faults.table import entries
 from emulator.scenario.loader import parse
+from tests.manifests.out.test_exports import SCENARIOS
 
 HEAD = "name: x\nframework: none\nprogram: {command: [a]}\ncluster: {worker: 3}\n"
 FAULTS = "faults: [{kill: worker-0, at: 1s}, {%s}]"
@@ -126,3 +132,43 @@ def test_the_package_has_every_kind() -> None:
 def test_a_fault_is_shown_as_it_was_given() -> None:
     fault = Preempt(preempt="worker-1", at=Trigger(step=300), grace=5)
     assert repr(fault) == "Preempt(at=Trigger(step=300), grace=5.0, preempt='worker-1')"
+
+
+# --- A scenario as YAML is the same scenario when it is read again --------------------------------
+
+
+def same(scenario: Scenario) -> None:
+    again = parse(scenario.to_yaml(), folder=Path("/"))
+    assert again == scenario
+    # Some rules depend on what was written and what is a default.
+    written = scenario.model_dump(mode="json", exclude_unset=True)
+    assert again.model_dump(mode="json", exclude_unset=True) == written
+
+
+@pytest.mark.slow
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@for_all(data=st.one_of(*SCENARIOS.values()))
+def test_of_any(data: dict[str, Any]) -> None:
+    try:
+        scenario = parse(json.dumps(data))
+    except UsageError:
+        assume(False)
+    same(scenario)
+
+
+def test_it_is_written_for_people() -> None:
+    text = parse("name: x\nprogram: {command: [a]}\ncluster: {worker: 2}\ntimeout: 5m\n").to_yaml()
+    assert text == (
+        "name: x\nprogram:\n  command:\n    - a\ncluster:\n  worker:\n    replicas: 2\n"
+        "timeout: 300s\n"
+    )
+
+
+def test_of_faults_as_they_were_written() -> None:
+    silent = {"preempt": "worker-0", "at": "3s", "loss": "silent"}
+    lasting = {"pause": "worker-*", "for": "forever", "at": {"phase": "checkpoint"}}
+    random = {"random": {"kill": "worker-0"}, "every": "5s"}
+    data = {"name": "x", "program": {"command": ["a"]}, "cluster": {"worker": 2}}
+    scenario = parse(json.dumps({**data, "faults": [silent, lasting, random]}))
+    same(scenario)
+    assert "grace" not in scenario.to_yaml()

@@ -8,19 +8,10 @@ import pytest
 from pydantic import ValidationError
 
 from emulator.scenario.kubernetes import Kubernetes, Toleration
-from emulator.scenario.loader import parse
 from tests.scenario.mistakes import only_problem
 
 NO_EXECUTE = {"key": "a", "effect": "NoExecute"}
 TEXT = "name: t\nprogram: {command: [a]}\ncluster: {worker: 1}\n"
-
-
-def test_the_ordinary_case_needs_nothing() -> None:
-    options = parse(TEXT).kubernetes
-    assert options == Kubernetes()
-    assert (options.shared, options.shared_size, options.init) == ("auto", 2**30, True)
-    assert (options.start_timeout, options.outage_timeout) == (300.0, 120.0)
-    assert (options.gpu_resource, options.cluster_domain) == ("nvidia.com/gpu", "cluster.local")
 
 
 def test_every_key_is_read() -> None:
@@ -86,15 +77,6 @@ def test_what_is_wrong_is_said(key: str, value: Any, message: str) -> None:
     with pytest.raises(ValidationError) as refused:
         Kubernetes.model_validate({key: value})
     assert message in str(refused.value)
-
-
-def test_the_limits_themselves_are_taken() -> None:
-    most = {
-        **{"priority_class": "a." * 126 + "a", "context": "a" * 253, "run_as": 2**31 - 1},
-        **{"shared_size": "1m", "start_timeout": "1s", "outage_timeout": "1ms"},
-        "tolerations": [{**NO_EXECUTE, "toleration_seconds": 0}] * 50,
-    }
-    assert len(Kubernetes.model_validate(most).tolerations) == 50
 
 
 @pytest.mark.parametrize("host", ["Host.Example", "HOST:5000", "localhost", "team"])

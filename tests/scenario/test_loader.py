@@ -10,12 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.errors import Misfit, ScenarioError, Unsupported, UsageError, shown
-from emulator.faults.kill import Kill
-from emulator.faults.spec import Trigger
 from emulator.scenario import cross_checks
 from emulator.scenario.loader import load, parse, placed
-from emulator.scenario.restart import Restart
-from emulator.scenario.schema import Gpus, Role
+from emulator.scenario.schema import Role
 from tests.scenario.mistakes import GOOD, HEAD, only_problem, problems
 
 
@@ -139,13 +136,6 @@ def test_a_wrong_section_is_reported_by_line_with_a_hint(added: str, problem: st
     assert found.startswith("s.yaml:10: " + problem)
 
 
-def test_mistakes_in_a_dockerfile_image_are_reported_without_those_of_other_images() -> None:
-    assert problems(GOOD + "image: {dockerfil: x}\n") == [
-        "s.yaml:8: image.dockerfil: unknown key (did you mean 'dockerfile'?)",
-        "s.yaml:8: image.dockerfile: is missing",
-    ]
-
-
 WRONG_VALUES: dict[str, list[tuple[str, str]]] = {
     "name: good\n": [
         ("name: A\n", "1: name: 'A' is not a valid host name (lower-case letters, digits, dashes"),
@@ -203,14 +193,6 @@ def test_a_wrong_value_is_reported_by_line_with_a_hint(
     assert [p for p in found if p.startswith(place + problem)], found
 
 
-def test_a_path_that_leads_nowhere_is_reported_in_full(tmp_path: Path) -> None:
-    text = "name: x\nprogram: {command: [a], source: gone.py}\ncluster: {worker: 1}\n"
-    assert only_problem(text, folder=tmp_path) == (
-        f"s.yaml:2: program.source: there is no {tmp_path.resolve()}/gone.py;"
-        " paths are relative to the scenario's folder"
-    )
-
-
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -260,27 +242,6 @@ def test_what_does_not_fit_the_framework_or_cluster_is_reported_by_line(
     text: str, problem: str
 ) -> None:
     assert only_problem(HEAD + text).startswith(f"s.yaml:{problem}")
-
-
-@pytest.mark.parametrize(
-    ("framework", "cluster"),
-    [
-        ("pytorch", "{master: 1, worker: 3}"),
-        ("none", "{anything-9: 2, b: 1}"),
-        ("none", f"{{{'a' * 32}: 1}}"),
-        ("tensorflow", "{chief: 1, worker: 1, ps: 1, evaluator: 1}"),
-    ],
-)
-def test_each_framework_has_its_own_roles(framework: str, cluster: str) -> None:
-    parse(f"{HEAD}framework: {framework}\ncluster: {cluster}\n")
-
-
-def test_an_elastic_job_may_be_smaller_than_its_cluster() -> None:
-    text = "elastic: {min: 1, max: 2, max_restarts: 3, backend: c10d, conf: {last_call_timeout: 5}}"
-    elastic = parse(f"{HEAD}framework: pytorch\ncluster: {{worker: 3}}\n{text}").elastic
-    assert elastic is not None
-    assert (elastic.min, elastic.max, elastic.conf) == (1, 2, {"last_call_timeout": "5"})
-    assert parse(f"{HEAD}framework: pytorch\ncluster: {{worker: 2}}\nelastic: {{min: 2, max: 2}}")
 
 
 # --- Several mistakes ---------------------------------------------------------------------------
@@ -470,15 +431,6 @@ def test_what_only_resembles_a_mistake_is_taken(written: str) -> None:
     assert parse(HEAD + written)
 
 
-def test_a_number_for_a_role_sets_its_replicas_and_nothing_else() -> None:
-    text = GOOD.replace("cpus: 1", "cpus: few")
-    found = problems(text, "cluster.worker=0")
-    assert [one.split(": ")[:2] for one in found] == [
-        ["--set cluster.worker=0", "cluster.worker.replicas"],
-        ["s.yaml:7", "cluster.worker.cpus"],
-    ]
-
-
 def test_a_number_has_64_bits_and_a_larger_one_is_one_mistake() -> None:
     assert parse(f"{GOOD}seed: {-(2**63)}").seed == -(2**63)
     for number, why in {
@@ -641,22 +593,6 @@ def test_what_is_wrong_without_a_variant_is_reported_once(
     assert found == [[line, f" {path}"] for line, path in expected.items()]
 
 
-@pytest.mark.parametrize(
-    ("assignment", "left"),
-    [
-        ("seed=3", ["cluster.worker", "faults.0.at"]),
-        ("cluster.worker=499", ["faults.0.at"]),
-        ("cluster={worker: 5, chief: 1}", ["faults.0.at"]),
-        ("cluster.worker.cpus=2", ["cluster.worker", "faults.0.at"]),
-        ("faults.0.at=1s", ["cluster.worker"]),
-        ("parametrize={}", []),
-        ("parametrize={seed: [1, 2]}", ["seed"]),
-    ],
-)
-def test_what_is_set_is_not_parametrized_any_more(assignment: str, left: list[str]) -> None:
-    assert list(parse(VARIED, sets=[assignment]).parametrize) == left
-
-
 def test_a_mistake_in_variants_that_were_set_names_the_override() -> None:
     assignment = "parametrize={cluster.worker: [none]}"
     found = only_problem(GOOD, assignment)
@@ -745,13 +681,6 @@ def test_a_file_that_can_not_be_read_is_refused_with_a_way_on(
     assert "emulate init" in refused.value.hint
 
 
-def test_a_file_is_read_from_its_own_folder(tmp_path: Path) -> None:
-    (tmp_path / "train.py").touch()
-    text = "name: x\nprogram: {command: [a], source: train.py}\ncluster: {worker: 1}\n"
-    (tmp_path / "s.yaml").write_text(text)
-    assert load(tmp_path / "s.yaml").program.source == (tmp_path / "train.py").resolve()
-
-
 @given(
     st.text()
     | st.lists(
@@ -769,28 +698,6 @@ def test_whatever_the_file_holds_it_is_read_or_refused(text: str) -> None:
 WORKER = {"replicas": 2, "cpus": 1}
 
 
-@pytest.mark.parametrize(
-    ("assignments", "role"),
-    [
-        (["cluster.worker=4"], Role(replicas=4, cpus=1)),
-        (["cluster.worker.replicas=4"], Role(replicas=4, cpus=1)),
-        (["cluster.worker={replicas: 3}"], Role(replicas=3)),
-        (["cluster.worker.memory=1g"], Role.model_validate({**WORKER, "memory": "1g"})),
-        (["cluster.worker.env.A=5"], Role.model_validate({**WORKER, "env": {"A": "5"}})),
-        (["cluster.worker.gpus=2"], Role(replicas=2, cpus=1, gpus=Gpus(count=2))),
-        (
-            ["cluster.worker.gpus=2", "cluster.worker.gpus.shared=true"],
-            Role(replicas=2, cpus=1, gpus=Gpus(count=2, shared=True)),
-        ),
-        (["cluster={worker: 9}"], Role(replicas=9)),
-        (["cluster={worker: 9}", "cluster.worker.cpus=2"], Role(replicas=9, cpus=2)),
-        (["cluster.worker=4", "cluster.worker=5"], Role(replicas=5, cpus=1)),
-    ],
-)
-def test_an_override_sets_a_role(assignments: list[str], role: Role) -> None:
-    assert parse(GOOD, sets=assignments).cluster["worker"] == role
-
-
 def test_an_override_adds_a_role_and_limits_to_a_bare_number() -> None:
     scenario = parse(GOOD, sets=["cluster.ps=2", "cluster.chief.cpus=0.5"])
     assert scenario.cluster["ps"] == Role(replicas=2)
@@ -804,33 +711,9 @@ def test_an_override_reaches_into_lists_and_may_hold_equals_signs_and_nothing() 
     assert parse(GOOD + "timeout: 5s\n", sets=["timeout="]).timeout is None
 
 
-@pytest.mark.parametrize("written", ["restart: always\n", "restart: {policy: always}\n", ""])
-def test_an_override_adds_to_a_short_restart(written: str) -> None:
-    restart = parse(GOOD + written, sets=["restart.limit=3"]).restart
-    assert restart == Restart(policy="always" if written else "never", limit=3)
-
-
 FAULTY = (
     GOOD + "faults: [{preempt: worker-1, at: {step: 300}, grace: 2s}, {kill: worker-0, at: 40s}]\n"
 )
-
-
-@pytest.mark.parametrize(
-    ("assignment", "number", "changed"),
-    [
-        ("faults.0.grace=1s", 0, {"grace": 1.0}),
-        ("faults.0.at.step=7", 0, {"at": Trigger(step=7)}),
-        ("faults.0.at={step: 10}", 0, {"at": Trigger(step=10)}),
-        ("faults.1.at=3s", 1, {"at": Trigger.model_validate({"time": "3s"})}),
-        ("faults.1.at.time=3s", 1, {"at": Trigger.model_validate({"time": "3s"})}),
-    ],
-)
-def test_an_override_reaches_one_fault_by_its_number(
-    assignment: str, number: int, changed: dict[str, object]
-) -> None:
-    before, after = parse(FAULTY).faults, parse(FAULTY, sets=[assignment]).faults
-    assert after[number] == before[number].model_copy(update=changed)
-    assert after[1 - number] == before[1 - number]
 
 
 @pytest.mark.parametrize(
@@ -863,11 +746,6 @@ def test_a_mistake_names_the_override_that_made_it_and_no_earlier_one(
     assert only_problem(FAULTY, *sets) == (
         f"--set {sets[named]}: faults.0.grace: '1' is not a duration; write '1s'"
     )
-
-
-def test_an_override_of_a_whole_fault_takes_the_place_of_one_in_it() -> None:
-    sets = ["faults.0.grace=9s", "faults.0={kill: worker-1, at: 1s}"]
-    assert isinstance(parse(FAULTY, sets=sets).faults[0], Kill)
 
 
 @pytest.mark.parametrize(

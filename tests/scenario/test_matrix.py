@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.errors import UsageError
-from emulator.scenario.matrix import Variant, format_override, to_overrides, variants
+from emulator.scenario.matrix import Variant, format_override, variants
 
 
 def labels(*varied: str) -> list[str]:
@@ -97,16 +97,6 @@ def test_a_key_is_set_or_varied_but_not_both() -> None:
 # --- Of a scenario ------------------------------------------------------------------------------
 
 
-def test_what_is_parametrized_is_multiplied_out_in_its_order() -> None:
-    made = variants(parametrize={"cluster.worker": [2, 4], "faults.0.at": ["5s", {"step": 10}]})
-    assert [variant.label for variant in made] == [
-        "cluster.worker=2 faults.0.at=5s",
-        "cluster.worker=2 faults.0.at={step: 10}",
-        "cluster.worker=4 faults.0.at=5s",
-        "cluster.worker=4 faults.0.at={step: 10}",
-    ]
-
-
 def test_nothing_parametrized_is_the_scenario_as_it_stands() -> None:
     (made,) = variants(parametrize={})
     assert (made, made.label) == (Variant(()), "")
@@ -127,29 +117,6 @@ def test_a_key_that_is_set_is_not_parametrized() -> None:
     parametrize = {"cluster.worker": [2, 4], "seed": [0, 1]}
     made = variants([], ["cluster={worker: 3}"], parametrize=parametrize)
     assert [variant.label for variant in made] == ["seed=0", "seed=1"]
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (2, "2"),
-        (0.5, "0.5"),
-        (None, "null"),
-        (True, "true"),
-        ("5s", "5s"),
-        ("yes", "'yes'"),
-        ("2", "'2'"),
-        ("it's so", "it's so"),
-        ("a\nb", '"a\\nb"'),
-        ("grüße", "grüße"),
-        (["a", 1], "[a, 1]"),
-        ({"step": 10, "after": "cut"}, "{step: 10, after: cut}"),
-        ("a " * 100 + "b", "a " * 100 + "b"),
-    ],
-)
-def test_a_value_is_written_as_people_write_it(value: object, text: str) -> None:
-    assert format_override("key", value) == f"key={text}"
-    assert to_overrides({"key": value, "other": 1}) == (f"key={text}", "other=1")
 
 
 def test_what_an_anchor_repeats_is_written_out() -> None:

@@ -146,14 +146,6 @@ def test_a_job_that_is_nearly_in_a_trap_has_not(trap: str, job: Job) -> None:
     assert NAMED[trap] not in warnings(job)
 
 
-def test_a_good_job_has_none_but_that_of_its_kind() -> None:
-    good = "restart: {worker: on-failure, ps: on-failure}, clean_pods: running, backoff_limit: 3"
-    found = warnings(Job("chief: 1, ps: 2, worker: 2", good))
-    assert found == [NAMED["cleanPodPolicy at a limit"], NAMED["the end of TFJob"]]
-    good = "clean_pods: all, backoff_limit: 3, nproc_per_node: 1"
-    assert warnings(Torchrun("master: 1, worker: 2", good)) == []
-
-
 def test_a_failure_that_is_expected_is_no_trap() -> None:
     text = (
         "name: test\noperator: {kind: TFJob, job: test}\nprogram: {command: [python, t.py]}\n"

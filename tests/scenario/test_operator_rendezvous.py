@@ -42,14 +42,6 @@ def variables(made: Plan, task: str) -> dict[str, str]:
 # --- TFJob ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("namespace", ["ns0", "ns1"])
-@pytest.mark.parametrize("extra", [{}, {"dynamic_worker": True}])
-def test_a_single_replica_has_no_tf_config(namespace: str, extra: dict[str, Any]) -> None:
-    """pod_test.go, a job of one worker."""
-    made = plan({**TF_JOB, "namespace": namespace, **extra}, {"worker": 1})
-    assert variables(made, "worker-0") == {}
-
-
 def test_the_evaluator_is_in_the_cluster() -> None:
     """pod_test.go, a job of one worker, one parameter server and an evaluator in ns3."""
     made = plan({**TF_JOB, "namespace": "ns3"}, {"worker": 1, "ps": 1, "evaluator": 1})
@@ -117,14 +109,6 @@ def test_beside_dynamic_workers_a_task_knows_only_some(
     assert plan(SPARSE, cluster).task(task).env["TF_CONFIG"] == (
         f'{{"cluster":{{{known}}},"task":{{"type":"{role}","index":{index}}}}}'
     )
-
-
-def test_the_operators_variable_takes_the_place_of_the_pods_with_a_warning() -> None:
-    made = plan(TF_JOB, {"worker": {"replicas": 2, "env": {"TF_CONFIG": "{}", "A": "b"}}})
-    assert made.task("worker-1").env["TF_CONFIG"].startswith('{"cluster"')
-    assert made.task("worker-1").env["A"] == "b"
-    (warning,) = [text for text in made.warnings if text.startswith("TF_CONFIG")]
-    assert warning == "TF_CONFIG of the scenario is replaced: the operator sets it"
 
 
 def test_a_pod_keeps_its_variable_where_the_operator_sets_none() -> None:
@@ -249,35 +233,8 @@ def test_the_operators_variables_take_the_place_of_the_pods() -> None:
 # --- As values ------------------------------------------------------------------------------------
 
 
-def test_a_command_may_have_a_variable_that_the_operator_sets() -> None:
-    """As `$(RANK)` in the arguments of a container."""
-    command = ["a", "--rank=${env.RANK}", "--of=${env.WORLD_SIZE}"]
-    made = plan(TORCH_JOB, {"master": 1, "worker": 2}, program={"command": command})
-    assert [task.command[1:] for task in made.tasks] == [
-        (f"--rank={rank}", "--of=3") for rank in range(3)
-    ]
-    env = {"OWN": "${env.TF_CONFIG}"}
-    made = plan(TF_JOB, {"worker": {"replicas": 2, "env": env}})
-    assert made.task("worker-1").env["OWN"] == made.task("worker-1").env["TF_CONFIG"]
-
-
 def test_a_variable_that_is_not_set_is_no_value() -> None:
     with pytest.raises(ScenarioError, match=r"there is no value \$\{env\.RANK\}"):
         plan(TORCH_JOB, {"worker": 2}, program={"command": ["a", "${env.RANK}"]})
     with pytest.raises(ScenarioError, match=r"there is no value \$\{env\.TF_CONFIG\}"):
         plan(TF_JOB, {"worker": 1}, program={"command": ["a", "${env.TF_CONFIG}"]})
-
-
-def test_a_role_that_lacks_the_variable_is_named() -> None:
-    text = (
-        "name: x\nframework: mpi\nprogram: {command: [a, '${env.OMPI_MCA_plm_rsh_args}']}\n"
-        "cluster: {launcher: 1, worker: 1}\n"
-    )
-    with pytest.raises(ScenarioError, match="the tasks of worker have no"):
-        parse(text)
-
-
-def test_variables_as_values_count_for_what_all_texts_may_have() -> None:
-    command = ["a", *["${env.TF_CONFIG}"] * 3]
-    with pytest.raises(ScenarioError, match="30 MiB of commands"):
-        plan(TF_JOB, {"worker": 500}, program={"command": command})

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from emulator.broker import need_of
-from emulator.broker.claims import Need
 from emulator.engines import engine_class
 from emulator.engines.docker.warm.cluster import cold_tasks
 from emulator.engines.requirements import require
@@ -175,17 +173,6 @@ def test_an_engine_without_containers_says_everything_that_it_lacks() -> None:
     ):
         assert what in refused.value.message
     assert "Use --engine docker" in refused.value.hint
-
-
-def test_without_images_there_is_no_entry_point_to_leave_out() -> None:
-    text = f"{BASE.replace('[a]', '[a], entrypoint: none')}cluster: {{w: 1}}"
-    require(parse(text), engine_class("process")())
-
-
-def test_side_cars_are_reserved_for_with_their_task() -> None:
-    sidecars = "[{name: a, cpus: 0.5}, {name: b, memory: 1g}]"
-    text = f"{BASE}cluster:\n  w: {{replicas: 3, cpus: 1, sidecars: {sidecars}}}\n"
-    assert need_of(parse(text)) == Need(cpus=4.5, memory=3 * 2**30)
 
 
 def test_tasks_with_more_than_a_container_start_cold() -> None:

@@ -139,23 +139,11 @@ def test_an_elastic_job_meets_at_worker_0_and_has_no_fixed_ranks() -> None:
         }
 
 
-def test_all_tasks_are_needed_where_an_elastic_job_names_no_number() -> None:
-    found = of("pytorch", "worker-1", {"worker": 3}, elastic=Elastic())
-    assert found["PET_NNODES"] == "3:3"
-    assert "PET_MAX_RESTARTS" not in found
-
-
 def test_with_a_master_an_elastic_job_has_the_ranks_of_a_pytorchjob() -> None:
     found = of("pytorch", "worker-0", {"worker": 1, "master": 1}, elastic=ELASTIC)
     assert (found["RANK"], found["WORLD_SIZE"], found["MASTER_ADDR"]) == ("1", "2", "master-0")
     assert found["PET_RDZV_ENDPOINT"] == "worker-0:2222"
     assert not {"PET_NODE_RANK", "NODE_RANK", "GROUP_RANK"} & found.keys()
-
-
-def test_options_of_the_rendezvous_are_passed_on() -> None:
-    elastic = Elastic.model_validate({"conf": {"last_call_timeout": 5, "keep_alive_interval": 1}})
-    found = of("pytorch", "worker-0", {"worker": 2}, elastic=elastic)
-    assert found["PET_RDZV_CONF"] == "last_call_timeout=5,keep_alive_interval=1"
 
 
 def test_where_all_have_one_address_it_is_said_which_agent_holds_the_store() -> None:
@@ -191,22 +179,6 @@ def test_a_program_that_asks_for_c10d_itself_is_told_where_to_meet(
     assert not {"PET_NODE_RANK", "PET_RDZV_BACKEND"} & found.keys()
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        TRAIN,
-        ["torchrun", "--rdzv-backend=static", "train.py"],
-        ["torchrun", "--standalone", "--rdzv-backend=c10d", "train.py"],
-        ["python", "train.py", "--rdzv-backend=c10d"],
-    ],
-    ids=" ".join,
-)
-def test_other_commands_have_fixed_ranks(command: list[str]) -> None:
-    found = of("pytorch", "worker-1", {"worker": 2}, program=Program(command=command))
-    assert found["PET_NODE_RANK"] == "1"
-    assert not [name for name in found if "RDZV" in name]
-
-
 def test_jax_finds_its_coordinator_and_its_number_in_the_environment() -> None:
     """As a step of Slurm, which jax.distributed.initialize() recognises; and as Kubeflow's."""
     assert of("jax", "worker-1", {"worker": 2}) == {
@@ -225,13 +197,6 @@ def test_jax_finds_its_coordinator_and_its_number_in_the_environment() -> None:
         "SLURM_PROCID": "1",
         "SLURM_LOCALID": "0",
     }
-
-
-def test_jax_uses_all_devices_of_a_task() -> None:
-    """A task of a Slurm step would use the one device of its number on the node."""
-    cluster = {"worker": Role(gpus=Gpus(count=2))}
-    found = of("jax", "worker-0", {"worker": 1}, cluster=cluster)
-    assert found["JAX_LOCAL_DEVICE_IDS"] == "0,1"
 
 
 def test_the_launcher_of_mpi_knows_the_hosts_with_a_slot_for_each_gpu_and_their_port() -> None:
@@ -258,20 +223,6 @@ def test_without_a_framework_everybody_gets_a_plain_list() -> None:
             "server": ["server-0:2222"],
             "client": ["client-0:2222", "client-1:2222"],
         }
-
-
-def test_tensorflow_has_an_older_form_with_the_cluster_and_the_name_of_the_task() -> None:
-    everybody = members(worker=4, ps=1, evaluator=1)
-    older = [
-        environment("tensorflow", m, everybody, rendezvous="cluster-config") for m in everybody
-    ]
-    assert {found["CLUSTER_CONFIG"] for found in older} == {
-        '{"ps": ["ps-0:2222"], "worker": '
-        '["worker-0:2222", "worker-1:2222", "worker-2:2222", "worker-3:2222"]}'
-    }
-    names = [found["POD_NAME"] for found in older]
-    assert names == ["worker-0", "worker-1", "worker-2", "worker-3", "ps-0", "evaluator-0"]
-    assert {frozenset(found) for found in older} == {frozenset({"CLUSTER_CONFIG", "POD_NAME"})}
 
 
 def test_a_form_can_be_named_that_is_the_default() -> None:

@@ -76,33 +76,6 @@ def test_a_task_that_does_not_train_has_no_rank(task: str) -> None:
     assert variables(of(task))["EMULATOR_SIZE"] == "4"
 
 
-@pytest.mark.parametrize(
-    ("framework", "cluster"),
-    [
-        ("tensorflow", "{worker: 3}"),
-        ("tensorflow", "{worker: 12, chief: 1, ps: 2, evaluator: 1}"),
-        ("pytorch", "{worker: 12}"),
-        ("pytorch", "{worker: 2, master: 1}"),
-        ("none", "{server: 1, client: 11}"),
-    ],
-)
-def test_the_address_of_a_rank_is_at_its_place(framework: str, cluster: str) -> None:
-    words = "'${rank}', '${size}', '${address}', '${addresses}', '${hosts}', '${host}'"
-    text = f"name: x\nframework: {framework}\nprogram: {{command: [{words}]}}\n"
-    idle = "{command: [a]}"
-    text += f"cluster: {cluster}\n".replace("ps: 2", f"ps: {idle}")
-    made = make_plan(parse(text.replace("evaluator: 1", f"evaluator: {idle}")), "x-1", SITE)
-    training = sorted(
-        (task.command for task in made.tasks if len(task.command) > 1),
-        key=lambda command: int(command[0]),
-    )
-    for number, (rank, size, address, addresses, hosts, host) in enumerate(training):
-        assert (rank, size) == (str(number), str(len(training)))
-        assert addresses.split(",")[number] == address
-        assert hosts.split(",")[number] == host
-        assert len(addresses.split(",")) == len(training)
-
-
 def test_without_a_framework_every_task_has_a_rank_in_the_order_of_the_scenario() -> None:
     everybody = members(server=1, evaluator=1, client=2)
     values = Values(FRAMEWORKS["none"].roles, everybody, shared="/shared", seed=0)
@@ -303,12 +276,6 @@ def test_all_mistakes_are_reported_together_and_each_once() -> None:
         "s.yaml:5: program.command.1: there is no value ${b} ",
         "s.yaml:14: cluster.ps.env.D: there is no value ${c} ",
     ]
-
-
-def test_a_command_that_no_role_uses_is_checked_too() -> None:
-    text = "name: x\nprogram: {command: ['${a}']}\ncluster: {worker: {command: [b]}}\n"
-    found = only_problem(text)
-    assert found.startswith("s.yaml:2: program.command.0: there is no value ${a}")
 
 
 def test_a_rank_is_refused_where_a_task_has_none() -> None:

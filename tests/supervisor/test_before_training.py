@@ -94,19 +94,6 @@ def test_a_failed_one_is_restarted_alone_in_every_scope(tmp_path: Path, scope: s
     assert result.summary["time"]["data"] == 9
 
 
-def test_a_restart_of_the_job_does_not_start_it_again(tmp_path: Path) -> None:
-    extra = INGEST + "restart: {policy: on-failure, scope: job, backoff: 1s}\n"
-    scripts: Scripts = {"ingest-*": Script(exits_at=3), "worker-1": fails(1), "*": TRAINS}
-    result, _ = run(tmp_path, extra, scripts)
-    assert [task for task, _ in starts(result)] == [
-        "ingest-0",
-        "ingest-1",
-        *("worker-0", "worker-1") * 2,
-    ]
-    assert result.summary["tasks"]["ingest-0"]["restarts"] == 0
-    assert result.outcome == "succeeded"
-
-
 def test_its_steps_are_none_of_the_training(tmp_path: Path) -> None:
     lines = [(0.5, step(900)), (1.0, "100%|###| 900/900 [00:01<00:00, 900it/s]")]
     scripts = {"ingest-*": Script(lines, exits_at=2.0), "*": TRAINS}
@@ -129,12 +116,6 @@ def test_a_preempted_one_starts_again_on_a_fresh_disk(tmp_path: Path) -> None:
     assert follower == [("triggered", 11), ("applied", 11), ("healed", 11.5)]
     assert result.summary["recoveries"] == []
     assert result.outcome == "succeeded"
-
-
-def test_a_fault_of_the_training_waits_for_it(tmp_path: Path) -> None:
-    extra = INGEST + "faults:\n  - {pause: worker-1, at: 1s, for: 1s}\n"
-    result, _ = run(tmp_path, extra, {"ingest-*": Script(exits_at=7.0), "*": TRAINS})
-    assert stages(history(result)) == [("triggered", 8), ("applied", 8), ("healed", 9)]
 
 
 def test_a_fault_on_one_that_has_ended_is_skipped(tmp_path: Path) -> None:

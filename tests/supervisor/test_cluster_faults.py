@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from emulator.engines.base import Exited, Note
 from emulator.engines.memory import MemoryEngine, Script, Scripts
 from emulator.engines.requirements import require
 from emulator.errors import EngineError, ScenarioError, Unsupported
-from emulator.record.events import EngineNote, Entry, FaultEvent, TaskExit, TaskStart
+from emulator.record.events import EngineNote, Entry, FaultEvent, TaskStart
 from emulator.record.reader import Record
 from emulator.report.event_text import describe
 from emulator.results import Result
@@ -119,17 +118,6 @@ def test_a_target_that_the_engine_does_not_end_is_killed_at_last(tmp_path: Path)
     assert event.effect == "asked"
 
 
-def test_a_rolling_restart_leaves_its_grace_to_the_engine_as_well(tmp_path: Path) -> None:
-    history, engine, _ = run(
-        tmp_path,
-        "faults: [{restart: worker-1, at: 5s, grace: 3s}]",
-        scripts={"worker-0": CHIEF, "worker-1": DEAF, "*": SERVES},
-    )
-    assert stages(history) == [("triggered", 5), ("applied", 8), ("healed", 8)]
-    assert applied(history).killed is True
-    assert sent(engine, "worker-1") == [15, 15, 9]
-
-
 def test_what_a_budget_forbids_did_not_happen_and_was_not_survived(tmp_path: Path) -> None:
     history, _, result = run(
         tmp_path,
@@ -188,17 +176,6 @@ def test_a_drain_evicts_all_our_tasks_of_the_node_each_by_a_fault_of_its_own(
         ("0:worker-2", "preempt", "applied"),
     ]
     assert result.analysis.tasks["worker-2"].restarts == 0
-
-
-def test_of_a_drain_a_budget_may_forbid_a_part(tmp_path: Path) -> None:
-    history, engine, result = run(
-        tmp_path, "faults: [{drain: worker-2, at: 5s, for: 5s}]", budget=["worker-2"]
-    )
-    assert stages(history)[-1] == ("healed", 10)
-    assert stages(history, "0:worker-2")[-1][0] == "failed"
-    assert stages(history, "0:worker-0")[-1][0] == "healed"
-    assert engine.cordoned == ()
-    assert result.exit_code == 3
 
 
 def test_a_node_is_uncordoned_also_when_the_job_fails(tmp_path: Path) -> None:
@@ -296,18 +273,3 @@ def test_what_the_engine_says_is_in_the_history_and_changes_nothing(tmp_path: Pa
     assert [one.t for one in record.in_time_order] == sorted(one.t for one in record.history)
     (fault,) = result.analysis.faults
     assert fault.notes == ["Killing: Stopping container main"]
-
-
-def test_the_reason_of_an_exit_is_recorded(tmp_path: Path) -> None:
-    class Evicting(Engine):
-        def _end(self, start: int, end: Any) -> None:
-            super()._end(start, replace(end, reason="Evicted") if end.exit_code == 143 else end)
-
-    extra = "faults: [{preempt: worker-1, at: 5s, down: 1s}]"
-    history, _, _ = run(tmp_path, extra, Evicting, cluster=TWO, nodes=("n1",))
-    exits = [one for one in history if isinstance(one, TaskExit)]
-    assert [(one.task, one.reason) for one in exits[:2]] == [
-        ("worker-1", "Evicted"),
-        ("worker-0", None),
-    ]
-    assert describe(exits[0]) == "worker-1 ended with exit code 143 (Evicted)"

@@ -68,18 +68,6 @@ def job(tmp_path: Path) -> Job:
     return Job(tmp_path)
 
 
-def test_a_strike_by_hand_is_in_history_and_analysis(job: Job) -> None:
-    reply = job.injects(10.0, preempt="worker-1", grace="0s", down="5s")
-    history = job.run()
-    assert reply.result(0) == ["manual-1"]
-    at_once = [(stage, 10) for stage in ("planned", "triggered", "applied")]
-    assert stages(history, "manual-1") == [*at_once, ("healed", 15)]
-    (found,) = judge(Record(job.folder))[0].faults
-    assert (found.id, found.kind, found.target) == ("manual-1", "preempt", "worker-1")
-    assert (found.status, found.triggered, found.restored_after) == ("applied", 10, 5)
-    assert job.outcome == "succeeded"
-
-
 def test_each_strike_by_hand_has_a_number_of_its_own(tmp_path: Path) -> None:
     job = Job(tmp_path, "faults: [{pause: worker-2, at: 1s, for: 1s}]")
     pause = {"pause": "worker-1", "for": "1s"}
@@ -109,15 +97,6 @@ def test_a_fault_for_ever_lasts_until_it_is_healed_manually(job: Job) -> None:
     assert stages(history, "manual-2")[-1] == ("healed", 15)
     assert stages(history, "manual-3")[-1] == ("healed", 15)
     assert [len(links) for links in job.engine.links] == [2, 0]
-
-
-def test_a_manual_rolling_restart_continues_by_itself(job: Job) -> None:
-    reply = job.injects(5.0, restart="worker-[12]", grace="1s")
-    history = job.run()
-    assert reply.result(0) == ["manual-1:worker-1", "manual-1:worker-2"]
-    assert stages(history, "manual-1:worker-1")[-1] == ("healed", 5)
-    second = stages(history, "manual-1:worker-2")[1:]
-    assert second == [("triggered", 6), ("applied", 6), ("healed", 6)]  # the job has stepped
 
 
 @pytest.mark.parametrize(
@@ -279,11 +258,3 @@ def test_a_strike_that_waits_can_be_healed_and_never_strikes(tmp_path: Path) -> 
     history = job.run(takes=7)
     assert healed.result(0) == ["manual-1"]
     assert stages(history, "manual-1") == [("planned", 10), ("skipped", 12)]
-
-
-def test_a_job_that_ends_does_not_wait_for_what_a_strike_waits_for(tmp_path: Path) -> None:
-    job = Job(tmp_path, kind=Bare)
-    job.injects(36.0, **CUT)
-    history = job.run(takes=1000)
-    assert stages(history, "manual-1") == [("planned", 36), ("skipped", 40.5)]
-    assert history[-1].t < 60  # the last task is asked to stop ten seconds after the job

@@ -19,7 +19,7 @@ from emulator.results import Result, RunCallbacks
 from emulator.supervisor.helpers import GRACE, LONGEST_WORD, Helpers, pending_helpers
 from emulator.supervisor.supervisor import STOP_GRACE
 from tests.histories import a_plan
-from tests.supervisor.in_memory import DEAF, SERVES, history, run, scalars, step, times, trains
+from tests.supervisor.in_memory import DEAF, SERVES, history, run, scalars, times, trains
 
 JOB = "cluster: {worker: 2}\nsuccess: all-workers\n"
 BOARD = JOB + "helpers: {board: {command: [board], ports: [6006]}}\n"
@@ -86,19 +86,6 @@ def test_one_that_fails_is_reported_and_decides_nothing(tmp_path: Path) -> None:
     assert Record(result.folder).log("board") == [f"line {n}" for n in range(1, 8)]
 
 
-def test_one_that_finishes_is_no_trouble(tmp_path: Path) -> None:
-    result, _ = run(tmp_path, BOARD, {"board": Script(exits_at=1), "*": TRAINS})
-    assert result.exit_code == 0
-    assert result.summary["helpers"]["board"]["state"] == "succeeded"
-
-
-def test_the_job_starts_without_one_that_can_not_be_started(tmp_path: Path) -> None:
-    result, _ = run(tmp_path, BOARD, {"*": TRAINS}, fails_to_start=["board"])
-    assert result.exit_code == 0
-    assert [stage for _, stage, _ in of_helpers(result)] == ["starting", "failed"]
-    assert "can't start here" in result.summary["helpers"]["board"]["reason"]
-
-
 def test_a_helper_is_stopped_after_a_job_that_failed(tmp_path: Path) -> None:
     """Its tasks get their own grace period first: they may still report to it."""
     fails = Script(exits_at=1, exit_code=1)
@@ -106,22 +93,6 @@ def test_a_helper_is_stopped_after_a_job_that_failed(tmp_path: Path) -> None:
     result, _ = run(tmp_path, BOARD, scripts)
     assert result.end.reason == "worker-0 failed with exit code 1"
     assert of_helpers(result)[-1] == ("board", "ended", 1 + STOP_GRACE)
-
-
-def test_a_step_of_a_helper_is_no_step_of_the_job(tmp_path: Path) -> None:
-    """Nor is what is printed as the reader of event files does."""
-    says = Script([(1.0, step(900)), (1.0, reads(1, loss=0.5))], exits_at=None)
-    result, _ = run(tmp_path, BOARD, {"board": says, "*": TRAINS})
-    assert result.final_step == 3
-    assert [e.step for e in history(result) if isinstance(e, Step) and e.values] == []
-
-
-def test_faults_strike_at_their_time_next_to_a_helper(tmp_path: Path) -> None:
-    result, _ = run(tmp_path, BOARD + "faults: [{pause: worker-0, at: 1s, for: 1s}]\n", {
-        "board": SERVES, "*": TRAINS,
-    })  # fmt: skip
-    assert result.analysis.faults[0].status == "applied"
-    assert next(e.t for e in history(result) if isinstance(e, AllRunning)) == 0
 
 
 @pytest.mark.parametrize("tasks_run", [True, False])

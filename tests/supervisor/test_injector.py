@@ -114,81 +114,6 @@ def test_a_rolling_restart_ends_with_one_that_was_not_there(tmp_path: Path) -> N
     assert result.exit_code == 3
 
 
-# --- After, and after the recovery --------------------------------------------------------------
-
-
-WAITS = {
-    "a delay after a fault": (
-        "{pause: worker-1, at: 5s, for: 10s, name: first},"
-        "{kill: worker-2, at: {after: first, delay: 2500ms}}",
-        7.5,
-    ),
-    "after all strikes of a glob": (
-        "{preempt: 'worker-[12]', at: 5s, grace: 10s, down: 1s},"
-        "{pause: worker-0, at: {after: 0}, for: 1s}",
-        12,
-    ),
-    "after the last strike of a random fault": (
-        "{random: {pause: worker-1, for: 1s}, every: 8s, max: 2, name: chaos},"
-        "{pause: worker-2, at: {after: chaos}, for: 1s}",
-        16,
-    ),
-    "after a restart by the policy, at 8.5 s, and the first step": (
-        "{kill: worker-1, at: 4500ms}, {pause: worker-2, at: {recovery: 0}, for: 1s}",
-        9,
-    ),
-}
-
-
-@pytest.mark.parametrize("what", WAITS)
-def test_a_fault_waits_for_another(tmp_path: Path, what: str) -> None:
-    entries, when = WAITS[what]
-    history, _, _ = run(
-        tmp_path,
-        f"restart: {{policy: on-failure, backoff: 4s}}\nfaults: [{entries}]\n",
-        {
-            "worker-0": trains(),
-            "worker-1": Script(exits_at=None, on_sigterm=1),
-            "worker-2": Script(exits_at=None, on_sigterm=7),
-        },
-    )
-    assert stages(history, "1")[0] == ("triggered", when)
-
-
-def test_recovery_is_the_first_step_of_the_job_with_the_target_back(tmp_path: Path) -> None:
-    history, _, _ = run(
-        tmp_path,
-        "faults:\n  - {preempt: worker-1, at: 4500ms, grace: 0, down: 3s}\n"
-        "  - {pause: worker-2, at: {recovery: 0}, for: 1s}\n"
-        "  - {pause: worker-1, at: {recovery: 0, delay: 3s}, for: 1s}\n",
-    )
-    assert stages(history, "0")[-1] == ("healed", 7.5)
-    assert stages(history, "1")[0] == ("triggered", 8)
-    assert stages(history, "2")[0] == ("triggered", 11)
-
-
-@pytest.mark.parametrize("what", ["after", "recovery"])
-def test_what_waits_for_a_fault_that_was_skipped_never_happens(tmp_path: Path, what: str) -> None:
-    history, _, result = run(
-        tmp_path,
-        f"faults:\n  - {{kill: worker-1, at: 5s}}\n"
-        f"  - {{pause: worker-2, at: {{{what}: 0}}, for: 1s}}\n",
-        {"worker-0": trains(), "worker-1": Script(exits_at=2.0), "*": SERVES},
-    )
-    assert stages(history, "0") == [("triggered", 5), ("skipped", 5)]
-    assert stages(history, "1") == [("skipped", 41)]
-    assert result.exit_code == 3
-
-
-def test_after_a_trace_without_rows_nothing_happens(tmp_path: Path) -> None:
-    history, _, _ = run(
-        tmp_path,
-        "faults:\n  - {trace: [], name: quiet}\n  - {pause: worker-1, at: 3s, for: 1s}\n"
-        "  - {pause: worker-2, at: {after: quiet}, for: 1s}\n",
-    )
-    assert stages(history, "2") == [("skipped", 41)]
-
-
 # --- The network --------------------------------------------------------------------------------
 
 CUT = {Link("worker-0", "worker-1", loss=1.0), Link("worker-1", "worker-0", loss=1.0)}
@@ -199,15 +124,6 @@ OVERLAP = (
     "faults:\n  - {partition: [[worker-0], [worker-1]], at: 5s, for: 10s}\n"
     "  - {shape: worker-2, to: worker-0, oneway: true, delay: 20ms, at: 8s, for: 20s}\n"
 )
-
-
-def test_faults_that_overlap_keep_each_other_s_links(tmp_path: Path) -> None:
-    history, engine, result = run(tmp_path, OVERLAP)
-    assert [set(links) for links in engine.links] == [CUT, CUT | SLOW, SLOW, set()]
-    assert stages(history) == [("triggered", 5), ("applied", 5), ("healed", 15)]
-    assert {(e.task, e.target) for e in faults(history)} == {("", "worker-0 | worker-1")}
-    assert result.analysis.faults[0].restored_after == 10
-    assert stages(history, "1")[-1] == ("healed", 28)
 
 
 def test_a_healed_network_is_as_slow_as_the_scenario_says(tmp_path: Path) -> None:
@@ -279,19 +195,6 @@ def test_a_trace_preempts_when_it_says(tmp_path: Path) -> None:
     expected = {"0.0": (5, 7), "0.1:worker-1": (15, 16), "0.1:worker-2": (15, 16)}
     for fault, (gone, back) in expected.items():
         assert stages(history, fault) == [("triggered", gone), ("applied", gone), ("healed", back)]
-
-
-def test_a_trace_that_begins_at_a_step_goes_on_from_its_first_preemption(tmp_path: Path) -> None:
-    """It takes effect when the grace period is over: the next one is 10 s after that."""
-    extra = (
-        "faults: [{trace: [{time: 10, target: worker-1, down: 1},"
-        " {time: 20, target: worker-2, down: 1}], grace: 2s, at: {step: 6, task: worker-0}}]"
-    )
-    history, _, _ = run(tmp_path, extra)
-    (_, first), (_, gone), *_ = stages(history, "0.0")
-    assert stages(history, "0.1")[0] == ("triggered", gone + 10)
-    steps = [e for e in history if e.event == "step" and e.task == "worker-0"]
-    assert first == next(e.t for e in steps if fields_of(e)["step"] == 6)
 
 
 # --- What the engine refuses --------------------------------------------------------------------
@@ -416,17 +319,6 @@ def test_a_target_that_saves_and_exits_with_0_was_ended_by_the_fault(
     assert result.exit_code == 0
 
 
-def test_a_task_that_was_terminated_and_exits_with_0_has_finished(tmp_path: Path) -> None:
-    history, _, result = run(
-        tmp_path,
-        "restart: on-failure\nfaults: [{terminate: worker-1, at: 5s}]",
-        {"worker-0": trains(20), "worker-1": SAVES, "*": SERVES},
-    )
-    assert stages(history) == [("triggered", 5), ("applied", 5.5)]
-    assert times(history, "restart") == []
-    assert result.exit_code == 0
-
-
 @pytest.mark.parametrize("code", [0, 1])
 @pytest.mark.parametrize("kind", ["preempt: worker-1, grace: 3s", "kill: worker-1"])
 def test_a_task_that_had_ended_before_the_signal_was_not_ended_by_it(
@@ -460,17 +352,6 @@ def test_an_exit_that_is_reported_late_took_effect_at_its_stamp(tmp_path: Path) 
     assert describe(applied) == "fault 0: worker-1 has exited (by itself, exit code 143)"
     # It was down for three seconds, of which the engine had told none: it is back at once.
     assert stages(history)[-1] == ("healed", 9.5)
-
-
-def test_a_task_that_ended_just_before_it_was_told_to_was_not_told(tmp_path: Path) -> None:
-    late = Script([(1.0, step(1))], exits_at=4.0, exit_code=1, reported_after=2.0)
-    # It ends before the second signal, which the supervisor sends as it does not know that yet.
-    twice = Script(exits_at=None, on_sigterm=9.5, reported_after=2.0)
-    history, _, _ = run(tmp_path, "", {"worker-0": trains(4), "worker-1": late, "*": twice})
-    stops = [e.signal for e in history if isinstance(e, StopSignal) and e.task == "worker-2"]
-    assert stops == ["SIGTERM", "SIGKILL"]
-    told = {e.task: e.told_to_stop for e in history if isinstance(e, TaskExit)}
-    assert told == {"worker-0": False, "worker-1": False, "worker-2": True}
 
 
 FAILS = Script([(1.0, step(1))], exits_at=6.0, exit_code=1)

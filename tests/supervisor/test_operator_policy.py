@@ -165,14 +165,6 @@ def test_a_job_of_which_nothing_is_left_would_never_end() -> None:
 # --- Failure --------------------------------------------------------------------------------------
 
 
-def test_a_job_with_dynamic_workers_goes_on_without_one() -> None:
-    job = operator(dynamic_worker=True)
-    assert outcome("worker-1", 1, job) == Wait()
-    assert isinstance(outcome("ps-0", 1, job), Fail)
-    permanent = operator(dynamic_worker=True, restart={"worker": "exit-code"})
-    assert isinstance(outcome("worker-1", 1, permanent), Fail)
-
-
 @pytest.mark.parametrize(
     ("policy", "code", "comes_back"),
     [("never", 143, False), ("on-failure", 143, True), ("always", 42, True),

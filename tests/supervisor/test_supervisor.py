@@ -15,7 +15,7 @@ import emulator
 from emulator.engines.base import REST, Unread
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import EngineError, RecordError, Unsupported
-from emulator.record.events import Entry, Step, fields_of
+from emulator.record.events import Entry, Step
 from emulator.record.reader import Record
 from emulator.results import RunCallbacks
 from emulator.runtime import clock as clocks
@@ -140,36 +140,6 @@ def test_a_gang_member_that_is_deaf_is_killed_after_the_grace_period(tmp_path: P
     assert result.end.outcome == "succeeded"
 
 
-def test_the_grace_of_one_life_does_not_kill_the_next(tmp_path: Path) -> None:
-    long = Script(lines=[(30, step(1))], exits_at=40)
-    result, engine = run(
-        tmp_path,
-        "cluster: {worker: 2}\nrestart: {policy: on-failure, scope: job}",
-        {"worker-1": fails_once(long), "worker-0": long},
-    )
-    assert result.end.outcome == "succeeded"
-    assert ("worker-0", signal.SIGKILL) not in engine.signals
-
-
-@pytest.mark.parametrize(
-    ("worker_1", "extra", "signals", "duration"),
-    [
-        (Script(exits_at=9), "", [], 5),  # it finishes by itself
-        (DEAF, "", [signal.SIGTERM, signal.SIGKILL], 5),  # it is stopped after the drain
-        (Script(exits_at=90), "success: all-workers", [], 90),
-    ],
-)
-def test_other_workers_may_finish_once_worker_0_has(
-    tmp_path: Path, worker_1: Script, extra: str, signals: list[int], duration: float
-) -> None:
-    scripts = {"worker-0": Script(exits_at=5), "worker-1": worker_1}
-    result, engine = run(tmp_path, f"cluster: {{worker: 2}}\n{extra}", scripts)
-    assert engine.signals == [("worker-1", number) for number in signals]
-    assert (result.end.outcome, result.summary["duration"]) == ("succeeded", duration)
-    ended = result.summary["tasks"]["worker-1"]["state"]
-    assert ended == ("stopped" if signals else "succeeded")
-
-
 def send(engine: MemoryEngine, event: Any) -> None:
     """Have something happen to a run."""
     assert engine._inbox is not None
@@ -238,14 +208,6 @@ def test_a_task_that_cannot_start_ends_the_run_and_nothing_is_left(tmp_path: Pat
     assert summary["verdict"] == "unknown"
 
 
-def test_an_hour_of_training_takes_no_time(tmp_path: Path) -> None:
-    lines = [(float(second), step(second)) for second in range(1, 3600)]
-    script = Script(lines=lines, exits_at=3600)
-    result, _ = run(tmp_path, "cluster: {worker: 1}\nexpect: {min_goodput: 0.99}", {"*": script})
-    assert result.exit_code == 0
-    assert result.summary["throughput"]["steps_per_second"] == 1.0
-
-
 # --- Stalls -------------------------------------------------------------------------------------
 
 
@@ -274,27 +236,6 @@ def test_a_job_that_steps_in_time_is_left_alone(tmp_path: Path) -> None:
         {"*": Script(lines, exits_at=150)},
     )
     assert (result.end.outcome, engine.signals) == ("succeeded", [])
-
-
-def test_a_gang_that_hangs_restarts_as_one(tmp_path: Path) -> None:
-    hangs = Script([(1.0, step(1))], exits_at=None, on_sigterm=None)
-    result, _ = run(
-        tmp_path,
-        "cluster: {worker: 2}\nrestart: {policy: on-failure, scope: job, stall: 10s, limit: 1}",
-        {"*": lambda n: hangs if n == 1 else Script([(1.0, step(2))], exits_at=2)},
-    )
-    assert (result.end.outcome, result.analysis.restarts) == ("succeeded", 1)
-
-
-def test_a_job_that_hangs_for_ever_ends_when_its_restarts_do(tmp_path: Path) -> None:
-    hangs = Script([(1.0, step(1))], exits_at=None)
-    result, _ = run(
-        tmp_path,
-        "cluster: {worker: 1}\nrestart: {policy: on-failure, stall: 10s, limit: 2}",
-        {"*": hangs},
-    )
-    assert "had its 2 restarts" in result.end.reason
-    assert times(history(result), "start") == [0, 12, 25]
 
 
 # --- Faults -------------------------------------------------------------------------------------
@@ -339,32 +280,6 @@ def test_a_gang_restarts_without_the_preempted_one_which_joins_when_its_node_is_
     assert starts(result) == [("worker-0", 0), ("worker-1", 0), ("worker-0", 22), ("worker-1", 30)]
     assert result.analysis.lost_steps == 5
     assert result.exit_code == 0, result.verdicts
-
-
-def test_a_task_that_is_gone_for_ever_does_not_come_back(tmp_path: Path) -> None:
-    result, _ = run(
-        tmp_path,
-        "cluster: {worker: 2}\nfaults: [{preempt: worker-1, at: 1s, down: forever}]",
-        {"worker-0": Script(exits_at=100), "worker-1": SERVES},
-    )
-    assert [stage for stage, _ in stages(history(result))] == ["triggered", "applied"]
-    assert result.summary["tasks"]["worker-1"]["state"] == "down"
-    assert result.end.outcome == "succeeded"
-
-
-@pytest.mark.parametrize(("kind", "code"), [("kill", 137), ("terminate", 143)])
-def test_kill_and_terminate_leave_the_rest_to_the_restart_policy(
-    tmp_path: Path, kind: str, code: int
-) -> None:
-    result, _ = run(
-        tmp_path,
-        f"cluster: {{worker: 1}}\nrestart: on-failure\nfaults: [{{{kind}: worker-0, at: 5s}}]",
-        {"worker-0": lambda n: trains(60, since=3 if n > 1 else 0)},
-    )
-    assert result.analysis.faults[0].exit_code == code
-    assert result.analysis.faults[0].restored_after == 1  # the backoff
-    assert result.summary["tasks"]["worker-0"]["restarts"] == 1
-    assert result.end.outcome == "succeeded"
 
 
 def test_a_pause_that_outlives_the_job_is_healed(tmp_path: Path) -> None:
@@ -439,23 +354,6 @@ def test_a_fault_that_did_not_happen_leaves_the_verdict_unknown(tmp_path: Path) 
         ("skipped", "ps-0 was not running"),
     ]
     assert result.exit_code == 3
-
-
-def test_random_faults_come_at_the_moments_of_their_seed(tmp_path: Path) -> None:
-    extra = (
-        "cluster: {worker: 4}\nfaults:\n"
-        "  - {random: {preempt: 'worker-*', grace: 1s, down: 2s}, every: 10s, jitter: 4s, max: 4}\n"
-    )
-
-    def triggered(number: int, extra: str) -> list[tuple[str, float]]:
-        result, _ = run(tmp_path / str(number), extra, {"*": Script(exits_at=100)})
-        entries = [e for e in history(result) if e.event == "fault"]
-        return [(e.task, e.t) for e in entries if fields_of(e)["stage"] == "triggered"]
-
-    one = triggered(1, extra)
-    assert one == triggered(2, extra) != triggered(3, extra.replace("max: 4", "max: 4, seed: 8"))
-    assert len(one) == 4
-    assert all(abs(t - 10 * n) <= 4 for n, (_, t) in enumerate(one, 1))
 
 
 def test_a_run_gets_only_the_gpus_that_it_is_given(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -14,30 +13,22 @@ import pytest
 from emulator.broker import need_of
 from emulator.engines.containers import home_of
 from emulator.engines.docker.requests import (
-    NO_IPV6,
     all_requests,
     bindings,
-    container_name,
     container_request,
     cpu_quota,
     files_archive,
     has_pod,
     helper_request,
     init_request,
-    labels,
-    network_request,
-    probe_labels,
     program_archive,
     sidecar_request,
     task_of,
-    volume_request,
 )
 from emulator.planning.context import PlanContext
 from emulator.planning.plan import Plan, make_plan
 from emulator.planning.task_limits import of_machine
-from emulator.runtime.host import this_host
 from emulator.scenario.loader import parse
-from tests.engines.docker.contexts import unpacked as contents
 
 SITE = PlanContext(
     "docker", lambda name: (name, 2222), lambda image: "img:1", lambda: "abc", "/shared"
@@ -53,35 +44,6 @@ def a_plan(extra: str = "", folder: Path = Path()) -> Plan:
 def unpacked(archive: bytes) -> dict[str, tarfile.TarInfo]:
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         return {entry.name: entry for entry in tar}
-
-
-def test_everything_of_a_run_carries_its_labels_and_its_name() -> None:
-    plan = a_plan("cluster: {worker: 1}")
-    assert labels(plan, Path("/runs/run-1")) == {
-        "emulator.run": "run-1",
-        "emulator.scenario": "test",
-        "emulator.folder": "/runs/run-1",
-        "emulator.host": this_host(),
-    }
-    assert volume_request(plan, COMMON) == {"name": "run-1", "labels": COMMON}
-    assert container_name("run-1", "worker-0") == "run-1-worker-0"
-    before = probe_labels("test")  # of a container that no run has yet
-    assert re.fullmatch(r"probe-[0-9a-f]{12}", before.pop("emulator.run"))
-    assert before == {"emulator.scenario": "test", "emulator.host": this_host()}
-
-
-@pytest.mark.parametrize(("internet", "internal"), [("true", False), ("false", True)])
-def test_the_network_is_closed_where_there_is_no_internet(internet: str, internal: bool) -> None:
-    plan = a_plan(f"cluster: {{worker: 1}}\nnetwork: {{internet: {internet}}}")
-    assert network_request(plan, COMMON) == {
-        "name": "run-1",
-        "driver": "bridge",
-        "internal": internal,
-        "labels": COMMON,
-        "check_duplicate": True,
-    }
-    chosen = network_request(plan, COMMON, "10.1.0.0/24")
-    assert chosen["ipam"] == {"Driver": "default", "Config": [{"Subnet": "10.1.0.0/24"}]}
 
 
 @pytest.mark.parametrize(
@@ -199,22 +161,6 @@ def test_what_a_scenario_does_not_limit_has_a_default_of_the_machine(
     assert need_of(scenario).memory == (1024**3 if "memory" in role else 0)  # reserves nothing
 
 
-@pytest.mark.parametrize("address", ["", "172.20.0.9"])
-def test_a_closed_metadata_address_is_the_tasks_own(address: str) -> None:
-    def request(network: str, *, ipv6: bool = False) -> tuple[object, object]:
-        plan = a_plan(f"cluster: {{worker: 1}}\nnetwork: {{{network}}}")
-        request = container_request(plan, plan.task("worker-0"), COMMON, address, ipv6=ipv6)
-        endpoint = request["NetworkingConfig"]["EndpointsConfig"]["run-1"]
-        return endpoint.get("IPAMConfig"), request["HostConfig"].get("Sysctls")
-
-    chosen = {"IPv4Address": address} if address else {}
-    closed = {**chosen, "LinkLocalIPs": ["169.254.169.254"]}
-    assert request("metadata: closed") == (closed, None)
-    assert request("metadata: closed", ipv6=True) == (closed, NO_IPV6)
-    for network in ("metadata: open", ""):
-        assert request(network, ipv6=True) == (chosen or None, None)
-
-
 def test_a_task_without_a_program_stays_in_its_images_folder() -> None:
     text = "name: test\nprogram: {command: [serve]}\ncluster: {worker: 1}\n"
     plan = make_plan(parse(text), "run-1", SITE)
@@ -237,29 +183,6 @@ def program(tmp_path: Path) -> Path:
     (folder / "link").symlink_to("train.py")
     os.utime(folder / "train.py", (1_000_000, 1_000_000))
     return folder
-
-
-def test_a_folder_is_packed_for_every_user_without_caches_twice_the_same(program: Path) -> None:
-    assert program_archive(program) == program_archive(program)
-    archive = unpacked(program_archive(program))
-    assert {name: oct(entry.mode) for name, entry in archive.items()} == {
-        "shared": oct(0o777),
-        "job": oct(0o777),
-        "job/link": oct(0o644),
-        "job/pkg": oct(0o755),
-        "job/pkg/data.csv": oct(0o644),
-        "job/run.sh": oct(0o744),
-        "job/train.py": oct(0o644),
-    }
-    assert archive["job/link"].isfile()
-    assert all(entry.uid == entry.gid == 0 for entry in archive.values())
-    assert not any(entry.uname or entry.gname for entry in archive.values())
-
-
-def test_a_single_file_lies_in_the_working_directory(program: Path) -> None:
-    packed = program_archive(program / "train.py")
-    assert unpacked(packed).keys() == {"shared", "job", "job/train.py"}
-    assert contents(packed) == {"job/train.py": b"train.py"}
 
 
 POD = """\

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from emulator.engines.kubernetes import names
-from emulator.engines.kubernetes.status import Ended, Running, Waiting
+from emulator.engines.kubernetes.status import Ended, Waiting
 from emulator.engines.kubernetes.table import NEVER, Pod, Table
 from emulator.engines.kubernetes.watching import Kind
 from emulator.errors import EngineLost
 
 RUNS = {"running": {"startedAt": "2026-11-22T10:00:01Z"}}
-CREATES = {"waiting": {"reason": "ContainerCreating"}}
 
 
 def ends(code: int) -> dict[str, Any]:
@@ -51,36 +50,6 @@ def table_with(seen: dict[str, Any]) -> tuple[Table, Pod]:
     return table, table.created("worker-0", seen)
 
 
-def test_a_pod_has_the_states_of_its_containers() -> None:
-    table, pod = table_with(a_pod(phase="Pending"))
-    assert isinstance(pod.state, Waiting)
-    table.told("MODIFIED", a_pod(main=RUNS, proxy=CREATES))
-    assert isinstance(pod.state, Running)
-    assert isinstance(pod.states["proxy"], Waiting)
-    assert pod.runs
-    table.told("MODIFIED", a_pod(main=ends(3), proxy=RUNS))
-    assert isinstance(pod.state, Ended)
-    assert pod.state.exit_code == 3
-    assert not pod.runs
-
-
-def test_the_watch_may_be_ahead_of_the_answer_that_made_a_pod() -> None:
-    table = Table()
-    table.told("ADDED", a_pod(main=RUNS))
-    pod = table.created("worker-0", a_pod(phase="Pending"))
-    assert pod.runs
-    assert table.of("worker-0") is pod
-
-
-def test_a_pod_that_ran_and_is_gone_counts_as_killed() -> None:
-    table, pod = table_with(a_pod(main=RUNS))
-    table.told("DELETED", a_pod(main=RUNS))
-    assert pod.is_gone
-    assert pod.is_deleted
-    assert isinstance(pod.state, Ended)
-    assert pod.state.exit_code == 137
-
-
 def test_a_pod_that_never_ran_and_is_gone_has_no_end() -> None:
     table, pod = table_with(a_pod(phase="Pending"))
     table.told("DELETED", a_pod(phase="Pending"))
@@ -106,14 +75,6 @@ def test_the_next_pod_of_a_task_is_another() -> None:
     assert isinstance(new.state, Waiting)
 
 
-def test_what_is_no_task_is_left_out() -> None:
-    table, cleaner = Table(), a_pod(main=RUNS)
-    del cleaner["metadata"]["annotations"]
-    table.told("ADDED", cleaner)
-    table.told("DELETED", a_pod("u9"))
-    assert table.all() == []
-
-
 def test_a_pod_of_an_earlier_supervisor_is_adopted_and_one_that_is_gone_changes_no_more() -> None:
     table = Table()
     table.told("ADDED", a_pod(main=RUNS))
@@ -134,12 +95,6 @@ def test_a_pod_of_an_earlier_supervisor_is_adopted_and_one_that_is_gone_changes_
         table.told(kind, seen)
         assert (pod.is_deleted, pod.is_gone) == state
     assert pod.seen is deleting
-
-
-def test_an_init_step_of_the_user_may_take_as_long_as_it_likes() -> None:
-    _, pod = table_with(a_pod(phase="Pending", init=RUNS, main=CREATES))
-    assert pod.is_initialising(frozenset())
-    assert not pod.is_initialising(frozenset({"fetch"}))
 
 
 def test_whoever_waits_is_woken_by_a_change() -> None:

@@ -1,13 +1,15 @@
-"""What an exported Compose file says."""
+"""An exported Compose file says what the tasks are, and runs with docker-compose."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from emulator.manifests.out.export import Written
 from tests.manifests.out.exporting import documents, exported, given
 
 SCENARIO: dict[str, Any] = {
@@ -35,11 +37,6 @@ echo "$1 | $2 | $3 | $OTHERS | $PRICE | $data | $found | $(hostname) | $(stat -f
 """
 
 
-def written(tmp_path: Path, cluster: Any, **more: Any) -> Written:
-    data = {"name": "a", "program": {"command": ["true"]}, "cluster": cluster, **more}
-    return exported(given(data, tmp_path), "compose", tmp_path)
-
-
 def test_a_file_says_what_the_tasks_are(tmp_path: Path) -> None:
     (tmp_path / "say.sh").write_text(SAY)
     (file,) = documents(exported(given(SCENARIO, tmp_path), "compose", tmp_path))
@@ -54,31 +51,30 @@ def test_a_file_says_what_the_tasks_are(tmp_path: Path) -> None:
     )
 
 
-WAIT = "docker wait $(docker-compose -f FILE ps -aq"
+@pytest.mark.docker
+@pytest.mark.skipif(shutil.which("docker-compose") is None, reason="docker-compose is missing")
+def test_docker_compose_runs_it(tmp_path: Path, tiny_image: str) -> None:
+    (tmp_path / "say.sh").write_text(SAY)
+    written = exported(given(SCENARIO, tmp_path), "compose", tmp_path, {"tiny": tiny_image})
+    (tmp_path / "compose.yaml").write_text(written.text)
+    project = f"emulator-test-{uuid.uuid4().hex[:8]}"
+    command = ["docker-compose", "-p", project, "-f", "compose.yaml", "--no-ansi"]
 
+    def run(*words: str) -> str:
+        done = subprocess.run(
+            [*command, *words], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
-@pytest.mark.parametrize(
-    ("cluster", "command"),
-    [
-        ({"worker": 2}, "docker-compose -f FILE up"),
-        ({"worker": {"replicas": 2, "sidecars": [{"name": "log"}]}}, f"{WAIT} worker-0 worker-1)"),
-        ({"worker": {"replicas": 2, "init": [{"name": "fetch"}]}}, f"{WAIT} worker-0 worker-1)"),
-        ({"chief": 1, "worker": 2, "ps": 1}, f"{WAIT} chief-0)"),
-        ({"worker": {"mounts": {"/a": {"volume": "kept"}}}}, "docker volume create kept"),
-    ],
-)
-def test_how_a_file_is_used(cluster: dict[str, Any], command: str, tmp_path: Path) -> None:
-    assert f"#     {command}\n" in written(tmp_path, cluster).text
-
-
-def test_the_folders_that_a_file_needs_are_said(tmp_path: Path) -> None:
-    (tmp_path / "programs").mkdir()
-    (tmp_path / "data").mkdir()
-    program = {"source": "programs", "command": ["true"]}
-    more = {"program": program, "mounts": {"/data": "data"}, "restart": "on-failure"}
-    notes = written(tmp_path, {"worker": 1}, **more).notes
-    assert not [one for one in notes if "restart.scope" in one]
-    assert [one for one in notes if "take it along" in one] == [
-        "./programs is mounted: take it along with this file",
-        "./data is mounted: take it along with this file",
-    ]
+    try:
+        run("up")
+        lines = {line.partition("| ")[2] for line in run("logs", "--no-color").splitlines()}
+    finally:
+        run("down", "--volumes", "--timeout", "1")
+    all_of_them = "worker-0:2222,worker-1:2222"
+    for index in range(2):
+        assert (
+            f"worker-{index} | worker-1:2222 | it costs 5$ $HOME | {all_of_them} | $$5 {index} | "
+            f"done | found | worker-{index} | tmpfs" in lines
+        )

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 
 from emulator.errors import UsageError
+from emulator.manifests.out.deployment import program_files
 from emulator.manifests.out.pods import CONFIGMAP_BYTES, cpus, dns_label, memory
 from emulator.manifests.out.restarts import seconds
 from emulator.manifests.out.table import TARGETS
-from tests.manifests.out.exporting import documents, exported, given
+from emulator.manifests.out.templates import escaped, template
+from tests.manifests.out.exporting import as_manifest, documents, exported, given, in_pod
 
 BARE: dict[str, Any] = {
     "name": "a",
@@ -238,13 +243,169 @@ def test_the_names_of_helpers_and_tasks(
     assert found == hosts
 
 
+# --- Texts of tasks as one text of a pod template, which a pod turns back into its own ------------
+
+
 @pytest.mark.parametrize(
-    ("mode", "is_program"), [(0o644, False), (0o641, True), (0o654, True), (0o642, False)]
+    ("text", "written"),
+    [
+        ("$HOME", "$HOME"),
+        ("$(date)", "$$(date)"),
+        ("$$", "$$$$"),
+        ("$$(x)", "$$$$(x)"),
+        ("cost: 5$", "cost: 5$$"),
+        ("a$b$(c", "a$b$$(c"),
+    ],
 )
-def test_programs_stay_executable(mode: int, is_program: bool, tmp_path: Path) -> None:
-    (tmp_path / "a").touch()
-    (tmp_path / "a").chmod(mode)
-    data = {**BARE, "program": {"source": "a", "command": ["train"]}}
-    job = documents(exported(given(data, tmp_path), "tfjob", tmp_path))[-1]
-    (volume,) = job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["volumes"]
-    assert volume["configMap"].get("defaultMode") == (0o755 if is_program else None)
+def test_dollars_stay_what_they_are(text: str, written: str) -> None:
+    assert escaped(text) == written
+    command, _ = in_pod({"args": [written]}, 0)
+    assert command == [text]
+
+
+PIECES = st.lists(
+    st.sampled_from(["$", "$$", "(", "x)", "EMULATOR_INDEX", "é", '"', "0", "-", " "])
+)
+
+
+@hypothesis.given(
+    before=PIECES.map("".join), after=PIECES.map("".join), more=st.sampled_from([0, 1, 9])
+)
+def test_each_pod_has_the_text_of_its_task(before: str, after: str, more: int) -> None:
+    texts = [f"{before}x{index + more}y{after}" for index in range(11)]
+    made = template(texts)
+    if made.computes:
+        return  # by a shell: see test_kubernetes
+    index = {"name": "EMULATOR_INDEX", "valueFrom": {}}
+    for number, text in enumerate(texts):
+        command, _ = in_pod({"env": [index], "args": [made.text]}, number)
+        assert command == [text]
+
+
+# --- Programs and files of an export are in ConfigMaps --------------------------------------------
+
+
+@pytest.mark.slow
+def test_files_of_all_tasks_are_in_one_configmap(tmp_path: Path) -> None:
+    """Each file has a mount of its own, and only that counts towards what a manifest may make."""
+    files = {f"/srv/{n}.txt": "x" * 20_000 for n in range(30)}
+    data = {
+        "name": "many",
+        "program": {"command": ["true"], "files": files},
+        "cluster": {"chief": 1, "worker": 2},
+    }
+    written = exported(given(data, tmp_path), "tfjob", tmp_path)
+    names = [one["metadata"]["name"] for one in documents(written) if one["kind"] == "ConfigMap"]
+    assert names == ["many-files"]
+    assert (
+        as_manifest(written, tmp_path).program.files == given(data, tmp_path).parse().program.files
+    )
+
+
+def test_a_program_that_was_removed_meanwhile_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"The program can't be read: .*/gone can't be read"):
+        program_files(tmp_path / "gone")
+
+
+def test_an_image_for_nothing_is_refused(tmp_path: Path) -> None:
+    data = {"name": "a", "program": {"command": ["true"]}, "cluster": {"worker": 1}}
+    with pytest.raises(UsageError, match="no role and no image gpu") as error:
+        exported(given(data, tmp_path), "tfjob", tmp_path, images={"gpu": "r/t:1"})
+    assert error.value.hint == "Names: worker, cpu, emulator-cpu:latest."
+
+
+# --- A pod of an export has the command and the variables of its task -----------------------------
+
+PS = {
+    "name": "train",
+    "program": {
+        "command": ["python", "t.py", "--rank=${rank}", "--of", "${size.worker}", "it's $(x) $$1"],
+        "env": {"WHO": "${task} at ${address}", "PRICE": "5$", "SEED": "$EMULATOR_SEED"},
+    },
+    "cluster": {
+        "chief": 1,
+        "worker": 12,
+        "ps": {"replicas": 2, "command": ["python", "ps.py", "${index}"]},
+    },
+}
+DDP = {
+    "name": "ddp",
+    "framework": "pytorch",
+    "image": "pytorch",
+    "program": {"command": ["python", "ddp.py"]},
+    "cluster": {"master": 1, "worker": 3},
+}
+
+
+def containers(document: dict[str, Any]) -> tuple[str, int, dict[str, Any]]:
+    """Return the role, the number of pods, and the container of a workload."""
+    spec = document["spec"]
+    count = spec.get("completions", spec.get("replicas"))
+    (container,) = spec["template"]["spec"]["containers"]
+    return document["metadata"]["name"].rpartition("-")[2], count, container
+
+
+def workloads(name: str, data: dict[str, Any], folder: Path) -> dict[str, tuple[int, Any]]:
+    found = documents(exported(given(data, folder), name, folder))
+    if name == "kubernetes":
+        kinds = ("Job", "StatefulSet")
+        made = [containers(one) for one in found if one["kind"] in kinds]
+    else:
+        runtime = next(one for one in found if one["kind"] == "TrainingRuntime")
+        jobs = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+        made = [
+            containers({"metadata": {"name": f"x-{job['name']}"}, "spec": job["template"]["spec"]})
+            for job in jobs
+        ]
+    return {role: (count, container) for role, count, container in made}
+
+
+@pytest.mark.parametrize("name", ["kubernetes", "trainjob"])
+def test_tensorflow(name: str, tmp_path: Path) -> None:
+    host = TARGETS[name].host
+    scenario = given(PS, tmp_path).parse()
+    addresses = {
+        role: [f"{host(scenario, role, n)}:2222" for n in range(count)]
+        for role, count in (("chief", 1), ("ps", 2), ("worker", 12))
+    }
+    found = workloads(name, PS, tmp_path)
+    counts = {role: count for role, (count, _) in found.items()}
+    assert counts == {"chief": 1, "worker": 12, "ps": 2}
+    for role, (count, container) in found.items():
+        for index in range(count):
+            command, env = in_pod(container, index)
+            assert json.loads(env["TF_CONFIG"]) == {
+                "cluster": addresses,
+                "task": {"type": role, "index": index},
+                "environment": "cloud",
+            }
+            assert env["WHO"] == f"{role}-{index} at {addresses[role][index]}"
+            prices = (env["PRICE"], env["SEED"], env["EMULATOR_SEED"])
+            assert prices == ("5$", "$EMULATOR_SEED", "0")
+            rank = index + (role == "worker")
+            trains = ["python", "t.py", f"--rank={rank}", "--of", "12", "it's $(x) $$1"]
+            assert command == (["python", "ps.py", str(index)] if role == "ps" else trains)
+
+
+@pytest.mark.parametrize("name", ["kubernetes", "trainjob"])
+def test_pytorch(name: str, tmp_path: Path) -> None:
+    scenario = given(DDP, tmp_path).parse()
+    master = TARGETS[name].host(scenario, "master", 0)
+    for role, (count, container) in workloads(name, DDP, tmp_path).items():
+        for index in range(count):
+            command, env = in_pod(container, index)
+            rank = str(index + (role == "worker"))
+            assert command == ["python", "ddp.py"]
+            assert (env["MASTER_ADDR"], env["MASTER_PORT"]) == (master, "2222")
+            assert (env["RANK"], env["PET_NODE_RANK"], env["WORLD_SIZE"]) == (rank, rank, "4")
+
+
+def test_workers_alone_get_what_the_operator_does_not_set(tmp_path: Path) -> None:
+    data = {**DDP, "cluster": {"worker": 2}}
+    job = documents(exported(given(data, tmp_path), "pytorchjob", tmp_path))[-1]
+    (container,) = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    for index in range(2):
+        env = in_pod(container, index)[1]
+        assert (env["RANK"], env["WORLD_SIZE"]) == (str(index), "2")
+        assert (env["MASTER_ADDR"], env["MASTER_PORT"]) == ("ddp-worker-0", "23456")
+        assert "PET_NNODES" not in env

@@ -1,6 +1,5 @@
 """Break the package at random places, and say which of the mistakes no quick test finds.
 
-    .venv/bin/pip install coverage
     .venv/bin/python -m scripts.mutate --count 100 --seed 7
 
 Each mutant is one change to one module that decides: a comparison, an operator, a constant, a

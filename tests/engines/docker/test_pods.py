@@ -18,6 +18,7 @@ from emulator.results import Result
 from emulator.supervisor.cleanup import stop_or_remove
 from tests.conftest import Emulate, left
 from tests.engines.docker.site import Site
+from tests.engines.pods import POD, STEP, printed
 
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]
 
@@ -26,62 +27,12 @@ def history(result: Result, kind: type[Entry]) -> list[Any]:
     return [entry for entry in Record(result.folder).history if isinstance(entry, kind)]
 
 
-STEP = '{"emulate": "step", "step": 9}'
-"""What a program prints that has made a step."""
-POD = """\
-program:
-  command:
-    - sh
-    - -c
-    - pwd; cat /etc/app/key made; until [ -e /work/reply ]; do sleep 0.05; done; cat /work/reply
-  entrypoint: none
-  working_dir: /srv/job
-  files: {/etc/app/key: "the key\\n"}
-cluster:
-  worker:
-    replicas: 2
-    mounts: {/work: {scratch: work}, /srv/job: {scratch: made}}
-    init:
-      - name: first
-        command:
-          - sh
-          - -c
-          - echo ${index} > /data/number; ls -ld /data | cut -c 1-10; echo "$0"
-          - '{"emulate": "step", "step": 9}'
-        mounts: {/data: {scratch: work}}
-      - name: second
-        command: [sh, -c, "cat /data/number > /out/made; cat /x; stat -c %a /x"]
-        files: {/x: {base64: eAo=, mode: "0600"}}
-        mounts: {/data: {scratch: work}, /out: {scratch: made}}
-    sidecars:
-      - name: echo
-        command:
-          - sh
-          - -c
-          - >-
-            echo of $EMULATOR_TASK; hostname; echo from ${task} > /w/new; mv /w/new /w/reply;
-            exec sleep 60
-        mounts: {/w: {scratch: work}}
-"""
-
-
 def test_a_pod_has_its_steps_its_files_and_its_side_cars(site: Site) -> None:
     result = site.run(extra=POD)
     assert (result.outcome, result.exit_code) == ("succeeded", 0)
     for index in (0, 1):
         name = f"worker-{index}"
-        assert site.of(name) == [
-            "[first] drwxrwxrwx",
-            '[first] {"emulate": "step", "step": 9}',
-            "[second] x",
-            "[second] 600",
-            "/srv/job",
-            "the key",
-            f"{index}",
-            f"from {name}",
-        ]
-        # On the network of its task, it has the task's host name.
-        assert site.of(f"{name}.echo") == [f"of {name}", name]
+        assert (site.of(name), site.of(f"{name}.echo")) == printed(index)
     # It was stopped with its task, and that is not reported. The training has made no step.
     assert history(result, Sidecar) == []
     assert history(result, Step) == []

@@ -9,6 +9,7 @@ import pytest
 
 from emulator.analysis.analyse import Analysis, FaultResult, HelperResult, TaskResult, analyse
 from emulator.analysis.goodput import CAUSES
+from emulator.analysis.step_sources import StepSources, step_sources
 from emulator.analysis.throughput import Rate, StepTimes, Throughput
 from emulator.engines.base import Inbox
 from emulator.record.events import Step
@@ -341,3 +342,31 @@ def test_a_chief_that_comes_back_takes_the_others_back() -> None:
     assert lost == {"worker-0": 0, "worker-1": 30}
     # 6 to 7 s are cut off by the failure, as far as anybody knows then; 10 to 14 s are repeated.
     assert (result.time["wasted"], result.time["recovery"]) == (1 + 4, 1)
+
+
+def source(task: str, words: str, *, counts: bool = True, retracts: bool = False) -> Told:
+    about = {"source": words, "counts": counts, "retracts": retracts}
+    return happened(1, "step-source", task, **about)
+
+
+@pytest.mark.parametrize(
+    ("extra", "default"), [("", "lines of JSON"), ("metrics: {events: logs}", "event files")]
+)
+def test_sources_are_told_of_with_their_tasks(extra: str, default: str) -> None:
+    told = [
+        source("worker-0", "a bar", counts=False),
+        source("worker-0", "a bar", counts=False),
+        source("worker-1", "a bar", counts=False),
+        source("worker-0", "the format"),
+        source("worker-1", "a loss", retracts=True),  # its steps were those of the default
+        source("worker-1", "the format", retracts=True),
+        source("worker-2", "the format", counts=False),
+        *(step(2, f"worker-{n}", 1) for n in (2, 0, 1)),
+    ]
+    found = step_sources(timeline(told, "{worker: 3}", extra))
+    # Of one that is used by some task, it is not said that another has it too.
+    used = {default: ["worker-2"], "the format": ["worker-0", "worker-1"]}
+    seen = {"a bar": ["worker-0", "worker-1"], "a loss": ["worker-1"]}
+    assert found == StepSources(used, seen)
+    assert not found.has_trainer_lines
+    assert found.as_data()["seen"][1] == {"source": "a loss", "tasks": ["worker-1"]}

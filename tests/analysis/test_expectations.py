@@ -15,7 +15,7 @@ import emulator
 from emulator.analysis import expectations as checks
 from emulator.analysis.analyse import Analysis, FaultResult, TaskResult
 from emulator.analysis.conditions import Condition
-from emulator.analysis.expectations import EXIT_CODES, Status, Verdict, judge, overall, summary
+from emulator.analysis.expectations import Status, Verdict, judge, overall, summary
 from emulator.analysis.figures import in_summary
 from emulator.analysis.regression import Comparison
 from emulator.analysis.throughput import Rate, StepTimes, Throughput
@@ -312,23 +312,6 @@ def test_a_check_that_crashes_midway_is_unknown_despite_its_first_verdict(
     crash = Verdict("mine", "unknown", "", "the check crashed: RuntimeError('at work')")
     assert result[-1] == crash
     assert overall(result) == "unknown"
-
-
-@pytest.mark.parametrize(
-    ("statuses", "together", "exit_code"),
-    [
-        (["ok", "ok"], "ok", 0),
-        ([], "ok", 0),
-        (["ok", "failed", "unknown"], "failed", 1),
-        (["unknown", "failed"], "failed", 1),
-        (["unknown", "ok"], "unknown", 3),
-    ],
-)
-def test_the_worst_verdict_decides(
-    statuses: list[Status], together: Status, exit_code: int
-) -> None:
-    assert overall([Verdict("x", status, "", "") for status in statuses]) == together
-    assert EXIT_CODES[together] == exit_code
 
 
 SUMMARY = """

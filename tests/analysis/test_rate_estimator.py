@@ -115,3 +115,13 @@ def test_a_step_is_late_after_the_usual_gap_and_a_stall_is_ten_of_them() -> None
     pace = paced((0, 0), (2, 10))
     assert [pace.rate(t) for t in (2, 4, 6, 22, 22.5)] == [5, 5, 2.5, 10 / 20, 0]
     assert [paced((0, 0), (0.5, 1)).stalled(t) for t in (10.5, 10.625)] == [False, True]
+
+
+def test_a_break_is_no_training() -> None:
+    pace = steady(10, 10)
+    pace.interrupt()
+    assert not pace.is_continuous
+    assert (pace.step, pace.rate(11.0)) == (100, None)
+    pace.advance(30.0, 200)
+    pace.advance(31.0, 210)
+    assert pace.undisturbed == pytest.approx(10.0, rel=0.01)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from emulator.broker import Capacity
@@ -208,3 +211,25 @@ def test_each_key_is_named_of_what_an_engine_lacks_and_of_nothing_else(tmp_path:
         make_ready(parse(LEAST + BARE), Small(), RunOptions(out=Path(f"{tmp_path}/\udcff")))
     assert machine_needs(DockerEngine, ["gpus", "network", "pods"]) == {"docker", "gpu", "network"}
     assert machine_needs(DockerEngine, ["pods"]) == {"docker"}
+
+
+# --- The capacity of engines; the contract suite tests it for all of them -------------------------
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the cores of a process")
+def test_only_the_cores_that_this_process_may_use_count() -> None:
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert ProcessEngine().capacity().cpus == 1
+    finally:
+        os.sched_setaffinity(0, before)
+    has = ProcessEngine().capacity()
+    assert (has.cpus, has.gpus) == (len(before), ())
+    assert has.memory == psutil.virtual_memory().total
+
+
+def test_the_engine_in_memory_has_plenty_and_the_gpus_it_was_made_with() -> None:
+    has = MemoryEngine(ManualClock(), gpus=("a", "b")).capacity()
+    assert has.cpus >= 1000
+    assert has.gpus == ("a", "b")

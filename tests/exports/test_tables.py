@@ -74,16 +74,6 @@ def test_nothing_that_is_measured_of_a_task_or_device_is_left_out(found: dict[st
     assert [f.name for f in fields(FaultResult)] == list(types(found["faults"]))
 
 
-def test_events_are_the_rest_of_the_history(found: dict[str, Table]) -> None:
-    table = rows(found["events"])
-    assert len(table) + len(found["steps"].rows) == len(a_history())
-    exits = [
-        (row["task"], row["exit_code"], row["fault"]) for row in table if row["event"] == "exit"
-    ]
-    assert exits[:2] == [("worker-1", 143, "0"), ("worker-0", 1, None)]
-    assert table[0]["task"] is None
-
-
 def test_faults_are_what_the_analysis_says(found: dict[str, Table]) -> None:
     (row,) = rows(found["faults"])
     expected: Row = {

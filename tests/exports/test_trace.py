@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.analysis.analyse import analyse
+from emulator.exports import trace as module
 from emulator.exports.trace import HEAD, Event, as_json, pack_rows, trace_events
 from emulator.metrics.samples import Sample
 from emulator.planning.plan import Plan
@@ -143,3 +144,18 @@ def test_no_two_of_a_row_overlap_in_part(spans: list[Interval]) -> None:
     packed = [(span.begin, span.end) for row in rows for span in row]
     assert sorted(packed) == sorted((span.begin, span.end) for span in spans)
     assert all(rows)
+
+
+def counted(events: list[Event], pid: int, name: str) -> list[tuple[int, float]]:
+    return [
+        (e["ts"], *e["args"].values())
+        for e in events
+        if e["ph"] == "C" and (e["pid"], e["name"]) == (pid, name)
+    ]
+
+
+def test_too_many_steps_are_shown_by_their_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_STEPS", 3)
+    events = traced(a_history())
+    assert row(events, "worker-0", "steps") == []
+    assert counted(events, 2, "throughput")

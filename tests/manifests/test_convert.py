@@ -105,30 +105,6 @@ def test_what_is_neither_is_refused_in_a_line(tmp_path: Path, text: str, problem
 # --- What is added --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("more", "faults", "places"),
-    [
-        (
-            "",
-            "# a line\nfaults:\n- {kil: worker-1, at: 3s}\nexpect: {final_step: x}\n",
-            {"faults.0.kil": "f.yaml:3", "expect.final_step": "f.yaml:4"},
-        ),
-        (
-            "seed: x\nfaults: [{kill: worker-9, at: 1s}]\n",
-            "cluster: {worker: many}\n",
-            {"seed": "s.yaml:6", "cluster.worker": "f.yaml:1"},
-        ),
-    ],
-)
-def test_a_mistake_is_reported_in_the_file_that_has_it(
-    tmp_path: Path, more: str, faults: str, places: dict[str, str]
-) -> None:
-    with pytest.raises(ScenarioError) as caught:
-        with_faults(tmp_path, faults, SCENARIO + more).parse()
-    found = {problem.path: problem.place for problem in caught.value.problems}
-    assert found == {path: f"{tmp_path}/{place}" for path, place in places.items()}
-
-
 PLACES = {
     "name": "s.yaml:2 name",
     "program": "f.yaml:1 program",

@@ -16,19 +16,6 @@ def refused(text: str) -> list[str]:
     return [str(problem) for problem in error.value.problems]
 
 
-def test_documents_have_the_lines_of_the_file() -> None:
-    text = "kind: A\n---\n# nothing\n---\nkind: B\nspec:\n  list:\n  - x\n  - name: y\n"
-    first, second = read_documents(text, "m.yaml")
-    assert first.get("kind") == "A"
-    assert second.get("spec", "list", 1, "name") == "y"
-    assert second.get("spec", "list", 2, "name") is None
-    assert second.place(("spec", "list", 1, "name")) == "m.yaml:9"
-    assert second.place(("spec", "absent", "below")) == "m.yaml:6"
-    assert second.place() == "m.yaml:5"
-    problem = second.problem(("spec", "list", 1, "name"), "is wrong", "do better")
-    assert str(problem) == "m.yaml:9: spec.list[1].name: is wrong (do better)"
-
-
 def test_paths_are_in_the_notation_of_kubernetes() -> None:
     assert dotted(("spec", "containers", 0, "name")) == "spec.containers[0].name"
     assert dotted(("metadata", "annotations", "a.b/c")) == "metadata.annotations[a.b/c]"

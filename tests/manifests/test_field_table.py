@@ -101,3 +101,16 @@ def test_every_value_of_a_chart_is_in_the_table() -> None:
         for key in keys:
             path, end = key.path.replace("|", r"\|"), f"| {key.how} | {key.text} |"
             assert any(f"`{path}`" in line and line.endswith(end) for line in lines), key
+
+
+def test_a_note_of_several_types_is_one() -> None:
+    (document,) = read_documents("spec: {}\n", "m.yaml")
+    findings = Findings(document)
+    for role in ("PS", "Worker"):
+        path = ("spec", "tfReplicaSpecs", role, "template", "spec", "affinity")
+        findings.note(path, "ignored", "there is one machine")
+    findings.note(("spec", "tfReplicaSpecs", "PS", "template", "x"), "ignored", "why")
+    assert [str(note) for note in findings.all_notes()] == [
+        "spec.tfReplicaSpecs.*.template.spec.affinity is ignored: there is one machine",
+        "spec.tfReplicaSpecs.PS.template.x is ignored: why",
+    ]

@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 
+from emulator.engines.memory import MemoryEngine
 from emulator.errors import ScenarioError, UsageError
+from emulator.manifests import helm_jobs, helm_statefulsets
 from emulator.manifests.convert import Additions, Given, load, read_scenario
+from emulator.planning.plan import Plan, make_plan
+from emulator.runtime.clock import ManualClock
 from emulator.scenario.document import read
 
 JOBS = Path(__file__).parent / "jobs"
@@ -153,3 +157,47 @@ def test_values_of_arena_are_rendered_first(tmp_path: Path) -> None:
         "demo.yaml:3: workerImage: is a value of Arena's chart (render it first, such as with "
         "`helm template`, and give the result)"
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "table"),
+    [
+        (JOBS_MAP, helm_jobs.KEYS),
+        (STATEFULSETS, helm_statefulsets.KEYS),
+    ],
+)
+def test_no_key_is_there_twice(text: str, table: Any, tmp_path: Path) -> None:
+    paths = [key.path for key in table]
+    assert len({*paths}) == len(paths)
+    assert converted(tmp_path, text).parse()
+
+
+def plan(given: Given) -> Plan:
+    scenario = given.parse(["cluster.worker.gpus=0"])
+    context = MemoryEngine(ManualClock()).plan_context("r", Path())
+    return make_plan(scenario, "r", context, notes=given.warnings)
+
+
+def test_values_of_stateful_sets(tmp_path: Path) -> None:
+    given = converted(tmp_path, STATEFULSETS)
+    worker = plan(given).task("worker-1")
+    service = "demo-distributed-tensorflow"
+    names = ("WORKER_HOSTS", "PS_HOSTS", "POD_NAME", "JOB_NAME")
+    assert {key: worker.env[key] for key in names} == {
+        "WORKER_HOSTS": f"demo-worker-0.{service}-worker:9090,demo-worker-1.{service}-worker:9090",
+        "PS_HOSTS": f"demo-ps-0.{service}-ps:8080",
+        "POD_NAME": "demo-worker-1",
+        "JOB_NAME": "worker",
+    }  # fmt: skip
+    assert worker.command == (
+        "python", "train_distributed.py", "--num_gpus", "1",
+        "--learning_rate", "0.001", "--batch_size", "20",
+    )  # fmt: skip
+    scenario = given.parse()
+    assert scenario.cluster["worker"].gpus.count == 1
+    assert scenario.cluster["ps"].gpus.count == 0
+    assert scenario.cluster["ps"].image == "team/distributed-tf:1.6.0"
+    assert scenario.cluster["ps"].env["LOG"] == "1"
+    assert given.warnings == (
+        "hyperparams.trainsteps is ignored: the command of the chart does not get it",
+    )

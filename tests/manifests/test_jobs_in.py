@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import yaml
 
 from emulator.manifests.assembly import as_text
@@ -261,3 +262,83 @@ def test_different_roles_have_commands_of_their_own() -> None:
     assert found["program"] == {"command": ["python", "train.py"], "entrypoint": "none"}
     ps = {"replicas": 1, "entrypoint": "image", "command": ["serve"], "env": {"A": ""}}
     assert found["cluster"]["ps"] == ps
+
+
+def mounted(**what: Any) -> dict[str, Any]:
+    return {"mounts": {"/data": what}}
+
+
+PROJECTED = """\
+projected:
+  sources:
+  - configMap: {name: settings, items: [{key: rate, path: r}]}
+  - secret: {name: keys}
+"""
+
+
+ALL_FILES = {
+    "/data/rate": {"text": "0.1", "mode": "0755"},
+    "/data/app.yaml": {"text": "a: 1\n", "mode": "0755"},
+    "/data/model": {"base64": "/wA=", "mode": "0755"},
+}
+
+
+PARTS = "[{key: rate, path: a/b}, {key: model, path: m, mode: 0400}]"
+
+
+SHM = {"mountPath": "/dev/shm"}
+
+
+CLAIM = "persistentVolumeClaim: {claimName: c}"
+
+
+@pytest.mark.parametrize(
+    ("source", "mount", "expected"),
+    [
+        ("emptyDir: {}", {}, mounted(scratch="v")),
+        ("{}", {"readOnly": True}, mounted(scratch="v", writable=False)),
+        ("emptyDir: {}", {"subPath": "a/b"}, mounted(scratch="v-a-b-f413cbcd")),
+        ("emptyDir: {medium: Memory, sizeLimit: 64Mi}", {}, mounted(tmpfs="64m")),
+        ("emptyDir: {medium: Memory}", {}, mounted(scratch="v")),
+        ("emptyDir: {medium: Memory, sizeLimit: 2Gi}", SHM, {"shm_size": "2g"}),
+        (CLAIM, {}, mounted(volume="pvc-default-c")),
+        (f"{CLAIM[:-1]}, readOnly: true}}", {}, mounted(volume="pvc-default-c", writable=False)),
+        ("hostPath: {path: /}", {}, mounted(scratch="v")),
+        ("nfs: {server: s, path: /}", {}, mounted(volume="pvc-default-v")),
+        ("configMap: {name: settings, defaultMode: 0755}", {}, {"files": ALL_FILES}),
+        (
+            "configMap: {name: settings, defaultMode: 0644}",
+            {"subPath": "rate"},
+            {"files": {"/data": "0.1"}},
+        ),
+        (
+            f"configMap: {{name: settings, items: {PARTS}}}",
+            {},
+            {"files": {"/data/a/b": "0.1", "/data/m": {"base64": "/wA=", "mode": "0400"}}},
+        ),
+        ("configMap: {name: none, optional: true}", {}, {}),
+        (
+            PROJECTED,
+            {},
+            {"files": {"/data/plain": "p${x}", "/data/token": "hello", "/data/r": "0.1"}},
+        ),
+    ],
+)
+def test_volumes(source: str, mount: dict[str, Any], expected: dict[str, Any]) -> None:
+    text = with_container(volumeMounts=[{"name": "v", "mountPath": "/data/", **mount}])
+    role = worker(changed(text, f"{T}.volumes", [{"name": "v", **yaml.safe_load(source)}]) + MAPS)
+    kinds = ("mounts", "files", "shm_size")
+    assert {kind: role[kind] for kind in kinds if kind in role} == expected
+
+
+def test_limits() -> None:
+    text = a_job("""\
+resources:
+  limits: {cpu: 1500m, memory: 1Gi, nvidia.com/gpu: 2, rdma/hca: 1}
+  requests: {cpu: 1, ephemeral-storage: 1Gi}
+""")
+    found = converted(text)
+    limits = found.scenario["cluster"]["worker"]
+    assert limits == {"replicas": 2, "cpus": 1.5, "memory": "1g", "gpus": 2}
+    unknown = ["limits[rdma/hca]", "requests.ephemeral-storage"]
+    assert [note.path.partition("resources.")[2] for note in found.notes] == unknown

@@ -181,3 +181,12 @@ def test_many_bars_are_not_kept_for_ever() -> None:
     for total in range(2, 200):
         counter.take(bar(1, total, "Training").strip("\r"))
     assert [int(key.partition("|")[2]) for key in counter.bars] == [*range(180, 200)]
+
+
+def test_a_value_beside_a_bar_is_evidence() -> None:
+    ranks = {"loss=0.4": Rank.EVIDENT, "acc=0.4": Rank.PLAIN, "": Rank.NONE}
+    for values, rank in ranks.items():
+        seen = BarCounter().take(bar(3, 60, "MNIST", values=values).strip("\r"))
+        assert seen is not None
+        assert seen.source is not None
+        assert seen.source.rank is rank

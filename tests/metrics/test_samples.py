@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
@@ -12,7 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.metrics.catalog import GpuShare, GpuUsage, Usage
+from emulator.metrics.catalog import (
+    CHARTS,
+    GPU,
+    GPU_SHARE,
+    RATES,
+    USAGE,
+    GpuShare,
+    GpuUsage,
+    Metric,
+    Usage,
+)
 from emulator.metrics.processes import ProcessSampler
 from emulator.metrics.samples import (
     Sample,
@@ -170,3 +181,35 @@ def test_totals_have_as_many_digits_as_are_of_use() -> None:
     assert (gpu.utilisation, gpu.energy, gpu.lost) == (0.3333, 0.7, False)
     unknown = gpu_totals([Sample(0, 0, {}, [GpuUsage(0, "a")])])["a"]
     assert (unknown.utilisation, unknown.memory_peak, unknown.energy) == (None, None, None)
+
+
+# --- The catalogue of metrics: what an entry refers to is there, and names are unique -------------
+
+LIMITS = {"cpus", "memory_limit"}
+KEYS = {metric.key for metric in USAGE}
+
+
+def test_each_rate_is_made_of_something_that_is_measured() -> None:
+    assert {metric.of for metric in RATES} | LIMITS | {"measured"} == KEYS
+    assert {metric.limit for metric in RATES} - {""} == LIMITS
+
+
+def test_each_chart_shows_rates_and_asks_for_limits() -> None:
+    assert {key for chart in CHARTS for key in chart.of} == {metric.key for metric in RATES}
+    assert {chart.limit for chart in CHARTS} | {chart.unlimited for chart in CHARTS} == {
+        *LIMITS,
+        "",
+    }
+
+
+@pytest.mark.parametrize("metrics", [USAGE, RATES, GPU, GPU_SHARE])
+@pytest.mark.parametrize("name", ["prometheus", "tensorboard", "column"])
+def test_no_two_metrics_have_one_name(metrics: tuple[Metric, ...], name: str) -> None:
+    names = Counter(getattr(metric, name) for metric in metrics)
+    assert [name for name, count in names.items() if name and count > 1] == []
+
+
+def test_types_are_those_of_the_fields() -> None:
+    types = {metric.key: metric.type for metric in (*USAGE, *GPU)}
+    assert (types["cpu"], types["received"]) == ("float", "int")
+    assert (types["uuid"], types["lost"], types["xid"]) == ("text", "bool", "int")

@@ -272,3 +272,19 @@ def test_a_coalesced_history_gives_the_numbers_of_the_whole_one(seed: int, each:
         assert rates[1] == pytest.approx(rates[0], rel=0.01), task
     exact, found = (curve(replay, one.duration, bins=10) for replay in (whole, thin))
     assert sum(found.job) * found.width == pytest.approx(sum(exact.job) * exact.width)
+
+
+@pytest.mark.parametrize(
+    ("since", "expected"),
+    [
+        # A pause of an interval keeps its length; a shorter one is spread over the steps around it.
+        (4.9, [(0, 0, 0, 1), (0.9, 1, 9, 9), (4.9, 10, 10, 1), (5, 11, 11, 1)]),
+        (3.8, [(0, 0, 0, 1), (3.9, 1, 11, 11)]),
+    ],
+)
+def test_a_pause_is_kept_or_spread(
+    monkeypatch: pytest.MonkeyPatch, since: float, expected: Sequence[tuple[float, int, int, int]]
+) -> None:
+    monkeypatch.setattr(coalesce, "FREE", -2000)  # 4 s
+    events = [*every(0.1, range(10)), *every(0.1, range(10, 12), since=since), happened(9, "job")]
+    assert steps_of(events) == expected

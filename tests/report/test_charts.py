@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import emulator.report
 from emulator.analysis.goodput import CAUSES
-from emulator.metrics.catalog import GpuUsage, Usage
+from emulator.metrics.catalog import GpuShare, GpuUsage, Usage
 from emulator.metrics.samples import Sample
 from emulator.record.timeline import all_states
 from emulator.report.charts import (
@@ -337,3 +337,18 @@ def test_numbers_in_a_chart_are_all_finite() -> None:
     found = numbers(timeline(facts_of(preempted())))
     assert len(found) > 50
     assert all(map(math.isfinite, found))
+
+
+def test_gpus_have_charts_by_device_and_by_task() -> None:
+    shares = {"worker-0": GpuShare(memory=2**30)}
+    gpus = [
+        GpuUsage(n, f"GPU-{n}", utilisation=share, memory=2**31, tasks=shares)
+        for n, share in enumerate((0.5, None))
+    ]
+    facts = facts_of(preempted(), samples=[Sample(t, t, {}, gpus) for t in (1, 2)])
+    found = gpus_drawn(facts)
+    assert found.keys() == {"GPU utilisation", "GPU memory", "GPU memory by task"}
+    (legend,) = [one.lines for one in gpu_panels(facts) if one.title == "GPU utilisation"]
+    assert legend == [*found["GPU utilisation"]] == ["GPU 0"]
+    assert [*found["GPU memory by task"].values()] == [[2, 2]]
+    assert no_gpus(facts) == ""

@@ -326,3 +326,16 @@ def test_runs_with_prices_have_a_table_of_what_they_cost() -> None:
     (table,) = re.findall(r'(?s)<section id="costs".*?</table>', html)
     assert re.findall(r'data-label="Cost">(.*?)<', table) == ["", "35.00 EUR"]
     assert 'id="costs"' not in overlaid((facts_of(preempted()), "x=1"))[0]
+
+
+def test_runs_are_compared_by_step_and_since_their_first_step() -> None:
+    html, _ = overlaid((facts_of(preempted()), "x=1"), (facts_of(preempted(), extra=""), "x=2"))
+    charts = json.loads(embedded(html, "charts"))
+    assert list(charts) == ["curves", "aligned", "steps"]  # no task reported a loss
+    aligned, by_step = (charts[name]["data"][0] for name in ("aligned", "steps"))
+    assert aligned["x"][0] < 1  # the first step was after 3 s
+    assert "s<extra>" in aligned["hovertemplate"]
+    assert by_step["x"][-1] == pytest.approx(32, abs=1)
+    assert "at step" in by_step["hovertemplate"]
+    faults = charts["curves"]["layout"]["shapes"]
+    assert [(line["x0"], line["line"]["color"]) for line in faults] == [(7, "--series-1")]

@@ -169,3 +169,10 @@ def test_the_bar_has_at_most_forty_cells_and_at_least_eight_or_none() -> None:
     assert (cells[whole + 8], cells[whole + 7], cells[whole + 40]) == (8, 0, 40)
     assert shown(live, whole + 7)[-1] == shown(live, whole - 1)[-1] == head.rstrip() + tail
     assert shown(live, whole - 2)[-1] == "50/100  50%  about 5s left  10.0/s"
+
+
+def test_what_is_short_is_in_seconds_and_no_fraction_flickers() -> None:
+    live = of(started(1), 1)
+    for t, text in ((59.4, "59s"), (59.5, "59.5s"), (60.6, "1m 01s")):
+        live.tick(t)
+        assert shown(live)[0].startswith(f"── running {text}  run-1")

@@ -218,3 +218,9 @@ def test_a_plan_from_before_has_no_aliases() -> None:
     again = Plan.model_validate(stored, context={"stored": True})
     assert again.task("ps-0").names == ("ps-0",)
     assert again == made
+
+
+def test_one_port_is_for_all_and_the_default_is_kubeflows() -> None:
+    for port, ports in [("8080", [8080] * 3), ("{ps: 8080}", [8080, 2222, 2222])]:
+        made = plan(f"addresses: {{host: '{{task}}.x', port: {port}}}\n{CLUSTER}")
+        assert [task.port for task in made.tasks] == ports

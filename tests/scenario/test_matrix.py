@@ -33,31 +33,6 @@ def test_every_combination_the_last_option_changes_fastest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "values"),
-    [
-        ("1s", ["1s"]),
-        ("1s, 5s", ["1s", "5s"]),
-        ("{step: 10},{step: 20}", ["{step: 10}", "{step: 20}"]),
-        ("[a, b],[c, [d, e]]", ["[a, b]", "[c, [d, e]]"]),
-        ("{log: 'a, b}', task: x},40s", ["{log: 'a, b}', task: x}", "40s"]),
-        ('"a, b","c"', ['"a, b"', '"c"']),
-        (r'"a\",b",c', [r'"a\",b"', "c"]),
-        ("'a'',b',c", ["'a'',b'", "c"]),
-        ("it's,that's", ["it's", "that's"]),
-        ("a=b,c=d", ["a=b", "c=d"]),
-        ("repo:1,repo:2", ["repo:1", "repo:2"]),
-        ("'worker-[01]',worker-*", ["'worker-[01]'", "worker-*"]),
-        (r"'step (\d+,\d)',x", [r"'step (\d+,\d)'", "x"]),
-        ("'a)',b", ["'a)'", "b"]),
-    ],
-)
-def test_values_are_split_at_commas_outside_brackets_and_quotes(
-    text: str, values: list[str]
-) -> None:
-    assert labels(f"key={text}") == [f"key={value}" for value in values]
-
-
-@pytest.mark.parametrize(
     ("varied", "why"),
     [
         (["restart.policy"], "--vary restart.policy is not KEY=VALUE,VALUE."),

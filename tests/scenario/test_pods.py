@@ -109,25 +109,6 @@ helpers: {board: {command: [b], files: {/etc/b: helper}}}
 """
 
 
-def test_each_task_has_steps_and_side_cars_of_its_own() -> None:
-    plan = planned(POD)
-    task = plan.task("worker-1")
-    (step,), (sidecar,) = task.init, task.sidecars
-    assert (step.name, step.owner, step.part) == ("worker-1.get", "worker-1", "get")
-    assert (step.image, sidecar.image) == ("own:1", "web:1")
-    assert step.command == ("get", "worker-1:2222")
-    assert step.env["N"] == "1"
-    assert step.env["EMULATOR_TASK"] == "worker-1"
-    assert not {"TF_CONFIG", "EMULATOR_CLUSTER"} & (step.env.keys() | sidecar.env.keys())
-    # What is for every task is not for them.
-    assert (dict(step.mounts), list(sidecar.mounts)) == ({}, ["/d"])
-    assert (step.working_dir, sidecar.entrypoint) == (None, "image")
-    assert (sidecar.memory_limit, sidecar.command) == (64 * 2**20, ())
-    assert plan.printing == (
-        "worker-0", "worker-1", "ps-0", "board", "worker-0.web", "worker-1.web",
-    )  # fmt: skip
-
-
 def test_a_role_inherits_from_the_program_what_it_does_not_set() -> None:
     plan = planned(POD)
     worker, ps = plan.task("worker-0"), plan.task("ps-0")

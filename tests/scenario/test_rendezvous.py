@@ -46,24 +46,6 @@ def tf_configs(everybody: Sequence[Member]) -> list[dict[str, Any]]:
     return [json.loads(environment("tensorflow", m, everybody)["TF_CONFIG"]) for m in everybody]
 
 
-def test_every_kind_of_task_gets_the_whole_cluster_and_its_own_place() -> None:
-    # In another order than the cluster's: a plan lists roles as the scenario does.
-    configs = tf_configs(members(worker=2, ps=1, chief=1))
-    cluster = {
-        "chief": ["chief-0:2222"],
-        "ps": ["ps-0:2222"],
-        "worker": ["worker-0:2222", "worker-1:2222"],
-    }
-    assert [config["cluster"] for config in configs] == [cluster] * 4
-    assert [config["task"] for config in configs] == [
-        {"type": "worker", "index": 0},
-        {"type": "worker", "index": 1},
-        {"type": "ps", "index": 0},
-        {"type": "chief", "index": 0},
-    ]
-    assert {config["environment"] for config in configs} == {"cloud"}
-
-
 def test_the_evaluator_is_in_nobodys_cluster_and_knows_the_others() -> None:
     configs = tf_configs(members(chief=1, worker=1, evaluator=1))
     cluster = {"chief": ["chief-0:2222"], "worker": ["worker-0:2222"]}

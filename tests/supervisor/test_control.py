@@ -68,19 +68,6 @@ def job(tmp_path: Path) -> Job:
     return Job(tmp_path)
 
 
-def test_each_strike_by_hand_has_a_number_of_its_own(tmp_path: Path) -> None:
-    job = Job(tmp_path, "faults: [{pause: worker-2, at: 1s, for: 1s}]")
-    pause = {"pause": "worker-1", "for": "1s"}
-    many = job.injects(5.0, **{**pause, "pause": "worker-[12]"})
-    one = job.injects(8.0, **pause)
-    history = job.run()
-    assert many.result(0) == ["manual-1:worker-1", "manual-1:worker-2"]
-    assert one.result(0) == ["manual-2"]
-    for fault, when in [("manual-1:worker-1", 5), ("manual-1:worker-2", 5), ("manual-2", 8)]:
-        struck = [("triggered", when), ("applied", when), ("healed", when + 1)]
-        assert stages(history, fault)[1:] == struck
-
-
 def test_a_fault_for_ever_lasts_until_it_is_healed_manually(job: Job) -> None:
     job.injects(5.0, partition=[["worker-0"], ["worker-1"]], **{"for": "forever"})
     job.injects(6.0, preempt="worker-2", grace="0s", down="forever")
@@ -258,3 +245,12 @@ def test_a_strike_that_waits_can_be_healed_and_never_strikes(tmp_path: Path) -> 
     history = job.run(takes=7)
     assert healed.result(0) == ["manual-1"]
     assert stages(history, "manual-1") == [("planned", 10), ("skipped", 12)]
+
+
+def test_a_manual_rolling_restart_continues_by_itself(job: Job) -> None:
+    reply = job.injects(5.0, restart="worker-[12]", grace="1s")
+    history = job.run()
+    assert reply.result(0) == ["manual-1:worker-1", "manual-1:worker-2"]
+    assert stages(history, "manual-1:worker-1")[-1] == ("healed", 5)
+    second = stages(history, "manual-1:worker-2")[1:]
+    assert second == [("triggered", 6), ("applied", 6), ("healed", 6)]  # the job has stepped

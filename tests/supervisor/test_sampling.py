@@ -22,6 +22,7 @@ from emulator.record.reader import Record
 from emulator.results import Result, RunCallbacks
 from emulator.runtime.clock import AtOnce, ManualClock
 from emulator.scenario.loader import parse
+from emulator.supervisor import disks
 from tests.asked import asked
 from tests.supervisor.in_memory import BASE, SERVES, Job, run_on
 
@@ -209,3 +210,35 @@ def test_an_engine_measures_its_own_gpus_also_where_tasks_can_not_be_measured(
     said = [fields_of(e) for e in Record(result.folder).history if e.event.startswith("sampling")]
     assert said[0]["gpus"][0]["uuid"] == "GPU-a"
     assert [one["reason"] for one in said if "reason" in one] == ["Nobody may ask the nodes."]
+
+
+# --- A run ends before one of its disks is full ---------------------------------------------------
+
+
+class Ticking(ManualClock):
+    """Passes for the machine's own."""
+
+    is_real = True
+
+
+class Storing(MemoryEngine):
+    """Keeps containers in a folder of its own."""
+
+    def storage(self) -> Sequence[Path]:
+        return [Path("/containers")]
+
+
+@pytest.mark.parametrize("full", ["run", "containers"])
+def test_the_disks_of_the_run_and_of_its_engine_are_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: str
+) -> None:
+    clock = Ticking()
+
+    def is_nearly_full(folder: Path) -> int | None:
+        return 2**20 if folder.name == full and clock.now() >= clock.BEGAN + 3.2 else None
+
+    monkeypatch.setattr(disks, "is_nearly_full", is_nearly_full)
+    here = Job(tmp_path, parse(f"{BASE}cluster: {{worker: 1}}\n"), Storing(clock, {"*": SERVES}))
+    with pytest.raises(RecordError, match=f"/{full} has 1 MiB left: the run ends before the"):
+        here.begin()
+    assert clock.now() == clock.BEGAN + 3.5

@@ -211,23 +211,6 @@ def test_a_task_that_cannot_start_ends_the_run_and_nothing_is_left(tmp_path: Pat
 # --- Stalls -------------------------------------------------------------------------------------
 
 
-def test_a_chief_that_hangs_is_killed_and_started_again(tmp_path: Path) -> None:
-    hangs = Script([(1.0, step(1)), (2.0, step(2))], exits_at=None, on_sigterm=None)
-    result, engine = run(
-        tmp_path,
-        "cluster: {chief: 1, ps: 1}\nrestart: {policy: on-failure, stall: 30s, backoff: 1s}",
-        {
-            "chief-0": lambda n: hangs if n == 1 else Script([(3.0, step(3))], exits_at=4),
-            "ps-0": SERVES,
-        },
-    )
-    assert [(e.task, e.t) for e in history(result) if e.event == "stall"] == [("chief-0", 32)]
-    assert engine.signals[0] == ("chief-0", signal.SIGKILL)
-    assert result.end.outcome == "succeeded"
-    assert result.summary["tasks"]["chief-0"]["restarts"] == 1
-    assert result.analysis.recoveries == [4]
-
-
 def test_a_job_that_steps_in_time_is_left_alone(tmp_path: Path) -> None:
     lines = [(29.0 * n, step(n)) for n in range(1, 6)]
     result, engine = run(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.analysis.figures import FIGURES
+from emulator.validation import limits
 from emulator.validation.units import (
     format_count,
     format_duration,
@@ -231,3 +233,27 @@ def test_one_is_no_plural() -> None:
         "0 steps lost", "1 step lost", "2 steps lost",
     ]  # fmt: skip
     assert FIGURES["restarts"].in_words(1) == "1 restart"
+
+
+# --- The limits on input, as the users' page has them ---------------------------------------------
+
+PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
+
+
+@pytest.mark.parametrize(
+    ("row", "numbers"),
+    [
+        ("a scenario's file", (limits.SCENARIO_BYTES // limits.MIB, limits.VALUES, limits.DEPTH)),
+        ("a cluster", (limits.TASKS, limits.GIVEN_BYTES // limits.MIB)),
+        ("a task or helper", (limits.MOUNTS, limits.PORTS, limits.HELPERS)),
+        ("faults", (limits.FAULTS, limits.STRIKES, limits.LINKS)),
+        ("variants", (limits.VARIANTS,)),
+        ("a trace", (limits.TRACE_BYTES // limits.MIB, limits.TRACE_ROWS)),
+        ("a program's folder", (limits.PROGRAM_BYTES // limits.MIB, limits.PROGRAM_FILES)),
+        ("a program's folder", (limits.CONTEXT_BYTES // limits.MIB, limits.CONTEXT_FILES)),
+    ],
+)
+def test_the_page_has_the_limits_in_force(row: str, numbers: tuple[int, ...]) -> None:
+    (line,) = [line for line in PAGE.read_text().splitlines() if line.startswith(f"| {row}")]
+    words = line.replace(",", "").split()
+    assert [number for number in numbers if str(number) not in words] == []

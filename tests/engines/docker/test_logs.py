@@ -27,35 +27,6 @@ def whole(*pieces: Piece, after: str = "") -> list[Printed]:
     return [*read(log, *pieces), *log.finish()]
 
 
-@pytest.mark.parametrize(
-    ("pieces", "after", "lines"),
-    [
-        (
-            [(1, A, "one\n"), (1, B, "two\r\n"), (1, C, "\n")],
-            "",
-            [Printed(A, A, "one"), Printed(B, B, "two"), Printed(C, C, "")],
-        ),
-        # Pieces of a long line keep both stamps.
-        (
-            [(1, A, "lo"), (1, B, "ng\n"), (1, C, "end")],
-            "",
-            [Printed(A, B, "long"), Printed(C, C, "end")],
-        ),
-        # Those of the two streams are never joined.
-        (
-            [(1, A, "o"), (2, A, "err"), (1, B, "ut\n"), (2, C, "or"), (1, C, "rest")],
-            "",
-            [Printed(A, B, "out"), Printed(C, C, "rest"), Printed(A, C, "error")],
-        ),
-        # What was read before is left out.
-        ([(1, A, "old"), (1, B, "old\n"), (1, C, "new\n")], B, [Printed(C, C, "new")]),
-        ([(1, A, "\udcff\udcfe\n")], "", [Printed(A, A, "\udcff\udcfe")]),  # no text
-    ],
-)
-def test_frames_become_lines(pieces: list[Piece], after: str, lines: list[Printed]) -> None:
-    assert whole(*pieces, after=after) == lines
-
-
 def test_an_unfinished_line_is_read_again_with_the_piece_that_the_stream_lacked() -> None:
     """The pieces of a line may all have one stamp."""
     log = LogLines()

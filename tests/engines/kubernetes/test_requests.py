@@ -301,21 +301,6 @@ def test_pods_are_made_again_without_reading_the_program(program: Path) -> None:
 # --- Files ----------------------------------------------------------------------------------------
 
 
-def test_files_are_mounted_one_by_one(program: Path) -> None:
-    plan = a_plan(EVERYTHING, program)
-    found = unpacked(requests(plan), "files-0")
-    pod = pods(plan)[0]
-    assert mounts(main(pod))["/etc/app.json"] == ("disk", "files/main/0")
-    assert found["files/main/0"] == (0o644, b"{}")
-    # One in the folder of the program is there already.
-    assert "/job/conf.json" not in mounts(main(pod))
-    assert found["home/conf.json"] == (0o600, b"1")
-    fetch = pod["spec"]["initContainers"][-1]
-    assert mounts(fetch)["/list"] == ("disk", "files/fetch/0")
-    assert found["files/fetch/0"] == (0o644, b"a")
-    assert archives_of(plan, plan.task("ps-0")) == ["program-0"]
-
-
 def test_the_files_of_a_role_are_archived_once(program: Path) -> None:
     plan = a_plan(
         "cluster: {worker: {replicas: 3, files: {/a: a}}, ps: {files: {/a: b}}}\n"

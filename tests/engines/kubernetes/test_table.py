@@ -133,3 +133,11 @@ def test_a_wait_ends_when_nothing_will_be_told_any_more() -> None:
     with pytest.raises(EngineLost, match="is away"):
         table.wait(lambda now: None if pod.runs else NEVER)
     assert table.wait(lambda now: None)  # what is reached already needs nobody
+
+
+def test_the_watch_may_be_ahead_of_the_answer_that_made_a_pod() -> None:
+    table = Table()
+    table.told("ADDED", a_pod(main=RUNS))
+    pod = table.created("worker-0", a_pod(phase="Pending"))
+    assert pod.runs
+    assert table.of("worker-0") is pod

@@ -1,0 +1,201 @@
+"""What runs and measures the tests: scheduler, ratchet, mutants, clusters, benchmarks."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.bench import BENCHMARKS
+from benchmarks.figures import Figure, tables, worse
+from scripts.mutate.__main__ import stages
+from scripts.mutate.mutants import ROOT, mutants
+from tests import ratchet
+from tests.clusters import ForTest, changes
+from tests.scheduling import LANES, chosen, lane, unit
+
+TRAINING, CLUSTER = "scenarios/a.yaml::a", "tests/engines/kubernetes/test_x.py::test_a"
+OTHERS = ["tests/cli/test_cli.py::test_a", "tests/cli/test_cli.py::test_b"]
+
+
+@pytest.mark.parametrize(
+    ("nodeid", "its_lane"),
+    [
+        (TRAINING, "training"),
+        ("tests/test_scenarios.py::test_a[mwms]", "training"),
+        (CLUSTER, "kubernetes"),
+        ("tests/engines/test_contract.py::test_a[kubernetes]", "kubernetes"),
+        ("tests/engines/test_contract.py::test_a[docker]", ""),
+        (OTHERS[0], ""),
+    ],
+)
+def test_a_test_is_of_the_lane_of_its_place(nodeid: str, its_lane: str) -> None:
+    assert lane(nodeid) == its_lane
+
+
+def test_only_tests_that_share_something_stay_together() -> None:
+    assert unit(OTHERS[0]) == OTHERS[0]
+    assert unit("tests/report/test_browser.py::test_a") == "tests/report/test_browser.py"
+    assert unit(TRAINING) == TRAINING
+
+
+def test_a_worker_takes_the_first_that_waits_or_the_first_of_its_lane() -> None:
+    assert chosen([TRAINING, CLUSTER, *OTHERS], {}, "gw0") == TRAINING
+    held = {"gw0": {"training"}, "gw1": {""}}
+    assert chosen([TRAINING, CLUSTER, *OTHERS], held, "gw2") == TRAINING
+    held = {"gw0": {"kubernetes"}, "gw1": set()}
+    assert chosen([TRAINING, CLUSTER, *OTHERS], held, "gw0") == CLUSTER
+    assert chosen([TRAINING, *OTHERS], held, "gw0") == TRAINING
+    assert chosen(OTHERS, held, "gw0") == OTHERS[0]
+
+
+def test_a_full_lane_leaves_the_other_workers_to_other_tests_as_long_as_there_are_any() -> None:
+    held = {f"gw{n}": {"training"} for n in range(LANES["training"])}
+    assert chosen([TRAINING, CLUSTER, *OTHERS], held, "gw8") == CLUSTER
+    assert chosen([TRAINING, *OTHERS], held, "gw8") == OTHERS[0]
+    assert chosen([TRAINING], held, "gw8") == TRAINING
+
+
+# --- What the suite may cost is held --------------------------------------------------------------
+
+
+def test_no_folder_of_tests_has_more_lines_than_it_may() -> None:
+    found = ratchet.lines(Path(__file__).parent)
+    assert found.keys() == ratchet.LINES.keys()
+    more = {name: count for name, count in found.items() if count > ratchet.LINES[name]}
+    assert not more
+
+
+def test_lines_are_those_of_a_folder_and_all_below(tmp_path: Path) -> None:
+    (tmp_path / "cli" / "deep").mkdir(parents=True)
+    for name, text in {"cli/a.py": "1\n2\n", "cli/deep/b.py": "3\n", "c.py": "4\n"}.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "cli" / "notes.txt").write_text("5\n")
+    assert ratchet.lines(tmp_path) == {"cli": 3, "": 1}
+
+
+@pytest.mark.parametrize(("most", "code"), [(1e9, 0), (1.0, 1)])
+def test_a_run_of_quick_tests_that_takes_too_much_fails(
+    pytester: pytest.Pytester, most: float, code: int
+) -> None:
+    pytester.makeconftest(
+        f"""
+        import sys
+        sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+        from tests import ratchet
+        from tests.ratchet import *
+        ratchet.WORK, ratchet.WHOLE = {most}, 1
+
+        def pytest_collection_modifyitems(items):
+            for item in items:
+                item.add_marker("quick")
+        """
+    )
+    pytester.makeini("[pytest]\nmarkers = quick")
+    pytester.makepyfile("def test_a(): pass")
+    done = pytester.runpytest_subprocess("-n", "2", "-m", "quick", "-p", "no:hypothesispytest")
+    done.assert_outcomes(passed=1)
+    done.stdout.fnmatch_lines(["work of the quick tests: * of at most *"])
+    assert done.ret == code
+    done = pytester.runpytest_subprocess("-n", "2", "-p", "no:hypothesispytest")
+    assert (done.ret, "work of" in done.stdout.str()) == (0, False)
+
+
+# --- The mutants of `scripts/mutate` are code, differ from what they replace, and have tests ------
+
+MODULE = Path("emulator/analysis/throughput.py")
+
+
+def test_a_mutant_is_other_code() -> None:
+    source = (ROOT / MODULE).read_bytes()
+    before = ast.dump(ast.parse(source))
+    found = mutants(MODULE)
+    assert {"comparison", "guard", "constant", "operator"} <= {mutant.kind for mutant in found}
+    for mutant in found:
+        assert ast.dump(ast.parse(mutant.of(source))) != before, mutant
+
+
+def test_a_mutant_runs_against_what_is_named_like_its_module_then_its_folder_then_all() -> None:
+    assert list(stages(Path("emulator/analysis/traffic.py"))) == [
+        ("named", ["tests/analysis/test_traffic.py"]),
+        ("folder", ["tests/analysis"]),
+        ("quick", ["tests"]),
+    ]
+
+
+# --- What tests get from `make kubernetes`, where no test of the engine would miss it -------------
+
+pytestmark = pytest.mark.kubernetes
+
+
+def test_the_data_of_a_claim_go_with_it(kubernetes_cluster: ForTest, tiny_image: str) -> None:
+    namespace, claimed = kubernetes_cluster.namespace, {"metadata": {"name": "shared"}}
+    size = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+    writes = {
+        "name": "main",
+        "image": tiny_image,
+        "imagePullPolicy": "Never",
+        "command": ["sh", "-c", "echo kept > /shared/it"],
+        "volumeMounts": [{"name": "shared", "mountPath": "/shared"}],
+    }
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "containers": [writes],
+        "volumes": [{"name": "shared", "persistentVolumeClaim": {"claimName": "shared"}}],
+        "securityContext": {"runAsUser": 1000, "runAsNonRoot": True},
+    }
+    with kubernetes_cluster.core() as core:
+        core.create_namespaced_persistent_volume_claim(namespace, {**claimed, "spec": size})
+        core.create_namespaced_pod(namespace, {"metadata": {"name": "writes"}, "spec": spec})
+        pods = (change["object"] for change in changes(core.list_namespaced_pod, namespace))
+        phases = (pod.status.phase for pod in pods)
+        assert next(one for one in phases if one in ("Succeeded", "Failed")) == "Succeeded"
+        claim = core.read_namespaced_persistent_volume_claim("shared", namespace)
+        folder = Path(core.read_persistent_volume(claim.spec.volume_name).spec.host_path.path)
+        assert (folder / "it").read_text() == "kept\n"
+        begin = core.list_persistent_volume().metadata.resource_version
+        core.delete_collection_namespaced_pod(namespace, grace_period_seconds=0)
+        core.delete_namespaced_persistent_volume_claim("shared", namespace)
+        mine = f"metadata.name={claim.spec.volume_name}"
+        listing = core.list_persistent_volume
+        seen = changes(listing, field_selector=mine, resource_version=begin)
+        assert "DELETED" in (change["type"] for change in seen)
+    assert not folder.exists()
+
+
+# --- How figures of the benchmarks are compared and shown -----------------------------------------
+
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+
+
+def test_a_figure_got_worse_if_it_grew_by_more_than_a_tenth() -> None:
+    now = {"a": 1.11, "b": 1.09, "c": 0.5, "new": 9.0}
+    figures = [Figure(key, key.upper(), value, "s") for key, value in now.items()]
+    assert worse({"a": 1.0, "b": 1.0, "c": 1.0}, figures) == ["a (A): 1 -> 1.11 s"]
+
+
+def test_a_table_says_which_goals_were_reached() -> None:
+    figures = [
+        {"key": "a", "title": "A", "value": 0.1234, "unit": "s", "goal": 0.15},
+        {"key": "b", "title": "B", "value": 2.0, "unit": "ms", "goal": 1.0},
+        {"key": "c", "title": "C", "value": 2.0, "unit": "ms", "goal": None},
+    ]
+    table = {"command": "x", "commit": "c0", "date": "d", "machine": "m", "figures": figures}
+    assert tables({"one": table})["one"].splitlines() == [
+        "`x` at c0, d; m.",
+        "",
+        "| | measured | goal | reached |",
+        "|---|---|---|---|",
+        "| A | 0.123 s | 0.15 | yes |",
+        "| B | 2 ms | 1 | **no** |",
+        "| C | 2 ms |  |  |",
+    ]
+
+
+def test_every_benchmark_has_its_place_on_the_page() -> None:
+    page = PAGE.read_text()
+    for name in BENCHMARKS:
+        assert f"<!-- {name} -->\n" in page
+        assert f"<!-- end of {name} -->\n" in page

@@ -370,3 +370,9 @@ def test_sources_are_told_of_with_their_tasks(extra: str, default: str) -> None:
     assert found == StepSources(used, seen)
     assert not found.has_trainer_lines
     assert found.as_data()["seen"][1] == {"source": "a loss", "tasks": ["worker-1"]}
+
+
+def test_an_advance_is_a_step_that_is_further_than_all_before() -> None:
+    at = [(1, "worker-0", 0), (2, "worker-1", 0), (3, "worker-1", 9), (4, "worker-0", 8)]
+    advances = analysed([step(*one) for one in at]).traffic.advances
+    assert [(one.t, one.step) for one in advances] == [(1, 0), (3, 9)]

@@ -156,3 +156,19 @@ def test_without_counters_every_bound_is_unknown() -> None:
     actual = "its bytes were not counted, or not often enough between the steps"
     found = [(status, why) for _, status, _, why in judged(bounds, {"predicted": 1.0}, [])]
     assert found == [("unknown", actual)] * 2
+
+
+def test_a_role_is_known_if_all_its_tasks_are() -> None:
+    """Tasks of a ps report no steps: the steps are those of the job."""
+    events = steps({1: 1.0, 3: 3.0})
+    sampled = samples(
+        (1.0, {"worker-0": (0, 0), "worker-1": (0, 8), "ps-0": (0, 0)}),
+        (3.0, {"worker-0": (20, 0), "worker-1": (60, 8), "ps-0": (40, 2)}),
+    )
+    cluster = "{worker: 2, ps: 1}"
+    result = analysed(events, sampled, cluster).bytes_per_step
+    assert result == {"worker": Traffic(20, 0), "ps": Traffic(20, 1)}
+    sampled = samples((1.0, {"worker-0": (0, 0)}), (3.0, {"worker-0": (20, 0)}))
+    assert analysed(events, sampled, cluster).bytes_per_step == {}
+    sampled = samples((1.0, {"worker-0": None}), (3.0, {"worker-0": None}))  # it counts no bytes
+    assert analysed(events, sampled).bytes_per_step == {}

@@ -25,6 +25,7 @@ from tests.histories import (
     happened,
     history,
     job,
+    restart,
     step,
 )
 
@@ -176,3 +177,16 @@ def test_what_is_short_is_in_seconds_and_no_fraction_flickers() -> None:
     for t, text in ((59.4, "59s"), (59.5, "59.5s"), (60.6, "1m 01s")):
         live.tick(t)
         assert shown(live)[0].startswith(f"── running {text}  run-1")
+
+
+def test_many_tasks_alike_share_a_line_and_others_have_their_own() -> None:
+    events = [*started(14), *(step(5, f"worker-{n}", 100 + n) for n in range(14))]
+    events += [ended(6, "worker-3", 1), restart(6, "worker-3")]
+    lines = shown(usage(of(events, 14)))
+    assert [re.split(r" {2,}", line)[:3] for line in lines[2:-1]] == [
+        ["worker-0 .. worker-13 (13)", "running", "0"],
+        ["worker-3", "backoff", "1"],
+    ]
+    assert "100..113" in lines[2]
+    assert "0.50 of 2  300 MiB 50%" in lines[2]
+    assert len(shown(of(started(12), 12))) == 12 + 3  # so few each have their own

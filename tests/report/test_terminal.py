@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from emulator.analysis.analyse import Analysis, FaultResult
+from emulator.analysis.analyse import Analysis, FaultResult, HelperResult
 from emulator.analysis.expectations import summary
 from emulator.analysis.explanation import Explanation
 from emulator.analysis.listing import Listed
@@ -285,3 +285,18 @@ def test_a_terminal_has_the_names_in_colour_unless_it_or_the_user_says_no(
         )
         notes = [re.sub(r"\x1b\[\d+m", "", line) for line in lines[1:-3]]
         assert notes == [f"emulate   | note: {warning}" for warning in plan.warnings]
+
+
+def test_a_helper_that_failed_is_a_note_below_the_figures() -> None:
+    failed = HelperResult("failed", 3, "", ("starting", "[no] disk"))
+    refused = HelperResult("failed", None, "it can't start", ())
+    helpers = {"board": HelperResult("stopped", 143), "sink": failed, "web": refused}
+    analysis = Analysis("succeeded", "", 1.0, tasks={}, helpers=helpers, time={})
+    end = JobEnd("succeeded", "")
+    result = Result(Path("/runs/r"), end, analysis, [], a_summary(analysis))
+    text = shown(lambda console: print_result(result, console))
+    notes = [line for line in text.splitlines() if line.startswith("note:")]
+    assert notes == [
+        "note: the helper sink failed with exit code 3, which does not decide the job: [no] disk",
+        "note: the helper web failed, which does not decide the job: it can't start",
+    ]

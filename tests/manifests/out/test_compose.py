@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from emulator.manifests.out.export import Written
 from tests.manifests.out.exporting import documents, exported, given
 
 SCENARIO: dict[str, Any] = {
@@ -78,3 +79,25 @@ def test_docker_compose_runs_it(tmp_path: Path, tiny_image: str) -> None:
             f"worker-{index} | worker-1:2222 | it costs 5$ $HOME | {all_of_them} | $$5 {index} | "
             f"done | found | worker-{index} | tmpfs" in lines
         )
+
+
+def written(tmp_path: Path, cluster: Any, **more: Any) -> Written:
+    data = {"name": "a", "program": {"command": ["true"]}, "cluster": cluster, **more}
+    return exported(given(data, tmp_path), "compose", tmp_path)
+
+
+WAIT = "docker wait $(docker-compose -f FILE ps -aq"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "command"),
+    [
+        ({"worker": 2}, "docker-compose -f FILE up"),
+        ({"worker": {"replicas": 2, "sidecars": [{"name": "log"}]}}, f"{WAIT} worker-0 worker-1)"),
+        ({"worker": {"replicas": 2, "init": [{"name": "fetch"}]}}, f"{WAIT} worker-0 worker-1)"),
+        ({"chief": 1, "worker": 2, "ps": 1}, f"{WAIT} chief-0)"),
+        ({"worker": {"mounts": {"/a": {"volume": "kept"}}}}, "docker volume create kept"),
+    ],
+)
+def test_how_a_file_is_used(cluster: dict[str, Any], command: str, tmp_path: Path) -> None:
+    assert f"#     {command}\n" in written(tmp_path, cluster).text

@@ -145,14 +145,15 @@ def test_what_follows_running(after: Sequence[Entry], last: Sequence[str]) -> No
 def test_a_suspended_job() -> None:
     stopped = TaskExit(task="worker-0", exit_code=143, told_to_stop=True, t=3)
     history = [*runs("worker-0"), Suspension(suspended=True, t=2), stopped]
-    history += [Suspension(suspended=False, t=5), *runs("worker-0", t=6)]
+    history += [Suspension(suspended=False, t=5), TaskStart(task="worker-0", fresh=True, t=6)]
+    history += [TaskRunning(task="worker-0", id="c", t=7)]
     found = changes(timeline(history))
     assert [(one.type, one.status, one.reason, one.t) for one in found[1:]] == [
         ("Running", "True", "TFJobRunning", 1),
         ("Running", "False", "TFJobSuspended", 2),
         ("Suspended", "True", "TFJobSuspended", 2),
         ("Suspended", "False", "TFJobResumed", 5),
-        ("Running", "True", "TFJobRunning", 6),
+        ("Running", "True", "TFJobRunning", 7),
     ]
 
 

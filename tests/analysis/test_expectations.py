@@ -13,19 +13,20 @@ import yaml
 
 import emulator
 from emulator.analysis import expectations as checks
-from emulator.analysis.analyse import Analysis, FaultResult, TaskResult
+from emulator.analysis.analyse import Analysis, FaultResult, TaskResult, analyse
 from emulator.analysis.conditions import Condition
 from emulator.analysis.expectations import Status, Verdict, judge, overall, summary
 from emulator.analysis.figures import in_summary
 from emulator.analysis.regression import Comparison
 from emulator.analysis.throughput import Rate, StepTimes, Throughput
 from emulator.analysis.traffic import Traffic
+from emulator.analysis.values import histories, importance
 from emulator.metrics.catalog import Usage
 from emulator.metrics.samples import Sample
 from emulator.planning.baseline import ThroughputReference
 from emulator.record.timeline import Timeline
 from emulator.scenario.schema import Expectations
-from tests.histories import began_again, ended, phase, step, timeline
+from tests.histories import began_again, ended, happened, phase, step, timeline
 
 RAN = Analysis(
     outcome="succeeded",
@@ -430,3 +431,64 @@ def test_what_a_run_that_was_cut_off_did_not_reach_is_unknown(outcome: str) -> N
     assert result["accuracy"].status == "ok"
     assert result["max_restarts"].status == "failed"  # that will not become less
     assert {v.expectation: v.status for v in verdicts(expect, RAN)}["final_step"] == "failed"
+
+
+# --- Values that tasks report ---------------------------------------------------------------------
+
+TOLD = [
+    happened(0, "run"),
+    step(1, "worker-0", 1, staleness=0, loss=2.5, note="warm-up"),
+    step(1, "worker-1", 1, staleness=5),
+    step(2, "worker-0", 2, staleness=1.5, loss=math.nan),
+    step(3, "worker-1", 2, staleness=2, ready=True),
+    happened(4, "job"),
+]
+
+
+def judged(**bounds: Any) -> dict[str, tuple[str, str, str]]:
+    replayed = timeline(TOLD)
+    expect = Expectations.model_validate({"values": bounds})
+    return {
+        verdict.expectation: (verdict.status, verdict.expected, verdict.actual)
+        for verdict in judge(expect, analyse(replayed), replayed)
+        if verdict.expectation.startswith("values.")
+    }
+
+
+@pytest.mark.parametrize(
+    ("bounds", "status", "actual"),
+    [
+        ({"min": 1.5}, "ok", "1.5"),
+        ({"min": 1.6}, "failed", "1.5"),
+        ({"max": 2}, "ok", "2"),
+        ({"max": 1.9}, "failed", "2"),
+    ],
+)
+def test_the_least_and_the_greatest_are_compared(
+    bounds: dict[str, float], status: str, actual: str
+) -> None:
+    ((side, bound),) = bounds.items()
+    expected = f"at {'least' if side == 'min' else 'most'} {bound}"
+    assert judged(staleness=bounds) == {f"values.staleness.{side}": (status, expected, actual)}
+
+
+def test_a_value_that_is_no_number_at_the_end_or_that_nobody_reported_is_unknown() -> None:
+    status, _, actual = judged(loss={"max": 3})["values.loss.max"]
+    assert (status, actual) == ("unknown", "the last value of worker-0 is no number")
+    assert judged(speed={"min": 1})["values.speed.min"][0] == "unknown"
+
+
+@pytest.mark.parametrize("bounds", [{}, {"min": 2, "max": 1}, {"min": math.inf}, {"least": 1}])
+def test_limits_that_limit_nothing_are_refused(bounds: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=r"values\.staleness"):
+        Expectations.model_validate({"values": {"staleness": bounds}})
+
+
+def test_how_many_examples_a_step_had_is_no_value_of_the_model() -> None:
+    ran = timeline([*TOLD[:1], step(1, "worker-0", 1, examples=32, loss=2.5)])
+    assert list(histories(ran)) == ["loss"]
+
+
+def test_the_loss_is_first_then_the_accuracy() -> None:
+    names = ["lr", "val_acc", "val_loss", "Accuracy", "loss"]
+    assert sorted(names, key=importance) == names[::-1]

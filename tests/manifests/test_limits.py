@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from emulator.errors import ScenarioError, UsageError, shown
 from emulator.manifests.assembly import relocated
 from emulator.manifests.convert import Additions, read_scenario
 from emulator.manifests.documents import read_documents
-from emulator.manifests.expansion import expand
+from emulator.manifests.expansion import Text, expand, plain, written
 from emulator.manifests.fields import Findings
 from emulator.manifests.images import Images
 from emulator.manifests.names import as_name, stem_of
@@ -22,7 +24,9 @@ from emulator.manifests.pod_context import Budget
 from emulator.manifests.quantities import as_cores, as_size, parse_quantity
 from emulator.manifests.spec import Options
 from emulator.manifests.table import format_of
+from emulator.scenario.values import read
 from emulator.validation.limits import DOCUMENTS, MANIFEST_BYTES, SCENARIO_BYTES, TASKS, WORD
+from emulator.validation.units import parse_size
 from tests.manifests.test_bad_jobs import (
     CONFIGMAP,
     PYTORCHJOB,
@@ -288,3 +292,82 @@ def test_paths_of_variants_and_of_containers_beside_are_moved() -> None:
         "helpers": {"h": {"image": {"context": "../x/k"}}},
         "program": {"source": ""},
     }
+
+
+# ---
+
+KNOWN: dict[str, Text] = {
+    "VAR_A": ("A",),
+    "VAR_B": ("B",),
+    "VAR_REF": ("$(VAR_A)",),
+    "EMPTY": (),
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        # The cases of Kubernetes' own test of `Expand` (facts: input and result).
+        ("$(VAR_A)", "A"),
+        ("___$(VAR_B)___", "___B___"),
+        ("$(VAR_A)-$(VAR_B)", "A-B"),
+        ("$(VAR_REF)", "$(VAR_A)"),
+        ("$(VAR_DNE)", "$(VAR_DNE)"),
+        ("$(VAR_A", "$(VAR_A"),
+        ("$$(VAR_A)", "$(VAR_A)"),
+        ("$$$(VAR_A)", "$A"),
+        ("$$$$(VAR_A)", "$$(VAR_A)"),
+        ("$VAR_A", "$VAR_A"),
+        ("\\$(VAR_A)", "\\A"),
+        ("$(foo$$var)", "$(foo$$var)"),
+        ("$()", "$()"),
+        ("f000-$(VAR_A)$", "f000-A$"),
+        ("$?+$$", "$?+$"),
+        ("a$(EMPTY)b", "ab"),
+        ("$(VAR_A))", "A)"),
+        ("echo $(date) $HOME ${HOME}", "echo $(date) $HOME ${HOME}"),
+    ],
+)
+def test_variables_are_replaced_as_kubernetes_does(text: str, result: str) -> None:
+    assert expand(text, KNOWN) == plain(result)
+
+
+@given(st.text(alphabet="${}a(:-", max_size=12))
+def test_text_of_a_manifest_stays_as_it_is(text: str) -> None:
+    template = read(written(plain(text)))
+    assert template.expand({}) == text
+    assert not template.malformed
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("500m", Fraction(1, 2)),
+        (2, 2),
+        ("4Gi", 4 * 2**30),
+        ("1.5Gi", 3 * 2**29),
+        ("1e3", 1000),
+        ("1E", 10**18),
+        (".5", Fraction(1, 2)),
+        ("5.", 5),
+        ("0.1", Fraction(1, 10)),
+        ("+1k", 1000),
+        ("100n", Fraction(1, 10**7)),
+        ("-0", 0),
+    ],
+)
+def test_quantities(text: object, number: Fraction | int) -> None:
+    assert parse_quantity(text) == number
+
+
+@pytest.mark.parametrize(
+    "value", ["", "two", "5 Gi", "5GB", "-1", "1.2.3", True, 0.5, None, "1e", "1e999", "9" * 99]
+)
+def test_what_is_no_quantity(value: object) -> None:
+    with pytest.raises(ValueError, match=r"is not a quantity|is below 0|should be text"):
+        parse_quantity(value)
+
+
+@given(st.integers(1, 2**50))
+def test_sizes_keep_their_bytes(size: int) -> None:
+    assert parse_size(as_size(Fraction(size))) == size

@@ -15,9 +15,11 @@ import pytest
 from rich.console import Console
 
 import emulator
+from emulator.analysis.run_state import RunState
 from emulator.metrics.samples import Sample
 from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
+from emulator.report import live
 from emulator.report.live import BACKLOG, LiveView
 from emulator.runtime.clock import ManualClock
 from tests.analysis.test_hints import ONE_DNN
@@ -289,6 +291,16 @@ def test_a_closed_terminal_does_not_end_the_run(tmp_path: Path) -> None:
         callbacks.lines([("worker-0", "more")])
         callbacks.sample(Sample(2.0, 1002.0, {}))
     assert len(view._queue) <= BACKLOG + 4  # and nothing piles up
+
+
+def test_the_panel_has_all_that_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = RunState(a_plan("{worker: 2}"))
+    monkeypatch.setattr(live, "RunState", lambda plan: state)
+    view, _ = a_view(io.StringIO())
+    run(view, tmp_path / "run-1")
+    assert (state.step, state.sampled, list(state.lines)) == (2, 2.0, [("worker-0", "hello")])
+    assert state.t < live.now(state) < time.time()
+    assert live.now(RunState(a_plan("{worker: 2}"))) == 0
 
 
 def test_a_failing_view_falls_back_to_plain_lines(tmp_path: Path) -> None:

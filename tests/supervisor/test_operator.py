@@ -225,6 +225,11 @@ def test_a_job_that_runs_is_suspended_and_makes_new_pods(tmp_path: Path) -> None
     assert [one[0] for one in run.conditions] == [
         "Created", "Running", "Running", "Suspended", "Suspended", "Running", "Succeeded",
     ]  # fmt: skip
+    script = Script(exits_at=None, on_sigterm=2)
+    late = Asking(tmp_path / "late", {"*": script}, "active_deadline: 10s")
+    late.suspends(4)
+    late.resumes(20)
+    assert (late.begin(), late.of("job")) == ("failed", [30])
 
 
 def test_a_job_that_is_over_or_runs_is_not_resumed(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from emulator.planning.plan import make_plan
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from emulator.supervisor.job import JobEnd
-from emulator.supervisor.takeover import RecoveredState, _fault, recover
+from emulator.supervisor.takeover import RecoveredState, _fault, recover, resumption
 from tests.histories import an_event
 
 TEXT = "name: t\nframework: none\nimage: none\nprogram: {command: [a]}\ncluster: {worker: 3}\n"
@@ -114,6 +114,28 @@ def test_a_gang_restarts_once_its_first_has_started(
     found = stood(*GANG, *then)
     assert (found.timeline.restarting, states(found)) == (restarting, expected)
     assert found.job_restarts == 1
+
+
+STARTED = {"worker-0": "a", "worker-1": "b"}
+
+
+@pytest.mark.parametrize(
+    ("events", "started", "expected"),
+    [
+        ([], {}, ["start"] * 3),
+        (BEGIN[:3], STARTED, ["started", "started", "start"]),
+        (BEGIN, STARTED, ["follow", "follow", "lost"]),
+        ([*BEGIN, ended(1)], STARTED, ["follow", "follow", "lost"]),
+        ([*BEGIN[:2], ended(1, fault="0"), ("start", 1)], {}, ["start", "down", "start"]),
+        ([*GANG, ended(1), ended(2), ("start", 0)], {}, ["start"] * 3),
+        ([*BEGIN[:2], ("job", 1, {"outcome": "failed", "reason": "x"})], {}, ["ended"] * 3),
+    ],
+)
+def test_a_successor_starts_what_had_to_start(
+    events: list[Any], started: dict[str, str], expected: list[str]
+) -> None:
+    found = stood(*events)
+    assert [resumption(name, found, started) for name in found.tasks] == expected
 
 
 FAULTS = """faults:

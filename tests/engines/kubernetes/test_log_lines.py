@@ -96,7 +96,7 @@ def test_two_ends_without_a_newline_may_have_crossed(places: list[int]) -> None:
 
 
 def test_what_the_kubelet_says_has_no_stamp() -> None:
-    data = record(1, b"a line\n") + b"failed to watch file: no space left on device"
+    data = record(1, b"a line\n") + b"\nfailed to watch file: no space left on device"
     assert lines_of(data) == [
         Printed(stamp(1), "a line"),
         Printed("", "failed to watch file: no space left on device"),

@@ -222,6 +222,11 @@ def test_a_budget_is_why_an_eviction_is_forbidden_now() -> None:
     assert "via: delete" in sentence.hint
 
 
+def because(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
 @pytest.mark.parametrize(
     ("error", "says"),
     [
@@ -265,6 +270,10 @@ def test_a_budget_is_why_an_eviction_is_forbidden_now() -> None:
                 f"certificate ([SSL: {why}).",
             )
             for why in ("x] Certificate required", "SSLV3_ALERT_BAD] bad")
+        ),
+        (
+            because(OSError("a call failed"), OSError("no route")),
+            "No Kubernetes API server answers at https://c:6443 (context home): no route.",
         ),
         (
             TimeoutError(),

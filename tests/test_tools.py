@@ -127,9 +127,8 @@ def test_a_mutant_runs_against_what_is_named_like_its_module_then_its_folder_the
 
 # --- What tests get from `make kubernetes`, where no test of the engine would miss it -------------
 
-pytestmark = pytest.mark.kubernetes
 
-
+@pytest.mark.kubernetes
 def test_the_data_of_a_claim_go_with_it(kubernetes_cluster: ForTest, tiny_image: str) -> None:
     namespace, claimed = kubernetes_cluster.namespace, {"metadata": {"name": "shared"}}
     size = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}

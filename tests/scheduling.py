@@ -35,7 +35,7 @@ def lane(nodeid: str) -> str:
     """Return the kind of a test of which only some workers take tests, or ""."""
     if nodeid.startswith(TRAININGS):
         return "training"
-    on_a_cluster = "tests/engines/kubernetes/", "tests/test_clusters.py"
+    on_a_cluster = "tests/engines/kubernetes/"
     return "kubernetes" if nodeid.startswith(on_a_cluster) or "[kubernetes" in nodeid else ""
 
 

@@ -67,15 +67,15 @@ ONLY_IN = {
 
 
 MOST = {
-    "lines": 59_020,
+    "lines": 58_930,
     "modules": 356,
     "entries": 28,
     "imports a module": 4.72,
-    "modules that one other imports": 104,
+    "modules that one other imports": 103,
     "modules of the longest chain of imports": 22,
     "public methods of a class": 34,
     "lines of a function": 142,
-    "functions of more than 6 parameters": 26,
+    "functions of more than 6 parameters": 21,
 }
 """What the package may have at most; `python -m scripts.structure` says where that is.
 

@@ -185,20 +185,15 @@ def test_half_of_the_packets_are_lost(cluster: Cluster) -> None:
 
 
 def test_a_narrow_network_slows_a_transfer(cluster: Cluster) -> None:
-    size = 300_000
+    def times(target: str, count: int) -> Iterator[float]:
+        return (cluster.transfer("worker-0", target, 300_000) for _ in range(count))
 
-    def fastest(target: str) -> float:
-        """Of several: a slow machine makes one transfer slow, a narrow network all of them."""
-        return min(cluster.transfer("worker-0", target, size) for _ in range(4))
-
-    before = fastest("worker-1")
     cluster.engine.shape([Link("worker-0", "worker-1", bandwidth=1_000_000)])
-    narrow = fastest("worker-1")
+    narrow = min(times("worker-1", 4))  # A slow machine makes one of them slow, a link all.
     assert narrow > 1.8  # 2.4 s by arithmetic, less a burst that may leave at once (0.3 s seen)
-    assert fastest("worker-2") < narrow / 2
+    assert any(time < narrow / 2 for time in times("worker-2", 60))
     cluster.engine.shape([])
-    assert fastest("worker-1") < narrow / 2
-    assert before < narrow / 2
+    assert any(time < narrow / 2 for time in times("worker-1", 60))
 
 
 def test_a_task_that_restarts_in_a_partition_is_cut_off_until_it_is_healed(

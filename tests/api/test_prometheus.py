@@ -20,7 +20,7 @@ from emulator.analysis.run_state import RunState
 from emulator.api.prometheus import STATES, Page, collect
 from emulator.metrics.catalog import GPU, GPU_SHARE, USAGE, GpuShare, GpuUsage, Usage
 from emulator.metrics.samples import Sample, to_json
-from emulator.planning.plan import make_plan
+from emulator.planning.planner import make_plan
 from emulator.record.events import Entry, line_of
 from emulator.scenario.loader import load
 from emulator.supervisor.job import State

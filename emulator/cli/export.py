@@ -24,65 +24,78 @@ def _complete_formats(incomplete: str) -> list[str]:
     return [name for name in (*TARGETS, IN_CLUSTER) if name.startswith(incomplete)]
 
 
+What = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="RUN|SCENARIO",
+        help="A run [default: the latest]; with --to, a scenario file or its name "
+        f"[default: {HERE}].",
+        autocompletion=_complete,
+    ),
+]
+TensorBoard = Annotated[
+    Path | None,
+    typer.Option("--tensorboard", metavar="DIR", help="Event files, as a log dir has them."),
+]
+Csv = Annotated[
+    Path | None,
+    typer.Option("--csv", metavar="DIR", help="Steps, samples, GPUs, events and faults."),
+]
+Parquet = Annotated[
+    Path | None, typer.Option("--parquet", metavar="DIR", help="The same with types and units.")
+]
+Trace = Annotated[
+    Path | None,
+    typer.Option("--trace", metavar="FILE", help="The timeline for Perfetto, as JSON."),
+]
+Wandb = Annotated[
+    str | None,
+    typer.Option("--wandb", metavar="PROJECT", help="A run of Weights & Biases."),
+]
+Mlflow = Annotated[
+    str | None,
+    typer.Option("--mlflow", metavar="EXPERIMENT", help="A run of MLflow."),
+]
+Otel = Annotated[
+    str | None,
+    typer.Option("--otel", metavar="SERVICE", help="A trace for OpenTelemetry's collector."),
+]
+To = Annotated[
+    str | None,
+    typer.Option(
+        "--to",
+        metavar="FORMAT",
+        help="A scenario for a cluster: tfjob, pytorchjob, trainjob, compose, kubernetes, "
+        "helm-values; or the emulator itself in a cluster: kubernetes-job.",
+        autocompletion=_complete_formats,
+    ),
+]
+Output = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="FILE", help="Of --to; default: standard output."),
+]
+Image = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--image",
+        metavar="NAME=REF",
+        help="Of --to: the image to write for a role, or for an image of the scenario.",
+    ),
+]
+
+
 def export(
-    what: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="RUN|SCENARIO",
-            help="A run [default: the latest]; with --to, a scenario file or its name "
-            f"[default: {HERE}].",
-            autocompletion=_complete,
-        ),
-    ] = None,
-    tensorboard: Annotated[
-        Path | None,
-        typer.Option("--tensorboard", metavar="DIR", help="Event files, as a log dir has them."),
-    ] = None,
-    csv: Annotated[
-        Path | None,
-        typer.Option("--csv", metavar="DIR", help="Steps, samples, GPUs, events and faults."),
-    ] = None,
-    parquet: Annotated[
-        Path | None, typer.Option("--parquet", metavar="DIR", help="The same with types and units.")
-    ] = None,
-    trace: Annotated[
-        Path | None,
-        typer.Option("--trace", metavar="FILE", help="The timeline for Perfetto, as JSON."),
-    ] = None,
-    wandb: Annotated[
-        str | None,
-        typer.Option("--wandb", metavar="PROJECT", help="A run of Weights & Biases."),
-    ] = None,
-    mlflow: Annotated[
-        str | None,
-        typer.Option("--mlflow", metavar="EXPERIMENT", help="A run of MLflow."),
-    ] = None,
-    otel: Annotated[
-        str | None,
-        typer.Option("--otel", metavar="SERVICE", help="A trace for OpenTelemetry's collector."),
-    ] = None,
-    to: Annotated[
-        str | None,
-        typer.Option(
-            "--to",
-            metavar="FORMAT",
-            help="A scenario for a cluster: tfjob, pytorchjob, trainjob, compose, kubernetes, "
-            "helm-values; or the emulator itself in a cluster: kubernetes-job.",
-            autocompletion=_complete_formats,
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="Of --to; default: standard output."),
-    ] = None,
-    image: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--image",
-            metavar="NAME=REF",
-            help="Of --to: the image to write for a role, or for an image of the scenario.",
-        ),
-    ] = None,
+    what: What = None,
+    tensorboard: TensorBoard = None,
+    csv: Csv = None,
+    parquet: Parquet = None,
+    trace: Trace = None,
+    wandb: Wandb = None,
+    mlflow: Mlflow = None,
+    otel: Otel = None,
+    to: To = None,
+    output: Output = None,
+    image: Image = None,
     sets: Sets = None,
     out: Out = Path("runs"),
 ) -> None:

@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import platform
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -235,7 +236,6 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
 ) -> None:
     """Write a scenario and a small program to start from. It runs as it is."""
-    from emulator.scenario.starter import SCHEMA_FILE
 
     files = _suite() if tests else _starter(folder)
     there = [folder / name for name in files if os.path.lexists(folder / name)]
@@ -257,7 +257,6 @@ def init(
 def _starter(folder: Path) -> dict[Path, bytes]:
     """Return the starter's files: the scenario has the folder's name, the schema is for editors."""
     from emulator.scenario.schema import json_schema
-    from emulator.scenario.starter import SCHEMA_FILE, named
 
     files, scenario = _files(ROOT / "images" / "starter"), Path("scenario.yaml")
     # Not Path.resolve: the folder may be a link that leads nowhere.
@@ -370,3 +369,25 @@ def _engines() -> dict[str, str]:
         first = next(iter(one.examine()), None) if issubclass(one, Explaining) else None
         found[name] = first.found if first else "nothing known"
     return found
+
+
+# --- The template of emulate init -----------------------------------------------------------------
+
+TEMPLATE_NAME = "starter"
+"""The name of the template's scenario, which a folder without letters keeps."""
+SCHEMA_FILE = "scenario.schema.json"
+"""What the template's first line names: editors that know YAML read it from beside the scenario."""
+_LONGEST = 40
+"""Characters of a scenario's name."""
+
+
+def name_from(folder: str) -> str:
+    """Return the name of a scenario in a folder of this name: `My model_2` is `my-model-2`."""
+    words = re.sub(r"[^a-z0-9]+", "-", folder.lower())
+    name = re.sub(r"^[^a-z]+", "", words)[:_LONGEST].rstrip("-")
+    return name or TEMPLATE_NAME
+
+
+def named(template: str, folder: str) -> str:
+    """Return the template with the name of its scenario replaced by that for the folder."""
+    return template.replace(f"\nname: {TEMPLATE_NAME}\n", f"\nname: {name_from(folder)}\n", 1)

@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -39,6 +39,10 @@ from emulator.cli.options import (
 from emulator.errors import UsageError
 from emulator.runtime.signals import Interruption
 
+if TYPE_CHECKING:
+    from emulator.planning.requested import RequestedScenario, RunOptions
+    from emulator.report.terminal import LivePrinter
+
 Seed = Annotated[int | None, typer.Option("--seed", help="Seed of data order and weights.")]
 
 
@@ -53,44 +57,50 @@ RunId = Annotated[
 ]
 
 
+Keep = Annotated[
+    bool, typer.Option("--keep", help="Leave containers, network and volume for a look.")
+]
+Detach = Annotated[
+    bool, typer.Option("--detach", "-d", help="In the background; return once all tasks run.")
+]
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="Put summary.json on stdout (with --vary a list of them), all else on stderr.",
+    ),
+]
+Warm = Annotated[
+    bool, typer.Option("--warm", help="Fork tasks from processes that have imported TensorFlow.")
+]
+Vary = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--vary",
+        metavar="KEY=VALUE,VALUE",
+        help="Run every combination of the values, one after the other, and compare them.",
+        autocompletion=complete_sets,
+    ),
+]
+
+
 def up(
     scenario: ScenarioArgument = None,
     file: ScenarioFile = None,
     sets: Sets = None,
     engine: WhichEngine = "auto",
     out: Out = Path("runs"),
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Leave containers, network and volume for a look.")
-    ] = False,
-    detach: Annotated[
-        bool, typer.Option("--detach", "-d", help="In the background; return once all tasks run.")
-    ] = False,
+    keep: Keep = False,
+    detach: Detach = False,
     seed: Seed = None,
     run_id: RunId = None,
-    json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="Put summary.json on stdout (with --vary a list of them), all else on stderr.",
-        ),
-    ] = False,
-    warm: Annotated[
-        bool,
-        typer.Option("--warm", help="Fork tasks from processes that have imported TensorFlow."),
-    ] = False,
+    json: Json = False,
+    warm: Warm = False,
     plain: Plain = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
     api_port: ApiPort = None,
-    vary: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--vary",
-            metavar="KEY=VALUE,VALUE",
-            help="Run every combination of the values, one after the other, and compare them.",
-            autocompletion=complete_sets,
-        ),
-    ] = None,
+    vary: Vary = None,
     images: Images = None,
     faults: Faults = None,
     configmaps: ConfigMaps = None,
@@ -118,52 +128,73 @@ def up(
     added = additions(images, faults, configmaps, command)
     asked = requested(chosen_scenario(scenario, file), overrides(sets, seed), added)
     from emulator.planning.requested import RunOptions
+    from emulator.report.live import view
 
     options = RunOptions(out=out, run_id=run_id, keep=keep, warm=warm)
+    shown = partial(view, quiet=quiet, verbose=verbose)
     if vary:
         from emulator.cli.compare import up_variants
-        from emulator.report.live import view
 
-        shown = partial(view, plain=True, quiet=quiet, verbose=verbose)
-        raise typer.Exit(up_variants(asked, vary, engine, options, shown, json=json))
+        code = up_variants(asked, vary, engine, options, partial(shown, plain=True), json=json)
+    elif detach:
+        more = [*added.arguments, *([] if api_port is None else [f"--api-port={api_port}"])]
+        code = _in_background(asked, engine, options, more, json=json)
+    else:
+        code = _here(asked, engine, options, shown(plain=plain), api_port, json=json)
+    raise typer.Exit(code)
+
+
+def _here(
+    asked: RequestedScenario,
+    engine: str,
+    options: RunOptions,
+    live: LivePrinter,
+    api_port: int | None,
+    *,
+    json: bool,
+) -> int:
+    """Run a scenario in the foreground; print its result. Returns the exit code."""
     from emulator.api.tcp import TcpEndpoint
     from emulator.cli.background import reporting_to_parent
     from emulator.engines import choose
     from emulator.execution import up as run_up
-    from emulator.report.live import view
     from emulator.report.terminal import print_result
 
-    parsed = asked.scenario  # its mistakes come before those of the engine
-    if detach:
-        run_id = options.named(parsed)
-        more = [*(f"--set={one}" for one in asked.chosen), *added.arguments]
-        more += ["--keep"] * keep + ["--warm"] * warm
-        more += [] if api_port is None else [f"--api-port={api_port}"]
-        arguments = ["up", str(asked.path), f"--engine={engine}", f"--out={out}"]
-        arguments += [f"--run-id={run_id}", *more]
-        raise typer.Exit(_in_background(arguments, out / run_id, json=json))
-    with asked.placed(), view(plain=plain, quiet=quiet, verbose=verbose) as live:
+    asked.scenario  # noqa: B018  its mistakes come before those of the engine
+    with asked.placed(), live:
         callbacks = reporting_to_parent(live.callbacks())
         with contextlib.closing(choose(engine, callbacks.say)) as chosen:
             result = run_up(
                 asked,
                 chosen,
-                replace(options, reference=asked.reference(chosen.name, warm=warm)),
+                replace(options, reference=asked.reference(chosen.name, warm=options.warm)),
                 endpoint=None if api_port is None else TcpEndpoint(api_port),
                 callbacks=callbacks,
             )
     with perhaps_unread():
-        print_result(result, console(stderr=json), kept=keep)
+        print_result(result, console(stderr=json), kept=options.keep)
         if json:
             print_json(result.summary)
-    raise typer.Exit(result.exit_code)
+    return result.exit_code
 
 
-def _in_background(arguments: list[str], folder: Path, *, json: bool) -> int:
-    """Start a supervisor in the background; report the result. Returns the exit code."""
+def _in_background(
+    asked: RequestedScenario, engine: str, options: RunOptions, more: list[str], *, json: bool
+) -> int:
+    """Run a scenario by a supervisor in the background, with `more` arguments for it.
+
+    Returns the exit code, once all tasks run.
+    """
     from emulator.cli.background import forget, output, start
     from emulator.record.remains import require_free
 
+    folder = options.out / options.named(asked.scenario)
+    arguments = [
+        *("up", str(asked.path), f"--engine={engine}", f"--out={options.out}"),
+        *(f"--run-id={folder.name}", *(f"--set={one}" for one in asked.chosen), *more),
+        *["--keep"] * options.keep,
+        *["--warm"] * options.warm,
+    ]
     require_free(folder)  # before the log is made there
     try:
         code = start(arguments, folder, note)

@@ -16,6 +16,8 @@ from emulator.exports.services import Exported
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
+Attributes = dict[str, str | float | int | bool]
+
 BATCH = 512
 """Spans of a request."""
 
@@ -45,79 +47,80 @@ def send(run: Exported, service: str) -> str:
 
 def spans_of(run: Exported, service: str) -> Sequence[ReadableSpan]:
     """Return the spans of a run, in the order of their begin; the first is the run itself."""
-    from opentelemetry import trace
-    from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import ReadableSpan
-    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-    from opentelemetry.trace.status import Status, StatusCode
-
-    resource, scope = Resource({"service.name": service}), InstrumentationScope("emulator")
-    trace_id = _number(run.run_id, 16)
-    spans: list[ReadableSpan] = []
-
-    def add(
-        name: str,
-        begin: float,
-        end: float,
-        attributes: dict[str, str | float | int | bool],
-        parent: ReadableSpan | None = None,
-        failed: str | None = None,
-    ) -> ReadableSpan:
-        context = trace.SpanContext(
-            trace_id,
-            _number(f"{run.run_id}/{len(spans)}", 8),
-            is_remote=False,
-            trace_flags=trace.TraceFlags(trace.TraceFlags.SAMPLED),
-        )
-        spans.append(
-            ReadableSpan(
-                name,
-                context,
-                None if parent is None else parent.get_span_context(),
-                resource,
-                attributes,
-                status=Status() if failed is None else Status(StatusCode.ERROR, failed),
-                start_time=round((run.began + begin) * 1e9),
-                end_time=round((run.began + max(begin, end)) * 1e9),
-                instrumentation_scope=scope,
-            )
-        )
-        return spans[-1]
-
+    spans = _Spans(run, service)
     analysis, timeline = run.analysis, run.record.timeline
     has_failed = analysis.outcome != "succeeded"
     reason = (analysis.reason or analysis.outcome) if has_failed else None
-    whole = add(run.run_id, 0.0, timeline.end, {**run.about, **run.figures}, None, reason)
+    whole = spans.add(run.run_id, 0.0, timeline.end, {**run.about, **run.figures}, failed=reason)
     for task in timeline.tasks.values():
         for number, (begin, end, exit_code, cause) in enumerate(_lives(run, task.name)):
-            attributes: dict[str, str | float | int | bool] = {
-                "emulator.task": task.name,
-                "emulator.incarnation": number,
-            }
+            attributes: Attributes = {"emulator.task": task.name, "emulator.incarnation": number}
             attributes |= {} if exit_code is None else {"emulator.exit_code": exit_code}
             attributes |= {"emulator.fault": cause} if cause else {}
             failed = f"exit code {exit_code}" if exit_code else None
-            life = add(task.name, begin, end, attributes, whole, failed)
+            life = spans.add(task.name, begin, end, attributes, whole, failed)
             for one in (*task.states(timeline.end), *task.phases(timeline.end)):
                 if begin <= one.begin < end and one.name != "running":
-                    about = {"emulator.task": task.name}
-                    add(one.name, one.begin, min(one.end, end), {**about}, life)
+                    about: Attributes = {"emulator.task": task.name}
+                    spans.add(one.name, one.begin, min(one.end, end), about, life)
     for fault in analysis.faults:
-        if fault.triggered is not None:
+        if (begin_of := fault.triggered) is not None:
             lasted = fault.restored_after or fault.applied_after or 0.0
-            known = {
-                key: value
+            known: Attributes = {
+                f"emulator.fault.{key}": value
                 for key, value in vars(fault).items()
                 if isinstance(value, str | int | float) and value != ""
             }
-            add(
-                f"fault: {fault.kind} {fault.target}",
-                fault.triggered,
-                fault.triggered + lasted,
-                {f"emulator.fault.{key}": value for key, value in known.items()},
-                whole,
-            )
-    return spans
+            name = f"fault: {fault.kind} {fault.target}"
+            spans.add(name, begin_of, begin_of + lasted, known, whole)
+    return spans.made
+
+
+class _Spans:
+    """The spans of one run, as they are made."""
+
+    def __init__(self, run: Exported, service: str) -> None:
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+        self.made: list[ReadableSpan] = []
+        self._run = run
+        self._resource = Resource({"service.name": service})
+        self._scope = InstrumentationScope("emulator")
+
+    def add(
+        self,
+        name: str,
+        begin: float,
+        end: float,
+        attributes: Attributes,
+        parent: ReadableSpan | None = None,
+        failed: str | None = None,
+    ) -> ReadableSpan:
+        """Make a span from `begin` to `end`, in seconds of the run; `failed`: why it failed."""
+        from opentelemetry import trace
+        from opentelemetry.sdk.trace import ReadableSpan
+        from opentelemetry.trace.status import Status, StatusCode
+
+        context = trace.SpanContext(
+            _number(self._run.run_id, 16),
+            _number(f"{self._run.run_id}/{len(self.made)}", 8),
+            is_remote=False,
+            trace_flags=trace.TraceFlags(trace.TraceFlags.SAMPLED),
+        )
+        span = ReadableSpan(
+            name,
+            context,
+            None if parent is None else parent.get_span_context(),
+            self._resource,
+            attributes,
+            status=Status() if failed is None else Status(StatusCode.ERROR, failed),
+            start_time=round((self._run.began + begin) * 1e9),
+            end_time=round((self._run.began + max(begin, end)) * 1e9),
+            instrumentation_scope=self._scope,
+        )
+        self.made.append(span)
+        return span
 
 
 def _lives(run: Exported, name: str) -> Iterator[tuple[float, float, int | None, str]]:

@@ -28,11 +28,11 @@ from emulator import (
     Trigger,
 )
 from emulator.cli import setup
+from emulator.cli.setup import TEMPLATE_NAME, name_from
 from emulator.errors import UsageError
 from emulator.faults.table import entries
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import json_schema
-from emulator.scenario.starter import TEMPLATE_NAME, name_from
 from tests.manifests.out.test_exports import SCENARIOS
 
 HEAD = "name: x\nframework: none\nprogram: {command: [a]}\ncluster: {worker: 3}\n"

@@ -11,16 +11,17 @@ Pytest's fixture `emulator` has the same functions, with the same arguments and 
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from emulator.engines import AUTO
 from emulator.planning.requested import RequestedScenario, RunOptions
 from emulator.results import Result, RunCallbacks
-from emulator.runtime.at_exit import before_threads_end
 from emulator.session.launch import NO_IMAGES, additions, make_available, overrides, perform
 from emulator.session.progress import view_for
 from emulator.session.running import Running, RunningCluster
@@ -124,6 +125,16 @@ def _prepared(
 
 _under_way: weakref.WeakSet[Running] = weakref.WeakSet()
 """Runs that `up` has started: a program may end without the end of their block."""
+
+
+def before_threads_end(call: Callable[[], None]) -> None:
+    """Have `call` called when the main thread has ended.
+
+    Functions of `atexit` come too late: no pool of threads takes a call any more by then. Those of
+    concurrent.futures, which forbid it, are registered where this registers, and earlier. A Python
+    that has no such place any more, which a test would show, gets a function of `atexit`.
+    """
+    getattr(threading, "_register_atexit", atexit.register)(call)
 
 
 def _stop_all() -> None:

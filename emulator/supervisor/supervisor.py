@@ -57,7 +57,6 @@ from emulator.scenario.restart import RestartScope
 from emulator.scenario.schema import EVENTS
 from emulator.supervisor import restart_policy as policy
 from emulator.supervisor.control import Asked, Interrupted, RunControl
-from emulator.supervisor.disks import DiskWatch
 from emulator.supervisor.engine_calls import Called, EngineCalls, Preparing
 from emulator.supervisor.helpers import Helpers, pending_helpers
 from emulator.supervisor.history import HistoryWriter
@@ -67,7 +66,7 @@ from emulator.supervisor.operator_job import OperatorJob
 from emulator.supervisor.sampling import Measured, Sampling
 from emulator.supervisor.takeover import RecoveredState, init_line, resumption
 from emulator.supervisor.timers import Timers
-from emulator.supervisor.watchdog import Watchdog
+from emulator.supervisor.watchdog import DiskWatch, Watchdog
 
 STOP_GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL when the job is over (as `docker stop`)."""

@@ -1,16 +1,23 @@
-"""Finds a job that hangs: its tasks run, and none has stepped for too long.
+"""Ends what can't go on: a job that hangs, and a run whose disk is nearly full.
 
-Real programs do that: a chief whose parameter server died may print its traceback and never exit; a
-worker may wait in a collective for a peer that is gone. No task exits, so the restart policy has
-nothing to decide. The watchdog kills the tasks that should step, and then it has.
+A job hangs when its tasks run, and none has stepped for too long. Real programs do that: a chief
+whose parameter server died may print its traceback and never exit; a worker may wait in a
+collective for a peer that is gone. No task exits, so the restart policy has nothing to decide. The
+watchdog kills the tasks that should step, and then it has.
 """
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
+from pathlib import Path
 
+from emulator.errors import RecordError
+from emulator.files import MAKE_ROOM, is_nearly_full
 from emulator.record.events import Stall
 from emulator.supervisor.job import Job
+from emulator.supervisor.timers import Timers
+from emulator.validation.units import format_size
 
 
 class Watchdog:
@@ -48,3 +55,25 @@ class Watchdog:
             self._latest = self._timers.now()
             idle = 0.0
         self._timers.after(limit - idle if idle < limit else limit, self._check)
+
+
+LOOK_EVERY = 0.5
+"""Seconds between two looks at the disks."""
+
+
+class DiskWatch:
+    """Ends a run before a disk that it writes to is full: its results need some room."""
+
+    def __init__(self, folders: Sequence[Path], timers: Timers) -> None:
+        self._folders, self._timers = folders, timers
+
+    def begin(self) -> None:
+        """Look now and then again and again. Raises RecordError where a disk is nearly full."""
+        for folder in self._folders:
+            if (free := is_nearly_full(folder)) is not None:
+                raise RecordError(
+                    f"The disk of {folder} has {format_size(free)} left: the run ends before the "
+                    "disk is full, while there is room for its results.",
+                    MAKE_ROOM,
+                )
+        self._timers.after(LOOK_EVERY, self.begin)

@@ -312,7 +312,7 @@ def test_an_inbox_that_is_waited_for_hands_out_at_once_and_ends_in_time() -> Non
 PROGRAM = """
 from concurrent.futures import ThreadPoolExecutor
 from threading import Thread
-from emulator.runtime.at_exit import before_threads_end
+from emulator.session.up import before_threads_end
 
 def late():
     thread = Thread(target=lambda: print("a thread", flush=True), daemon=True)

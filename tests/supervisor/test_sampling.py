@@ -22,7 +22,7 @@ from emulator.record.reader import Record
 from emulator.results import Result, RunCallbacks
 from emulator.runtime.clock import AtOnce, ManualClock
 from emulator.scenario.loader import parse
-from emulator.supervisor import disks
+from emulator.supervisor import watchdog
 from tests.asked import asked
 from tests.supervisor.in_memory import BASE, SERVES, Job, run_on
 
@@ -237,7 +237,7 @@ def test_the_disks_of_the_run_and_of_its_engine_are_watched(
     def is_nearly_full(folder: Path) -> int | None:
         return 2**20 if folder.name == full and clock.now() >= clock.BEGAN + 3.2 else None
 
-    monkeypatch.setattr(disks, "is_nearly_full", is_nearly_full)
+    monkeypatch.setattr(watchdog, "is_nearly_full", is_nearly_full)
     here = Job(tmp_path, parse(f"{BASE}cluster: {{worker: 1}}\n"), Storing(clock, {"*": SERVES}))
     with pytest.raises(RecordError, match=f"/{full} has 1 MiB left: the run ends before the"):
         here.begin()

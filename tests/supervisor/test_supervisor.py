@@ -22,8 +22,8 @@ from emulator.runtime import clock as clocks
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from emulator.supervisor.control import Interrupted
-from emulator.supervisor.disks import EVERY
 from emulator.supervisor.supervisor import STOP_GRACE
+from emulator.supervisor.watchdog import LOOK_EVERY
 from tests.supervisor.in_memory import (
     BASE,
     DEAF,
@@ -489,7 +489,7 @@ def test_a_run_ends_before_a_disk_is_full(tmp_path: Path, monkeypatch: pytest.Mo
     engine = MemoryEngine(Following(), {"*": SERVES})
     job = Job(tmp_path, parse(f"{BASE}cluster: {{worker: 1}}\n"), engine)
     left = [None, None, 3 << 20]
-    monkeypatch.setattr("emulator.supervisor.disks.is_nearly_full", lambda folder: left.pop(0))
+    monkeypatch.setattr("emulator.supervisor.watchdog.is_nearly_full", lambda folder: left.pop(0))
     with pytest.raises(RecordError, match=f"The disk of {job.folder} has 3 MiB left"):
         job.begin()
-    assert job.clock.now() == ManualClock.BEGAN + 2 * EVERY
+    assert job.clock.now() == ManualClock.BEGAN + 2 * LOOK_EVERY

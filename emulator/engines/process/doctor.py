@@ -66,3 +66,33 @@ def _daemons() -> Finding:
         "a process that leaves its session and clears its environment outlives its task",
         "This applies to the process engine only; with Docker they end with their container.",
     )
+
+
+PACKAGES = (
+    "tensorflow",
+    "tensorflow-cpu",
+    "tf_keras",
+    "keras",
+    "torch",
+    "lightning",
+    "accelerate",
+    "transformers",
+    "jax",
+    "jaxlib",
+    "orbax-checkpoint",
+    "ray",
+    "mpi4py",
+    "numpy",
+)
+"""What trainings are made with; to read the versions of all packages would take long."""
+
+
+def installed() -> dict[str, str]:
+    """Return the versions of Python and of those of PACKAGES that are installed, by name."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found

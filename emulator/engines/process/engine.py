@@ -114,7 +114,7 @@ class ProcessEngine:
 
     def software(self, plan: Plan) -> Mapping[str, Mapping[str, str]]:
         """Return the versions of this interpreter and its packages: tasks find it first."""
-        from emulator.engines.process.installed import installed  # only runs ask
+        from emulator.engines.process.doctor import installed  # only runs ask
 
         return {"": installed()}
 

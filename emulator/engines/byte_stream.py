@@ -7,13 +7,13 @@ passed on by a thread.
 from __future__ import annotations
 
 import contextlib
+import io
 import socket
 import ssl
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from emulator.engines.http_socket import reader_of, socket_of
 from emulator.engines.streams import AT_ONCE, PIECE
 
 
@@ -130,3 +130,25 @@ def shut(connection: socket.socket) -> None:
     with contextlib.suppress(OSError):  # it has ended
         # Not the method of an SSLSocket: that lets go of what the other thread reads from.
         socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+
+# --- Below an HTTP answer -------------------------------------------------------------------------
+#
+# All that is known of urllib3's inside: it has no public way to an SSLSocket, nor to the bytes that
+# came with the headers. A test runs these with the installed urllib3 and http.client, with and
+# without TLS.
+
+
+def reader_of(response: Any) -> io.BufferedReader:  # noqa: ANN401  of urllib3
+    """Return what an answer is read from: first the bytes that came with its headers."""
+    reader: io.BufferedReader = response._fp.fp
+    return reader
+
+
+def socket_of(response: Any) -> socket.socket | None:  # noqa: ANN401  of urllib3
+    """Return the socket of an answer; None if it has ended, or has none of its own, as with SSH.
+
+    Over TLS it is the SSLSocket.
+    """
+    own = getattr(getattr(reader_of(response), "raw", None), "_sock", None)
+    return own if isinstance(own, socket.socket) else None

@@ -117,7 +117,8 @@ class MemoryEngine:
         self._scripts = dict(scripts or {})
         self._gpus = tuple(gpus)
         self._fails = frozenset(fails_to_start)
-        self._cordoned: dict[str, str] = {}
+        self.cordoned: dict[str, str] = {}
+        """The nodes that take no task now, and for which task."""
         self._nodes, self._budget = tuple(nodes), frozenset(budget)
         lacking = {"warm", "pods", "exec"}
         if not measured:
@@ -266,27 +267,22 @@ class MemoryEngine:
         one = self._running(task)
         if one is None:
             raise EngineError(f"Can't cordon the node of {task}: it does not run.")
-        if self._cordoned.setdefault(one.node, task) != task:
+        if self.cordoned.setdefault(one.node, task) != task:
             raise EngineError(f"The node {one.node} is cordoned already.")
         tasks = [name for name, each in self._tasks().items() if each.node == one.node]
         return Cordoned(one.node, tuple(name for name in tasks if self._running(name)))
 
     def uncordon(self, task: str) -> None:
         """Start tasks there again."""
-        self._cordoned = {node: by for node, by in self._cordoned.items() if by != task}
+        self.cordoned = {node: by for node, by in self.cordoned.items() if by != task}
 
     def _free_node(self, task: str) -> str:
         """Return the node with the fewest running tasks; none without a cluster."""
-        free = [node for node in self._nodes if node not in self._cordoned]
+        free = [node for node in self._nodes if node not in self.cordoned]
         if self._nodes and not free:
             raise EngineError(f"No node takes {task}: all are cordoned.")
         on = [each.node for name, each in self._tasks().items() if self._running(name)]
         return min(free, key=on.count, default="")
-
-    @property
-    def cordoned(self) -> tuple[str, ...]:
-        """The nodes that take no task now."""
-        return tuple(self._cordoned)
 
     @property
     def can_shape(self) -> bool:
@@ -333,7 +329,7 @@ class MemoryEngine:
         if run_id == self._run_id:
             for task in tasks:
                 self.remove(task)
-            self._cordoned.clear()
+            self.cordoned.clear()
         self._runs.pop(run_id, None)
         return len(tasks)
 

@@ -11,8 +11,9 @@ from emulator import engines
 from emulator.broker import Capacity
 from emulator.engines.base import Configuring, Engine
 from emulator.errors import Misfit, Unsupported, UsageError
-from emulator.files import disk
-from emulator.planning.plan import Plan, make_plan
+from emulator.files import disk, shortages
+from emulator.planning.plan import Plan
+from emulator.planning.planner import make_plan
 from emulator.planning.requested import RunOptions
 from emulator.scenario.container import Container, ContainerBase
 from emulator.scenario.document import KeyPath
@@ -41,15 +42,14 @@ def make_ready(
     context = engine.plan_context(run_id, folder)
     if (gpus := options.gpus) is not None:
         context = replace(context, gpus=lambda: gpus)
-    disks = [*disk("the run folder", folder), *context.disks(scenario)]
+    full = shortages([*disk("the run folder", folder), *context.disks(scenario)])
     plan = make_plan(
         scenario,
         run_id,
         context,
         variant=options.variant,
         reference=options.reference,
-        disks=disks,
-        notes=notes,
+        notes=(*notes, *full),
     )
     return plan, folder
 

@@ -11,7 +11,8 @@ from typing import Any
 from emulator.engines.base import Configuring, Engine, Exited, Line, Measuring, Note, Unread
 from emulator.engines.capabilities import capable
 from emulator.metrics.catalog import Usage
-from emulator.planning.plan import Plan, make_plan, new_run_id
+from emulator.planning.plan import Plan, new_run_id
+from emulator.planning.planner import make_plan
 from emulator.runtime.clock import Clock, RealClock
 from emulator.scenario.schema import Scenario
 from tests.conftest import going_on

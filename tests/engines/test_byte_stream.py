@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.engines import byte_stream
-from emulator.engines.byte_stream import ByteStream, ChunkedBody
-from emulator.engines.http_socket import reader_of, socket_of
+from emulator.engines.byte_stream import ByteStream, ChunkedBody, reader_of, socket_of
 from tests.engines.certificates import certificate
 from tests.engines.pieces import cut
 

@@ -35,12 +35,12 @@ class Engine(MemoryEngine):
 
     def cordon(self, task: str) -> Any:
         found = super().cordon(task)
-        self.changes.append((self._clock.now() - self.began, self.cordoned))
+        self.changes.append((self._clock.now() - self.began, tuple(self.cordoned)))
         return found
 
     def uncordon(self, task: str) -> None:
         super().uncordon(task)
-        self.changes.append((self._clock.now() - self.began, self.cordoned))
+        self.changes.append((self._clock.now() - self.began, tuple(self.cordoned)))
 
 
 def run(

@@ -14,9 +14,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 from docker.utils.build import PatternMatcher
 
+from emulator.engines.byte_stream import socket_of
+from emulator.engines.docker.connection import answer_behind
 from emulator.engines.docker.dockerfiles import FOLDER, NO_INPUTS, BuildInputs, with_instructions
-from emulator.engines.docker.sdk import answer_behind
-from emulator.engines.http_socket import socket_of
 from emulator.errors import UsageError
 from emulator.files import FOR_OWNER, cache_dir
 from emulator.runtime import signals

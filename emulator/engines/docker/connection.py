@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import docker
 import requests
 from docker.constants import DEFAULT_UNIX_SOCKET
 from docker.context import ContextAPI
-from docker.errors import APIError, DockerException, NotFound
+from docker.errors import APIError, DockerException, NotFound, create_api_error_from_http_exception
 from docker.utils import kwargs_from_env
 from docker.utils.config import load_general_config
+from requests import HTTPError as Refusal
+from requests import Response
 from urllib3.exceptions import HTTPError
 
 from emulator.engines.base import EngineDown, Inbox
 from emulator.errors import EmulatorError, EngineError, EngineLost, EngineMissing
 from emulator.runtime.sockets import close_unconnected
+
+if TYPE_CHECKING:
+    import docker
 
 MINIMUM_API = (1, 41)
 ANSWERS_WITHIN = 5
@@ -270,3 +276,34 @@ class Heartbeat:
                     self._api.timeout = ANSWERS_WITHIN
                     self._inbox.put(EngineDown(lost("ping it", error)))
                 return
+
+
+def streamed(
+    api: docker.APIClient,
+    method: str,
+    path: str,
+    *,
+    query: Mapping[str, str | int] | None = None,
+    **options: Any,  # noqa: ANN401  of requests
+) -> Response:
+    """Send a request; return the answer with its body unread. Raises APIError for a refusal.
+
+    The SDK's session, address and version are public.
+    """
+    options.setdefault("timeout", api.timeout)
+    url = f"{api.base_url}/v{api.api_version}{path}"
+    response = api.request(method, url, params=query, stream=True, **options)
+    try:
+        response.raise_for_status()
+    except Refusal as error:
+        raise create_api_error_from_http_exception(error) from None
+    return response
+
+
+def answer_behind(output: Generator[Any, None, None]) -> Response | None:
+    """Return the answer that a generator of the SDK decodes; None once it has ended.
+
+    This knows the inside of the generator; a test runs it with the installed SDK.
+    """
+    response: Response | None = inspect.getgeneratorlocals(output).get("response")
+    return response

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from docker.errors import APIError
 
-from emulator.engines.byte_stream import shut
-from emulator.engines.docker.connection import translate_errors
+from emulator.engines.byte_stream import reader_of, shut, socket_of
+from emulator.engines.docker.connection import streamed, translate_errors
 from emulator.engines.docker.log_stream import Frames
 from emulator.engines.docker.requests import PART, RUN, TASK
-from emulator.engines.docker.sdk import streamed
-from emulator.engines.http_socket import reader_of, socket_of
 from emulator.engines.inside import PIECE, Stdio, not_running, relay
 from emulator.errors import EngineError
 

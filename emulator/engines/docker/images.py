@@ -35,9 +35,8 @@ from emulator.engines.docker.building import (
     packed,
     progress,
 )
-from emulator.engines.docker.connection import translate_errors
+from emulator.engines.docker.connection import streamed, translate_errors
 from emulator.engines.docker.dockerfiles import FOLDER, Steps, bases, inputs
-from emulator.engines.docker.sdk import streamed
 from emulator.engines.recipes import (
     KINDS,
     recipe_files,

@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import docker
 from docker.errors import APIError
@@ -27,10 +27,9 @@ from emulator.engines.base import (
     Unread,
 )
 from emulator.engines.byte_stream import ByteStream
-from emulator.engines.docker.connection import lost
+from emulator.engines.docker.connection import lost, streamed
 from emulator.engines.docker.drawing import Drawing, DrawnStream, is_drawn
 from emulator.engines.docker.log_stream import LogLines, Printed, seconds
-from emulator.engines.docker.sdk import streamed
 from emulator.engines.docker.usage import ContainerUsage
 from emulator.engines.docker.warm.answers import Answers
 from emulator.engines.lines import overlap
@@ -106,9 +105,9 @@ class Output:
                 attached.close()
             self._report_failure(task, error, then)
             return
-        log = LogLines(after)
+        start = _Start(task, container, LogLines(after), answers, then)
         reads = self._reads_drawings and drawings
-        drawn = _Drawn(self, self._streams, task, container, log) if reads else None
+        drawn = _Drawn(self, self._streams, task, container, start.log) if reads else None
 
         def lines(printed: Iterable[Printed]) -> list[Line]:
             found = list(self._lines(task, printed, answers))
@@ -120,10 +119,10 @@ class Output:
         def ended(error: Exception | None) -> None:
             if drawn is not None:
                 drawn.finish()
-            self._report_end(task, container, log, error, answers, then, stream.is_given_up)
+            self._report_end(start, error, is_given_up=stream.is_given_up)
 
         self._followed[container] = stream = _LogStream(
-            response, log, lines=lines, ended=ended, answers=answers
+            response, start.log, lines=lines, ended=ended, answers=answers
         )
         self._streams.add(stream)
         if drawn is not None:
@@ -181,21 +180,13 @@ class Output:
         """Forget a task's position: its container is removed, and the next one has a new log."""
         self._last_stamp.pop(task, None)
 
-    def _report_end(
-        self,
-        task: str,
-        container: str,
-        log: LogLines,
-        error: Exception | None,
-        answers: Answers | None = None,
-        then: Callable[[Exited], None] | None = None,
-        is_given_up: bool = False,
-    ) -> None:
+    def _report_end(self, start: _Start, error: Exception | None, *, is_given_up: bool) -> None:
         """Report the lines that the stream lacked, and the exit.
 
         If it was given up, only the last of those lines.
         """
         assert self._inbox is not None
+        task, container, log, answers, then = start
         report = then or self._inbox.put
         self._followed.pop(container, None)
         try:
@@ -302,6 +293,18 @@ class Output:
         if last is not None:
             query["tail"] = last
         return streamed(self._api, "GET", f"/containers/{container}/logs", query=query)
+
+
+class _Start(NamedTuple):
+    """One start of a container that is followed."""
+
+    task: str
+    container: str
+    log: LogLines
+    answers: Answers | None
+    """Of the parent, if it started warm."""
+    then: Callable[[Exited], None] | None
+    """Gets its end instead of the inbox."""
 
 
 class _Drawn:

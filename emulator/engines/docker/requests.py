@@ -128,25 +128,12 @@ def container_request(
     """
     endpoint: dict[str, Any] = {"Aliases": list(task.names)}
     ipam: dict[str, Any] = {"IPv4Address": address} if address else {}
-    host_config: dict[str, Any] = {
+    host_config = {
         "NetworkMode": plan.resources,
-        "Mounts": [
-            {
-                "Type": "volume",
-                "Source": plan.resources,
-                "Target": SHARED,
-                # The engine makes a volume again that was removed meanwhile, with these labels.
-                "VolumeOptions": {"Labels": dict(common)},
-            },
-            *(
-                scratch_request(plan, task, target, mount, common, disk)
-                if mount.scratch
-                else mount_request(target, mount)
-                for target, mount in task.mounts.items()
-            ),
-        ],
+        "Mounts": list(_mounts(plan, task, common, disk)),
         "Init": True,
         **RESTRICTED,
+        **_limits(task),
     }
     if plan.scenario.network.metadata == "closed":
         # The engine gives this address to the task before its program begins, at each start: what
@@ -156,32 +143,6 @@ def container_request(
             host_config["Sysctls"] = NO_IPV6
     if ipam:
         endpoint["IPAMConfig"] = ipam
-    if task.cpus is not None:
-        # Not NanoCpus: a limit that was set by it can't be changed in a running container.
-        host_config |= {"CpuPeriod": CPU_PERIOD, "CpuQuota": cpu_quota(task.cpus)}
-    if task.memory_limit is not None:
-        # As much swap as memory means none: a training that swaps measures the disk. The engine
-        # ignores MemorySwap where the kernel does not count swap.
-        host_config |= {"Memory": task.memory_limit, "MemorySwap": task.memory_limit}
-    if task.process_limit is not None:
-        host_config["PidsLimit"] = task.process_limit
-    if task.shm_size is not None:
-        host_config["ShmSize"] = task.shm_size
-    if task.ulimits:
-        host_config["Ulimits"] = [
-            {"Name": name, "Soft": limit.soft, "Hard": limit.hard}
-            for name, limit in task.ulimits.items()
-        ]
-    if task.ports:
-        # An empty port of the host: the engine chooses a free one at each start.
-        host_config["PortBindings"] = {
-            tcp(port.port): [{"HostIp": LOOPBACK, "HostPort": str(port.host_port or "")}]
-            for port in task.ports
-        }
-    if task.gpus:
-        host_config["DeviceRequests"] = [
-            {"DeviceIDs": list(task.gpus), "Capabilities": [["gpu"]], "Driver": "nvidia"}
-        ]
     body: dict[str, Any] = {
         "Image": task.image,
         "Cmd": list(task.command),
@@ -201,6 +162,56 @@ def container_request(
     if has_pod(task):
         body["Labels"][DISK] = str(disk)
     return body
+
+
+def _mounts(
+    plan: Plan, task: Task, common: Mapping[str, str], disk: int
+) -> Iterator[dict[str, Any]]:
+    """Yield the shared volume, and what the scenario mounts."""
+    yield {
+        "Type": "volume",
+        "Source": plan.resources,
+        "Target": SHARED,
+        # The engine makes a volume again that was removed meanwhile, with these labels.
+        "VolumeOptions": {"Labels": dict(common)},
+    }
+    for target, mount in task.mounts.items():
+        if mount.scratch:
+            yield scratch_request(plan, task, target, mount, common, disk)
+        else:
+            yield mount_request(target, mount)
+
+
+def _limits(task: Task) -> dict[str, Any]:
+    """Return what a container may use of the machine: limits, ports, devices."""
+    limits: dict[str, Any] = {}
+    if task.cpus is not None:
+        # Not NanoCpus: a limit that was set by it can't be changed in a running container.
+        limits |= {"CpuPeriod": CPU_PERIOD, "CpuQuota": cpu_quota(task.cpus)}
+    if task.memory_limit is not None:
+        # As much swap as memory means none: a training that swaps measures the disk. The engine
+        # ignores MemorySwap where the kernel does not count swap.
+        limits |= {"Memory": task.memory_limit, "MemorySwap": task.memory_limit}
+    if task.process_limit is not None:
+        limits["PidsLimit"] = task.process_limit
+    if task.shm_size is not None:
+        limits["ShmSize"] = task.shm_size
+    if task.ulimits:
+        limits["Ulimits"] = [
+            {"Name": name, "Soft": limit.soft, "Hard": limit.hard}
+            for name, limit in task.ulimits.items()
+        ]
+    if task.ports:
+        # An empty port of the host: the engine chooses a free one at each start.
+        limits["PortBindings"] = {
+            tcp(port.port): [{"HostIp": LOOPBACK, "HostPort": str(port.host_port or "")}]
+            for port in task.ports
+        }
+    if task.gpus:
+        limits["DeviceRequests"] = [
+            {"DeviceIDs": list(task.gpus), "Capabilities": [["gpu"]], "Driver": "nvidia"}
+        ]
+    return limits
 
 
 def all_requests(

@@ -138,7 +138,7 @@ class KubernetesEngine:
             cluster = Cluster.open(scenario.kubernetes)
             self.close()
             self.options, self._cluster = scenario.kubernetes, cluster
-            for cached in ("_nodes", "shared"):
+            for cached in ("_nodes", "_shared"):
                 self.__dict__.pop(cached, None)
         self._is_configured = True
         needed = (need for fault in scenario.faults for _, need in fault.needs())
@@ -184,12 +184,12 @@ class KubernetesEngine:
         return PlanContext(
             engine=self.name,
             address=lambda task: (names.address(run_id, task), TASK_PORT),
-            image=self.reference,
+            image=self._reference,
             gpus=lambda: self.capacity().gpus,
             shared=SHARED,
         )
 
-    def reference(self, image: AnyImage) -> str:
+    def _reference(self, image: AnyImage) -> str:
         """Return the reference by which nodes find an image that a scenario names."""
         return reference(image, lambda: self.capacity().gpus, self.options.registry)
 
@@ -207,7 +207,7 @@ class KubernetesEngine:
             return None
 
     @cached_property
-    def shared(self) -> Shared:
+    def _shared(self) -> Shared:
         """What /shared is. Raises Unsupported, EngineError."""
         if self.options.shared == "none":
             return decide(self.options, None, None)
@@ -228,13 +228,13 @@ class KubernetesEngine:
 
     def ensure_images(self, scenario: Scenario, say: Callable[[str], None]) -> None:
         """Nodes pull images themselves; say what the user should know of the run beforehand."""
-        if self.shared.note:
-            say(f"note: {self.shared.note}")
+        if self._shared.note:
+            say(f"note: {self._shared.note}")
 
     def requests(self, plan: Plan, folder: Path) -> list[dict[str, Any]]:
         """Return exactly what will be sent: what a run makes first, then each Pod."""
         common = names.common(plan, folder, self.cluster.namespace)
-        made = all_requests(plan, common, self.options, self.shared, archives(plan))
+        made = all_requests(plan, common, self.options, self._shared, archives(plan))
         return [{"request": f"create {one['kind']}", **shown(one)} for one in made]
 
     def inspect_commands(self, run_id: str, folder: Path) -> Iterator[str]:
@@ -265,8 +265,8 @@ class KubernetesEngine:
         Raises EngineError, Unsupported: NameTaken where another run has the Service.
         """
         common = names.common(plan, folder, self.cluster.namespace)
-        run = _Run(plan, common, self.shared, inbox)
-        made = prepared(plan, common, self.options, self.shared, archives(plan))
+        run = _Run(plan, common, self._shared, inbox)
+        made = prepared(plan, common, self.options, self._shared, archives(plan))
         run.found = delivery(one for one in made if one["kind"] == "ConfigMap")
         for one in plan.everything:  # what Pods can't have is refused before anything is made
             pod_request(plan, one, common, self.options, run.shared, run.found)
@@ -495,7 +495,7 @@ class KubernetesEngine:
     ) -> dict[str, str]:
         """Find the run's Pods; read their output from where the last supervisor stopped."""
         common = names.common(plan, folder, self.cluster.namespace)
-        run = _Run(plan, common, self.shared, inbox)
+        run = _Run(plan, common, self._shared, inbox)
         made = self.cluster.get(
             self.cluster.namespaced("configmaps"), labelSelector=names.selector(plan.resources)
         )

@@ -18,7 +18,7 @@ from emulator.engines.docker import DockerEngine, connection
 from emulator.engines.docker.requests import FOLDER, HOST, METADATA, RUN, container_request
 from emulator.errors import EngineLost
 from emulator.planning.context import PlanContext
-from emulator.planning.plan import make_plan
+from emulator.planning.planner import make_plan
 from emulator.record.events import Entry
 from emulator.record.folder import runs_in
 from emulator.runtime.host import this_host

@@ -18,8 +18,8 @@ import requests
 
 from emulator.engines.base import Inbox
 from emulator.engines.docker import DockerEngine
-from emulator.engines.docker.engine import OF_KUBELET
-from emulator.planning.plan import make_plan
+from emulator.engines.docker.task_containers import OF_KUBELET
+from emulator.planning.planner import make_plan
 from emulator.record.events import AllRunning, Entry
 from emulator.scenario.loader import parse
 from tests.conftest import own

@@ -7,7 +7,7 @@ import contextlib
 import pytest
 from docker.errors import APIError
 
-from emulator.engines.docker.freezing import ATTEMPTS, freeze, is_awake
+from emulator.engines.docker.faults import ATTEMPTS, freeze, is_awake
 
 GAVE_UP = "Cannot pause container 5ce3: OCI runtime pause failed: unable to freeze: unknown"
 """As an engine said it on a busy machine."""

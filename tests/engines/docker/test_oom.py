@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import requests
 
-from emulator.engines.docker.oom import BALLOON, oom_kill
+from emulator.engines.docker.faults import BALLOON, oom_kill
 from emulator.errors import EngineError
 
 LIMIT = 2**28

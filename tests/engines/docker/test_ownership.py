@@ -18,7 +18,8 @@ from emulator.engines.docker.connection import connect
 from emulator.engines.docker.network import missing_parts
 from emulator.engines.docker.requests import FOLDER, HOST, RUN, probe_labels
 from emulator.errors import EngineError, NameTaken
-from emulator.planning.plan import Plan, make_plan
+from emulator.planning.plan import Plan
+from emulator.planning.planner import make_plan
 from emulator.scenario.loader import parse
 from tests.conftest import AT_WORK, Emulate, left, own, remove_left_by_killed
 from tests.engines.docker.site import Site

@@ -26,7 +26,8 @@ from emulator.engines.docker.requests import (
     task_of,
 )
 from emulator.planning.context import PlanContext
-from emulator.planning.plan import Plan, make_plan
+from emulator.planning.plan import Plan
+from emulator.planning.planner import make_plan
 from emulator.planning.task_limits import of_machine
 from emulator.scenario.loader import parse
 

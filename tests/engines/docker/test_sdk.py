@@ -14,9 +14,8 @@ import docker
 import pytest
 from docker.errors import NotFound
 
-from emulator.engines.docker.connection import connect
-from emulator.engines.docker.sdk import answer_behind, streamed
-from emulator.engines.http_socket import socket_of
+from emulator.engines.byte_stream import socket_of
+from emulator.engines.docker.connection import answer_behind, connect, streamed
 
 
 class Engine(BaseHTTPRequestHandler):

@@ -21,7 +21,8 @@ from emulator.engines.docker import DockerEngine
 from emulator.engines.kubernetes import KubernetesEngine, names
 from emulator.errors import EngineError, NameTaken
 from emulator.execution import up
-from emulator.planning.plan import Plan, make_plan
+from emulator.planning.plan import Plan
+from emulator.planning.planner import make_plan
 from emulator.planning.requested import RunOptions
 from emulator.record.events import Entry, Sidecar, Step, StopSignal, TaskExit
 from emulator.record.reader import Record

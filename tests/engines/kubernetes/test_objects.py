@@ -19,7 +19,8 @@ from emulator.engines.kubernetes.requests import all_requests, unpack_script
 from emulator.engines.kubernetes.shared import Shared, cleaner, decide
 from emulator.errors import EngineError
 from emulator.planning.context import PlanContext
-from emulator.planning.plan import Plan, make_plan
+from emulator.planning.plan import Plan
+from emulator.planning.planner import make_plan
 from emulator.scenario.loader import parse
 from emulator.validation.run_id import is_run_id
 from tests.clusters import ForTest, changes

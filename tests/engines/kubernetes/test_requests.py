@@ -29,7 +29,8 @@ from emulator.engines.kubernetes.security import Level, obstacles
 from emulator.engines.kubernetes.shared import Shared
 from emulator.errors import EngineError, Unsupported
 from emulator.planning.context import PlanContext
-from emulator.planning.plan import Plan, make_plan
+from emulator.planning.plan import Plan
+from emulator.planning.planner import make_plan
 from emulator.scenario.loader import parse
 from tests.manifests.validation import check
 

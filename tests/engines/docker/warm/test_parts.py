@@ -24,7 +24,8 @@ from emulator.engines.docker.warm.cluster import (
     warm_request,
 )
 from emulator.planning.context import PlanContext
-from emulator.planning.plan import Plan, make_plan
+from emulator.planning.plan import Plan
+from emulator.planning.planner import make_plan
 from emulator.scenario.loader import parse
 
 OWN = [parent.FOLDER, SHARED]

@@ -1,0 +1,384 @@
+"""What faults do to containers: signals, freezing, throttling, memory, the network, power."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+import docker
+import requests
+from docker.errors import APIError, NotFound
+
+from emulator.engines.docker.connection import translate_errors
+from emulator.engines.docker.network import Shaper, run_helper
+from emulator.engines.docker.requests import LOST, cpu_quota, helper_request
+from emulator.engines.docker.task_containers import TaskContainers, no_container
+from emulator.errors import EngineError, ImageError, NotRunning
+
+if TYPE_CHECKING:
+    from emulator.faults.netem import Link
+
+
+class Faults(TaskContainers):
+    """The capabilities of the Docker engine that faults need."""
+
+    @cached_property
+    def _freezer(self) -> Freezer:
+        return Freezer(self.api)
+
+    def signal(self, task: str, number: int) -> None:
+        """Signal the container's init, which passes it on."""
+        if self._pods:
+            with translate_errors(f"signal {task}"):
+                if self._pods.signal(task, number):
+                    return
+        container = self._created.get(task)
+        if container is None:
+            return
+        if number == signal.SIGKILL:
+            self._output.expect_kill(container)
+        with translate_errors(f"signal {task}"):
+            self._freezer.signal(container, number)
+
+    def pause(self, task: str) -> None:
+        """Freeze the container's processes by its cgroup."""
+        self._spoil()
+        container = self._container(task)
+        with translate_errors(f"pause {task}"):
+            if not self._freezer.freeze(container):
+                raise NotRunning(f"Can't pause {task}: it does not run.")
+
+    def resume(self, task: str) -> None:
+        """Thaw the container; nothing happens if it is not frozen or no longer exists."""
+        container = self._created.get(task)
+        if container is not None:
+            with translate_errors(f"resume {task}"):
+                self._freezer.thaw(container)
+
+    def throttle(self, task: str, cpus: float | None) -> None:
+        """Change the container's CPU quota, while it runs or for when it is started again."""
+        self._spoil()
+        container = self._container(task)
+        with translate_errors(f"limit the CPU of {task}"):
+            try:
+                self.api.update_container(container, cpu_quota=cpu_quota(cpus))
+            except NotFound:
+                raise no_container(task) from None
+        self._usage.set_cpu_limit(container, cpus)
+
+    def oom_kill(self, task: str) -> None:
+        """Lower the task's memory limit until the kernel kills it."""
+        assert self._plan is not None, "prepare comes first"
+        if self._warm and self._warm.has(task):
+            raise EngineError(
+                f"{task} started warm: its memory is also its parent's, which the kernel may kill.",
+                "Run the scenario without --warm.",
+            )
+        limit = self._plan.task(task).memory_limit
+        container = self._container(task)
+        with translate_errors(f"run {task} out of memory"):
+            oom_kill(self.api, task, container, limit)
+
+    @property
+    def can_shape(self) -> bool:
+        """Whether the helper image is known to exist."""
+        return self._equipped
+
+    def equip(self, say: Callable[[str], None]) -> None:
+        """Build the helper image where it does not exist."""
+        image = self.images.reference("network")
+        if not self.images.has(image):
+            say(f"the image {image} is built, which takes a while")
+        try:
+            self.images.ensure("network", lambda line: None)
+        except (ImageError, OSError) as error:
+            reason = str(error).partition("\n")[0].rstrip(":.")
+            raise ImageError(f"{reason}; `emulate build network` shows more.") from None
+        self._equipped = True
+
+    def shape(self, links: Sequence[Link]) -> None:
+        """Apply `links` to packets between tasks, and to no others."""
+        if self._shaper is None:
+            if not links:
+                return
+            assert self._plan is not None, "prepare comes first"
+            image = self._helper()
+            self._spoil()
+            self._shaper = Shaper(self.api, image, self._plan.resources, self._labels)
+        with translate_errors("change the network"):
+            self._shaper.set(links, self._created)
+
+    def cut_power(self, task: str) -> None:
+        """Drop all packets of the task's container, and kill its processes; it stays."""
+        container = self._created.get(task)
+        if container is None:
+            return
+        image = self._helper()
+        self._spoil()
+        with translate_errors(f"cut the power of {task}"):
+            silent_since = cut_power(self.api, image, container, self._labels)
+            if self._pods and silent_since is not None:
+                self._pods.kill_sidecars(task)  # they are silent already, on the same network
+        if silent_since is not None:
+            self._lost[task] = container
+            self._output.report_lost(container, silent_since)
+
+    def _helper(self) -> str:
+        """Return the helper image. Raises EngineError where it does not exist."""
+        image = self.images.reference("network")
+        if not self.images.has(image):
+            raise EngineError(
+                f"The image {image}, which network faults need, is gone.",
+                "Run `emulate build network`.",
+            )
+        return image
+
+
+# --- Freezing -------------------------------------------------------------------------------------
+
+ATTEMPTS = 5
+"""Requests before the refusal counts. One refusal in some thousand pauses was seen, at load 10."""
+
+
+class Freezer:
+    """Freezes, thaws and signals the containers of one run; it may be called on any thread.
+
+    Docker thaws a frozen container when it is sent a signal. A frozen machine does not handle any,
+    so signals other than SIGKILL are kept until the container is thawed.
+    """
+
+    def __init__(self, api: docker.APIClient) -> None:
+        self._api = api
+        self._kept: dict[str, list[int]] = {}
+        """The signals that each frozen container has not got yet, by its id."""
+        self._lock = threading.Lock()
+
+    def freeze(self, container: str) -> bool:
+        """Freeze a container; return whether it runs. Raises APIError."""
+        with self._lock:
+            self._kept.setdefault(container, [])
+        try:
+            freeze(partial(self._api.pause, container))
+        except APIError:
+            self.thaw(container)
+            if self._runs(container):
+                raise
+            return False
+        return True
+
+    def _runs(self, container: str) -> bool:
+        """Return whether a container runs: runc has many words for one that is just ending."""
+        try:
+            return bool(self._api.inspect_container(container)["State"]["Running"])
+        except NotFound:
+            return False
+
+    def thaw(self, container: str) -> None:
+        """Let a container run again, with the signals that it should have got. Raises APIError."""
+        with self._lock:
+            kept = self._kept.pop(container, [])
+        for number in kept:
+            self._kill(container, number)  # which thaws it
+        try:
+            self._api.unpause(container)
+        except APIError as error:
+            if not is_awake(error):
+                raise
+
+    def forget(self, container: str) -> None:
+        """A container is started, which was not frozen then."""
+        with self._lock:
+            self._kept.pop(container, None)
+
+    def signal(self, container: str, number: int) -> None:
+        """Signal a container's init, which passes it on; a frozen one later. Raises APIError."""
+        with self._lock:
+            if number != signal.SIGKILL and container in self._kept:
+                self._kept[container].append(number)
+                return
+        self._kill(container, number)
+
+    def _kill(self, container: str, number: int) -> None:
+        try:
+            self._api.kill(container, signal=signal.Signals(number).name)
+        except APIError as error:
+            if not is_awake(error):
+                raise
+
+
+def freeze(pause: Callable[[], None]) -> None:
+    """Call `pause` until the container is frozen. Raises the engine's last refusal.
+
+    With cgroup v1, runc asks the kernel again and again until all processes of a container are
+    frozen. On a busy machine it may give up ("unable to freeze"); it then thaws what it had frozen,
+    so that the request can be made again.
+    """
+    for attempt in range(ATTEMPTS):
+        try:
+            return pause()
+        except APIError as error:
+            if is_frozen(error):
+                return None
+            if not may_succeed_later(error) or attempt == ATTEMPTS - 1:
+                raise
+
+
+def is_frozen(refusal: APIError) -> bool:
+    """Whether the engine refuses because the container is frozen already."""
+    return "already paused" in str(refusal.explanation)
+
+
+def is_awake(refusal: APIError) -> bool:
+    """Whether the engine refuses because the container is not frozen, no longer runs, or is gone.
+
+    Docker 20.10 answers 500 for a container that is not paused, and for one that a signal which
+    thawed it has ended, of which the engine itself does not know yet.
+    """
+    words = ("is not paused", "stopped container", "container not running")
+    return refusal.status_code in (404, 409) or any(word in str(refusal) for word in words)
+
+
+def may_succeed_later(refusal: APIError) -> bool:
+    """Whether runc gave up, and nothing speaks against another attempt."""
+    return "unable to freeze" in str(refusal.explanation)
+
+
+# --- Out of memory --------------------------------------------------------------------------------
+
+EXIT_WITHIN = 30
+"""Seconds that the engine has to report a container's exit; a busy one needs some."""
+MARGIN = 32 * 2**20
+"""Bytes above what a task uses at which its memory is limited before it is killed."""
+USAGE = (
+    "cat /sys/fs/cgroup/memory.current 2> /dev/null"
+    " || cat /sys/fs/cgroup/memory/memory.usage_in_bytes"
+)
+# The kernel kills the process with the highest score: the task's is raised, and `tail` keeps one
+# endless line in memory.
+BALLOON = """
+for file in /proc/[0-9]*/oom_score_adj; do
+    process=${file#/proc/}; process=${process%%/*}
+    [ $process = $$ ] || [ $process = 1 ] || echo 1000 > $file
+done 2> /dev/null
+tail /dev/zero
+"""
+
+
+def oom_kill(api: docker.APIClient, task: str, container: str, limit: int | None) -> None:
+    """Have the kernel kill a container as on a full node, then restore its limit (in bytes).
+
+    A cgroup's limit can't be set below what is used (cgroup v1), so it is set just above that, and
+    another process in the container takes the rest. Raises EngineError where the task survives.
+    """
+    used = _execute(api, container, USAGE)
+    if not used.isdigit():
+        reason = used or "it is ending"
+        raise EngineError(f"The memory use of {task} can't be read in its container: {reason}.")
+    low = int(used) + MARGIN
+    started_at = _started_at(api, container)
+    api.update_container(container, mem_limit=low, memswap_limit=low)
+    try:
+        _execute(api, container, BALLOON)
+        ended = _wait_for_end(api, container, started_at)
+    finally:
+        # A limit can't be removed; the machine's whole memory has the same effect.
+        old = limit or int(api.info()["MemTotal"])
+        api.update_container(container, mem_limit=old, memswap_limit=old if limit else -1)
+    if not ended:
+        raise EngineError(f"The kernel did not kill {task}, but the process that took its memory.")
+
+
+def _wait_for_end(api: docker.APIClient, container: str, started_at: str) -> bool:
+    """Wait for the end of a container whose process was killed; return whether it has ended.
+
+    If it has been started again since, it has ended, and the new start must not be waited for.
+    """
+    if _started_at(api, container) != started_at:
+        return True
+    try:
+        api.wait(container, timeout=EXIT_WITHIN)
+    except (requests.Timeout, requests.ConnectionError):
+        return False
+    return True
+
+
+def _started_at(api: docker.APIClient, container: str) -> str:
+    return str(api.inspect_container(container)["State"]["StartedAt"])
+
+
+def _execute(api: docker.APIClient, container: str, script: str) -> str:
+    """Run a shell script in the task's container; return what it printed."""
+    made = api.exec_create(container, ["sh", "-c", script], stderr=False)
+    output: bytes = api.exec_start(made["Id"])
+    return output.decode("utf-8", "replace").strip()
+
+
+# --- Without power --------------------------------------------------------------------------------
+
+GONE_WITHIN = 30
+"""Seconds for killed processes to end; one that waits for a slow disk ends late."""
+SCRIPT = f"""
+silence() {{ printf '*filter\\n:INPUT %s\\n:FORWARD %s\\n:OUTPUT %s\\nCOMMIT\\n' $1 $1 $1; }}
+[ -z "$(ip -6 address show scope global)" ] || silence DROP | ip6tables-restore || exit 1
+silence DROP | iptables-restore || exit 1
+date +%s.%N
+running() {{
+    for file in /proc/[0-9]*/status; do
+        process=${{file#/proc/}}; process=${{process%/status}}
+        [ $process != 1 ] && [ $process != $$ ] || continue
+        while read -r key value rest; do
+            [ "$key" = State: ] || continue
+            case $value in [ZX]) break;; *) return 0;; esac
+        done < $file
+    done 2> /dev/null
+    return 1
+}}
+kill -KILL -1 2> /dev/null
+for _ in $(seq {GONE_WITHIN * 50}); do
+    running || exit 0
+    sleep 0.02
+done
+silence ACCEPT | iptables-restore
+echo 'a process does not end' >&2
+exit 1
+"""
+"""Policies instead of rules: other network faults set the rules again. It prints when it began."""
+
+
+def cut_power(
+    api: docker.APIClient, image: str, container: str, labels: Mapping[str, str]
+) -> float | None:
+    """Silence a running container first, then end its processes.
+
+    Docker removes the endpoint of a container that has ended: its name is gone at once, and its
+    address answers with an error. Neither happens when a machine loses power. So the container does
+    not end: a helper in its namespaces drops every packet and kills every process but the first, an
+    init, which was stopped before so that it does not notice. The kernel still answers ARP for the
+    address, so that connections to it time out. The container is removed when the task is started
+    again.
+
+    Returns when it fell silent (seconds since 1970, by the engine's clock); None: it does not run.
+    Raises EngineError if a process of it does not end.
+    """
+    try:
+        api.kill(container, signal="SIGSTOP")
+    except APIError as error:
+        if error.status_code in (404, 409):  # removed, or not running
+            return None
+        raise
+    inside = f"container:{container}"
+    try:
+        request = helper_request(image, inside, SCRIPT, labels, processes=inside)
+        silent_since = float(run_helper(api, request))
+    except BaseException:
+        with contextlib.suppress(APIError):
+            api.kill(container, signal="SIGCONT")
+        raise
+    name: str = api.inspect_container(container)["Name"].lstrip("/")
+    if not name.endswith(LOST):
+        api.rename(container, name + LOST)  # its name is the replacement's
+    return silent_since

@@ -26,7 +26,8 @@ from emulator.engines.base import Inbox
 from emulator.faults.schedule import PlannedFault
 from emulator.metrics.catalog import Usage
 from emulator.planning.context import PlanContext
-from emulator.planning.plan import Plan, make_plan
+from emulator.planning.plan import Plan
+from emulator.planning.planner import make_plan
 from emulator.record.events import (
     AllRunning,
     FaultEvent,

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from emulator.planning.context import PlanContext
-from emulator.planning.plan import Plan, make_plan
+from emulator.planning.plan import Plan
+from emulator.planning.planner import make_plan
 from emulator.record.events import Entry, entry_of
 from emulator.record.history import as_it_happened
 from emulator.record.timeline import Timeline

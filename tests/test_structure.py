@@ -75,14 +75,30 @@ MOST = {
     "modules of the longest chain of imports": 22,
     "public methods of a class": 34,
     "lines of a function": 142,
-    "functions of more than 6 parameters": 21,
 }
 """What the package may have at most; `python -m scripts.structure` says where that is.
 
 Each may become smaller at any time, and larger only by an edit here, for a reason that its commit
 says. The aim: 48,000 lines, 240 modules, 24 entries, 3.5 imports, 30 modules, a chain of 14, 25
-public methods, 60 lines, and functions of more parameters only where this file names them.
+public methods and 60 lines.
 """
+
+CROWDED = {
+    # Commands, and what others call from Python:
+    *(f"cli.{name}" for name in ("convert.convert", "export.export", "manual.attach")),
+    *(f"cli.{name}" for name in ("report.runs", "runs.logs", "setup.build", "up.plan", "up.up")),
+    *("exports.export.export", "session.up.run", "session.up.up"),
+    # What a run, an engine for tests, a watch and a task's values are made from:
+    *(f"supervisor.{name}.__init__" for name in ("control", "supervisor")),
+    *(
+        "engines.memory.__init__",
+        "engines.kubernetes.watching.__init__",
+        "scenario.values.__init__",
+    ),
+    # All that the rule of restarts depends on, and the keys of a summary:
+    *("supervisor.restart_policy.decide", "analysis.expectations.summary"),
+}
+"""The only functions with more than 6 parameters."""
 
 
 def layer(name: str) -> int:
@@ -101,9 +117,12 @@ def test_imports_run_downward_only_and_foreign_libraries_stay_where_they_belong(
 
 
 def test_the_package_has_no_more_of_anything_than_it_may() -> None:
-    found = structure.measured()
-    assert found.keys() == MOST.keys()
-    assert not {name: count for name, count in found.items() if count > MOST[name]}
+    found = structure.modules()
+    counts = structure.measured(found)
+    assert counts.keys() == MOST.keys()
+    assert not {name: count for name, count in counts.items() if count > MOST[name]}
+    crowded = {name for one in found.values() for name in one.crowded}
+    assert crowded == {f"emulator.{name}" for name in CROWDED}
 
 
 def test_imports_are_followed_as_python_follows_them(tmp_path: Path) -> None:

@@ -472,6 +472,24 @@ class Scenario(Model):
         """The roles of the job itself: all others."""
         return {name: role for name, role in self.cluster.items() if role.before is None}
 
+    def in_full(self, role: Role) -> Role:
+        """Return a role with what the scenario says for all tasks."""
+        program = self.program
+        return role.model_copy(
+            update={
+                "image": role.image or self.image,
+                "command": program.command if role.command is None else role.command,
+                "env": {**program.env, **role.env},
+                "source": role.source or program.source,
+                "entrypoint": role.entrypoint or program.entrypoint,
+                "working_dir": role.working_dir or program.working_dir,
+                "files": {**program.files, **role.files},
+                "mounts": {**self.mounts, **role.mounts},
+                "shm_size": self.shm_size if role.shm_size is None else role.shm_size,
+                "ulimits": {**self.ulimits, **role.ulimits},
+            }
+        )
+
     @property
     def images(self) -> Iterator[AnyImage]:
         """Each image that it names: its own, and those of roles, their parts and helpers."""

@@ -23,7 +23,8 @@ from emulator.analysis.costs import Costs, Preempted, TaskCost
 from emulator.analysis.expectations import Verdict
 from emulator.analysis.throughput import Rate, Throughput
 from emulator.planning.context import PlanContext
-from emulator.planning.plan import Plan, make_plan
+from emulator.planning.plan import Plan
+from emulator.planning.planner import make_plan
 from emulator.report.run_tables import print_comparison
 from emulator.scenario.loader import parse
 

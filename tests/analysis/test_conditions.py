@@ -10,7 +10,7 @@ import yaml
 
 from emulator.analysis.conditions import LISTED, as_data, changes, present
 from emulator.engines.memory import MemoryEngine
-from emulator.planning.plan import make_plan
+from emulator.planning.planner import make_plan
 from emulator.record.events import (
     AllRunning,
     Entry,

@@ -15,7 +15,8 @@ from emulator.faults.schedule import expand_targets, to_json
 from emulator.faults.spec import Trigger
 from emulator.metrics.catalog import GpuUsage, Rates, Usage
 from emulator.metrics.samples import Sample
-from emulator.planning.plan import Plan, make_plan
+from emulator.planning.plan import Plan
+from emulator.planning.planner import make_plan
 from emulator.record.events import Entry, StepSource, entry_of, fields_of
 from emulator.scenario.loader import load
 from tests.histories import (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from emulator.metrics.catalog import GpuShare, GpuUsage, Usage
 from emulator.metrics.samples import Sample
-from emulator.planning.plan import Plan, make_plan
+from emulator.planning.plan import Plan
+from emulator.planning.planner import make_plan
 from emulator.record.events import Entry
 from emulator.scenario.loader import parse
 from tests.histories import BEGAN, SITE, ended, fault, happened, history, job, phase, restart, step

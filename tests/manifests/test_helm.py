@@ -11,7 +11,8 @@ from emulator.engines.memory import MemoryEngine
 from emulator.errors import ScenarioError, UsageError
 from emulator.manifests import helm_jobs, helm_statefulsets
 from emulator.manifests.convert import Additions, Given, load, read_scenario
-from emulator.planning.plan import Plan, make_plan
+from emulator.planning.plan import Plan
+from emulator.planning.planner import make_plan
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.document import read
 

@@ -14,7 +14,8 @@ import yaml
 
 from emulator.manifests.convert import Additions, load
 from emulator.planning.context import PlanContext
-from emulator.planning.plan import Plan, make_plan
+from emulator.planning.plan import Plan
+from emulator.planning.planner import make_plan
 from emulator.scenario.operator_lint import lint
 from emulator.scenario.schema import Scenario
 from tests.conftest import Emulate

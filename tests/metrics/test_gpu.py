@@ -13,7 +13,8 @@ from emulator.engines.capabilities import capable
 from emulator.engines.process import ProcessEngine
 from emulator.metrics.catalog import GpuShare
 from emulator.metrics.gpu.device import shares
-from emulator.planning.plan import make_plan, new_run_id
+from emulator.planning.plan import new_run_id
+from emulator.planning.planner import make_plan
 from emulator.scenario.schema import Program, Role, Scenario
 from tests.conftest import Emulate, going_on
 from tests.engines.inbox import EachLine

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from emulator.errors import Unsupported
 from emulator.metrics import event_files
-from emulator.planning import events
 from emulator.planning.context import PlanContext
-from emulator.planning.plan import Plan, Task, make_plan, new_run_id
+from emulator.planning.plan import Plan, Task, new_run_id
+from emulator.planning.planner import event_reader, make_plan
 from emulator.planning.task_limits import (
     LEAST_PROCESSES,
     Limits,
@@ -325,13 +325,13 @@ def test_a_framework_that_tasks_can_not_import_is_a_warning() -> None:
 def test_a_helper_reads_event_files_in_the_image_of_the_leading_task() -> None:
     scenario = BASE + "cluster: {ps: 1, worker: 2, chief: {image: 'own:1'}}\n"
     names = ["ps-0", "worker-0", "worker-1", "chief-0"]
-    (helper,) = events.helpers(parse(scenario + "metrics: {events: logs}\n"), names).values()
+    (helper,) = event_reader(parse(scenario + "metrics: {events: logs}\n"), names).values()
     assert helper.command == ["python3", "event_files.py", "logs", "chief-0", *names]
     assert helper.source == Path(event_files.__file__)
     assert helper.image == "own:1"
-    assert events.helpers(parse(scenario), names) == {}
+    assert event_reader(parse(scenario), names) == {}
     servers = BASE + "cluster: {ps: 2}\nmetrics: {events: logs}\n"  # of which none leads
-    (helper,) = events.helpers(parse(servers), ["ps-0", "ps-1"]).values()
+    (helper,) = event_reader(parse(servers), ["ps-0", "ps-1"]).values()
     assert helper.command[3:] == ["ps-0", "ps-0", "ps-1"]
 
 

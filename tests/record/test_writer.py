@@ -18,7 +18,8 @@ import emulator
 from emulator.analysis.listing import listed
 from emulator.engines.memory import Script
 from emulator.errors import RecordError, UsageError
-from emulator.planning.plan import Plan, make_plan
+from emulator.planning.plan import Plan
+from emulator.planning.planner import make_plan
 from emulator.record.events import LogCut, RunStarted, Step
 from emulator.record.lock import LOCK, is_live
 from emulator.record.reader import Record, gc_paused

@@ -23,7 +23,7 @@ from emulator.analysis.run_state import RunState
 from emulator.broker import Capacity
 from emulator.metrics.catalog import GpuShare, GpuUsage, Usage
 from emulator.metrics.samples import Sample
-from emulator.planning.plan import make_plan
+from emulator.planning.planner import make_plan
 from emulator.record.events import Entry
 from emulator.report import junit, markdown, page, panel
 from emulator.report.comparison_page import render_comparison

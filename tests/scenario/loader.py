@@ -137,7 +137,8 @@ def plan(path: Path, sets: Sequence[str]) -> str:
     """Read, plan, write and read again; return how large the plan is."""
     from emulator.engines.docker.requests import container_request
     from emulator.engines.memory import MemoryEngine
-    from emulator.planning.plan import Plan, make_plan
+    from emulator.planning.plan import Plan
+    from emulator.planning.planner import make_plan
     from emulator.runtime.clock import ManualClock
     from emulator.scenario.loader import load
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from emulator.engines import engine_class
 from emulator.engines.docker.requests import container_request
 from emulator.planning.context import PlanContext
-from emulator.planning.plan import Plan, make_plan
+from emulator.planning.plan import Plan
+from emulator.planning.planner import make_plan
 from emulator.scenario.addresses import aliases, is_host
 from emulator.scenario.loader import parse
 from tests.scenario.mistakes import HEAD, only_problem, problems

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from emulator.planning.plan import Plan, make_plan
+from emulator.planning.plan import Plan
+from emulator.planning.planner import make_plan
 from emulator.scenario.loader import parse
 from tests.histories import SITE
 from tests.scenario.mistakes import only_problem

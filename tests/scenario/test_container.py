@@ -14,7 +14,8 @@ from emulator.engines.docker.warm import parent
 from emulator.engines.memory import MemoryEngine
 from emulator.engines.requirements import needs, require_of
 from emulator.errors import ScenarioError, Unsupported
-from emulator.planning.plan import Plan, make_plan
+from emulator.planning.plan import Plan
+from emulator.planning.planner import make_plan
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.container import RESERVED
 from emulator.scenario.loader import parse

@@ -14,7 +14,8 @@ import pytest
 
 from emulator.errors import ScenarioError
 from emulator.planning.context import PlanContext
-from emulator.planning.plan import Plan, make_plan
+from emulator.planning.plan import Plan
+from emulator.planning.planner import make_plan
 from emulator.scenario.loader import parse
 from tests.scenario.plans import NAMED
 

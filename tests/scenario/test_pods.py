@@ -11,7 +11,8 @@ from emulator.engines import engine_class
 from emulator.engines.docker.warm.cluster import cold_tasks
 from emulator.engines.requirements import require
 from emulator.errors import Unsupported
-from emulator.planning.plan import Plan, make_plan
+from emulator.planning.plan import Plan
+from emulator.planning.planner import make_plan
 from emulator.scenario.container import File
 from emulator.scenario.loader import parse
 from tests.histories import SITE

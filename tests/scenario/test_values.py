@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from emulator.errors import UsageError
-from emulator.planning.plan import make_plan
+from emulator.planning.planner import make_plan
 from emulator.scenario.frameworks.spec import Member
 from emulator.scenario.frameworks.table import FRAMEWORKS
 from emulator.scenario.loader import parse

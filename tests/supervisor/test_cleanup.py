@@ -24,7 +24,7 @@ from emulator.engines.docker import DockerEngine
 from emulator.engines.process import ProcessEngine
 from emulator.errors import InUse, UsageError
 from emulator.execution import attach
-from emulator.planning.plan import make_plan
+from emulator.planning.planner import make_plan
 from emulator.pytest_plugin.harness import recover
 from emulator.record.events import fields_of
 from emulator.record.lock import LOCK, is_being_removed, is_live, locked

@@ -24,7 +24,8 @@ from emulator.errors import (
     RecordError,
     UsageError,
 )
-from emulator.planning.plan import WarmStart, make_plan
+from emulator.planning.plan import WarmStart
+from emulator.planning.planner import make_plan
 from emulator.record.events import Entry
 from emulator.record.lock import acquire, in_use, locked, release
 from emulator.record.reader import Record

@@ -10,7 +10,7 @@ import pytest
 
 from emulator.engines.base import Exited
 from emulator.engines.memory import MemoryEngine
-from emulator.planning.plan import make_plan
+from emulator.planning.planner import make_plan
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from emulator.supervisor.job import JobEnd

@@ -198,13 +198,13 @@ def deployment(
     )
     writer = _Writer(scenario, images or {}, _named(scenario))
     groups = [
-        writer.role(role, spec, members[role], together, values)
+        writer.role(role, scenario.in_full(spec), members[role], together, values)
         for role, spec in scenario.cluster.items()
     ]
     groups += [
         writer.group(
             name,
-            _in_full(helper, None),
+            helper,
             helper.image or scenario.image,
             [values.of_helper(name)],
             port=helper.ports[0].port if helper.ports else port,
@@ -249,17 +249,15 @@ class _Writer:
         image = spec.image or scenario.image
 
         def parts(found: Sequence[PodContainer]) -> tuple[Group, ...]:
-            return tuple(
-                self.group(one.name, _in_full(one, None), one.image or image, own) for one in found
-            )
+            return tuple(self.group(one.name, one, one.image or image, own) for one in found)
 
         group = self.group(
             name,
-            _in_full(spec, scenario),
+            spec,
             image,
             own,
             port=tasks[0].port,
-            source=spec.source or scenario.program.source,
+            source=spec.source,
             init=parts(spec.init),
             sidecars=parts(spec.sidecars),
         )
@@ -319,25 +317,6 @@ class _Writer:
         if isinstance(image, Dockerfile) or reference in IMAGES.values():
             self.local[reference] = image
         return reference
-
-
-def _in_full(spec: Spec, job: Scenario | None) -> Any:  # noqa: ANN401  the same type
-    """Return a container with what the scenario says for all tasks."""
-    if job is None:
-        return spec
-    program = job.program
-    return spec.model_copy(
-        update={
-            "command": program.command if spec.command is None else spec.command,
-            "env": {**program.env, **spec.env},
-            "entrypoint": spec.entrypoint or program.entrypoint,
-            "working_dir": spec.working_dir or program.working_dir,
-            "files": {**program.files, **spec.files},
-            "mounts": {**job.mounts, **spec.mounts},
-            "shm_size": job.shm_size if spec.shm_size is None else spec.shm_size,
-            "ulimits": {**job.ulimits, **spec.ulimits},
-        }
-    )
 
 
 # --- What the programs name -----------------------------------------------------------------------

@@ -1,0 +1,329 @@
+"""Makes the plan of a scenario (pure).
+
+Everything that depends on the engine (addresses, image references, GPU devices, the path of the
+shared volume) is passed in as a `PlanContext`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from emulator.errors import Unsupported
+from emulator.faults.netem import between_all
+from emulator.faults.schedule import build_schedule
+from emulator.faults.spec import FaultSpec, matches
+from emulator.metrics import event_files
+from emulator.planning.baseline import ThroughputReference
+from emulator.planning.context import PlanContext
+from emulator.planning.plan import Plan, Task
+from emulator.planning.unreachable import unreachable
+from emulator.scenario import rendezvous
+from emulator.scenario.addresses import DEFAULT_NAMESPACE, naming
+from emulator.scenario.container import Container, ContainerBase
+from emulator.scenario.frameworks.spec import Job, Member, role_of
+from emulator.scenario.frameworks.table import FRAMEWORKS, module_of, roles_of
+from emulator.scenario.image import AnyImage
+from emulator.scenario.pod import PodContainer
+from emulator.scenario.schema import EVENTS, Helper, Role, Scenario
+from emulator.scenario.values import Expander, Values, of_variables, variables
+from emulator.validation.run_id import check_run_id
+
+
+def make_plan(
+    scenario: Scenario,
+    run_id: str,
+    context: PlanContext,
+    *,
+    variant: str = "",
+    reference: ThroughputReference | None = None,
+    notes: Sequence[str] = (),
+) -> Plan:
+    """Return the plan of `scenario` for the engine that `context` describes.
+
+    `notes` are warnings about what the scenario was made from, and about this machine. Raises
+    Unsupported if there are too few GPUs, UsageError if `run_id` is not valid.
+    """
+    check_run_id(run_id)
+    planner = _Planner(scenario, run_id, context)
+    tasks = tuple(planner.tasks())
+    names = [task.name for task in tasks]
+    return Plan(
+        run_id=run_id,
+        engine=context.engine,
+        scenario=scenario,
+        tasks=tasks,
+        helpers=tuple(planner.helpers()),
+        faults=build_schedule(scenario.faults, scenario.seed, names),
+        links=between_all(names, scenario.network.delay, scenario.network.bandwidth),
+        warnings=(*notes, *_warnings(scenario, names), *planner.warnings()),
+        variant=variant,
+        reference=reference,
+    )
+
+
+class _Planner:
+    """The tasks of a run and its helpers, and what they are made from."""
+
+    def __init__(self, scenario: Scenario, run_id: str, context: PlanContext) -> None:
+        self._scenario, self._run_id, self._context = scenario, run_id, context
+        self._naming = naming(scenario)
+        self._members = {
+            f"{role}-{index}": self._member(role, index)
+            for role, spec in scenario.cluster.items()
+            for index in range(spec.replicas)
+        }
+        before = scenario.before_training
+        self._together = [one for one in self._members.values() if one.role not in before]
+        training = [name for name, one in self._members.items() if one.role not in before]
+        self._specs = {**scenario.helpers, **event_reader(scenario, training)}
+        self._helpers = {name: Member("helper", 0, *context.address(name)) for name in self._specs}
+        self._values = Values(
+            roles_of(scenario),
+            [*self._members.values()],
+            shared=context.shared,
+            seed=scenario.seed,
+            helpers=self._helpers,
+            before_training=before,
+            namespace=self._naming.namespace if self._naming else DEFAULT_NAMESPACE,
+        )
+        roles = [scenario.cluster[one.role] for one in self._members.values()]
+        beside = sum(len(spec.sidecars) for spec in roles)
+        self._limits = context.limits(len(roles) + beside + len(self._specs))
+        self._expand = Expander()
+        self._references: dict[int, tuple[AnyImage, str]] = {}
+        self._replaced: dict[str, None] = {}
+        """Variables of the scenario that the operator sets itself, once there are `tasks`."""
+
+    def tasks(self) -> Iterator[Task]:
+        """Yield the tasks with their init steps and side-cars."""
+        scenario = self._scenario
+        roles = {role: scenario.in_full(spec) for role, spec in scenario.cluster.items()}
+        specs = {name: roles[member.role] for name, member in self._members.items()}
+        devices: dict[str, tuple[str, ...]] = {}
+        for before in (True, False):  # before training they are free again when the others start
+            some = {name: one for name, one in specs.items() if bool(one.before) is before}
+            devices |= _assign_gpus(some, self._context)
+        for name, member in self._members.items():
+            yield self._task(name, member, specs[name], devices[name])
+
+    def helpers(self) -> Iterator[Task]:
+        """Yield the helpers: they have no rendezvous, and nothing of the job but the image."""
+        for name, member in self._helpers.items():
+            spec, values = self._specs[name], self._values.of_helper(name)
+            yield Task(
+                name=name,
+                role=member.role,
+                index=member.index,
+                host=member.host,
+                port=member.port,
+                image=self._image(spec.image),
+                command=self._command(spec.command, values),
+                env=self._env(spec.env, values),
+                source=spec.source,
+                defaults=self._limits,
+                **_of_container(spec),
+            )
+
+    def warnings(self) -> Iterator[str]:
+        """Yield what the engine, and the operator of a manifest, do unlike the scenario."""
+        scenario, context = self._scenario, self._context
+        if (module := module_of(scenario)) and not context.has_module(module):
+            yield (
+                f"{module} is not installed beside emulate, with whose Python tasks of the "
+                f"{context.engine} engine run: install it there, or use --engine docker"
+            )
+        if self._naming is not None and not context.named:
+            first = next(iter(self._members.values()))
+            place = self._naming.place(first.role, first.index)
+            yield (
+                f"addresses are approximated: the {context.engine} engine names tasks itself, so "
+                f"{first.role}-{first.index} is {first.address} instead of "
+                f"{place.host}:{place.port}"
+            )
+        for name in self._replaced:
+            yield f"{name} of the scenario is replaced: the operator sets it"
+
+    def _member(self, role: str, index: int) -> Member:
+        """Return a task as the others see it: as the scenario names it, if the engine can."""
+        if self._naming is None:
+            return Member(role, index, *self._context.address(f"{role}-{index}"))
+        place = self._naming.place(role, index)
+        if self._context.named:
+            return Member(role, index, place.host, place.port, place.pod)
+        return Member(role, index, *self._context.address(f"{role}-{index}"), place.pod)
+
+    def _task(self, name: str, member: Member, spec: Role, gpus: tuple[str, ...]) -> Task:
+        job = Job(self._scenario, spec, self._run_id)
+        ours = rendezvous.environment(member, self._together, job)
+        values = {**self._values.of(member), **of_variables(ours)}
+        given = {variable: self._expand(text, values) for variable, text in spec.env.items()}
+        env = rendezvous.merged(ours, given, job)
+        self._replaced |= dict.fromkeys(name for name in given if given[name] != env[name])
+        named = self._naming if self._context.named else None
+        task = Task(
+            name=name,
+            role=member.role,
+            index=member.index,
+            before=spec.before,
+            host=member.host,
+            port=member.port,
+            aliases=named.aliases(member.role, member.index) if named else (),
+            image=self._image(spec.image),
+            command=self._command(spec.command or (), values),
+            env={**_own_variables(self._run_id, values), **env},
+            source=spec.source,
+            defaults=self._limits,
+            gpus=gpus,
+            **_of_container(spec),
+        )
+        init = tuple(self._part(one, task, spec, values) for one in spec.init)
+        sidecars = tuple(self._part(one, task, spec, values) for one in spec.sidecars)
+        return task.model_copy(update={"init": init, "sidecars": sidecars})
+
+    def _part(self, one: PodContainer, task: Task, spec: Role, values: Mapping[str, str]) -> Task:
+        """Return the plan of an init step or a side-car of a task: it is in no rendezvous."""
+        return Task(
+            name=f"{task.name}.{one.name}",
+            role=task.role,
+            index=task.index,
+            host=task.host,
+            port=task.port,
+            image=self._image(one.image or spec.image),
+            command=self._command(one.command, values),
+            env=self._env(one.env, values),
+            defaults=self._limits,
+            **_of_container(one),
+        )
+
+    def _command(self, words: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...]:
+        return tuple(self._expand(word, values) for word in words)
+
+    def _env(self, given: Mapping[str, str], values: Mapping[str, str]) -> dict[str, str]:
+        own = _own_variables(self._run_id, values)
+        return {**own, **{name: self._expand(text, values) for name, text in given.items()}}
+
+    def _image(self, given: AnyImage | None) -> str:
+        """Return the reference of an image, or of the job's; each is resolved once: it is slow."""
+        image = given or self._scenario.image
+        if id(image) not in self._references:
+            self._references[id(image)] = image, self._context.image(image)
+        return self._references[id(image)][1]
+
+
+def _own_variables(run_id: str, values: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that tasks and helpers have, besides the rendezvous."""
+    return {
+        "PYTHONUNBUFFERED": "1",  # steps are timed when their line arrives
+        "EMULATOR_RUN": run_id,
+        **variables(values),
+    }
+
+
+def _of_container(spec: ContainerBase) -> dict[str, Any]:
+    """Return the fields of a task that are its container's; its files are in the scenario."""
+    names = (Container if isinstance(spec, Container) else ContainerBase).model_fields
+    fields = {name: getattr(spec, name) for name in names if name != "files"}
+    return {**fields, "entrypoint": spec.entrypoint or "image"}
+
+
+def _assign_gpus(specs: Mapping[str, Role], context: PlanContext) -> dict[str, tuple[str, ...]]:
+    """Assign GPUs: exclusive ones first; sharing tasks get the remaining devices in turn.
+
+    If too few remain for a sharing task, they share all devices.
+    """
+    total = sum(spec.gpus.count for spec in specs.values())
+    if not total:
+        return dict.fromkeys(specs, ())
+    devices = list(context.gpus())
+    if not devices:
+        first = next(name for name, spec in specs.items() if spec.gpus.count)
+        raise Unsupported(
+            f"{first} asks for a GPU, but the {context.engine} engine has none.",
+            "Run `emulate doctor` to see why, or leave `gpus:` out and use `image: auto`; of a "
+            f"manifest, leave them out by --set cluster.{first.rpartition('-')[0]}.gpus=0.",
+            lacks={"gpu"},
+        )
+    free = list(devices)
+    assigned: dict[str, tuple[str, ...]] = {}
+    sharing = [(name, spec.gpus.count) for name, spec in specs.items() if spec.gpus.shared]
+    for name, spec in specs.items():
+        if not spec.gpus.shared:
+            assigned[name] = _take(name, spec.gpus.count, free, len(devices))
+            del free[: spec.gpus.count]
+    most = max((count for _, count in sharing), default=0)
+    common = free if len(free) >= most else devices
+    turn = 0
+    for name, count in sharing:
+        _take(name, count, common, len(devices))  # no task gets the same device twice
+        assigned[name] = tuple(common[(turn + k) % len(common)] for k in range(count))
+        turn += count
+    return assigned
+
+
+def _take(name: str, count: int, free: Sequence[str], total: int) -> tuple[str, ...]:
+    if count > len(free):
+        raise Unsupported(
+            f"{name} asks for {count} GPU(s), but only {len(free)} of {total} are left.",
+            "Ask for fewer, or write `gpus: {count: 1, shared: true}`.",
+            lacks={"gpu"},
+        )
+    return tuple(free[:count])
+
+
+def _of_tasks_before(scenario: Scenario, tasks: Sequence[str]) -> Iterator[str]:
+    """Yield faults after which training never begins."""
+    before = [task for task in tasks if role_of(task) in scenario.before_training]
+    for fault in scenario.faults:
+        if isinstance(fault, FaultSpec) and fault.restarts_target and before:
+            for_ever = fault.heals_after == math.inf
+            for task in matches(fault.target, before) if for_ever else ():
+                yield f"{task} does not come back after its {fault.kind}: training never begins"
+
+
+def _warnings(scenario: Scenario, tasks: Sequence[str]) -> Iterator[str]:
+    """Yield warnings about settings that are valid but rarely intended."""
+    yield from _of_tasks_before(scenario, tasks)
+    if scenario.parametrize:
+        count = math.prod(len(values) for values in scenario.parametrize.values())
+        yield f"parametrize: pytest runs {count} variants; this is the scenario as written"
+    throughput = scenario.expect.throughput
+    if scenario.reference and not (throughput and throughput.at_least):
+        yield "there is a reference, but no expect.throughput.at_least that compares with it"
+    yield from FRAMEWORKS[scenario.framework].warnings(scenario)
+    if scenario.operator is not None:
+        from emulator.scenario import operator_lint
+
+        yield from operator_lint.lint(scenario)
+    restart = scenario.restart
+    if restart.policy == "always" and restart.scope == "task" and scenario.success == "auto":
+        yield "restart always: tasks that succeed restart until the success rule is met"
+    if scenario.expect.max_restarts and not _restarts(scenario):
+        yield "max_restarts is expected, but restart.policy is never"
+    yield from unreachable(scenario, tasks)
+
+
+def _restarts(scenario: Scenario) -> bool:
+    """Return whether a task is ever restarted by its policy."""
+    operator = scenario.operator
+    if operator is None:
+        return scenario.restart.policy != "never"
+    return any(operator.policy_of(role) != "never" for role in scenario.cluster)
+
+
+def event_reader(scenario: Scenario, tasks: Sequence[str]) -> Mapping[str, Helper]:
+    """Return the helper that reads event files by its name, where `metrics: {events: ...}` is.
+
+    It runs where the shared volume is, which may be on another machine, and in the image of the
+    leading task, because that is there. It is told the names of the tasks, and which of them leads.
+    """
+    folder = scenario.metrics.events
+    if folder is None:
+        return {}
+    leader = roles_of(scenario).leader(tasks) or tasks[0]
+    source = Path(event_files.__file__)
+    command = ["python3", source.name, folder, leader, *tasks]
+    image = scenario.cluster[role_of(leader)].image
+    return {EVENTS: Helper(command=command, source=source, image=image)}

@@ -262,6 +262,10 @@ def test_different_roles_have_commands_of_their_own() -> None:
     assert found["program"] == {"command": ["python", "train.py"], "entrypoint": "none"}
     ps = {"replicas": 1, "entrypoint": "image", "command": ["serve"], "env": {"A": ""}}
     assert found["cluster"]["ps"] == ps
+    of_worker = data["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    of_worker["args"] = of_worker.pop("command")
+    del ps["entrypoint"]  # both are of the image's own
+    assert converted(yaml.dump(data, sort_keys=False)).scenario["cluster"]["ps"] == ps
 
 
 def mounted(**what: Any) -> dict[str, Any]:
@@ -301,6 +305,8 @@ CLAIM = "persistentVolumeClaim: {claimName: c}"
         ("emptyDir: {medium: Memory, sizeLimit: 64Mi}", {}, mounted(tmpfs="64m")),
         ("emptyDir: {medium: Memory}", {}, mounted(scratch="v")),
         ("emptyDir: {medium: Memory, sizeLimit: 2Gi}", SHM, {"shm_size": "2g"}),
+        ("emptyDir: {sizeLimit: 0}", SHM, {"shm_size": "1g"}),
+        ("emptyDir: {}", SHM, {"shm_size": "1g"}),
         (CLAIM, {}, mounted(volume="pvc-default-c")),
         (f"{CLAIM[:-1]}, readOnly: true}}", {}, mounted(volume="pvc-default-c", writable=False)),
         ("hostPath: {path: /}", {}, mounted(scratch="v")),

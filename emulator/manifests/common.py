@@ -46,15 +46,15 @@ def _shared(roles: Sequence[Data], keys: Sequence[str]) -> Data:
     """Take the entries of mappings that all roles have out of them."""
     taken: Data = {}
     for key in keys:
-        mappings = [role.pop(key, {}) for role in roles]
-        first, *others = mappings
+        first, *others = [role.get(key, {}) for role in roles]
         shared = {
             name: value
             for name, value in first.items()
             if all(name in other and other[name] == value for other in others)
         }
         taken |= {key: shared} if shared else {}
-        for role, mapping in zip(roles, mappings, strict=True):
+        for role in roles:
+            mapping = role.pop(key, {})
             if rest := {name: mapping[name] for name in mapping if name not in shared}:
                 role[key] = rest
     return taken

@@ -115,7 +115,7 @@ def _without_tabs(text: str) -> str:
 
 def _unreadable(text: str, file: str, error: ParseError) -> Problem:
     """Return why a file can't be parsed, which is often a template before the place."""
-    if template := _first_template(text, range(1, error.line + 1)):
+    if template := _first_template(text, range(error.line + 1)):
         return template_problem(file, *template)
     place = f"{file}:{error.line}" if error.line else file
     return Problem(place, "", f"not valid YAML: {error}")

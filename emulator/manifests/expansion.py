@@ -55,7 +55,7 @@ def _joined(pieces: list[str | Value]) -> Text:
     for piece in pieces:
         if isinstance(piece, str) and joined and isinstance(joined[-1], str):
             joined[-1] += piece
-        elif piece:
+        else:
             joined.append(piece)
     return tuple(joined)
 
@@ -78,4 +78,4 @@ def written(text: Text) -> str:
 
 def plain(text: str) -> Text:
     """Return a text without variables."""
-    return (text,) if text else ()
+    return (text,)

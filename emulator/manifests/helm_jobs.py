@@ -133,15 +133,14 @@ def _program(values: Values, root: tuple[str, ...]) -> dict[str, Any]:
     values.origin(("program", "command"), (*root, "service", "command"))
     # As a container of Kubernetes with `command`: the entry point of the image is not run.
     given = {"command": command, "entrypoint": "none"} if command else {}
-    env = values.variables((*root, "env"))
     values.origin(("program", "env"), (*root, "env"))
-    return {**given, **({"env": env} if env else {})}
+    return {**given, "env": values.variables((*root, "env"))}
 
 
 def _roles(values: Values, jobs: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """Return the roles of the jobs with the path of each."""
     found: dict[str, tuple[str, ...]] = {}
-    for name in values.mapping(jobs) if jobs else values.document.data:
+    for name in values.mapping(jobs):
         role = ALIASES.get(name, name)
         if role in ROLES and role in found:
             values.problem((*jobs, name), f"are tasks of the role {role}, as {found[role][-1]}")

@@ -24,7 +24,7 @@ def parse_quantity(value: object) -> Fraction:
     if isinstance(value, float):
         # An API server checks the fields of these resources for a whole number or text.
         raise ValueError(f'{value} should be text; write "{value}" in quotes')
-    found = _QUANTITY.fullmatch(str(value)) if not isinstance(value, bool) else None
+    found = _QUANTITY.fullmatch(str(value))
     factor = _factor(found[3]) if found else None
     if found is None or factor is None:
         raise ValueError(f"{value!r} is not a quantity, such as 500m, 2 or 4Gi")

@@ -17,13 +17,18 @@ from emulator.metrics.samples import Sample
 from emulator.planning.plan import Plan
 from emulator.record.events import Entry
 from emulator.record.timeline import Interval, Timeline
-from tests.exports.runs import a_history, a_plan, some_samples
+from tests.exports.runs import TEXT, a_history, a_plan, some_samples
 from tests.exports.trace_format import problems, read
 from tests.histories import (
+    began_again,
+    ended,
+    fault,
     happened,
     history,
+    in_time,
     job,
     restart,
+    steps_of,
 )
 
 
@@ -97,6 +102,25 @@ def test_every_task_is_a_process_below_the_job(events: list[Event]) -> None:
     order = {pid: args["sort_index"] for pid, args in named(events, "process_sort_index").items()}
     shown = [names[pid]["name"] for pid in sorted(names, key=order.__getitem__)]
     assert shown == ["job", "worker-0", "worker-1", "ps-0"]
+
+
+def test_faults_that_overlap_have_rows_and_an_arrow_to_what_restored_the_task() -> None:
+    name, plan = "worker-1", a_plan(TEXT + "  - {preempt: worker-1, at: 4s}\n" * 2)
+    stages = {2: "triggered 0", 2.5: "applied 0", 4: "triggered 1", 7: "healed 0", 8: "applied 1"}
+    stages |= {9.4: "triggered 2", 9.5: "applied 2", 10: "healed 2"}
+    entries = [
+        *(fault(t, name, one.split()[0], id=one.split()[1]) for t, one in stages.items()),
+        *(ended(t, name, 1) for t in (3, 5)),
+        *(entry for t in (0, 3, 5) for entry in began_again(t, name)),
+        *steps_of(name, {8.5: 0, 9: 1, 11: 2, 12: 3, 13: 4}),
+        job(14),
+    ]
+    events = traced(history([happened(0, "run"), *in_time(entries)]), plan=plan)
+    faults = {"faults": [(2000, 7000), (9400, 10_000)], "faults 2": [(4000, 8000)]}
+    for title, spans in faults.items():
+        assert row(events, name, title) == [("preempt (applied)", *span) for span in spans]
+    arrows = [(e["ph"], e["ts"] // 1000) for e in events if e["name"] == "recovery"]
+    assert arrows == [("s", 2000), ("f", 6000), ("s", 9400), ("f", 11_000)]
 
 
 @pytest.mark.parametrize("length", range(len(a_history())))

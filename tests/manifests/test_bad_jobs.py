@@ -292,6 +292,11 @@ def test_what_is_referred_to_again_and_again_has_a_limit() -> None:
     env = [big, *({"name": f"A{n}", "value": "$(BIG)"} for n in range(100))]
     (line,) = refused(with_container(env=env))
     assert f"{C}.env[21]: makes a scenario of more than 2 MiB" in line
+    everything = [{"configMapRef": {"name": "m"}}] * 30
+    (line,) = refused(
+        f"{with_container(envFrom=everything)}{CONFIGMAP}data: {{a: {'x' * 99_000}}}\n"
+    )
+    assert f"{C}.envFrom[21].configMapRef.name: makes a scenario of more than 2 MiB" in line
     mounts = [{"name": "v", "mountPath": f"/{n}"} for n in range(500)]
     text = with_container(volumeMounts=mounts)
     text = changed(text, f"{T}.volumes", [{"name": "v", "configMap": {"name": "m"}}])

@@ -57,6 +57,7 @@ def test_the_command_that_runs_it_again_works_in_any_folder(
         "--command=x y",
         "--set=restart={policy: never}",
     ]
+    assert Additions().again(Path("a"), "fake", []) == f"emulate up {tmp_path}/a --engine=fake"
 
 
 # --- What is a scenario ---------------------------------------------------------------------------
@@ -165,6 +166,12 @@ def test_options_that_a_scenario_can_not_have_are_refused(
         read_scenario(written(tmp_path, s_yaml=SCENARIO), added)
 
 
+def test_a_scenario_that_is_no_yaml_is_no_manifest(tmp_path: Path) -> None:
+    path = written(tmp_path, s_yaml=f"{SCENARIO}faults: [\n")
+    with pytest.raises(UsageError, match="--command is for manifests"):
+        read_scenario(path, Additions(command=("true",)))
+
+
 # --- Moving, writing ---------------------------------------------------------------------
 
 
@@ -175,7 +182,7 @@ def test_paths_of_faults_are_relative_to_their_own_file(tmp_path: Path) -> None:
     faults = written(tmp_path / "sub", f_yaml="program: {source: train.py}\n")
     found = read_scenario(path, Additions(faults=faults))
     assert found.parse().program.source == tmp_path / "sub" / "train.py"
-    assert "source: sub/train.py" in found.text
+    assert found.text.endswith("  source: sub/train.py\ncluster: {worker: 2}\n")
     assert "source: ../../sub/train.py" in moved(found, tmp_path / "elsewhere" / "there")
 
 

@@ -22,7 +22,7 @@ def test_paths_are_in_the_notation_of_kubernetes() -> None:
 
 
 def test_json_may_be_indented_by_tabs_and_have_trailing_commas() -> None:
-    (one,) = read_documents('{\n\t"a":\t["x\\ty", "{",],\n\t"b": {"c": 1,},\n}\n', "c.json")
+    (one,) = read_documents('\t{\n\t"a":\t["x\\ty", "{",],\n\t"b": {"c": 1,},\n}\n', "c.json")
     assert one.data == {"a": ["x\ty", "{"], "b": {"c": 1}}
     assert one.place(("b", "c")) == "c.json:3"
 
@@ -32,6 +32,7 @@ def test_json_may_be_indented_by_tabs_and_have_trailing_commas() -> None:
     [
         ("a:\n  name: '{{ .Release.Name }}-x'\n", "m.yaml:2: a.name: {{ .Release.Name }} is"),
         ("a:\n  - n: {{ .Values.n }}\n", "m.yaml:2: {{ .Values.n }} is"),
+        ("a: {{ .x }}: b\n", "m.yaml:1: {{ .x }} is"),
         ("a: 1\n{{- if .Values.ps }}\nb: 2\n{{- end }}\n", "m.yaml:2: {{- if .Values.ps }} is"),
         ("a: 'x {{workflow.name}}'\n", "m.yaml:1: a: {{workflow.name}} is"),
         ("a: |\n  x\n  {{- range $x }}\n", "m.yaml:1: a: {{- range $x }} is"),

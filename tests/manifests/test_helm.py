@@ -148,6 +148,10 @@ def test_a_command_for_all_where_roles_have_their_own_and_an_image_of_none_are_r
 ) -> None:
     with pytest.raises(UsageError, match="--command is one for all tasks; worker has a command"):
         converted(tmp_path, STATEFULSETS, command=("python", "a.py"))
+    (tmp_path / "f.yaml").write_text("cluster: null\n")
+    assert problems(tmp_path, JOBS_MAP, command=("a",), faults=tmp_path / "f.yaml") == [
+        "f.yaml:1: cluster: is missing (write `cluster: {worker: 2}`)"
+    ]
     assert problems(tmp_path, JOBS_MAP, images={"wurker": "cpu"}) == [
         "--image wurker=cpu: there is no container, role or image wurker (did you mean 'worker'?)"
     ]

@@ -264,7 +264,7 @@ def test_numbers_of_processes(given: str, processes: int | str | None) -> None:
 
 MOVED: dict[str, Any] = {
     "parametrize": {"program.source": ["a.py", "/b.py"], "seed": [1], "cluster.ps.source": ["c"]},
-    "reference": {"image.dockerfile": "D", "program.command": ["d"]},
+    "reference": {"image.dockerfile": "./D", "program.command": ["d"]},
     "cluster": {
         "worker": {
             "init": [{"name": "i", "image": {"dockerfile": "E"}, "mounts": {"/a": "f"}}],
@@ -281,6 +281,7 @@ def test_paths_of_variants_and_of_containers_beside_are_moved() -> None:
         "init": [{"name": "i", "image": {"dockerfile": "../x/E"}, "mounts": {"/a": "../x/f"}}],
         "sidecars": [{"name": "s", "source": "../x/g", "command": ["h"]}],
     }
+    assert relocated(MOVED, Path("/r/x"), Path("/r/y/../x")) == MOVED
     assert relocated(MOVED, Path("/r/x"), Path("/r/y")) == {
         "parametrize": {
             "program.source": ["../x/a.py", "/b.py"],

@@ -9,9 +9,11 @@ import pytest
 import yaml
 
 from emulator.errors import ScenarioError
+from emulator.manifests.assembly import as_text
 from emulator.manifests.documents import read_documents
 from emulator.manifests.spec import Options
 from emulator.manifests.table import format_of
+from emulator.scenario.loader import parse
 
 WHOLE = Path(__file__).parent / "whole"
 
@@ -33,4 +35,7 @@ def made(path: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("expected", sorted(WHOLE.glob("*.made")), ids=lambda path: str(path.stem))
 def test_the_whole_of_a_conversion(expected: Path) -> None:
-    assert made(WHOLE / expected.stem) == yaml.safe_load(expected.read_text())
+    found = made(WHOLE / expected.stem)
+    assert found == yaml.safe_load(expected.read_text())
+    if "program" in found.get("scenario", {}):  # else `--command` or `--faults` is needed
+        parse(as_text(found["scenario"]))

@@ -38,7 +38,7 @@ def host(scenario: Scenario, role: str, index: int) -> str:
 
 def _tfjob(deployment: Deployment) -> Draft:
     scenario = deployment.scenario
-    operator = _operator(scenario, "TFJob")
+    operator = scenario.operator
     # The operator makes TF_CONFIG; it knows no other form.
     makes = frozenset() if scenario.rendezvous == "cluster-config" else frozenset({"TF_CONFIG"})
     draft, notes = _job(deployment, "TFJob", makes)
@@ -57,7 +57,7 @@ def _tfjob(deployment: Deployment) -> Draft:
 
 def _pytorchjob(deployment: Deployment) -> Draft:
     scenario = deployment.scenario
-    operator = _operator(scenario, "PyTorchJob")
+    operator = scenario.operator
     has_master = any(group.name == "master" for group in deployment.training)
     elastic = operator.elastic if operator else scenario.elastic
     makes = {"PYTHONUNBUFFERED", "PET_NPROC_PER_NODE", "PET_NNODES"}
@@ -85,12 +85,6 @@ def _pytorchjob(deployment: Deployment) -> Draft:
             "without a master the operator sets no RANK and MASTER_ADDR: the manifest sets them"
         )
     return Draft(draft.documents, tuple(notes), draft.usage)
-
-
-def _operator(scenario: Scenario, kind: JobKind) -> Operator | None:
-    """Return how the operator runs the job, where the scenario says it of such a job."""
-    operator = scenario.operator
-    return operator if operator and operator.kind == kind else None
 
 
 def _elastic(deployment: Deployment) -> Data:
@@ -133,7 +127,7 @@ def _elastic_of_operator(operator: Operator) -> Data:
 def _job(deployment: Deployment, kind: JobKind, makes: frozenset[str]) -> tuple[Draft, list[str]]:
     """Return the documents, the job as the last, and the notes so far."""
     scenario = deployment.scenario
-    operator = _operator(scenario, kind)
+    operator = scenario.operator
     cluster = Cluster(deployment)
     plural = f"{kind.lower()}s"
     written = Kind(_CONTAINER[kind], LABEL, makes)

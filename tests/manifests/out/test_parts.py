@@ -15,7 +15,7 @@ from emulator.manifests.out.deployment import program_files
 from emulator.manifests.out.pods import CONFIGMAP_BYTES, cpus, dns_label, memory
 from emulator.manifests.out.restarts import seconds
 from emulator.manifests.out.table import TARGETS
-from emulator.manifests.out.templates import escaped, template
+from emulator.manifests.out.templates import Different, escaped, template
 from tests.manifests.out.exporting import as_manifest, documents, exported, given, in_pod
 
 BARE: dict[str, Any] = {
@@ -280,6 +280,12 @@ def test_each_pod_has_the_text_of_its_task(before: str, after: str, more: int) -
     for number, text in enumerate(texts):
         command, _ = in_pod({"env": [index], "args": [made.text]}, number)
         assert command == [text]
+
+
+@pytest.mark.parametrize("texts", [["a1b", "a2c"], ["1", "3"], ["a", "a1"], ["1", "01"]])
+def test_texts_that_differ_in_more_than_the_index_have_no_template(texts: list[str]) -> None:
+    with pytest.raises(Different):
+        template(texts)
 
 
 # --- Programs and files of an export are in ConfigMaps --------------------------------------------

@@ -76,8 +76,8 @@ def assembled(path: Path, text: str, added: Additions) -> Given:
     if scenario is None and not _has_commands(parts.data):
         raise ScenarioError([_no_command(path)])
     made = _heading(path, parts.notes) + as_text(parts.data)
-    if len(made) > SCENARIO_BYTES:
-        message = f"makes a scenario of {format_size(len(made))}"
+    if (size := len(made.encode())) > SCENARIO_BYTES:
+        message = f"makes a scenario of {format_size(size)}"
         hint = f"{format_size(SCENARIO_BYTES)} are the most; mount large files as a folder"
         raise ScenarioError([Problem(str(path), "", message, hint)])
     return Given(path, made, parts.origins, tuple(parts.notes), parts.kept)

@@ -127,7 +127,7 @@ def read_scenario(path: Path, added: Additions = NOTHING) -> Given:
     """
     text = manifest_text(path)
     if added == NOTHING and is_scenario(text):
-        return Given(path, scenario_text(path) if len(text) > SCENARIO_BYTES else text)
+        return Given(path, scenario_text(path) if len(text.encode()) > SCENARIO_BYTES else text)
     from emulator.manifests.assembly import assembled
 
     return assembled(path, text, added)

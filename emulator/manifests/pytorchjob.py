@@ -55,8 +55,8 @@ def _processes(findings: Findings, text: str) -> int | str | None:
     if text in ("auto", "cpu", "gpu"):
         return text
     # torchrun would refuse it; as a number the operator takes what strconv.Atoi does.
-    if text.isascii() and text.isdigit() and int(text[:9]) >= 1:
-        return int(text[:9])
+    if text.isascii() and text.isdigit() and len(text) < 10 and int(text) >= 1:
+        return int(text)
     hint = "auto, cpu, gpu or a number in quotes"
     findings.mistake(("spec", "nprocPerNode"), f"{text!r} is no number of processes", hint)
     return None

@@ -231,6 +231,7 @@ def test_all_mistakes_are_told_at_once() -> None:
         (f"{ROLES}.worker", "{}", ": a PyTorchJob has no such replica type (did you mean"),
         ("spec.nprocPerNode", "2", ': 2 should be text (write "2" in quotes)'),
         ("spec.nprocPerNode", "two", ": 'two' is no number of processes"),
+        ("spec.nprocPerNode", "'12345678901'", ": '12345678901' is no number of processes"),
         ("spec.elasticPolicy", "{rdzvBackend: x}", ".rdzvBackend: 'x' is not"),
         (
             "spec.elasticPolicy",

@@ -132,7 +132,7 @@ def test_a_scenario_has_a_size_and_a_file_that_is_there(tmp_path: Path) -> None:
         read_scenario(path)
     path.write_text(SCENARIO.ljust(SCENARIO_BYTES, "#"))
     assert len(read_scenario(path).text) == SCENARIO_BYTES
-    path.write_text(SCENARIO.ljust(SCENARIO_BYTES + 1, "#"))
+    path.write_text(SCENARIO.ljust(SCENARIO_BYTES - 1, "#") + "é")
     with pytest.raises(UsageError, match="1 MiB is the most"):
         read_scenario(path)
 

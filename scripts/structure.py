@@ -13,6 +13,7 @@ import ast
 import functools
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -42,6 +43,7 @@ class Module:
     """Functions of more than PARAMETERS parameters."""
 
 
+@cache
 def modules(package: Path = PACKAGE) -> dict[str, Module]:
     """Return the modules of a package, by name."""
     files = {_name(path, package): path for path in sorted(package.rglob("*.py"))}

@@ -101,6 +101,31 @@ CROWDED = {
 """The only functions with more than 6 parameters."""
 
 
+ROOMS = {
+    "exports": {"cli.export", "results", "session.history"},
+    "metrics.gpu": {
+        *("cli.examine", "engines.docker.task_containers", "engines.kubernetes.usage"),
+        *("planning.baseline", "supervisor.sampling"),
+    },
+    "engines.docker": {"cli.setup", "engines.recipes"},
+    "engines.docker.warm": {"engines.docker.engine", "engines.docker.logs"},
+    "engines.process": set(),
+    "engines.kubernetes": {"cli.setup", "cli.export"},
+    "engines.kubernetes.job": {"cli.export"},
+    "supervisor.takeover": {"execution", "supervisor.cleanup", "supervisor.supervisor"},
+    "scenario.prices": {"scenario.schema"},
+    "analysis.costs": {"analysis.analyse", "report.data"},
+    "session": {"pytest_plugin.harness", "pytest_plugin.memory_cluster"},
+    "pytest_plugin": set(),
+}
+"""Features that live in one folder or module, and the only other modules that import it.
+
+`emulator.__init__`, which lists what others import, and the registry of engines, which loads them
+by name, are not counted. The prices of a run are two rooms, since its machines are described in a
+scenario and its costs computed from a record; Kubeflow has no room yet.
+"""
+
+
 def layer(name: str) -> int:
     return next(number for number, names in enumerate(LAYERS) if name in names)
 
@@ -123,6 +148,21 @@ def test_the_package_has_no_more_of_anything_than_it_may() -> None:
     assert not {name: count for name, count in counts.items() if count > MOST[name]}
     crowded = {name for one in found.values() for name in one.crowded}
     assert crowded == {f"emulator.{name}" for name in CROWDED}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_feature_is_imported_by_its_seams_only(room: str) -> None:
+    name = f"emulator.{room}"
+
+    def is_inside(module: str) -> bool:
+        return module == name or module.startswith(f"{name}.")
+
+    outside = {
+        module.removeprefix("emulator.")
+        for module, one in structure.modules().items()
+        if not is_inside(module) and any(map(is_inside, one.imports))
+    }
+    assert outside - {"emulator", "engines"} == ROOMS[room]
 
 
 def test_imports_are_followed_as_python_follows_them(tmp_path: Path) -> None:

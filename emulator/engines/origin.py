@@ -87,8 +87,8 @@ def _git(folder: Path, *command: str) -> list[str]:
             text=True,
             errors="replace",
             timeout=PATIENCE,
-            check=False,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return []
-    return done.stdout.splitlines() if done.returncode == 0 else []
+    return done.stdout.splitlines()

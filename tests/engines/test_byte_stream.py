@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import socket
 import ssl
@@ -113,6 +114,7 @@ def test_an_answer_without_a_socket_is_passed_on_and_a_cut_ends_it(
 ) -> None:
     answer = Answer(None, "chunked", b"one ", b"two")
     stream = ByteStream(answer)
+    assert not os.get_blocking(stream.fileno())
     received, has_ended = b"", False
     while not has_ended:
         assert select.select([stream], [], [], 60)[0]

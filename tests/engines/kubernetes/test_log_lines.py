@@ -80,6 +80,7 @@ def test_a_stamp_of_the_program_itself_is_its_text() -> None:
         "2026-11-22T05:12:09.000000000Z a log of its own",
         "the next is at 2026-12-24T18:00:00.000000000Z or later",
         "no date: 2026-02-31T18:00:00.000000000Z that is",
+        "no date: 2026-12-32T18:00:00.000000000Z that is",
     ):
         assert lines_of(record(3, text.encode() + b"\n")) == [Printed(stamp(3), text)]
 
@@ -96,11 +97,9 @@ def test_two_ends_without_a_newline_may_have_crossed(places: list[int]) -> None:
 
 
 def test_what_the_kubelet_says_has_no_stamp() -> None:
-    data = record(1, b"a line\n") + b"\nfailed to watch file: no space left on device"
-    assert lines_of(data) == [
-        Printed(stamp(1), "a line"),
-        Printed("", "failed to watch file: no space left on device"),
-    ]
+    said = f"failed to watch file at {stamp(2)} or so: no space left on device"
+    data = record(1, b"a line\n") + b"\n" + said.encode()
+    assert lines_of(data) == [Printed(stamp(1), "a line"), Printed("", said)]
 
 
 @given(st.lists(st.integers(min_value=0), max_size=3))
@@ -132,7 +131,9 @@ def test_stamps_compare_whatever_zone_a_node_is_in(text: str, expected: str) -> 
 def test_an_unfinished_stamp_is_no_line() -> None:
     lines = LogLines()
     assert not [*lines.feed(record(1, b"a")[:20])]
-    assert [*lines.feed(record(1, b"a\n")[20:])] == [Printed(stamp(1), "a")]
+    assert not [*lines.feed(record(1, b"a")[20:])]
+    both = [Printed(stamp(1), "a"), Printed(stamp(2), "b")]
+    assert [*lines.feed(record(2, b"b\n"))] == both  # of the other stream
 
 
 LINES = st.lists(st.tuples(st.integers(-3, 3), st.integers(1, 3)), min_size=1, max_size=40)
@@ -159,7 +160,9 @@ def test_a_log_that_is_cut_anywhere_is_read_whole_and_once(
 
 def test_a_log_that_was_rotated_goes_on_with_what_there_is() -> None:
     position = Position()
+    assert position.since == ""
     assert position.passes(Printed(stamp(1), "old"))
+    assert position.since == "2026-11-22T05:12:10Z"
     position.begin_again()
     assert position.passes(Printed(stamp(5), "new"))
     assert position.passes(Printed(stamp(4), "newer"))

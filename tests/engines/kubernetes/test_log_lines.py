@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import re
 
 import pytest
 from hypothesis import given
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from emulator.engines.kubernetes.log_lines import PIECE, LogLines, Position, Printed, canonical
 from emulator.engines.lines import LONGEST_LINE
+from tests.engines.pieces import cut as in_pieces
 
 
 def stamp(number: int) -> str:
@@ -22,8 +23,7 @@ def record(number: int, text: bytes) -> bytes:
 
 def lines_of(data: bytes, places: list[int] | None = None) -> list[Printed]:
     lines = LogLines()
-    edges = [0, *sorted(place % (len(data) + 1) for place in places or []), len(data)]
-    pieces = [data[one:other] for one, other in itertools.pairwise(edges)]
+    pieces = in_pieces(data, places or [])
     return [*(line for piece in pieces for line in lines.feed(piece)), *lines.finish()]
 
 
@@ -62,13 +62,11 @@ def test_a_character_that_a_cut_splits_is_replaced_and_the_line_stays_whole(
     places: list[int], is_odd: bool
 ) -> None:
     raw = b"-" * is_odd + UMLAUTS
-    cut = [raw[at : at + PIECE] for at in range(0, len(raw), PIECE)]
+    pieces = [raw[at : at + PIECE] for at in range(0, len(raw), PIECE)]
     # As Docker does: each byte that is no UTF-8 becomes a character of three bytes.
-    pieces = [piece.decode("utf-8", "surrogateescape") for piece in cut]
+    bytewise = re.compile("[\udc80-\udcff]")
     shown = [
-        "".join(
-            "\N{REPLACEMENT CHARACTER}" if "\udc80" <= one <= "\udcff" else one for one in piece
-        )
+        bytewise.sub("\N{REPLACEMENT CHARACTER}", piece.decode("utf-8", "surrogateescape"))
         for piece in pieces
     ]
     data = b"".join(record(number, text.encode()) for number, text in enumerate(shown)) + b"\n"

@@ -71,12 +71,7 @@ def test_bytes_are_those_that_came_with_the_headers_and_then_those_that_have_arr
     stream = ByteStream(Answer(client.makefile("rb")))
     assert stream.fileno() == client.fileno()
     assert stream.receive() == (b"", 0, False)  # nothing has come, and it does not block
-    for sent, pieces in (
-        (20, [8, 8, 4]),
-        (4, [4]),
-        (7, [7]),
-        (9, [8, 1]),
-    ):
+    for sent, pieces in ((20, [8, 8, 4]), (4, [4]), (7, [7]), (9, [8, 1])):
         server.sendall(b"x" * sent)
         assert [stream.receive() for _ in pieces] == [(b"x" * n, n, False) for n in pieces]
     server.sendall(b"end")

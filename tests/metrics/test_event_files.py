@@ -106,13 +106,14 @@ def line(step: int, begun: float = 1.0, wall: float = 2.0, path: str = "e", **ta
     return json.dumps({**of, "step": step, "values": tags})
 
 
-def scalars(step: int, **values: Any) -> list[str]:
-    """As a library writes each of them by itself."""
-    return [line(step, wall=step + 2.0, **{tag: value}) for tag, value in values.items()]
-
-
 def test_of_several_accuracies_the_plain_one_counts() -> None:
-    found = steps(scalars(1, loss=0.5, top_5_accuracy=0.9, accuracy=0.6, top_1_accuracy=0.7))
+    tags: dict[str, Any] = {
+        "loss": 0.5,
+        "top_5_accuracy": 0.9,
+        "accuracy": 0.6,
+        "top_1_accuracy": 0.7,
+    }
+    found = steps([line(1, **{tag: value}) for tag, value in tags.items()])  # each by itself
     assert found[-1].seen.data["accuracy"] == 0.6
     lines = [line(1, loss=0.5, accuracy=0.6), line(2, loss=0.4, val_accuracy=0.9)]
     assert steps(lines)[1].seen.data == {"step": 2, "loss": 0.4, "val_accuracy": 0.9}

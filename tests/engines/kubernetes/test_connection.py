@@ -249,10 +249,7 @@ def test_a_server_that_stays_away_is_given_up_and_the_next_call_sooner(
     kubernetes_cluster: ForTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "ANSWERS_WITHIN", 0.2)
-    with relayed(kubernetes_cluster, tmp_path) as (
-        cluster,
-        between,
-    ):
+    with relayed(kubernetes_cluster, tmp_path) as (cluster, between):
         cluster.outage_timeout = 1.5
         path = cluster.namespaced("pods")
         cluster.get(path)

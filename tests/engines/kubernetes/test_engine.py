@@ -54,10 +54,7 @@ class Site:
         )
 
     def run(
-        self,
-        extra: str,
-        timeout: str = "3m",
-        entry: Callable[[Entry], None] = lambda entry: None,
+        self, extra: str, timeout: str = "3m", entry: Callable[[Entry], None] = lambda entry: None
     ) -> Result:
         text = self.text(extra, timeout)
         with contextlib.closing(KubernetesEngine()) as engine:
@@ -90,10 +87,7 @@ class Site:
 
 @pytest.fixture
 def site(
-    tmp_path: Path,
-    tiny_image: str,
-    kubernetes_cluster: ForTest,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, tiny_image: str, kubernetes_cluster: ForTest, monkeypatch: pytest.MonkeyPatch
 ) -> Site:
     monkeypatch.setenv("KUBECONFIG", str(kubernetes_cluster.kubeconfig))
     return Site(tmp_path, tiny_image, kubernetes_cluster)

@@ -145,11 +145,7 @@ def test_a_job_that_is_deleted_takes_its_tasks_with_it(
 
 
 def test_what_kubectl_shows_of_a_run(
-    emulate: Emulate,
-    kubectl: Kubectl,
-    kubernetes_cluster: ForTest,
-    tiny_image: str,
-    tmp_path: Path,
+    emulate: Emulate, kubectl: Kubectl, kubernetes_cluster: ForTest, tiny_image: str, tmp_path: Path
 ) -> None:
     scenario = a_scenario(
         tmp_path, tiny_image, WAITS, "restart: never\nkubernetes: {init: false}\n"

@@ -101,9 +101,7 @@ def test_what_the_kubelet_says_has_no_stamp() -> None:
 
 
 @given(st.lists(st.integers(min_value=0), max_size=3))
-def test_a_very_long_line_is_cut_and_takes_no_more_memory_than_it_keeps(
-    places: list[int],
-) -> None:
+def test_a_very_long_line_is_cut_and_takes_no_more_memory_than_it_keeps(places: list[int]) -> None:
     pieces = LONGEST_LINE // PIECE + 30
     data = b"".join(record(number // 4, b"x" * PIECE) for number in range(pieces)) + b"y\n"
     (line,) = lines_of(data, places)

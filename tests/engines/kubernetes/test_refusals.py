@@ -8,13 +8,7 @@ from typing import Any
 import pytest
 from urllib3.exceptions import MaxRetryError, SSLError
 
-from emulator.engines.kubernetes.refusals import (
-    Access,
-    access,
-    cannot_start,
-    refusal,
-    unreachable,
-)
+from emulator.engines.kubernetes.refusals import Access, access, cannot_start, refusal, unreachable
 
 CREATE_POD = Access("create", "pods", "", "team", "")
 
@@ -224,10 +218,7 @@ SELF_SIGNED = ssl.SSLCertVerificationError(
         (because(OSError("a call failed"), OSError("no route")), f"{NO_ANSWER}no route."),
         (TimeoutError(), f"{NO_ANSWER}TimeoutError."),
         (MaxRetryError(None, "/", SSLError(SELF_SIGNED)), NO_TRUST),  # type: ignore[arg-type]
-        (
-            OSError("hostname 'c' doesn't match 'd'."),
-            f"{NO_TRUST}hostname 'c' doesn't match 'd').",
-        ),
+        (OSError("hostname 'c' doesn't match 'd'."), f"{NO_TRUST}hostname 'c' doesn't match 'd')."),
         *(
             (error, f"What answers {AT} does not speak TLS.")
             for error in (

@@ -404,6 +404,7 @@ def test_the_settings_of_the_scenario(program: Path) -> None:
     assert spec["serviceAccountName"] == "trainer"
     assert spec["imagePullSecrets"] == [{"name": "login"}]
     assert {one["imagePullPolicy"] for one in spec["containers"]} == {"Always"}
+    assert spec["securityContext"]["fsGroup"] == 1000  # its user may write to the volumes
 
 
 def test_the_ordinary_case_sets_nothing_of_them(program: Path) -> None:
@@ -468,10 +469,6 @@ def test_what_stands_in_the_way_of_a_level(
 ) -> None:
     said = obstacles(a_pod(extra, program, shared), level)
     assert [text in one for text, one in zip(found, said, strict=True)] == [True] * len(found)
-
-
-def test_a_named_user_may_write_to_the_volumes(program: Path) -> None:
-    assert a_pod(NAMED, program)["spec"]["securityContext"]["fsGroup"] == 1000
 
 
 BARE = {"name": "a", "image": "b"}

@@ -253,10 +253,7 @@ def killed(code: int = KILLED, reason: str = "", wall: float = MADE, **more: Any
             a_pod("Pending", {"waiting": {"reason": CONFIG, "message": MISSING}}),
             Waiting(CONFIG, MISSING, is_final=True),
         ),
-        (
-            a_pod("Pending", {"waiting": {"reason": CONFIG, "message": SLOW}}),
-            Waiting(CONFIG, SLOW),
-        ),
+        (a_pod("Pending", {"waiting": {"reason": CONFIG, "message": SLOW}}), Waiting(CONFIG, SLOW)),
         (a_pod("Failed", terminated(0, signal=15)), killed(143, wall=MADE + 5)),
         (a_pod(main=terminated(3, signal=15)), killed(3, wall=MADE + 5)),
         (a_pod(main={"terminated": {}}), killed()),

@@ -110,17 +110,20 @@ def pods(engine: Noting, inbox: SimpleQueue[Any]) -> Pods:
     return Pods(both, both, to, a_plan(TASKS, Path()), COMMON)
 
 
+def initialised(pods: Pods, engine: Noting, *codes: int, told: int = 0) -> int | None:
+    """Run the init steps of w-0, the second with these ends; return its exit code, if it ended."""
+    task = a_plan(TASKS).task("w-0")
+    engine.ends = {"w-0.a": [0], "w-0.b": list(codes)}
+    with pods.starting(task) as start:
+        start.told = told
+        end = pods.initialise(task, start, lambda name: "")
+    return end.exit_code if end else None
+
+
 def test_a_step_that_has_succeeded_is_not_repeated_on_the_same_disk(
     pods: Pods, engine: Noting
 ) -> None:
-    task = a_plan(TASKS).task("w-0")
-
-    def ended(*codes: int, told: int = 0) -> int | None:
-        engine.ends = {"w-0.a": [0], "w-0.b": list(codes)}
-        with pods.starting(task) as start:
-            start.told = told
-            end = pods.initialise(task, start, lambda name: "")
-        return end.exit_code if end else None
+    ended = partial(initialised, pods, engine)
 
     def step(name: str, disk: int = 1) -> list[str]:
         return [f"create {name} {disk}", f"start {name}", f"remove {name}", f"forget {name}"]
@@ -129,30 +132,24 @@ def test_a_step_that_has_succeeded_is_not_repeated_on_the_same_disk(
     assert (ended(0), engine.told()) == (None, step("w-0.b"))
     assert (ended(), engine.told()) == (None, [])
     assert (ended(told=15), engine.told()) == (143, [])  # before its own container runs
-    assert (pods.remove(task), pods.disk("w-0")) == (0, 2)
+    assert (pods.remove(a_plan(TASKS).task("w-0")), pods.disk("w-0")) == (0, 2)
     assert (ended(0), engine.told()) == (None, [*step("w-0.a", 2), *step("w-0.b", 2)])
 
 
 def test_a_signal_reaches_the_step_that_runs_and_no_other_begins(
     pods: Pods, engine: Noting
 ) -> None:
-    task = a_plan(TASKS).task("w-0")
     assert not pods.signal("w-0", signal.SIGTERM)
-    with pods.starting(task) as start:
+    with pods.starting(a_plan(TASKS).task("w-0")) as start:
         assert pods.signal("w-0", signal.SIGTERM)
-        assert engine.told() == []
-        ended = pods.initialise(task, start, lambda name: "")
-        assert ended is not None
-        assert (ended.exit_code, engine.told()) == (143, [])
+        assert (start.told, engine.told()) == (signal.SIGTERM, [])
         start.container = "c"
         assert pods.signal("w-0", signal.SIGTERM)
         assert pods.signal("w-0", signal.SIGKILL)
         assert engine.told() == ["SIGTERM c", "expected c", "SIGKILL c"]
+    assert (initialised(pods, engine, told=signal.SIGTERM), engine.told()) == (143, [])
     pods.close()
-    with pods.starting(task) as start:
-        ended = pods.initialise(task, start, lambda name: "")
-        assert ended is not None
-        assert (ended.exit_code, engine.told()) == (137, [])
+    assert (initialised(pods, engine), engine.told()) == (137, [])
 
 
 def test_a_signal_to_a_container_that_has_just_ended_is_no_error(

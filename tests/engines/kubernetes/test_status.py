@@ -157,17 +157,6 @@ def test_an_init_step_that_runs_is_what_the_task_waits_for() -> None:
     assert running == Waiting("PodInitializing", "the init step step runs")
 
 
-def test_the_image_of_an_init_step_may_be_missing_too() -> None:
-    step = {"reason": "ErrImagePull", "message": "not found"}
-    pod = a_pod("Pending", {"waiting": {"reason": "PodInitializing"}})
-    before = {"name": "open", "state": {"terminated": {"exitCode": 0}}}
-    after = {"name": "fetch", "state": {"waiting": {"reason": "PodInitializing"}}}
-    pod["status"]["initContainerStatuses"] = [
-        before, {"name": "unpack", "state": {"waiting": step}}, after
-    ]  # fmt: skip
-    assert state_of(pod) == Waiting("ErrImagePull", "not found", is_final=True)
-
-
 def test_each_container_has_its_own_state() -> None:
     pod = RECORDED["init step exits 5"][-1]
     assert state_of(pod, "step") == ended("init step exits 5")
@@ -199,14 +188,6 @@ def test_newer_clusters_say_why_a_pod_was_disrupted(reason: str) -> None:
     assert removed(a_pod(**disrupted(reason))).reason == reason
     out_of_memory = a_pod("Failed", terminated(137, reason="OOMKilled"), **disrupted(reason))
     assert removed(out_of_memory).reason == "OOMKilled"
-
-
-def test_an_end_without_a_stamp_was_when_the_pod_changed_last() -> None:
-    end = terminated(137, finishedAt=None, reason="ContainerStatusUnknown")
-    pod = a_pod("Failed", end, **disrupted("DeletionByPodGC"))
-    assert end_of(pod).wall == seconds("2026-11-22T10:00:04Z")
-    never = a_pod("Failed", terminated(137, finishedAt="0001-01-01T00:00:00Z"))
-    assert end_of(never).wall == seconds("2026-11-22T10:00:00Z")
 
 
 MADE, BACK_OFF = 1795341600.0, {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}
@@ -255,6 +236,12 @@ def killed(code: int = KILLED, reason: str = "", wall: float = MADE, **more: Any
         ),
         (a_pod("Pending", {"waiting": {"reason": CONFIG, "message": SLOW}}), Waiting(CONFIG, SLOW)),
         (a_pod("Failed", terminated(0, signal=15)), killed(143, wall=MADE + 5)),
+        # An end without a stamp was when the Pod changed last.
+        (
+            a_pod("Failed", terminated(137, finishedAt=None), **disrupted("DeletionByPodGC")),
+            killed(137, "DeletionByPodGC", MADE + 4, message="why"),
+        ),
+        (a_pod("Failed", terminated(137, finishedAt="0001-01-01T00:00:00Z")), killed()),
         (a_pod(main=terminated(3, signal=15)), killed(3, wall=MADE + 5)),
         (a_pod(main={"terminated": {}}), killed()),
         (
@@ -290,7 +277,7 @@ def test_what_a_pod_says_in_few_words(pod: dict[str, Any], state: State) -> None
 def test_an_init_step_waits_only_for_those_before_it() -> None:
     def steps(*states: dict[str, Any]) -> dict[str, Any]:
         named = [{"name": f"step-{n}", "state": one} for n, one in enumerate(states)]
-        return a_pod("Pending", {"waiting": {}}, initContainerStatuses=named)
+        return a_pod("Pending", waits, initContainerStatuses=named)
 
     waits, failed, done = {"waiting": {"reason": "PodInitializing"}}, terminated(5), terminated(0)
     assert state_of(steps(waits, failed), "step-0") == Waiting("PodInitializing")
@@ -299,6 +286,9 @@ def test_an_init_step_waits_only_for_those_before_it() -> None:
     runs = {"running": {"startedAt": "2026-11-22T10:00:01Z"}}
     waiting = Waiting("PodInitializing", "the init step step-1 runs")
     assert state_of(steps(done, runs, waits)) == waiting
+    pulls = {"waiting": {"reason": "ErrImagePull", "message": "not found"}}
+    missing = Waiting("ErrImagePull", "not found", is_final=True)
+    assert state_of(steps(done, pulls, waits)) == missing
 
 
 @pytest.mark.parametrize(

@@ -81,9 +81,8 @@ def test_windows_add_up_to_what_was_used_since_the_start() -> None:
     second = accumulated(first, Rate(AT + 15, 1.0, 200), AT - 20)
     assert second == Usage(cpu=25.0, memory=200, measured=AT + 15)
     # A window was missed: the later one stands for it.
-    assert accumulated(second, Rate(AT + 45, 2.0, 50), AT - 20) == Usage(
-        cpu=85.0, memory=50, measured=AT + 45
-    )
+    third = accumulated(second, Rate(AT + 45, 2.0, 50), AT - 20)
+    assert third == Usage(cpu=85.0, memory=50, measured=AT + 45)
 
 
 @pytest.mark.parametrize("stamp", [AT, AT - 15])

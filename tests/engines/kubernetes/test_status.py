@@ -73,9 +73,8 @@ def test_a_program_that_waits_and_runs() -> None:
     assert states("succeeds")[:2] == [Waiting(""), Waiting("ContainerCreating")]
     *_, running = states("deleted without grace")
     assert isinstance(running, Running)
-    assert running.since >= seconds(
-        RECORDED["deleted without grace"][0]["metadata"]["creationTimestamp"]
-    )
+    first = RECORDED["deleted without grace"][0]
+    assert running.since >= seconds(first["metadata"]["creationTimestamp"])
 
 
 @pytest.mark.parametrize(

@@ -84,8 +84,7 @@ def _git(folder: Path, *command: str) -> list[str]:
             ["git", "--no-optional-locks", "-C", str(folder), *command],
             capture_output=True,
             stdin=subprocess.DEVNULL,
-            text=True,
-            errors="replace",
+            errors="replace",  # as text
             timeout=PATIENCE,
             check=True,
         )

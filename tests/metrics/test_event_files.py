@@ -144,8 +144,9 @@ def test_pieces_that_are_smaller_than_the_file(
     monkeypatch.setattr(event_files, "PIECE", 1000)  # also skips the images
     pieces = [*reader(tmp_path).lines()]
     assert with_loss(pieces) == with_loss(whole)
-    monkeypatch.setattr(event_files, "PIECE", len(event(2)))
-    file_of(tmp_path / "exact", event(1, "a") + event(2))
+    longest = event(2, "a long name of a loss")
+    monkeypatch.setattr(event_files, "PIECE", len(longest))
+    file_of(tmp_path / "exact", event(1) + longest)
     assert [json.loads(line)["step"] for line in reader(tmp_path / "exact").lines()] == [1, 2]
 
 

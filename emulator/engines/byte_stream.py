@@ -101,9 +101,9 @@ class ByteStream:
     def _receive(self) -> tuple[bytes, bool]:
         """Return the bytes that have arrived, and whether the connection is closed."""
         received, self._early = bytearray(self._early), b""
-        is_tls = isinstance(self._socket, ssl.SSLSocket)
+        tls = self._socket if isinstance(self._socket, ssl.SSLSocket) else None
         # TLS may have decrypted more than it returned, for which no selector would wake.
-        while len(received) < AT_ONCE or self._is_pending():
+        while len(received) < AT_ONCE or (tls and tls.pending()):
             try:
                 data = self._socket.recv(PIECE)
             except (BlockingIOError, ssl.SSLWantReadError):
@@ -112,12 +112,9 @@ class ByteStream:
             if not data:
                 return bytes(received), True
             # Over TLS only one record is returned: one line, where a server flushes each.
-            if len(data) < PIECE and not is_tls:
+            if len(data) < PIECE and not tls:
                 break
         return bytes(received), False
-
-    def _is_pending(self) -> bool:
-        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
 
     def _pass_on(self, writing: socket.socket) -> None:
         with writing, contextlib.suppress(Exception):  # what ends the answer closes the pair

@@ -84,11 +84,10 @@ def _git(folder: Path, *command: str) -> list[str]:
             ["git", "--no-optional-locks", "-C", str(folder), *command],
             capture_output=True,
             stdin=subprocess.DEVNULL,
-            text=True,
-            errors="replace",
+            errors="replace",  # as text
             timeout=PATIENCE,
-            check=False,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return []
-    return done.stdout.splitlines() if done.returncode == 0 else []
+    return done.stdout.splitlines()

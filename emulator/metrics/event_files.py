@@ -14,6 +14,7 @@ data would cost more than all the rest, and a record that is not whole yet shows
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -235,20 +236,18 @@ def event_files(root: str) -> Iterator[tuple[str, os.stat_result]]:
     folders, entries, files = [(root, 0)], 0, 0
     while folders:
         folder, depth = folders.pop()
-        try:
-            with os.scandir(folder) as found:
-                for entry in found:
-                    entries += 1
-                    if entries > ENTRIES or files >= FILES:
-                        return
-                    if entry.is_dir(follow_symlinks=False):
-                        if depth < DEPTH:
-                            folders.append((entry.path, depth + 1))
-                    elif "tfevents" in entry.name and entry.is_file(follow_symlinks=False):
-                        files += 1
-                        yield entry.path, entry.stat(follow_symlinks=False)
-        except OSError:  # not made yet, or removed
-            continue
+        # An error: it is not made yet, or removed.
+        with contextlib.suppress(OSError), os.scandir(folder) as found:
+            for entry in found:
+                entries += 1
+                if entries > ENTRIES or files >= FILES:
+                    return
+                if entry.is_dir(follow_symlinks=False):
+                    if depth < DEPTH:
+                        folders.append((entry.path, depth + 1))
+                elif "tfevents" in entry.name and entry.is_file(follow_symlinks=False):
+                    files += 1
+                    yield entry.path, entry.stat(follow_symlinks=False)
 
 
 # --- The program --------------------------------------------------------------------------------

@@ -52,9 +52,10 @@ class _Progress:
 
     def has(self, name: str, tag: str) -> bool:
         """Return whether a scalar is the value of this name; a plainer one takes its place."""
-        best = self.tags.setdefault(name, (_plainness(tag), tag))
-        if tag != best[1] and _plainness(tag) > best[0]:
-            best = self.tags[name] = (_plainness(tag), tag)
+        plain = _plainness(tag)
+        best = self.tags.setdefault(name, (plain, tag))
+        if plain > best[0]:
+            best = self.tags[name] = (plain, tag)
         return tag == best[1]
 
 

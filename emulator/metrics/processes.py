@@ -31,15 +31,12 @@ class ProcessSampler:
     """
 
     def __init__(self) -> None:
-        self._processes: dict[int, psutil.Process] = {}
         self._counted: dict[int, Usage] = {}
         """The last usage of each session."""
 
     def usage(self, leaders: Mapping[str, int]) -> dict[str, Usage]:
         """Return what each task's session has used; `leaders`: its first process."""
         members = session_members(leaders.values())
-        alive = {pid for pids in members.values() for pid in pids}
-        self._processes = {pid: p for pid, p in self._processes.items() if pid in alive}
         self._counted = {
             leader: self._usage(pids, self._counted.get(leader, Usage(cpu=0.0)))
             for leader, pids in members.items()
@@ -61,7 +58,7 @@ class ProcessSampler:
         blocks: list[tuple[int, int]] = []
         for pid in pids:
             with contextlib.suppress(psutil.Error):
-                process = self._processes.setdefault(pid, psutil.Process(pid))
+                process = psutil.Process(pid)
                 with process.oneshot():
                     cpu += sum(process.cpu_times()[:4])  # with children that have ended
                     memory += process.memory_info().rss

@@ -236,8 +236,6 @@ class StepReader:
 
     def steps_drawn(self, line: str) -> list[int]:
         """Return the steps that `read_part` may have returned of a line, before it is read."""
-        if not any(hint in line for hint, _ in self._hints):
-            return []
         drawings = _drawings(line)
         if len(drawings) == 1:
             return []

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from emulator.record.events import Entry, Sidecar, Step
+from emulator.record.reader import Record
+from emulator.results import Result
+
 STEP = '{"emulate": "step", "step": 9}'
 """What a program prints that has made a step."""
 POD = """\
@@ -41,10 +47,33 @@ cluster:
 """
 
 
-def printed(index: int) -> tuple[list[str], list[str]]:
-    """Return what a task of it prints, and what its side-car does."""
-    name = f"worker-{index}"
-    task = ["[first] drwxrwxrwx", f"[first] {STEP}", "[second] x", "[second] 600"]
-    task += ["/srv/job", "the key", f"{index}", f"from {name}"]
-    # On the network of its task, it has the task's host name.
-    return task, [f"of {name}", name]
+class Noting:
+    """Notes what the tasks of runs print."""
+
+    printed: list[str]
+    """Each line with its task."""
+
+    def of(self, name: str) -> list[str]:
+        """Return what was printed under a name."""
+        return [one.partition(": ")[2] for one in self.printed if one.startswith(f"{name}: ")]
+
+    def note(self, lines: Any) -> None:
+        self.printed += [f"{task}: {text}" for task, text in lines]
+
+
+def history(result: Result, kind: type[Entry]) -> list[Any]:
+    return [entry for entry in Record(result.folder).history if isinstance(entry, kind)]
+
+
+def check(site: Noting, result: Result) -> None:
+    """Check a run of POD."""
+    assert (result.outcome, result.exit_code) == ("succeeded", 0)
+    for index in (0, 1):
+        name = f"worker-{index}"
+        task = ["[first] drwxrwxrwx", f"[first] {STEP}", "[second] x", "[second] 600"]
+        task += ["/srv/job", "the key", f"{index}", f"from {name}"]
+        # On the network of its task, a side-car has the task's host name.
+        assert (site.of(name), site.of(f"{name}.echo")) == (task, [f"of {name}", name])
+    # It was stopped with its task, and that is not reported. The training has made no step.
+    assert history(result, Sidecar) == []
+    assert history(result, Step) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import socket
 import ssl
@@ -69,12 +70,7 @@ def test_bytes_are_those_that_came_with_the_headers_and_then_those_that_have_arr
     stream = ByteStream(Answer(client.makefile("rb")))
     assert stream.fileno() == client.fileno()
     assert stream.receive() == (b"", 0, False)  # nothing has come, and it does not block
-    for sent, pieces in (
-        (20, [8, 8, 4]),
-        (4, [4]),
-        (7, [7]),
-        (9, [8, 1]),
-    ):
+    for sent, pieces in ((20, [8, 8, 4]), (4, [4]), (7, [7]), (9, [8, 1])):
         server.sendall(b"x" * sent)
         assert [stream.receive() for _ in pieces] == [(b"x" * n, n, False) for n in pieces]
     server.sendall(b"end")
@@ -112,6 +108,7 @@ def test_an_answer_without_a_socket_is_passed_on_and_a_cut_ends_it(
 ) -> None:
     answer = Answer(None, "chunked", b"one ", b"two")
     stream = ByteStream(answer)
+    assert not os.get_blocking(stream.fileno())
     received, has_ended = b"", False
     while not has_ended:
         assert select.select([stream], [], [], 60)[0]

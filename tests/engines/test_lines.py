@@ -160,3 +160,5 @@ def test_what_comes_after_a_newline_is_a_whole_line() -> None:
     assert (list(end.lines()), end.left_out) == (["last"], 0)
     assert list(splitter.feed(b"flo")) == []
     assert not splitter.is_between_lines
+    assert list(splitter.feed(b"od\n")) == ["flood"]
+    assert splitter.is_between_lines

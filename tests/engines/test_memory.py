@@ -217,6 +217,8 @@ def test_another_supervisor_gets_what_was_not_read() -> None:
     assert stage.inbox.get(timeout=0).text == "two"
     assert stage.inbox.get(timeout=0) == Exited(W0, 1004.0, 0)
     assert stage.inbox.empty()
+    stage.start(W1)  # on the same disk, with what nobody has read
+    assert stage.until(7) == [f"7 {W1} {text}" for text in ("one", "one", "two")]
 
 
 def test_a_run_is_found_until_it_is_torn_down() -> None:

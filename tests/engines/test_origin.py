@@ -59,6 +59,23 @@ def test_outside_of_a_repository_there_is_no_commit(
     assert commit_of(tmp_path / "train.py") == ""
 
 
+def test_of_what_git_says_the_commit_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "git").touch(0o755)
+    for said, code, commit in (
+        ("# branch.oid 12ab\n# branch.head main", 0, "12ab"),
+        ("# branch.oid 12ab\n1 .M N... a\xff.py", 0, "12ab with changes"),
+        ("# branch.oid 12ab", 1, ""),
+        ("# branch.oid (initial)", 0, ""),
+        ("no status", 0, ""),
+    ):
+        script = f"#!/bin/sh\necho '{said}'\nexit {code}\n"
+        (tmp_path / "git").write_text(script, encoding="latin-1")
+        assert commit_of(tmp_path) == commit
+
+
 def test_a_run_without_a_program_of_its_own_has_its_machine() -> None:
     found = machine_of(a_plan("{worker: 1}"))
     assert "commit" not in found

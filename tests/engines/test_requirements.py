@@ -13,7 +13,13 @@ from emulator.broker import Capacity
 from emulator.engines.docker import DockerEngine
 from emulator.engines.memory import MemoryEngine
 from emulator.engines.process import ProcessEngine
-from emulator.engines.requirements import machine_needs, make_ready, needs_of_keys, require
+from emulator.engines.requirements import (
+    machine_needs,
+    make_ready,
+    needs_of_keys,
+    require,
+    require_of,
+)
 from emulator.errors import Misfit, Unsupported, UsageError
 from emulator.planning.requested import RunOptions
 from emulator.runtime.clock import ManualClock
@@ -99,7 +105,7 @@ cluster:
       /own: {path: /etc, writable: true}
       /s: {scratch: s}
     init: [{name: fetch, command: [c], processes: 16, mounts: {/m: {path: /etc, writable: true}}}]
-    sidecars: [{name: proxy, command: [c], processes: 16}]
+    sidecars: [{name: proxy, command: [c], processes: 16}, {name: log, command: [c]}]
   ps:
     replicas: 1
     command: [c]
@@ -209,6 +215,9 @@ def test_each_key_is_named_of_what_an_engine_lacks_and_of_nothing_else(tmp_path:
     assert "why" in plan.warnings
     with pytest.raises(UsageError, match="has bytes that are not text"):
         make_ready(parse(LEAST + BARE), Small(), RunOptions(out=Path(f"{tmp_path}/\udcff")))
+    needs = [(name, name) for name in DockerEngine.capabilities]  # no engine has to have more
+    with pytest.raises(Unsupported, match="Use --engine docker, or leave these out"):
+        require_of(Small(*DockerEngine.capabilities), needs)
     assert machine_needs(DockerEngine, ["gpus", "network", "pods"]) == {"docker", "gpu", "network"}
     assert machine_needs(DockerEngine, ["pods"]) == {"docker"}
 
@@ -231,5 +240,4 @@ def test_only_the_cores_that_this_process_may_use_count() -> None:
 
 def test_the_engine_in_memory_has_plenty_and_the_gpus_it_was_made_with() -> None:
     has = MemoryEngine(ManualClock(), gpus=("a", "b")).capacity()
-    assert has.cpus >= 1000
-    assert has.gpus == ("a", "b")
+    assert (has.cpus >= 1000, has.memory >= 2**40, has.gpus) == (True, True, ("a", "b"))

@@ -112,14 +112,8 @@ FINE = {"why_none": "", "unavailable": {}}
 """What `Machine.open` returns where all is there."""
 DRIVER = "driver 580.65.06"
 COLUMNS = (
-    "utilisation",
-    "memory",
-    "memory_total",
-    "power",
-    "temperature",
-    "sm_clock",
-    "memory_clock",
-    "ecc_errors",
+    *("utilisation", "memory", "memory_total", "power"),
+    *("temperature", "sm_clock", "memory_clock", "ecc_errors"),
 )
 
 

@@ -130,9 +130,11 @@ def test_a_loss_that_the_trainer_prints_shows_which_bar_is_its_own() -> None:
     """Standard output and standard error are two streams: the line comes while a bar is drawn."""
     reader = StepReader()
     line(reader, bar(1000, 1000))
-    assert drawn(reader, bar(3, 60)) == []
-    reader.read("{'loss': '0.7065', 'epoch': '0.5'}")
-    assert drawn(reader, bar(4, 60), bar(5, 60)) == [4, 5]
+    for printed, number, steps in (("eval_loss", 3, []), ("loss", 4, [4])):  # none of training
+        assert drawn(reader, bar(number - 1, 60)) == []
+        reader.read(f"{{'{printed}': '0.7065', 'epoch': '0.5'}}")
+        assert drawn(reader, bar(number, 60)) == steps
+    assert drawn(reader, bar(5, 60)) == [5]
     titles = [f"a bar without a title ({total})" for total in (1000, 60)]
     assert used(reader.take_news()) == titles
     again = reader.again()
@@ -146,11 +148,14 @@ def test_other_numbers_in_a_title_are_none_of_an_epoch() -> None:
     again = reader.again()
     assert drawn(again, bars[0]) == [1]
     assert again.take_news() == []  # it is known by its first words
+    for title, step in (("[2/3]", 23), ("0.5", 3)):  # of numbers only, with one that can be it
+        assert drawn(StepReader(), bar(3, 20, title)) == [step]
 
 
 def test_a_step_that_begins_again_with_each_epoch_is_not_the_global_one() -> None:
     places = ((15, 0), (3, 1), (4, 1))
     bars = [bar(n, 16, f"Epoch {epoch}", values=f"step={n}") for n, epoch in places]
+    bars.insert(1, bar(16, 16, "Epoch 0"))  # without it the last one is still known
     assert drawn(StepReader(), *bars) == [15, 19, 20]
 
 

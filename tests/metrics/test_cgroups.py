@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from emulator.metrics.catalog import Usage
@@ -85,6 +86,7 @@ def test_both_versions_tell_the_same(root: Path) -> None:
     cgroup = found(root)
     assert cgroup.pids() == [7, 8]
     assert cgroup.usage() == USED
+    assert not [one for one in psutil.Process().open_files() if str(root) in one.path]
 
 
 def test_where_there_is_no_limit_there_is_none(root: Path) -> None:
@@ -101,13 +103,24 @@ def test_where_there_is_no_limit_there_is_none(root: Path) -> None:
 
 def test_what_a_controller_that_is_off_would_count_is_left_out(version_2: Path) -> None:
     (folder,) = version_2.glob("sys/fs/cgroup/*/*")
-    (folder / "io.stat").unlink()
     cgroup = found(version_2)
-    assert cgroup.usage() == replace(USED, read=None, written=None)
-    for name in ("cpu.max", "memory.current", "memory.max", "memory.stat", "pids.current"):
+    for name in ("io.stat", "memory.stat"):
+        (folder / name).unlink()
+    assert cgroup.usage() == replace(USED, memory=1000, read=None, written=None)
+    for name in ("cpu.max", "memory.current", "memory.max", "pids.current"):
         (folder / name).unlink()
     (folder / "cpu.stat").write_text("usage_usec 1500000\n")
     assert cgroup.usage() == Usage(1.5, received=1234, sent=305)
+
+
+def test_of_version_1_two_controllers_are_enough(version_1: Path) -> None:
+    folders = version_1 / "sys/fs/cgroup"
+    shutil.copytree(folders / "cpu", folders / "cpuacct", dirs_exist_ok=True)
+    write(version_1, {"proc/7/cgroup": f"1:cpuacct:/docker/{ID}\n2:memory:/docker/{ID}\n"})
+    usage = found(version_1).usage()
+    assert usage is not None
+    assert (usage.cpu, usage.throttled, usage.cpus) == (1.5, 2.5, 0.5)
+    assert (usage.memory, usage.processes) == (600, None)
 
 
 def test_a_removed_cgroup_has_no_usage(root: Path) -> None:

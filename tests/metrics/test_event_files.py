@@ -106,13 +106,14 @@ def line(step: int, begun: float = 1.0, wall: float = 2.0, path: str = "e", **ta
     return json.dumps({**of, "step": step, "values": tags})
 
 
-def scalars(step: int, **values: Any) -> list[str]:
-    """As a library writes each of them by itself."""
-    return [line(step, wall=step + 2.0, **{tag: value}) for tag, value in values.items()]
-
-
 def test_of_several_accuracies_the_plain_one_counts() -> None:
-    found = steps(scalars(1, loss=0.5, top_5_accuracy=0.9, accuracy=0.6, top_1_accuracy=0.7))
+    tags: dict[str, Any] = {
+        "loss": 0.5,
+        "top_5_accuracy": 0.9,
+        "accuracy": 0.6,
+        "top_1_accuracy": 0.7,
+    }
+    found = steps([line(1, **{tag: value}) for tag, value in tags.items()])  # each by itself
     assert found[-1].seen.data["accuracy"] == 0.6
     lines = [line(1, loss=0.5, accuracy=0.6), line(2, loss=0.4, val_accuracy=0.9)]
     assert steps(lines)[1].seen.data == {"step": 2, "loss": 0.4, "val_accuracy": 0.9}
@@ -143,6 +144,27 @@ def test_pieces_that_are_smaller_than_the_file(
     monkeypatch.setattr(event_files, "PIECE", 1000)  # also skips the images
     pieces = [*reader(tmp_path).lines()]
     assert with_loss(pieces) == with_loss(whole)
+    longest = event(2, "a long name of a loss")
+    monkeypatch.setattr(event_files, "PIECE", len(longest))
+    file_of(tmp_path / "exact", event(1) + longest)
+    assert [json.loads(line)["step"] for line in reader(tmp_path / "exact").lines()] == [1, 2]
+
+
+def test_after_a_damaged_length_nothing_is_read_and_zeros_are_not_written_yet(
+    tmp_path: Path,
+) -> None:
+    damaged, path = bytearray(event(2)), file_of(tmp_path, event(1) + bytes(99))
+    reads = reader(tmp_path)
+    assert with_loss([*reads.lines()]) == [1]
+    path.write_bytes(event(1) + event(2) + bytes(98))
+    assert with_loss([*reads.lines()]) == [2]
+    damaged[8] ^= 1
+    path.write_bytes(event(1) * 2 + damaged + event(3))
+    name = "events.out.tfevents.1.vm"
+    (said,) = reads.lines()
+    assert said == f"{name!r}: damaged at byte {2 * len(event(1))}; the rest is not read"
+    path.write_bytes(event(1) * 4)
+    assert [*reads.lines()] == []
 
 
 def test_a_record_of_gigabytes_is_skipped(tmp_path: Path) -> None:
@@ -194,6 +216,7 @@ def test_links_pipes_and_other_files_are_not_opened(tmp_path: Path) -> None:
     assert reads.files == {}
     with pytest.raises(OSError, match="symbolic links"):
         EventFile(str(inside / "events.out.tfevents.2.vm")).read()
+    assert EventFile(str(inside / "events.out.tfevents.3.vm")).read() is None
 
 
 def varint(number: int) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -53,22 +53,21 @@ def test_tasks_are_found_by_their_processes(machine: Machine) -> None:
     assert second["tasks"] == {"worker-1": share(GIB)}
 
 
-def test_a_process_that_computes_and_draws_counts_once(machine: Machine) -> None:
-    machine.open(DRIVER, "devices 1", gpu(0, compute="11:700", graphics="11:700 12:40"))
-    assert machine.sample({"a": [11], "b": [12]})[0]["tasks"] == {"a": share(700), "b": share(40)}
+def test_memory_of_a_task_is_that_of_its_processes(machine: Machine) -> None:
+    def tasks(pids: Mapping[str, Sequence[int]], **device: str) -> object:
+        machine.open(DRIVER, "devices 1", gpu(0, **device))
+        return machine.sample(pids)[0]["tasks"]
 
-
-def test_memory_that_the_driver_hides_is_not_taken_for_none_used(machine: Machine) -> None:
-    machine.open(DRIVER, "devices 1", gpu(0, compute="11:500 12:- 21:-"))
-    tasks = machine.sample({"a": [11, 12], "b": [21]})[0]["tasks"]
-    assert tasks == {"a": share(None), "b": share(None)}
-
-
-def test_many_processes_on_one_device(machine: Machine) -> None:
-    pids = range(100, 160)
-    machine.open(DRIVER, "devices 1", gpu(0, compute=" ".join(f"{pid}:1000" for pid in pids)))
-    tasks = machine.sample({"even": pids[::2], "odd": pids[1::2]})[0]["tasks"]
-    assert tasks == {"even": share(30_000), "odd": share(30_000)}
+    # One that computes and draws counts once.
+    found = tasks({"a": [11], "b": [12]}, compute="11:700", graphics="11:700 12:40")
+    assert found == {"a": share(700), "b": share(40)}
+    # What the driver hides is not taken for none.
+    found = tasks({"a": [11, 12], "b": [21]}, compute="11:500 12:- 21:-")
+    assert found == {"a": share(None), "b": share(None)}
+    many = range(100, 160)
+    compute = " ".join(f"{pid}:1000" for pid in many)
+    found = tasks({"even": many[::2], "odd": many[1::2]}, compute=compute)
+    assert found == {"even": share(30_000), "odd": share(30_000)}
 
 
 def test_utilisation_of_tasks_is_since_the_sample_before(machine: Machine) -> None:

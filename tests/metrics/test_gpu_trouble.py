@@ -54,10 +54,8 @@ def test_a_device_that_is_lost_before_the_start(machine: Machine) -> None:
     assert machine.open(TWO, f"0.fail.nvmlDeviceGetHandleByIndex_v2 {LOST}") == FINE
     assert machine.sample() == [row(1)]
     assert machine.devices()["silent"] == {"0": "GPU is lost"}
-    why = machine.open(f"{DRIVER}\ndevices 1\n0.fail.nvmlDeviceGetHandleByIndex_v2 {LOST}")[
-        "why_none"
-    ]
-    assert why == "no GPU can be opened (GPU 0: GPU is lost)"
+    none = machine.open(DRIVER, "devices 1", f"0.fail.nvmlDeviceGetHandleByIndex_v2 {LOST}")
+    assert none["why_none"] == "no GPU can be opened (GPU 0: GPU is lost)"
     # No column is listed for a lost device.
     assert machine.open(TWO, f"0.lost {LOST}") == FINE
 
@@ -112,12 +110,8 @@ def test_a_library_without_younger_or_older_functions(tmp_path: Path) -> None:
         first = row(0, ecc_errors=None, memory=11 * GIB, tasks={"a": share(5, None)})
         assert machine.sample({"a": [11]}) == [first]
         machine.close()
-        assert (
-            machine.open(DRIVER, "devices 1", gpu(0).replace("0.temperature 61\n", ""))[
-                "unavailable"
-            ]["temperature"]
-            == "Not Supported (GPU 0)"
-        )
+        opened = machine.open(DRIVER, "devices 1", gpu(0).replace("0.temperature 61\n", ""))
+        assert opened["unavailable"]["temperature"] == "Not Supported (GPU 0)"
 
 
 def test_used_memory_is_never_now_one_figure_and_now_another(machine: Machine) -> None:
@@ -128,12 +122,10 @@ def test_used_memory_is_never_now_one_figure_and_now_another(machine: Machine) -
 
 
 def test_a_device_without_any_column_is_not_lost(machine: Machine) -> None:
-    unavailable = machine.open(DRIVER, "devices 1", "0.uuid GPU-0", "0.name NVIDIA H100")[
-        "unavailable"
-    ]
+    opened = machine.open(DRIVER, "devices 1", "0.uuid GPU-0", "0.name NVIDIA H100")
     assert machine.sample() == [row(0, **dict.fromkeys(COLUMNS))]
     columns = {*COLUMNS, "tasks.memory", "tasks.utilisation", "xid"} - {"memory_total"}
-    assert unavailable == dict.fromkeys(columns, "Not Supported (GPU 0)")
+    assert opened["unavailable"] == dict.fromkeys(columns, "Not Supported (GPU 0)")
 
 
 def test_a_driver_that_is_older_than_the_bindings(tmp_path: Path) -> None:
@@ -223,8 +215,7 @@ def test_the_driver_is_opened_once_and_let_go(machine: Machine) -> None:
 
 
 def test_events_that_a_driver_refuses_are_let_go_as_well(machine: Machine) -> None:
-    assert machine.open(TWO, "fail.nvmlDeviceRegisterEvents 999")["unavailable"] == {
-        "xid": "Unknown Error (GPU 0, 1)"
-    }
+    opened = machine.open(TWO, "fail.nvmlDeviceRegisterEvents 999")
+    assert opened["unavailable"] == {"xid": "Unknown Error (GPU 0, 1)"}
     calls = Counter(machine.calls())
     assert calls["nvmlEventSetCreate"] == calls["nvmlEventSetFree"] == 2

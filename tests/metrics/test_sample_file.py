@@ -55,7 +55,8 @@ def test_a_line_that_is_no_sample_is_named_and_one_that_is_not_whole_is_the_end(
 
 @pytest.mark.parametrize("many", [99, 100, 101, 1000, 12_345])
 def test_a_long_run_is_thinned_and_loses_no_total(tmp_path: Path, many: int) -> None:
-    kept = append(tmp_path / "samples.jsonl", map(sample, range(many)), 100)
+    kept = append(path := tmp_path / "samples.jsonl", map(sample, range(many)), 100)
+    assert path.stat().st_mode & 0o77 == 0  # for its owner only, also once it was replaced
     assert min(many, 49) <= len(kept) <= 100
     assert (kept[-1].t, kept[-1].tasks["w"].cpu) == (many - 1, (many - 1) * 0.5)
     assert all(one.t < two.t for one, two in pairwise(kept))

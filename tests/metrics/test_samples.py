@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -37,10 +39,25 @@ from emulator.metrics.samples import (
 from emulator.metrics.totals import GpuTotals, Totals, gpu_totals, totals
 
 
-def test_a_session_is_measured_with_what_it_has_read() -> None:
-    found = ProcessSampler().usage({"a": os.getsid(0)})["a"]
+def test_a_session_is_measured_with_what_it_has_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    leader = {"a": os.getsid(0)}
+    found = ProcessSampler().usage(leader)["a"]
     assert found.processes
     assert (found.read is not None) == hasattr(psutil.Process, "io_counters")
+    one = SimpleNamespace(
+        oneshot=nullcontext,
+        cpu_times=lambda: (1.0, 2.0, 3.0, 4.0, 99.0),  # the last one is time of waiting
+        memory_info=lambda: SimpleNamespace(rss=7),
+        io_counters=lambda: SimpleNamespace(read_bytes=3, write_bytes=5),
+    )
+    monkeypatch.setattr(psutil, "Process", lambda _: one)
+    count = (found := ProcessSampler().usage(leader)["a"]).processes or 0
+    assert found == Usage(
+        10.0 * count, 7 * count, read=3 * count, written=5 * count, processes=count
+    )
+    del one.io_counters  # as on macOS
+    found = ProcessSampler().usage(leader)["a"]
+    assert (found.cpu > 0, found.read, found.written) == (True, None, None)
 
 
 def test_a_restart_counts_from_zero_and_is_never_negative() -> None:
@@ -49,6 +66,9 @@ def test_a_restart_counts_from_zero_and_is_never_negative() -> None:
     assert (found.cpu, found.received) == (0.5, 100.0)
     # It is known by the CPU, even where another counter has overtaken.
     assert rates(Usage(50.0, received=100), Usage(0.5, received=150), 1.0).received == 150.0
+    # A task that computes nothing was not started again; one counter may be reset by itself.
+    found = rates(Usage(1.0, None, 9.0, 100, 7), Usage(1.0, None, 2.0, 150, 7), 1.0)
+    assert (found.cpu, found.throttled, found.received, found.sent) == (0.0, 2.0, 50.0, 0.0)
 
 
 def test_devices_have_their_index_and_their_parts_follow_it() -> None:
@@ -162,7 +182,7 @@ def test_a_device_has_its_mean_its_peak_and_its_energy() -> None:
 
 def test_the_mean_is_over_the_time_between_measurements() -> None:
     samples = [
-        Sample(10.0 * n, 10.0 * n, {"a": Usage(6.0 * n, measured=100.0 + 12 * n)}) for n in range(3)
+        Sample(0.5 * n, 0.5 * n, {"a": Usage(n / 8, measured=100 + n / 4)}) for n in range(3)
     ]
     found = totals(samples, "a")
     assert found is not None

@@ -55,6 +55,10 @@ READINGS: Mapping[str, Sequence[tuple[str, dict[str, object]]]] = {
         ),
         ("Epoch [1/3]: [3/20]  15%|█▌   , loss=0.7 [00:00<00:01]", {"step": 3, "loss": 0.7}),
         (" 50%|█████     | 1/2 [1:00:01<1:00:01, 3601.00s/it]", {"step": 1}),
+        (
+            "Epoch 1/2 ━━━━╸━━━ 5/20 0:00:01 • 0:00:02 50.0it/s v_num: 3 loss: 0.41",
+            {"step": 25, "v_num": 3, "loss": 0.41},
+        ),
     ],
     "tf1-hooks": [
         ("INFO:tensorflow:loss = 0.41, step = 200 (0.5 sec)", {"step": 200, "loss": 0.41}),
@@ -131,11 +135,28 @@ def test_a_named_pattern_reads_its_lines(
         ),
         # So does Keras over data of unknown length, in the first epoch.
         ("auto", ["     12/Unknown - 3s 5ms/step - loss: 0.41"], [{"step": 12}]),
+        # So may epochs of one batch. A bar of as many bytes as a download is the download's.
+        (
+            "keras",
+            ["Epoch 1/2", "1/1 [====]", "Epoch 2/2", "1/1 [====]"],
+            [None, {"step": 1}, None, {"step": 2}],
+        ),
+        ("keras", ["Downloading data from h", "1/1 [====]", "1/1 [====]"], [None] * 3),
+        # Without lines of epochs what comes after a whole bar is of the next epoch.
+        (
+            "keras",
+            ["10/10 [====]", "10/10 [====]", "3/10 [>.]"],
+            [{"step": 10}, None, {"step": 13}],
+        ),
+        ("keras", ["1/1 - 0s", "1/1 - 0s"], [{"step": 1}, {"step": 2}]),
         # A redrawn line counts once with its last reading.
         (
             "keras",
-            ["1/3 [>....] - loss: 3.0\r2/3 [=>..] - loss: 2.0\b\b\b3/3 [===] - loss: 1.0"],
-            [{"step": 3, "loss": 1.0}],
+            [
+                "1/9 [>....] - loss: 3.0\b\b2/9 [=>..] - loss: 2.0",
+                "3/9 [>....] - loss: 3.0\r4/9 [=>..] - loss: 2.0\b\b\b9/9 [===] - loss: 1.0",
+            ],
+            [{"step": 2}, {"step": 9, "loss": 1.0}],
         ),
         # `auto` stays with the pattern that fitted first; lines of JSON are read under every rule.
         (
@@ -163,6 +184,12 @@ def test_a_named_pattern_reads_its_lines(
             "auto",
             ["Train Epoch: 1 [640/60000 (1%)]\rAccuracy: 9/10"],
             [{"step": 640, "accuracy": 0.9}],
+        ),
+        # A step that can't be stored is none.
+        (
+            "auto",
+            ["Train Epoch: 1 [7/60 (1%)]", f"Train Epoch: 1 [{2**64}/60 (1%)]", "Accuracy: 9/10"],
+            [{"step": 7, "examples": 7}, None, {"step": 7, "accuracy": 0.9}],
         ),
     ],
 )
@@ -327,11 +354,12 @@ def test_a_named_format_beside_a_pattern_leaves_the_other_formats_out() -> None:
 
 def test_a_pattern_may_count_across_epochs() -> None:
     """As timm prints it; the first epoch is known after a restart."""
-    reader = StepReader(r"Train: (?P<epoch>\d+) \[ *(?P<step>\d+)/(?P<steps_per_epoch>\d+)")
     line = "Train: {} [  2/32 (  9%)]  Loss: 6.9"
-    seen = [reader.read(line.format(epoch)) for epoch in (0, 1)]
-    seen.append(reader.again().read(line.format(2)))
-    assert [one.data["step"] for one in seen if one] == [2, 34, 66]
+    for first in (0, 1):
+        reader = StepReader(r"Train: (?P<epoch>\d+) \[ *(?P<step>\d+)/(?P<steps_per_epoch>\d+)")
+        seen = [reader.read(line.format(epoch)) for epoch in (first, first + 1)]
+        seen.append(reader.again().read(line.format(first + 2)))
+        assert [one.data["step"] for one in seen if one] == [2, 34, 66]
 
 
 def test_a_value_never_takes_the_place_of_the_step() -> None:

@@ -149,5 +149,4 @@ def _instructions(dockerfile: str) -> Iterator[tuple[str, list[str]]]:
             continue
         yield instruction + line, text
         instruction, text = "", []
-    if text:
-        yield instruction, text
+    yield instruction, text

@@ -235,7 +235,7 @@ class Pods:
             self._kill(one.container, signal.SIGTERM)
         until = time.monotonic() + SIDECAR_GRACE
         for one in running:
-            one.over.wait(max(0.0, until - time.monotonic()))
+            one.over.wait(until - time.monotonic())
         self._kill_all(running)
 
     def kill_sidecars(self, task: str) -> None:

@@ -45,9 +45,8 @@ def canonical(stamp: str) -> str:
     if len(stamp) == 30 and stamp[-1] == "Z":
         return stamp
     whole, _, rest = stamp.partition(".")
-    digits = re.match(r"\d*", rest)
-    fraction = digits[0] if digits else ""
-    zone = rest[len(fraction) :] if rest else ""
+    zone = rest.lstrip("0123456789")
+    fraction = rest.removesuffix(zone)
     if not rest:  # the zone is part of `whole`
         whole, zone = whole[:19], whole[19:]
     moment = datetime.fromisoformat(whole + zone).astimezone(UTC)
@@ -90,8 +89,7 @@ class LogLines:
 
     def finish(self) -> Iterator[Printed]:
         """Yield the last line if it lacks its newline: the log has ended."""
-        if self._waiting or self._stamp or self._is_foreign:
-            yield from self._whole(is_last=True)
+        yield from self._whole(is_last=True)
 
     def _line(self, line: bytes) -> Iterator[Printed]:
         """Yield a line that came as a whole: most of them need no second look."""
@@ -118,7 +116,7 @@ class LogLines:
     def _look(self, *, is_whole: bool = False, is_last: bool = False) -> Iterator[Printed]:
         """Look for stamps in what is waiting; keep what may still become one."""
         while True:
-            if not self._stamp and not self._is_foreign and not self._begin(is_whole=is_whole):
+            if not self._stamp and not self._is_foreign and not self._begin():
                 return
             found = self._next_stamp(is_last=is_last)
             if found is None:
@@ -134,14 +132,13 @@ class LogLines:
             self._last_stamp = stamp
             self._in_piece = self._replaced = 0
 
-    def _begin(self, *, is_whole: bool) -> bool:
-        """Take the stamp of a line; return whether that much of it has come."""
-        waiting = self._waiting
-        if not waiting or (len(waiting) < _LONGEST_STAMP and not is_whole and b" " not in waiting):
+    def _begin(self) -> bool:
+        """Take the stamp of a line; return whether anything of it has come."""
+        if not self._waiting:
             return False
-        if found := _STAMP.match(waiting):
+        if found := _STAMP.match(self._waiting):
             self._stamp = self._last_stamp = canonical(found[0][:-1].decode())
-            del waiting[: found.end()]
+            del self._waiting[: found.end()]
         else:
             self._is_foreign = True
         self._in_piece = self._replaced = 0

@@ -13,17 +13,17 @@ from emulator.execution import up
 from emulator.planning.requested import RunOptions
 from emulator.results import Result, RunCallbacks
 from tests.asked import asked
+from tests.engines.pods import Noting
 
 
 @dataclass
-class Site:
+class Site(Noting):
     """Runs scenarios whose tasks run one program of a test, and notes what they print."""
 
     folder: Path
     image: str
     interpreter: str = "sh"
     printed: list[str] = field(default_factory=list)
-    """Each line with its task."""
 
     def text(self, program: str = "", extra: str = "") -> str:
         """Write the program, and return a scenario of it; `extra` goes before what is usual."""
@@ -62,12 +62,5 @@ class Site:
                 asked(text, self.folder),
                 used,
                 RunOptions(out=self.folder / "runs", run_id=run_id, warm=warm, reports=False),
-                callbacks=RunCallbacks(lines=self._note, **callbacks),
+                callbacks=RunCallbacks(lines=self.note, **callbacks),
             )
-
-    def of(self, name: str) -> list[str]:
-        """Return what was printed under a name."""
-        return [one.partition(": ")[2] for one in self.printed if one.startswith(f"{name}: ")]
-
-    def _note(self, lines: Any) -> None:
-        self.printed += [f"{task}: {text}" for task, text in lines]

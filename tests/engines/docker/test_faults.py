@@ -281,9 +281,7 @@ def test_a_squeezed_task_is_killed_by_the_kernel_and_runs_again_with_its_limit(
             cluster.engine.oom_kill("worker-0")  # which has ended
 
 
-def test_a_task_without_a_shell_can_not_run_out_of_memory_and_its_run_continues(
-    site: Site,
-) -> None:
+def test_a_task_without_a_shell_can_not_run_out_of_memory_and_its_run_continues(site: Site) -> None:
     stops, failed = list[Callable[[], None]](), list[str | None]()
 
     def note(entry: Entry) -> None:

@@ -178,7 +178,5 @@ def test_the_end_of_a_run_does_not_wait_for_the_build(
         assert running.result.end.outcome == "interrupted"
         assert stages(running, cut) == ["planned", "preparing", "skipped"]
         (fault,) = running.result.analysis.faults
-        assert (fault.status, fault.reason) == (
-            "skipped",
-            "the job ended before the engine was ready",
-        )
+        why = "the job ended before the engine was ready"
+        assert (fault.status, fault.reason) == ("skipped", why)

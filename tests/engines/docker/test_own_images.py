@@ -373,10 +373,8 @@ def test_an_image_of_ours_has_a_stable_tag_and_holds_no_bundle(
     own_images = Images(docker_engine.api, BuildOptions(ca_bundle=bundle))
     try:
         tag = own_images.build("network", lambda line: None)
-        assert docker_engine.api.inspect_image(f"{name}:latest")["RepoTags"] == [
-            f"{name}:latest",
-            tag,
-        ]
+        tags = docker_engine.api.inspect_image(f"{name}:latest")["RepoTags"]
+        assert tags == [f"{name}:latest", tag]
         assert not is_left(docker_engine, tag)
         found = dict(contents(docker_engine, tag))
         assert "opt/requirements.txt" in found

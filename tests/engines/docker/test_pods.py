@@ -6,7 +6,6 @@ import os
 import re
 import signal
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -14,28 +13,17 @@ from emulator.engines.docker import DockerEngine
 from emulator.record.events import Entry, Sidecar, Step, StopSignal, TaskExit
 from emulator.record.reader import Record
 from emulator.report.event_text import describe
-from emulator.results import Result
 from emulator.supervisor.cleanup import stop_or_remove
 from tests.conftest import Emulate, left
 from tests.engines.docker.site import Site
-from tests.engines.pods import POD, STEP, printed
+from tests.engines.pods import POD, STEP, check, history
 
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]
 
 
-def history(result: Result, kind: type[Entry]) -> list[Any]:
-    return [entry for entry in Record(result.folder).history if isinstance(entry, kind)]
-
-
 def test_a_pod_has_its_steps_its_files_and_its_side_cars(site: Site) -> None:
     result = site.run(extra=POD)
-    assert (result.outcome, result.exit_code) == ("succeeded", 0)
-    for index in (0, 1):
-        name = f"worker-{index}"
-        assert (site.of(name), site.of(f"{name}.echo")) == printed(index)
-    # It was stopped with its task, and that is not reported. The training has made no step.
-    assert history(result, Sidecar) == []
-    assert history(result, Step) == []
+    check(site, result)
     assert left("docker", result.folder.name) == []
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -108,16 +110,20 @@ def pods(engine: Noting, inbox: SimpleQueue[Any]) -> Pods:
     return Pods(both, both, to, a_plan(TASKS, Path()), COMMON)
 
 
+def initialised(pods: Pods, engine: Noting, *codes: int, told: int = 0) -> int | None:
+    """Run the init steps of w-0, the second with these ends; return its exit code, if it ended."""
+    task = a_plan(TASKS).task("w-0")
+    engine.ends = {"w-0.a": [0], "w-0.b": list(codes)}
+    with pods.starting(task) as start:
+        start.told = told
+        end = pods.initialise(task, start, lambda name: "")
+    return end.exit_code if end else None
+
+
 def test_a_step_that_has_succeeded_is_not_repeated_on_the_same_disk(
     pods: Pods, engine: Noting
 ) -> None:
-    task = a_plan(TASKS).task("w-0")
-
-    def ended(*codes: int) -> int | None:
-        engine.ends = {"w-0.a": [0], "w-0.b": list(codes)}
-        with pods.starting(task) as start:
-            end = pods.initialise(task, start, lambda name: "")
-        return end.exit_code if end else None
+    ended = partial(initialised, pods, engine)
 
     def step(name: str, disk: int = 1) -> list[str]:
         return [f"create {name} {disk}", f"start {name}", f"remove {name}", f"forget {name}"]
@@ -125,30 +131,25 @@ def test_a_step_that_has_succeeded_is_not_repeated_on_the_same_disk(
     assert (ended(7), engine.told()) == (7, [*step("w-0.a"), *step("w-0.b")])
     assert (ended(0), engine.told()) == (None, step("w-0.b"))
     assert (ended(), engine.told()) == (None, [])
-    assert (pods.remove(task), pods.disk("w-0")) == (0, 2)
+    assert (ended(told=15), engine.told()) == (143, [])  # before its own container runs
+    assert (pods.remove(a_plan(TASKS).task("w-0")), pods.disk("w-0")) == (0, 2)
     assert (ended(0), engine.told()) == (None, [*step("w-0.a", 2), *step("w-0.b", 2)])
 
 
 def test_a_signal_reaches_the_step_that_runs_and_no_other_begins(
     pods: Pods, engine: Noting
 ) -> None:
-    task = a_plan(TASKS).task("w-0")
     assert not pods.signal("w-0", signal.SIGTERM)
-    with pods.starting(task) as start:
+    with pods.starting(a_plan(TASKS).task("w-0")) as start:
         assert pods.signal("w-0", signal.SIGTERM)
-        assert engine.told() == []
-        ended = pods.initialise(task, start, lambda name: "")
-        assert ended is not None
-        assert (ended.exit_code, engine.told()) == (143, [])
+        assert (start.told, engine.told()) == (signal.SIGTERM, [])
         start.container = "c"
         assert pods.signal("w-0", signal.SIGTERM)
         assert pods.signal("w-0", signal.SIGKILL)
         assert engine.told() == ["SIGTERM c", "expected c", "SIGKILL c"]
+    assert (initialised(pods, engine, told=signal.SIGTERM), engine.told()) == (143, [])
     pods.close()
-    with pods.starting(task) as start:
-        ended = pods.initialise(task, start, lambda name: "")
-        assert ended is not None
-        assert (ended.exit_code, engine.told()) == (137, [])
+    assert (initialised(pods, engine), engine.told()) == (137, [])
 
 
 def test_a_signal_to_a_container_that_has_just_ended_is_no_error(
@@ -164,15 +165,27 @@ def test_a_signal_to_a_container_that_has_just_ended_is_no_error(
             pods.signal("w-0", signal.SIGTERM)
 
 
-def test_the_end_waits_for_what_is_being_made(pods: Pods) -> None:
-    closer = threading.Thread(target=pods.close)
-    with pods.making() as may_make:
-        assert may_make
-        closer.start()
-        closer.join(0.1)
-        assert closer.is_alive()
-    closer.join(300)
-    assert not closer.is_alive()
+def waits(what: Callable[[], None], until: Callable[[], object]) -> None:
+    """Do something on another thread, which must not end before `until` was called."""
+    thread = threading.Thread(target=what)
+    thread.start()
+    thread.join(0.1)
+    assert thread.is_alive()
+    until()
+    thread.join(300)
+    assert not thread.is_alive()
+
+
+def test_the_end_waits_for_what_is_being_made_and_a_kill_for_the_last_output(
+    pods: Pods, engine: Noting
+) -> None:
+    pods.start_sidecars(a_plan(TASKS).task("w-0"), "run-1-w-0")
+    engine.ends["w-0.s"] = []  # the signal alone does not end it
+    killed = partial(engine.followed["w-0.s"], Exited("w-0.s", 2.0, 137))
+    waits(partial(pods.kill_sidecars, "w-0"), killed)
+    with ExitStack() as making:
+        assert making.enter_context(pods.making())
+        waits(pods.close, making.close)
 
 
 def test_side_cars_start_after_their_task_and_are_told_to_end_with_it(
@@ -191,10 +204,10 @@ def test_side_cars_start_after_their_task_and_are_told_to_end_with_it(
     assert engine.told() == ["start w-0.s"]
     engine.followed["w-0.s"](Exited("w-0.s", 4.0, 5))
     assert inbox.get_nowait() == SidecarEnded("w-0.s", 4.0, 5)
-    pods.kill_sidecars("w-0")  # none runs
     engine.failing = True
     pods.start_sidecars(task, "run-1-w-0")
     assert inbox.empty()  # the task itself has ended
+    pods.kill_sidecars("w-0")  # none runs
     engine.running = True
     pods.start_sidecars(task, "run-1-w-0")
     assert (inbox.get_nowait().reason, engine.told()) == ("no memory", [])

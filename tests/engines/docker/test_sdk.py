@@ -66,9 +66,7 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[docker.APIC
         thread.join()
 
 
-def test_the_answer_behind_a_generator_of_the_installed_sdk_is_found(
-    api: docker.APIClient,
-) -> None:
+def test_the_answer_behind_a_generator_of_the_installed_sdk_is_found(api: docker.APIClient) -> None:
     output = api.pull("base", tag="1", stream=True, decode=True)
     assert next(output) == {"status": "a"}
     answer = answer_behind(output)

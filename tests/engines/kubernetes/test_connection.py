@@ -69,11 +69,8 @@ def test_several_kubeconfigs_are_one(
     kubeconfig: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = kubeconfig(), tmp_path / "more"
-    second.write_text(
-        yaml.safe_dump(
-            {"contexts": [{"name": "far", "context": {"cluster": "c", "namespace": "away"}}]}
-        )
-    )
+    far = {"name": "far", "context": {"cluster": "c", "namespace": "away"}}
+    second.write_text(yaml.safe_dump({"contexts": [far]}))
     monkeypatch.setenv("KUBECONFIG", os.pathsep.join([str(first), str(second), "/no/such/file"]))
     with contextlib.closing(Cluster.open(Kubernetes(context="far"))) as cluster:
         assert cluster.namespace == "away"
@@ -195,13 +192,8 @@ def test_what_has_the_name_of_a_request_is_only_its_own_with_all_its_labels_and_
     added = {"labels": {**labels, "x": "y"}, "annotations": {**notes, "x": "y"}}
     assert connection.has_made(request, {"metadata": added})
     other = {"emulator.folder": "/runs/of/somebody/one"}
-    changes: list[dict[str, Any]] = [
-        {"labels": None},
-        {"annotations": other},
-        {"annotations": None},
-    ]
-    for change in changes:
-        assert not connection.has_made(request, {"metadata": {**added, **change}})
+    for key, value in (("labels", None), ("annotations", other), ("annotations", None)):
+        assert not connection.has_made(request, {"metadata": {**added, key: value}})
     assert not connection.has_made({"metadata": {"name": "one"}}, {"metadata": added})
 
 
@@ -249,10 +241,7 @@ def test_a_server_that_stays_away_is_given_up_and_the_next_call_sooner(
     kubernetes_cluster: ForTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "ANSWERS_WITHIN", 0.2)
-    with relayed(kubernetes_cluster, tmp_path) as (
-        cluster,
-        between,
-    ):
+    with relayed(kubernetes_cluster, tmp_path) as (cluster, between):
         cluster.outage_timeout = 1.5
         path = cluster.namespaced("pods")
         cluster.get(path)

@@ -14,7 +14,7 @@ from emulator.engines.kubernetes.dcgm import (
 )
 from emulator.metrics.catalog import GpuShare, GpuUsage
 
-GIB = 2**30
+GIB, NAME = 2**30, "NVIDIA A100-SXM4-80GB"
 OWNERS = {("team", "run-worker-0"): "worker-0", ("team", "run-worker-1"): "worker-1"}
 HEAD = """\
 # HELP DCGM_FI_DEV_GPU_UTIL GPU utilization (in %).
@@ -29,7 +29,7 @@ def lines(labels: str, **values: object) -> str:
 def labels(gpu: int, uuid: str, pod: str = "", namespace: str = "team", more: str = "") -> str:
     return (
         f'gpu="{gpu}",UUID="{uuid}",pci_bus_id="00000000:07:00.0",device="nvidia{gpu}",'
-        f'modelName="NVIDIA A100-SXM4-80GB",{more}Hostname="node-a",'
+        f'modelName="{NAME}",{more}Hostname="node-a",'
         f'container="main",namespace="{namespace}",pod="{pod}"'
     )
 
@@ -58,7 +58,7 @@ def test_a_device_of_a_task_has_all_columns_and_its_share() -> None:
         GpuUsage(
             index=0,
             uuid="GPU-a",
-            name="NVIDIA A100-SXM4-80GB",
+            name=NAME,
             utilisation=0.93,
             memory=9728 * 2**20,
             memory_total=80 * GIB,
@@ -101,23 +101,15 @@ def test_instances_follow_the_row_of_their_device() -> None:
     two = labels(1, "GPU-a", "run-worker-1", more='GPU_I_PROFILE="3g.40gb",GPU_I_ID="2",')
     instance = {"DEV_POWER_USAGE": 200, "DEV_FB_USED": 1024, "DEV_FB_FREE": 8704}
     text = lines(one, **instance, PROF_GR_ENGINE_ACTIVE="0.25") + lines(two, **instance)
-    name = "NVIDIA A100-SXM4-80GB"
+    size = 9728 * 2**20
     second, first = (
-        GpuUsage(
-            0,
-            f"GPU-a/{number}",
-            f"{name} MIG {profile}",
-            utilisation=busy,
-            memory=GIB,
-            memory_total=9728 * 2**20,
-            tasks={task: GpuShare(GIB, busy)},
-        )
-        for number, profile, busy, task in (
-            (2, "3g.40gb", None, "worker-1"),
-            (7, "1g.10gb", 0.25, "worker-0"),
+        GpuUsage(0, uuid, f"{NAME} MIG {kind}", busy, GIB, size, tasks={task: GpuShare(GIB, busy)})
+        for uuid, kind, busy, task in (
+            ("GPU-a/2", "3g.40gb", None, "worker-1"),
+            ("GPU-a/7", "1g.10gb", 0.25, "worker-0"),
         )
     )
-    assert rows(text) == [GpuUsage(0, "GPU-a", name, power=200.0), second, first]
+    assert rows(text) == [GpuUsage(0, "GPU-a", NAME, power=200.0), second, first]
 
 
 def test_tasks_on_one_device_do_not_know_their_shares() -> None:
@@ -140,16 +132,8 @@ def test_what_dcgm_can_not_tell_is_left_out() -> None:
         DEV_GPU_TEMP=40,
         DEV_XID_ERRORS=79,
     )
-    assert rows(text) == [
-        GpuUsage(
-            0,
-            "GPU-a",
-            "NVIDIA A100-SXM4-80GB",
-            temperature=40.0,
-            xid=79,
-            tasks={"worker-0": GpuShare()},
-        )
-    ]
+    tasks = {"worker-0": GpuShare()}
+    assert rows(text) == [GpuUsage(0, "GPU-a", NAME, temperature=40.0, xid=79, tasks=tasks)]
 
 
 def test_other_lines_are_passed_over_and_escapes_are_read() -> None:

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,7 +23,7 @@ from emulator.execution import up
 from emulator.planning.plan import Plan
 from emulator.planning.planner import make_plan
 from emulator.planning.requested import RunOptions
-from emulator.record.events import Entry, Sidecar, Step, StopSignal, TaskExit
+from emulator.record.events import Entry, Sidecar, StopSignal, TaskExit
 from emulator.record.reader import Record
 from emulator.results import Result, RunCallbacks
 from emulator.scenario.loader import parse
@@ -32,7 +31,7 @@ from tests.asked import asked
 from tests.clusters import ForTest
 from tests.conftest import Emulate, own, wait_for_line
 from tests.engines.kubernetes.relay import opened
-from tests.engines.pods import POD, printed
+from tests.engines.pods import POD, Noting, check, history
 
 pytestmark = pytest.mark.kubernetes
 
@@ -40,7 +39,7 @@ PATIENT = ", start_timeout: 5m"
 
 
 @dataclass
-class Site:
+class Site(Noting):
     """Runs scenarios on a tiny image in the test's namespace, and notes what they print."""
 
     folder: Path
@@ -55,10 +54,7 @@ class Site:
         )
 
     def run(
-        self,
-        extra: str,
-        timeout: str = "3m",
-        entry: Callable[[Entry], None] = lambda entry: None,
+        self, extra: str, timeout: str = "3m", entry: Callable[[Entry], None] = lambda entry: None
     ) -> Result:
         text = self.text(extra, timeout)
         with contextlib.closing(KubernetesEngine()) as engine:
@@ -66,15 +62,8 @@ class Site:
                 asked(text, self.folder),
                 engine,
                 RunOptions(out=self.folder / "runs", run_id=own("pods"), reports=False),
-                callbacks=RunCallbacks(lines=self._note, entry=entry),
+                callbacks=RunCallbacks(lines=self.note, entry=entry),
             )
-
-    def _note(self, lines: Any) -> None:
-        self.printed += [f"{task}: {text}" for task, text in lines]
-
-    def of(self, name: str) -> list[str]:
-        """Return what was printed under a name."""
-        return [one.partition(": ")[2] for one in self.printed if one.startswith(f"{name}: ")]
 
     def objects(self) -> list[str]:
         """Return what is in the namespace, by the official client; Pods with their phase."""
@@ -91,17 +80,10 @@ class Site:
 
 @pytest.fixture
 def site(
-    tmp_path: Path,
-    tiny_image: str,
-    kubernetes_cluster: ForTest,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, tiny_image: str, kubernetes_cluster: ForTest, monkeypatch: pytest.MonkeyPatch
 ) -> Site:
     monkeypatch.setenv("KUBECONFIG", str(kubernetes_cluster.kubeconfig))
     return Site(tmp_path, tiny_image, kubernetes_cluster)
-
-
-def history(result: Result, kind: type[Entry]) -> list[Any]:
-    return [entry for entry in Record(result.folder).history if isinstance(entry, kind)]
 
 
 # --- What a Pod has -----------------------------------------------------------------------------
@@ -110,13 +92,7 @@ def history(result: Result, kind: type[Entry]) -> list[Any]:
 def test_a_pod_has_its_steps_its_files_and_its_side_cars(site: Site) -> None:
     """The same scenario as with Docker, which prints the same."""
     result = site.run(POD)
-    assert (result.outcome, result.exit_code) == ("succeeded", 0)
-    for index in (0, 1):
-        name = f"worker-{index}"
-        assert (site.of(name), site.of(f"{name}.echo")) == printed(index)
-    # It was stopped with its task, and that is not reported. The training has made no step.
-    assert history(result, Sidecar) == []
-    assert history(result, Step) == []
+    check(site, result)
     assert site.objects() == []
 
 

@@ -1,4 +1,4 @@
-"""How Pods are ended, and nodes cordoned: requests as values, and what a real cluster does."""
+"""How Pods are ended: requests as values; and that, and cordoned nodes, on a real cluster."""
 
 from __future__ import annotations
 
@@ -62,58 +62,6 @@ def test_an_eviction_hits_the_one_pod_that_was_meant() -> None:
 def test_why_no_signal_was_sent(code: int, said: str, why: str | None) -> None:
     found = eviction.why_not_sent(Executed(code, "", said))
     assert (found and found[0]) == why
-
-
-OURS = Common(
-    "ns",
-    {RUN: "run-1"},
-    {RUN: "run-1", FOLDER: "/runs/run-1", HOST: "laptop", "emulator.scenario": "s"},
-)
-MARKS = {RUN: "run-1", TASK: "worker-0", FOLDER: "/runs/run-1", HOST: "laptop"}
-
-
-def node(annotations: Mapping[str, str] = {}, *, unschedulable: bool = False) -> dict[str, Any]:
-    spec = {"unschedulable": True} if unschedulable else {}
-    metadata = {"name": "n1", "resourceVersion": "7", "annotations": {**annotations}}
-    return {"metadata": metadata, "spec": spec}
-
-
-def test_a_cordoned_node_carries_our_mark_and_only_as_it_was_read() -> None:
-    assert nodes.cordoning(node(), OURS, "worker-0") == {
-        "metadata": {"resourceVersion": "7", "labels": {RUN: "run-1"}, "annotations": MARKS},
-        "spec": {"unschedulable": True},
-    }
-    assert nodes.uncordoning(node(MARKS, unschedulable=True)) == {
-        "metadata": {
-            "resourceVersion": "7",
-            "labels": {RUN: None},
-            "annotations": {RUN: None, TASK: None, FOLDER: None, HOST: None},
-        },
-        "spec": {"unschedulable": None},
-    }
-
-
-def test_a_node_is_cordoned_by_one_only() -> None:
-    assert nodes.cordoning(node(MARKS, unschedulable=True), OURS, "worker-0") is None
-    for marks, by in (
-        ({}, "The node n1 is cordoned already."),
-        (MARKS, "The node n1 is cordoned already by the run run-1, for worker-0."),
-        ({**MARKS, RUN: "run-2"}, "already by the run run-2, for worker-0."),
-    ):
-        with pytest.raises(EngineError) as refused:
-            nodes.cordoning(node(marks, unschedulable=True), OURS, "worker-1")
-        assert refused.value.message.endswith(by)
-
-
-def test_what_is_left_of_a_mark_that_others_have_undone_is_no_cordon() -> None:
-    assert nodes.cordoning(node(MARKS), OURS, "worker-1") is not None
-
-
-def test_a_drain_concerns_the_tasks_that_run_there() -> None:
-    pods = {f"worker-{n}": {"spec": {"nodeName": one}} for n, one in enumerate("abaa")}
-    pods["worker-4"] = {"spec": {}}
-    running = {"worker-0", "worker-1", "worker-3", "worker-4"}
-    assert nodes.tasks_there(pods, "a", running) == ("worker-0", "worker-3")
 
 
 # --- On a cluster -------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import re
 
 import pytest
 from hypothesis import given
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from emulator.engines.kubernetes.log_lines import PIECE, LogLines, Position, Printed, canonical
 from emulator.engines.lines import LONGEST_LINE
+from tests.engines.pieces import cut as in_pieces
 
 
 def stamp(number: int) -> str:
@@ -22,8 +23,7 @@ def record(number: int, text: bytes) -> bytes:
 
 def lines_of(data: bytes, places: list[int] | None = None) -> list[Printed]:
     lines = LogLines()
-    edges = [0, *sorted(place % (len(data) + 1) for place in places or []), len(data)]
-    pieces = [data[one:other] for one, other in itertools.pairwise(edges)]
+    pieces = in_pieces(data, places or [])
     return [*(line for piece in pieces for line in lines.feed(piece)), *lines.finish()]
 
 
@@ -62,13 +62,11 @@ def test_a_character_that_a_cut_splits_is_replaced_and_the_line_stays_whole(
     places: list[int], is_odd: bool
 ) -> None:
     raw = b"-" * is_odd + UMLAUTS
-    cut = [raw[at : at + PIECE] for at in range(0, len(raw), PIECE)]
+    pieces = [raw[at : at + PIECE] for at in range(0, len(raw), PIECE)]
     # As Docker does: each byte that is no UTF-8 becomes a character of three bytes.
-    pieces = [piece.decode("utf-8", "surrogateescape") for piece in cut]
+    bytewise = re.compile("[\udc80-\udcff]")
     shown = [
-        "".join(
-            "\N{REPLACEMENT CHARACTER}" if "\udc80" <= one <= "\udcff" else one for one in piece
-        )
+        bytewise.sub("\N{REPLACEMENT CHARACTER}", piece.decode("utf-8", "surrogateescape"))
         for piece in pieces
     ]
     data = b"".join(record(number, text.encode()) for number, text in enumerate(shown)) + b"\n"
@@ -80,6 +78,7 @@ def test_a_stamp_of_the_program_itself_is_its_text() -> None:
         "2026-11-22T05:12:09.000000000Z a log of its own",
         "the next is at 2026-12-24T18:00:00.000000000Z or later",
         "no date: 2026-02-31T18:00:00.000000000Z that is",
+        "no date: 2026-12-32T18:00:00.000000000Z that is",
     ):
         assert lines_of(record(3, text.encode() + b"\n")) == [Printed(stamp(3), text)]
 
@@ -96,17 +95,13 @@ def test_two_ends_without_a_newline_may_have_crossed(places: list[int]) -> None:
 
 
 def test_what_the_kubelet_says_has_no_stamp() -> None:
-    data = record(1, b"a line\n") + b"\nfailed to watch file: no space left on device"
-    assert lines_of(data) == [
-        Printed(stamp(1), "a line"),
-        Printed("", "failed to watch file: no space left on device"),
-    ]
+    said = f"failed to watch file at {stamp(2)} or so: no space left on device"
+    data = record(1, b"a line\n") + b"\n" + said.encode()
+    assert lines_of(data) == [Printed(stamp(1), "a line"), Printed("", said)]
 
 
 @given(st.lists(st.integers(min_value=0), max_size=3))
-def test_a_very_long_line_is_cut_and_takes_no_more_memory_than_it_keeps(
-    places: list[int],
-) -> None:
+def test_a_very_long_line_is_cut_and_takes_no_more_memory_than_it_keeps(places: list[int]) -> None:
     pieces = LONGEST_LINE // PIECE + 30
     data = b"".join(record(number // 4, b"x" * PIECE) for number in range(pieces)) + b"y\n"
     (line,) = lines_of(data, places)
@@ -132,7 +127,9 @@ def test_stamps_compare_whatever_zone_a_node_is_in(text: str, expected: str) -> 
 def test_an_unfinished_stamp_is_no_line() -> None:
     lines = LogLines()
     assert not [*lines.feed(record(1, b"a")[:20])]
-    assert [*lines.feed(record(1, b"a\n")[20:])] == [Printed(stamp(1), "a")]
+    assert not [*lines.feed(record(1, b"a")[20:])]
+    both = [Printed(stamp(1), "a"), Printed(stamp(2), "b")]
+    assert [*lines.feed(record(2, b"b\n"))] == both  # of the other stream
 
 
 LINES = st.lists(st.tuples(st.integers(-3, 3), st.integers(1, 3)), min_size=1, max_size=40)
@@ -159,7 +156,9 @@ def test_a_log_that_is_cut_anywhere_is_read_whole_and_once(
 
 def test_a_log_that_was_rotated_goes_on_with_what_there_is() -> None:
     position = Position()
+    assert position.since == ""
     assert position.passes(Printed(stamp(1), "old"))
+    assert position.since == "2026-11-22T05:12:10Z"
     position.begin_again()
     assert position.passes(Printed(stamp(5), "new"))
     assert position.passes(Printed(stamp(4), "newer"))

@@ -91,9 +91,7 @@ def test_a_task_that_runs_out_of_memory(pods: Pods) -> None:
     assert pods.texts("greedy") == ["begin"]
 
 
-def test_streams_that_are_cut_lose_and_repeat_nothing(
-    relayed_pods: tuple[Pods, Relay],
-) -> None:
+def test_streams_that_are_cut_lose_and_repeat_nothing(relayed_pods: tuple[Pods, Relay]) -> None:
     pods, relay = relayed_pods
     pods.start("cut", NUMBERS.format(count=3000, every=100, pause=0.1))
     pods.until_line("cut", "1")
@@ -109,9 +107,7 @@ def test_streams_that_are_cut_lose_and_repeat_nothing(
     assert not pods.notes
 
 
-def test_long_lines_that_are_cut_lose_and_repeat_nothing(
-    relayed_pods: tuple[Pods, Relay],
-) -> None:
+def test_long_lines_that_are_cut_lose_and_repeat_nothing(relayed_pods: tuple[Pods, Relay]) -> None:
     pods, relay = relayed_pods
     line = "head -c 40000 /dev/zero | tr '\\0' x; echo"
     pods.start("long", f"for i in $(seq 1 30); do echo $i; {line}; sleep 0.1; done; printf last")

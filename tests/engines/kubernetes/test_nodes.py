@@ -1,4 +1,4 @@
-"""Cordoned nodes, with an API server of which only the answers exist."""
+"""Cordoned nodes: requests as values, and an API server of which only the answers exist."""
 
 from __future__ import annotations
 
@@ -15,13 +15,52 @@ from emulator.engines.kubernetes.names import FOLDER, HOST, RUN, TASK, Common, s
 from emulator.engines.kubernetes.role import permissions
 from emulator.errors import EngineError, Unsupported
 
-OURS = Common("ns", {RUN: "run-1"}, {RUN: "run-1", FOLDER: "/runs/run-1", HOST: "laptop"})
-MARKS = {RUN: "run-1", TASK: "worker-0", FOLDER: "/runs/run-1", HOST: "laptop"}
+OF_RUN = {RUN: "run-1", FOLDER: "/runs/run-1", HOST: "laptop"}
+OURS = Common("ns", {RUN: "run-1"}, {**OF_RUN, "emulator.scenario": "s"})
+MARKS = {**OF_RUN, TASK: "worker-0"}
 
 
 def node(name: str, marks: Mapping[str, str] | None = None, *, free: bool = False) -> Any:
     metadata = {"name": name, "resourceVersion": "1", "annotations": marks}
-    return {"metadata": metadata, "spec": {"unschedulable": None if free else True}}
+    return {"metadata": metadata, "spec": {} if free else {"unschedulable": True}}
+
+
+def test_a_cordoned_node_carries_our_mark_and_only_as_it_was_read() -> None:
+    assert nodes.cordoning(node("n1", free=True), OURS, "worker-0") == {
+        "metadata": {"resourceVersion": "1", "labels": {RUN: "run-1"}, "annotations": MARKS},
+        "spec": {"unschedulable": True},
+    }
+    assert nodes.uncordoning(node("n1", MARKS)) == {
+        "metadata": {
+            "resourceVersion": "1",
+            "labels": {RUN: None},
+            "annotations": {RUN: None, TASK: None, FOLDER: None, HOST: None},
+        },
+        "spec": {"unschedulable": None},
+    }
+
+
+def test_a_node_is_cordoned_by_one_only() -> None:
+    assert nodes.cordoning(node("n1", MARKS), OURS, "worker-0") is None
+    for marks, by in (
+        ({}, "The node n1 is cordoned already."),
+        (MARKS, "The node n1 is cordoned already by the run run-1, for worker-0."),
+        ({**MARKS, RUN: "run-2"}, "already by the run run-2, for worker-0."),
+    ):
+        with pytest.raises(EngineError) as refused:
+            nodes.cordoning(node("n1", marks), OURS, "worker-1")
+        assert refused.value.message.endswith(by)
+
+
+def test_what_is_left_of_a_mark_that_others_have_undone_is_no_cordon() -> None:
+    assert nodes.cordoning(node("n1", MARKS, free=True), OURS, "worker-1") is not None
+
+
+def test_a_drain_concerns_the_tasks_that_run_there() -> None:
+    pods = {f"worker-{n}": {"spec": {"nodeName": one}} for n, one in enumerate("abaa")}
+    pods["worker-4"] = {"spec": {}}
+    running = {"worker-0", "worker-1", "worker-3", "worker-4"}
+    assert nodes.tasks_there(pods, "a", running) == ("worker-0", "worker-3")
 
 
 class Server:

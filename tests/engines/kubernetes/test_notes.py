@@ -37,9 +37,8 @@ def test_an_event_has_the_latest_stamp_that_it_says() -> None:
     assert note_of(killing, "a") == Note("a", seconds(STAMP), "Killing", "Stopping container main")
     later = {"count": 3, "lastObservedTime": "2026-11-22T22:26:00Z"}
     repeated = an_event("FailedScheduling", "no", eventTime=EXACT, series=later)
-    assert note_of(repeated, "a") == Note(
-        "a", seconds("2026-11-22T22:26:00Z"), "FailedScheduling", "no"
-    )
+    last = seconds("2026-11-22T22:26:00Z")
+    assert note_of(repeated, "a") == Note("a", last, "FailedScheduling", "no")
     assert note_of(an_event("Odd", ""), "a") == Note("a", seconds(STAMP), "Odd", "")
 
 

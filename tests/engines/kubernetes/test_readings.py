@@ -28,22 +28,17 @@ def test_a_kubelets_summary_has_counters_of_the_task_and_of_its_pods_network() -
     }
 
 
-def test_loopback_is_not_counted_and_all_other_interfaces_are() -> None:
+def test_bytes_are_those_of_all_interfaces_but_loopback_where_they_are_counted() -> None:
     answer = summary()
-    answer["pods"][0]["network"]["interfaces"] = [
-        {"name": "lo", "rxBytes": 7, "txBytes": 7},
-        {"name": "eth0", "rxBytes": 100, "txBytes": 10},
-        {"name": "eth1", "rxBytes": 1000, "txBytes": 20},
-    ]
+    pod = answer["pods"][0]
+    network = pod.pop("network")
+    used = of_summary(answer)[BUSY]
+    assert (used.received, used.sent) == (None, None)  # the runtime does not count them
+    interfaces = (("lo", 7, 7), ("eth0", 100, 10), ("eth1", 1000, 20))
+    counted = [{"name": name, "rxBytes": rx, "txBytes": tx} for name, rx, tx in interfaces]
+    pod["network"] = {**network, "interfaces": counted}
     used = of_summary(answer)[BUSY]
     assert (used.received, used.sent) == (1100, 30)
-
-
-def test_a_runtime_that_does_not_count_bytes_leaves_them_empty() -> None:
-    answer = summary()
-    del answer["pods"][0]["network"]
-    used = of_summary(answer)[BUSY]
-    assert (used.received, used.sent) == (None, None)
     assert of_summary({"node": {}}) == {}
 
 
@@ -80,24 +75,20 @@ def test_metrics_are_cores_and_bytes_of_the_task() -> None:
 
 
 def test_windows_add_up_to_what_was_used_since_the_start() -> None:
+    assert accumulated(None, Rate(AT, 0.5, 100), AT + 1) is None  # it is of an earlier Pod
     first = accumulated(None, Rate(AT, 0.5, 100), AT - 20)
     assert first == Usage(cpu=10.0, memory=100, measured=AT)
     second = accumulated(first, Rate(AT + 15, 1.0, 200), AT - 20)
     assert second == Usage(cpu=25.0, memory=200, measured=AT + 15)
     # A window was missed: the later one stands for it.
-    assert accumulated(second, Rate(AT + 45, 2.0, 50), AT - 20) == Usage(
-        cpu=85.0, memory=50, measured=AT + 45
-    )
+    third = accumulated(second, Rate(AT + 45, 2.0, 50), AT - 20)
+    assert third == Usage(cpu=85.0, memory=50, measured=AT + 45)
 
 
 @pytest.mark.parametrize("stamp", [AT, AT - 15])
 def test_a_window_that_is_known_already_adds_nothing(stamp: float) -> None:
     before = Usage(cpu=10.0, memory=100, measured=AT)
     assert accumulated(before, Rate(stamp, 9.0, 999), 0) is before
-
-
-def test_a_window_from_before_the_start_is_of_an_earlier_pod() -> None:
-    assert accumulated(None, Rate(AT, 0.5, 100), AT + 1) is None
 
 
 @pytest.mark.parametrize(

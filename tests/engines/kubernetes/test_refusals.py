@@ -8,13 +8,7 @@ from typing import Any
 import pytest
 from urllib3.exceptions import MaxRetryError, SSLError
 
-from emulator.engines.kubernetes.refusals import (
-    Access,
-    access,
-    cannot_start,
-    refusal,
-    unreachable,
-)
+from emulator.engines.kubernetes.refusals import Access, access, cannot_start, refusal, unreachable
 
 CREATE_POD = Access("create", "pods", "", "team", "")
 
@@ -57,6 +51,8 @@ def status(message: str, reason: str = "Forbidden", **details: Any) -> dict[str,
 
 
 LEVEL = "The Pod security level of the namespace team"
+ADMISSION = "The cluster's admission control"
+WOULD_NOT, TOO_BUSY = "The cluster would not", "The Kubernetes API server is too busy to"
 
 
 @pytest.mark.parametrize(
@@ -80,16 +76,6 @@ LEVEL = "The Pod security level of the namespace team"
         (
             403,
             status(
-                'pods "a" is forbidden: exceeded quota: small, requested: pods=1, used: pods=2, '
-                "limited: pods=2"
-            ),
-            "The quota of the namespace team does not allow to create pods: exceeded quota: small, "
-            "requested: pods=1, used: pods=2, limited: pods=2.",
-            "kubectl describe quota -n team",
-        ),
-        (
-            403,
-            status(
                 'pods "a" is forbidden: unable to create new content in namespace team because it '
                 "is being terminated",
                 causes=[{"reason": "NamespaceTerminating", "message": "namespace team is being…"}],
@@ -98,64 +84,10 @@ LEVEL = "The Pod security level of the namespace team"
             "kubernetes.namespace=NAME",
         ),
         (
-            403,
-            status(
-                'pods "a" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != '
-                'true (pod or container "main" must set securityContext.runAsNonRoot=true)'
-            ),
-            "The Pod security level of the namespace team does not allow to create pods: violates "
-            'PodSecurity "restricted:latest": runAsNonRoot != true (pod or container "main" must '
-            "set securityContext.runAsNonRoot=true).",
-            "run_as",
-        ),
-        (
-            403,
-            status(
-                'pods "a" is forbidden: error looking up service account team/x: serviceaccount '
-                '"x" not found'
-            ),
-            "The cluster would not create pods: error looking up service account team/x: "
-            'serviceaccount "x" not found.',
-            "kubernetes.service_account",
-        ),
-        (
-            403,
-            status('pods "a" is forbidden: maximum cpu usage per Container is 1, but limit is 2'),
-            "The cluster's admission control refused to create pods: maximum cpu usage per "
-            "Container is 1, but limit is 2.",
-            "a rule of the cluster",
-        ),
-        (
-            400,
-            status('admission webhook "no.example" denied the request: not today', "Denied"),
-            "The cluster's admission control refused to create pods: admission webhook "
-            '"no.example" denied the request: not today.',
-            "a rule of the cluster",
-        ),
-        (
             404,
             status('namespaces "team" not found', "NotFound", name="team", kind="namespaces"),
             "There is no namespace team in the cluster of the context home.",
             "kubectl create namespace team",
-        ),
-        (
-            422,
-            status('Pod "a" is invalid: spec.containers[0].image: Required value', "Invalid"),
-            'The cluster finds invalid what it should create pods: Pod "a" is invalid: '
-            "spec.containers[0].image: Required value.",
-            "emulate plan --engine kubernetes",
-        ),
-        (
-            409,
-            status('pods "a" already exists', "AlreadyExists"),
-            'The cluster would not create pods: pods "a" already exists.',
-            "--run-id",
-        ),
-        (
-            429,
-            status("too many requests", "TooManyRequests"),
-            "The Kubernetes API server is too busy to create pods: too many requests.",
-            "",
         ),
         (500, {}, "The cluster would not create pods: status 500.", ""),
         (
@@ -185,10 +117,52 @@ LEVEL = "The Pod security level of the namespace team"
         *(
             (403, status(f'pods "a" is forbidden: {why}'), f"{says} create pods: {why}.", advises)
             for why, says, advises in (
+                (
+                    "exceeded quota: small, requested: pods=1, used: pods=2, limited: pods=2",
+                    "The quota of the namespace team does not allow to",
+                    "kubectl describe quota -n team",
+                ),
+                (
+                    'violates PodSecurity "restricted:latest": runAsNonRoot != true (pod or '
+                    'container "main" must set securityContext.runAsNonRoot=true)',
+                    f"{LEVEL} does not allow to",
+                    "run_as",
+                ),
                 ("Pod Security Policy: []", f"{LEVEL} does not allow to", "run_as"),
                 ("PodSecurity: []", f"{LEVEL} does not allow to", "run_as"),
-                ("ServiceAccount x", "The cluster would not", "kubernetes.service_account"),
-                ("no service account", "The cluster would not", "kubernetes.service_account"),
+                (
+                    'error looking up service account team/x: serviceaccount "x" not found',
+                    WOULD_NOT,
+                    "kubernetes.service_account",
+                ),
+                ("ServiceAccount x", WOULD_NOT, "kubernetes.service_account"),
+                ("no service account", WOULD_NOT, "kubernetes.service_account"),
+                (
+                    "maximum cpu usage per Container is 1, but limit is 2",
+                    f"{ADMISSION} refused to",
+                    "a rule of the cluster",
+                ),
+            )
+        ),
+        *(
+            (code, status(why, reason), f"{says} create pods: {why}.", advises)
+            for code, reason, why, says, advises in (
+                (
+                    400,
+                    "Denied",
+                    'admission webhook "no.example" denied the request: not today',
+                    f"{ADMISSION} refused to",
+                    "a rule of the cluster",
+                ),
+                (
+                    422,
+                    "Invalid",
+                    'Pod "a" is invalid: spec.containers[0].image: Required value',
+                    "The cluster finds invalid what it should",
+                    "emulate plan --engine kubernetes",
+                ),
+                (409, "AlreadyExists", 'pods "a" already exists', WOULD_NOT, "--run-id"),
+                (429, "TooManyRequests", "too many requests", TOO_BUSY, ""),
             )
         ),
     ],
@@ -227,57 +201,37 @@ def because(error: Exception, cause: Exception) -> Exception:
     return error
 
 
+AT = "at https://c:6443 (context home)"
+NO_ANSWER = f"No Kubernetes API server answers {AT}: "
+NO_TRUST = f"The certificate of the Kubernetes API server {AT} is not to be trusted ("
+SELF_SIGNED = ssl.SSLCertVerificationError(
+    1,
+    "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate "
+    "(_ssl.c:1006)",
+)
+
+
 @pytest.mark.parametrize(
     ("error", "says"),
     [
-        (
-            ConnectionRefusedError(111, "Connection refused"),
-            "No Kubernetes API server answers at https://c:6443 (context home): Connection "
-            "refused.",
-        ),
-        (
-            MaxRetryError(
-                None,  # type: ignore[arg-type]
-                "/",
-                SSLError(
-                    ssl.SSLCertVerificationError(
-                        1,
-                        "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed "
-                        "certificate (_ssl.c:1006)",
-                    )
-                ),
-            ),
-            "The certificate of the Kubernetes API server at https://c:6443 (context home) is not "
-            "to be trusted (",
-        ),
-        (
-            ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)"),
-            "What answers at https://c:6443 (context home) does not speak TLS.",
-        ),
-        (
-            OSError("Client sent an HTTP request to an HTTPS server"),
-            "What answers at https://c:6443 (context home) does not speak TLS.",
-        ),
-        (
-            OSError("hostname 'c' doesn't match 'd'."),
-            "The certificate of the Kubernetes API server at https://c:6443 (context home) is not "
-            "to be trusted (hostname 'c' doesn't match 'd').",
+        (ConnectionRefusedError(111, "Connection refused"), f"{NO_ANSWER}Connection refused."),
+        (because(OSError("a call failed"), OSError("no route")), f"{NO_ANSWER}no route."),
+        (TimeoutError(), f"{NO_ANSWER}TimeoutError."),
+        (MaxRetryError(None, "/", SSLError(SELF_SIGNED)), NO_TRUST),  # type: ignore[arg-type]
+        (OSError("hostname 'c' doesn't match 'd'."), f"{NO_TRUST}hostname 'c' doesn't match 'd')."),
+        *(
+            (error, f"What answers {AT} does not speak TLS.")
+            for error in (
+                ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)"),
+                OSError("Client sent an HTTP request to an HTTPS server"),
+            )
         ),
         *(
             (
                 ssl.SSLError(1, f"[SSL: {why} (_ssl.c:1006)"),
-                "The Kubernetes API server at https://c:6443 (context home) refused the client's "
-                f"certificate ([SSL: {why}).",
+                f"The Kubernetes API server {AT} refused the client's certificate ([SSL: {why}).",
             )
             for why in ("x] Certificate required", "SSLV3_ALERT_BAD] bad")
-        ),
-        (
-            because(OSError("a call failed"), OSError("no route")),
-            "No Kubernetes API server answers at https://c:6443 (context home): no route.",
-        ),
-        (
-            TimeoutError(),
-            "No Kubernetes API server answers at https://c:6443 (context home): TimeoutError.",
         ),
     ],
 )

@@ -210,6 +210,7 @@ def test_the_program_is_unpacked_where_it_starts(program: Path) -> None:
     assert unpack["image"] == "img:1"
     places = {"/.emulator/disk": ("disk", ""), "/.emulator/archives": ("archives", "")}
     assert mounts(unpack) == places
+    assert [one["name"] for one in unpack["volumeMounts"] if one.get("readOnly")] == ["archives"]
     assert "unpack /.emulator/archives/program-0" in unpack["command"][-1]
 
 
@@ -275,6 +276,10 @@ def test_no_init_container_where_there_is_nothing_to_unpack(program: Path) -> No
     assert "initContainers" not in pod["spec"]
     assert "workingDir" not in main(pod)
     assert [one["kind"] for one in requests(plan)] == ["Service", "PersistentVolumeClaim", "Pod"]
+    text = text.replace("[a]", "[a], working_dir: /opt, files: {/a: b}")
+    (pod,) = pods(make_plan(parse(text, folder=program), "run-1", SITE))
+    # Files alone, without a program: nothing of the image is copied.
+    assert "/opt" not in pod["spec"]["initContainers"][0]["command"][-1]
 
 
 def test_a_working_directory_keeps_what_the_image_has_there(program: Path) -> None:
@@ -400,6 +405,7 @@ def test_the_settings_of_the_scenario(program: Path) -> None:
     assert spec["serviceAccountName"] == "trainer"
     assert spec["imagePullSecrets"] == [{"name": "login"}]
     assert {one["imagePullPolicy"] for one in spec["containers"]} == {"Always"}
+    assert spec["securityContext"]["fsGroup"] == 1000  # its user may write to the volumes
 
 
 def test_the_ordinary_case_sets_nothing_of_them(program: Path) -> None:
@@ -421,7 +427,8 @@ def test_a_folder_of_a_node_keeps_all_pods_there(program: Path) -> None:
     notes = {names.HOST_PATH: "true", names.NODE: "n1", names.IMAGE: "img:1"}
     assert service["metadata"]["annotations"].items() >= notes.items()
     assert names.SECRET not in service["metadata"]["annotations"]
-    service, *_ = requests(a_plan("kubernetes: {image_pull_secret: login}", program), shared)
+    one = "kubernetes: {image_pull_secret: login}\ncluster: {worker: 1}"
+    service, *_ = requests(a_plan(one, program), shared)
     assert service["metadata"]["annotations"][names.SECRET] == "login"
     pod = pods(plan, shared)[0]
     assert pod["spec"]["nodeSelector"] == {"pool": "spot", "kubernetes.io/hostname": "n1"}
@@ -463,10 +470,6 @@ def test_what_stands_in_the_way_of_a_level(
 ) -> None:
     said = obstacles(a_pod(extra, program, shared), level)
     assert [text in one for text, one in zip(found, said, strict=True)] == [True] * len(found)
-
-
-def test_a_named_user_may_write_to_the_volumes(program: Path) -> None:
-    assert a_pod(NAMED, program)["spec"]["securityContext"]["fsGroup"] == 1000
 
 
 BARE = {"name": "a", "image": "b"}

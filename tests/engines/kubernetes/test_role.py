@@ -110,22 +110,20 @@ def rule(*resources: str, verbs: str = "get", group: str = "", **more: object) -
 
 
 PODS, LOG = Permission("pods", ("get", "list"), "why"), Permission("pods/log", ("get",), "why")
+ALL = [(PODS, "get"), (PODS, "list"), (LOG, "get")]
 
 
 @pytest.mark.parametrize(
     ("allowed", "missing"),
     [
-        ([], [(PODS, "get"), (PODS, "list"), (LOG, "get")]),
+        ([], ALL),
         ([rule("*", verbs="*", group="*")], []),
         ([rule("pods", "pods/log", verbs="*")], []),
         ([rule("pods", verbs="*"), rule("*/log")], []),
         ([rule("pods"), rule("pods/log")], [(PODS, "list")]),
         ([rule("pods", verbs="*"), rule("pods/exec")], [(LOG, "get")]),
-        ([rule("*", verbs="*", group="apps")], [(PODS, "get"), (PODS, "list"), (LOG, "get")]),
-        (
-            [rule("*", verbs="*", resourceNames=["one"])],
-            [(PODS, "get"), (PODS, "list"), (LOG, "get")],
-        ),
+        ([rule("*", verbs="*", group="apps")], ALL),
+        ([rule("*", verbs="*", resourceNames=["one"])], ALL),
     ],
 )
 def test_what_rules_do_not_allow(
@@ -140,7 +138,7 @@ def test_the_smallest_role_lacks_nothing_that_a_run_needs() -> None:
 
 
 def test_what_is_missing_is_said_at_once() -> None:
-    message, hint = why_refused([(PODS, "get"), (PODS, "list"), (LOG, "get")], "team")
+    message, hint = why_refused(ALL, "team")
     assert "may not get/list pods, get pods/log in the namespace team" in message
     assert "emulate doctor --engine kubernetes" in hint
     message, hint = why_refused([(LOG, "get")], "team")

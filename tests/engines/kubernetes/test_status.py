@@ -73,9 +73,8 @@ def test_a_program_that_waits_and_runs() -> None:
     assert states("succeeds")[:2] == [Waiting(""), Waiting("ContainerCreating")]
     *_, running = states("deleted without grace")
     assert isinstance(running, Running)
-    assert running.since >= seconds(
-        RECORDED["deleted without grace"][0]["metadata"]["creationTimestamp"]
-    )
+    first = RECORDED["deleted without grace"][0]
+    assert running.since >= seconds(first["metadata"]["creationTimestamp"])
 
 
 @pytest.mark.parametrize(
@@ -152,30 +151,9 @@ def test_a_newer_kubelet_says_itself_why_it_backs_off() -> None:
     assert state == Waiting("ImagePullBackOff", message, is_final=True)
 
 
-def test_a_configmap_that_the_kubelet_has_not_read_yet_may_come() -> None:
-    reason = "CreateContainerConfigError"
-    missing = {"reason": reason, "message": 'configmap "x" not found'}
-    slow = {"reason": reason, "message": "failed to sync configmap cache: timed out waiting"}
-    assert state_of(a_pod("Pending", {"waiting": missing})) == Waiting(
-        reason, missing["message"], is_final=True
-    )
-    assert state_of(a_pod("Pending", {"waiting": slow})) == Waiting(reason, slow["message"])
-
-
 def test_an_init_step_that_runs_is_what_the_task_waits_for() -> None:
     running = [one for one in states("init step exits 5") if isinstance(one, Waiting)][-1]
     assert running == Waiting("PodInitializing", "the init step step runs")
-
-
-def test_the_image_of_an_init_step_may_be_missing_too() -> None:
-    step = {"reason": "ErrImagePull", "message": "not found"}
-    pod = a_pod("Pending", {"waiting": {"reason": "PodInitializing"}})
-    before = {"name": "open", "state": {"terminated": {"exitCode": 0}}}
-    after = {"name": "fetch", "state": {"waiting": {"reason": "PodInitializing"}}}
-    pod["status"]["initContainerStatuses"] = [
-        before, {"name": "unpack", "state": {"waiting": step}}, after
-    ]  # fmt: skip
-    assert state_of(pod) == Waiting("ErrImagePull", "not found", is_final=True)
 
 
 def test_each_container_has_its_own_state() -> None:
@@ -211,54 +189,12 @@ def test_newer_clusters_say_why_a_pod_was_disrupted(reason: str) -> None:
     assert removed(out_of_memory).reason == "OOMKilled"
 
 
-def test_an_evicted_pod_has_no_word_about_its_containers() -> None:
-    status = {"reason": "Evicted", "message": "The node was low on resource: memory."}
-    end = end_of(a_pod("Failed", **status))
-    assert (end.exit_code, end.reason, end.message) == (KILLED, "Evicted", status["message"])
-    assert not end.is_reported
-
-
-def test_a_node_may_refuse_a_pod_that_it_got() -> None:
-    refused = state_of(a_pod("Failed", reason="NodeAffinity", message="Predicate failed"))
-    assert refused == Waiting("NodeAffinity", "Predicate failed", is_final=True)
-
-
-def test_a_signal_of_the_container_is_its_exit_code() -> None:
-    assert end_of(a_pod("Failed", terminated(0, signal=15))).exit_code == 143
-
-
-def test_an_end_without_a_stamp_was_when_the_pod_changed_last() -> None:
-    end = terminated(137, finishedAt=None, reason="ContainerStatusUnknown")
-    pod = a_pod("Failed", end, **disrupted("DeletionByPodGC"))
-    assert end_of(pod).wall == seconds("2026-11-22T10:00:04Z")
-    never = a_pod("Failed", terminated(137, finishedAt="0001-01-01T00:00:00Z"))
-    assert end_of(never).wall == seconds("2026-11-22T10:00:00Z")
-
-
-def test_a_lost_exit_code_within_the_grace_period_is_that_of_sigterm() -> None:
-    """Kubelets before 1.22 say 137 then, as if the program had been killed."""
-    end = terminated(137, finishedAt=None, reason="ContainerStatusUnknown")
-    pod = a_pod("Failed", end)
-
-    def state(grace: int, until: str) -> Ended:
-        deleted = {"deletionGracePeriodSeconds": grace, "deletionTimestamp": until}
-        return end_of({**pod, "metadata": {**pod["metadata"], **deleted}})
-
-    within = state(30, "2026-11-22T10:00:30Z")
-    assert (within.exit_code, within.reason) == (143, "ContainerStatusUnknown")
-    assert state(30, "2026-11-22T09:59:00Z").exit_code == 137
-    assert state(1, "2026-11-22T10:00:01Z").exit_code == 137
-
-
-def test_a_pod_that_nobody_has_looked_at_waits() -> None:
-    assert state_of({"metadata": {"name": "x"}}) == Waiting("")
-    gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
-    pod = a_pod("Pending", conditions=[{**gated, "message": "gated by a queue"}])
-    assert state_of(pod) == Waiting("SchedulingGated", "gated by a queue")
-
-
 MADE, BACK_OFF = 1795341600.0, {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}
 REFUSED = {"reason": "NodeAffinity", "message": "m"}
+EVICTED = {"reason": "Evicted", "message": "The node was low on resource: memory."}
+GATED = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "queue"}
+CONFIG, MISSING = "CreateContainerConfigError", 'configmap "x" not found'
+SLOW = "failed to sync configmap cache: timed out waiting"
 SCHEDULED, DISRUPTED = {"type": "PodScheduled", "status": "True"}, "DisruptionTarget"
 TIMES = [f"2026-11-22T10:00:0{n}Z" for n in (3, 7, 4)]
 
@@ -282,7 +218,29 @@ def killed(code: int = KILLED, reason: str = "", wall: float = MADE, **more: Any
             a_pod("Failed", reason="DeadlineExceeded"),
             killed(137, "DeadlineExceeded", is_reported=False),
         ),
+        # An evicted Pod has no word about its containers; a node may refuse one that it got.
+        (
+            a_pod("Failed", **EVICTED),
+            killed(KILLED, "Evicted", message=EVICTED["message"], is_reported=False),
+        ),
+        (a_pod("Failed", **REFUSED), Waiting("NodeAffinity", "m", is_final=True)),
         (a_pod("Failed"), Waiting("Failed", "", is_final=True)),
+        # Nobody has looked at these.
+        ({"metadata": {"name": "x"}}, Waiting("")),
+        (a_pod("Pending", conditions=[GATED]), Waiting("SchedulingGated", "queue")),
+        # A ConfigMap that the kubelet has not read yet may come.
+        (
+            a_pod("Pending", {"waiting": {"reason": CONFIG, "message": MISSING}}),
+            Waiting(CONFIG, MISSING, is_final=True),
+        ),
+        (a_pod("Pending", {"waiting": {"reason": CONFIG, "message": SLOW}}), Waiting(CONFIG, SLOW)),
+        (a_pod("Failed", terminated(0, signal=15)), killed(143, wall=MADE + 5)),
+        # An end without a stamp was when the Pod changed last.
+        (
+            a_pod("Failed", terminated(137, finishedAt=None), **disrupted("DeletionByPodGC")),
+            killed(137, "DeletionByPodGC", MADE + 4, message="why"),
+        ),
+        (a_pod("Failed", terminated(137, finishedAt="0001-01-01T00:00:00Z")), killed()),
         (a_pod(main=terminated(3, signal=15)), killed(3, wall=MADE + 5)),
         (a_pod(main={"terminated": {}}), killed()),
         (
@@ -318,7 +276,7 @@ def test_what_a_pod_says_in_few_words(pod: dict[str, Any], state: State) -> None
 def test_an_init_step_waits_only_for_those_before_it() -> None:
     def steps(*states: dict[str, Any]) -> dict[str, Any]:
         named = [{"name": f"step-{n}", "state": one} for n, one in enumerate(states)]
-        return a_pod("Pending", {"waiting": {}}, initContainerStatuses=named)
+        return a_pod("Pending", waits, initContainerStatuses=named)
 
     waits, failed, done = {"waiting": {"reason": "PodInitializing"}}, terminated(5), terminated(0)
     assert state_of(steps(waits, failed), "step-0") == Waiting("PodInitializing")
@@ -327,16 +285,25 @@ def test_an_init_step_waits_only_for_those_before_it() -> None:
     runs = {"running": {"startedAt": "2026-11-22T10:00:01Z"}}
     waiting = Waiting("PodInitializing", "the init step step-1 runs")
     assert state_of(steps(done, runs, waits)) == waiting
+    pulls = {"waiting": {"reason": "ErrImagePull", "message": "not found"}}
+    missing = Waiting("ErrImagePull", "not found", is_final=True)
+    assert state_of(steps(done, pulls, waits)) == missing
 
 
 @pytest.mark.parametrize(
     ("grace", "until", "code"),
-    [(2, "10:00:30", 137), (3, "10:00:30", 143), (3, "10:00:01", 143), (3, "10:00:00", 137)],
+    [
+        *((2, "10:00:30", 137), (3, "10:00:30", 143), (3, "10:00:01", 143), (3, "10:00:00", 137)),
+        *((30, "10:00:30", 143), (30, "09:59:00", 137), (1, "10:00:01", 137)),
+    ],
 )
-def test_a_grace_period_is_over_at_its_end(grace: int, until: str, code: int) -> None:
+def test_a_lost_exit_code_within_the_grace_period_is_that_of_sigterm(
+    grace: int, until: str, code: int
+) -> None:
+    """Kubelets before 1.22 say 137 then, as if the program had been killed."""
     pod = a_pod("Failed", terminated(137, finishedAt=None, reason="ContainerStatusUnknown"))
     stamp = f"2026-11-22T{until}Z"
     pod["metadata"] |= {"deletionGracePeriodSeconds": grace, "deletionTimestamp": stamp}
-    assert end_of(pod).exit_code == code
+    assert (end_of(pod).exit_code, end_of(pod).reason) == (code, "ContainerStatusUnknown")
     gone = removed({**pod, "status": {"phase": "Running"}})
     assert gone == killed(wall=seconds(stamp), is_reported=False)

@@ -37,11 +37,7 @@ def a_pod(
             "initContainers": [{"name": one["name"]} for one in first],
             "containers": [{"name": one["name"]} for one in main] or [{"name": names.MAIN}],
         },
-        "status": {
-            "phase": phase,
-            "containerStatuses": main,
-            "initContainerStatuses": first,
-        },
+        "status": {"phase": phase, "containerStatuses": main, "initContainerStatuses": first},
     }
 
 

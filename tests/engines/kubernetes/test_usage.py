@@ -251,9 +251,7 @@ def test_gpus_are_those_that_the_exporter_gives_to_tasks(
 
 @pytest.mark.kubernetes
 def test_what_dcgm_needs_is_in_the_role_and_its_absence_is_a_reason(
-    kubernetes_cluster: ForTest,
-    kubernetes_user: Callable[..., Path],
-    tiny_image: str,
+    kubernetes_cluster: ForTest, kubernetes_user: Callable[..., Path], tiny_image: str
 ) -> None:
     namespace = kubernetes_cluster.namespace
     text = EXPORTED.format(ns=namespace, pod="run-worker-0")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import queue
 import threading
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from emulator.engines.kubernetes.watching import Kind, Known, Object, Watcher, _
 from emulator.errors import EngineError, EngineLost
 from tests.engines.kubernetes.kinds import added
 from tests.engines.kubernetes.relay import Relayed
+from tests.engines.pieces import cut
 
 
 def an_object(uid: str, version: int, name: str = "x") -> dict[str, Any]:
@@ -113,9 +113,7 @@ def test_however_often_it_lists_again_the_end_is_the_truth(
 def test_lines_are_whole_however_they_arrive(texts: list[bytes], places: list[int]) -> None:
     lines = [text.replace(b"\n", b"") for text in texts]
     data = b"".join(line + b"\n" for line in lines) + b"cut off"
-    edges = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
-    pieces = [data[one:other] for one, other in itertools.pairwise(edges)]
-    assert [*_lines(pieces)] == lines
+    assert [*_lines(cut(data, places))] == lines
 
 
 def refusal(status: int) -> ApiError:

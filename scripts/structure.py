@@ -10,7 +10,6 @@ an edit of its table, for a reason that the commit says.
 from __future__ import annotations
 
 import ast
-import functools
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cache
@@ -107,7 +106,7 @@ def _parameters(node: Function) -> int:
 def longest_chain(found: dict[str, Module]) -> list[str]:
     """Return the longest chain of modules each of which needs the next."""
 
-    @functools.cache
+    @cache
     def chain(name: str) -> tuple[str, ...]:
         below = [chain(other) for other in sorted(found[name].needs)]
         return (name, *(max(below, key=len) if below else ()))

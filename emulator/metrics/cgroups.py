@@ -72,7 +72,13 @@ def _version_1(folders: Mapping[str, Path], network: Path) -> Usage:
     inactive = _numbers(_read(memory / "memory.stat"))["total_inactive_file"]
     # Each line is `MAJOR:MINOR Read 4096`.
     blkio = folders.get("blkio")
-    blocks = _read(blkio / "blkio.throttle.io_service_bytes").split("\n") if blkio else []
+    blocks = _read(blkio / "blkio.throttle.io_service_bytes").split("\n") if blkio else None
+
+    def transferred(kind: str) -> int | None:
+        if blocks is None:
+            return None
+        return sum(int(line.split()[2]) for line in blocks if f" {kind} " in line)
+
     received, sent = _traffic(_read(network))
     return Usage(
         cpu=_number(folders["cpuacct"] / "cpuacct.usage") / 1e9,
@@ -80,8 +86,8 @@ def _version_1(folders: Mapping[str, Path], network: Path) -> Usage:
         memory=max(0, _number(memory / "memory.usage_in_bytes") - inactive),
         received=received,
         sent=sent,
-        read=sum(int(line.split()[2]) for line in blocks if " Read " in line),
-        written=sum(int(line.split()[2]) for line in blocks if " Write " in line),
+        read=transferred("Read"),
+        written=transferred("Write"),
         processes=_number(folders["pids"] / "pids.current") if "pids" in folders else None,
         cpus=quota / _number(cpu / "cpu.cfs_period_us") if quota > 0 else None,
         memory_limit=memory_limit if memory_limit < _UNLIMITED else None,

@@ -120,7 +120,7 @@ def test_of_version_1_two_controllers_are_enough(version_1: Path) -> None:
     usage = found(version_1).usage()
     assert usage is not None
     assert (usage.cpu, usage.throttled, usage.cpus) == (1.5, 2.5, 0.5)
-    assert (usage.memory, usage.processes) == (600, None)
+    assert (usage.memory, usage.processes, usage.read, usage.written) == (600, None, None, None)
 
 
 def test_a_removed_cgroup_has_no_usage(root: Path) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from emulator.engines.lines import UnfinishedLine
@@ -201,8 +201,14 @@ class Position:
 
     @property
     def since(self) -> str:
-        """The stamp from which to read the log; empty: from its beginning."""
-        return "" if self._last is None else f"{self._last.stamp[:19]}Z"
+        """The stamp from which to read the log; empty: from its beginning.
+
+        It is in the second before that of the last line, where a late line of the other stream may
+        have its stamp.
+        """
+        if self._last is None:
+            return ""
+        return f"{datetime.fromisoformat(self._last.stamp[:19]) - timedelta(seconds=1):%FT%T}Z"
 
     def begin_again(self) -> None:
         """Expect the log from `since` on."""

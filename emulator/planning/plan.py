@@ -316,7 +316,7 @@ def make_plan(
             return _part(one, task, image(one.image or spec.image or scenario.image), expand, own)
 
         parts = {"init": tuple(map(part, spec.init)), "sidecars": tuple(map(part, spec.sidecars))}
-        tasks.append(task.model_copy(update=parts) if any(parts.values()) else task)
+        tasks.append(task.model_copy(update=parts))
     return Plan(
         run_id=run_id,
         engine=context.engine,

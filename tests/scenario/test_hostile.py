@@ -98,6 +98,7 @@ def test_every_variable_that_a_task_is_given_is_taken(framework: FrameworkName) 
     given = rendezvous.environment(members[0], members, job)
     taken = rendezvous.reserved(job)
     assert {n for n in given if not rendezvous.instead(n, taken)} <= {"PET_NPROC_PER_NODE"}
+    assert given.keys() - taken <= {"PET_NPROC_PER_NODE"}
 
 
 # --- Values -------------------------------------------------------------------------------------
@@ -219,10 +220,20 @@ def test_the_nearer_of_two_merged_mappings_counts() -> None:
 
 
 def test_of_very_many_mistakes_the_first_are_reported() -> None:
-    found = problems(GOOD + "".join(f"k{number}: 1\n" for number in range(1000)))
-    assert len(found) == 101
-    assert found[0].startswith("s.yaml:8: k0: unknown key")
-    assert found[-1] == "s.yaml:108: and more; fix these first"
+    unknown = GOOD + "".join(f"k{number}: 1\n" for number in range(1000))
+    ours = [f"    EMULATOR_{number}: a\n" for number in range(101)]
+    taken = GOOD.replace('env: {STEPS: "100"}\n', f"env:\n{''.join(ours)}")
+    varied = GOOD + "parametrize:\n  seed:\n" + "".join(f"  - v{n}\n" for n in range(101))
+    for text, first in {
+        unknown: "8: k0: unknown key",
+        taken: "5: program.env.EMULATOR_0: is set by the emulator itself",
+        varied: "10: seed: 'v0' should be a whole number",
+    }.items():
+        found = problems(text)
+        assert len(found) == 101
+        assert found[0].startswith(f"s.yaml:{first}")
+        last = int(first.partition(":")[0]) + 100
+        assert found[-1] == f"s.yaml:{last}: and more; fix these first"
 
 
 def test_a_long_value_is_reported_in_short() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from emulator.errors import Misfit, ScenarioError, Unsupported, UsageError, shown
 from emulator.scenario import cross_checks
-from emulator.scenario.loader import load, parse, placed
+from emulator.scenario.loader import Origins, load, parse, placed
 from emulator.scenario.schema import Role
 from tests.scenario.mistakes import GOOD, HEAD, only_problem, problems
 
@@ -67,6 +67,11 @@ EXPECTATIONS = [
         "final_step: is about steps, but `steps: none` expects none (leave out",
     ),
     ("steps: 5", "steps: 5 is not allowed (write none)"),
+    ("values: {'': {min: 1}}", "values.: is empty"),
+    (
+        f"values: {{{'a' * 101}: {{min: 1}}}}",
+        f"values.{'a' * 101}: '{'a' * 101}' is longer than 100",
+    ),
 ]
 
 
@@ -384,9 +389,11 @@ def test_all_texts_of_a_scenario_count_and_those_with_values_as_long_as_they_bec
     assert found.startswith(f"s.yaml:4: cluster: gives its tasks {size} B of commands,")
     # As it is written it fits: a text of its own for each task is 50 bytes longer.
     monkeypatch.setattr(cross_checks, "GIVEN_BYTES", 14)
-    of_values = only_problem("name: x\nprogram: {command: ['${task}']}\ncluster: {worker: 2}")
+    of_values = "name: x\nprogram: {command: ['${task}']}\ncluster: {worker: {replicas: 2}}"
     size = 2 * (len("worker-1") + 50)
-    assert of_values.startswith(f"s.yaml:3: cluster: gives its tasks {size} B of commands,")
+    found = only_problem(of_values)
+    assert found.startswith(f"s.yaml:3: cluster: gives its tasks {size} B of commands,")
+    parse(of_values.replace("2}", "2, command: [a]}"))  # which then no task gets
     monkeypatch.setattr(cross_checks, "GIVEN_BYTES", 8)
     text = f"{HEAD}cluster: {{worker: 1}}\nhelpers: {{h: {{command: ['${{seed}}']}}}}"
     size = 1 + len(str(-(2**63))) + 50
@@ -438,7 +445,8 @@ def test_a_number_has_64_bits_and_a_larger_one_is_one_mistake() -> None:
         10**63: "a whole number of more than 64 bits",
         10**64: "a number with too many digits",
     }.items():
-        found = only_problem(f"{HEAD}cluster: {{worker: {number}}}")
+        faults = "faults: [{kill: worker-3, at: 5s}]"  # how many workers there are is unknown
+        found = only_problem(f"{HEAD}cluster: {{worker: {number}}}\n{faults}")
         assert found.startswith(f"s.yaml:3: cluster.worker: {why}")
 
 
@@ -746,6 +754,30 @@ def test_a_mistake_names_the_override_that_made_it_and_no_earlier_one(
     assert only_problem(FAULTY, *sets) == (
         f"--set {sets[named]}: faults.0.grace: '1' is not a duration; write '1s'"
     )
+
+
+def test_a_mistake_in_what_another_file_gave_is_reported_as_it_is_called_there() -> None:
+    worker = ("cluster", "worker")
+    origins: Origins = {
+        worker: ("job.yaml:3", "Worker"),
+        (*worker, "replicas"): ("job.yaml:4", "Worker.replicas"),
+        ("seed",): ("more.yaml:2", "seed"),
+    }
+    text = f"{HEAD}cluster: {{worker: {{replicas: 0, cpus: few}}}}\nseed: {2**63}\ntimeout: 5\n"
+    number = f'a whole number of more than 64 bits (if it is text, write "{2**63}" in quotes)'
+    others = [
+        "job.yaml:3: Worker (cluster.worker.cpus): 'few' should be a number (write `cpus: 0.2`)",
+        f"more.yaml:2: seed: {number}",
+        "s.yaml: timeout: '5' is not a duration; write '5s'",
+    ]
+    assignment, least = "cluster.worker.replicas=-1", "should be greater than or equal to 1"
+    for sets, replicas in {
+        (): f"job.yaml:4: Worker.replicas: 0 {least}",
+        (assignment,): f"--set {assignment}: cluster.worker.replicas: -1 {least}",
+    }.items():
+        with pytest.raises(ScenarioError) as refused:
+            parse(text, file="s.yaml", sets=sets, origins=origins)
+        assert sorted(map(str, refused.value.problems)) == sorted([replicas, *others])
 
 
 @pytest.mark.parametrize(

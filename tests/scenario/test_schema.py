@@ -44,6 +44,7 @@ def bytes_sent(bounds: dict[str, object]) -> dict[str, Any]:
 
 def test_the_schema_is_a_valid_schema() -> None:
     Draft202012Validator.check_schema(json_schema())
+    Draft202012Validator(json_schema()).validate({**LEAST, "restart": "always"})
 
 
 @pytest.mark.parametrize(

@@ -255,7 +255,12 @@ def test_a_kill_that_is_refused_after_the_grace_period_fails_the_fault(tmp_path:
 def test_a_refused_stop_is_in_the_history_and_the_run_ends_all_the_same(tmp_path: Path) -> None:
     scripts = {"worker-0": trains(10), "*": SERVES}
     refused = (signal.SIGTERM, signal.SIGKILL)
-    history, result = run_refusing(tmp_path, "cluster: {worker: 2}", scripts, refused)
+    extra = (
+        "cluster: {worker: 2}\nfaults:\n  - {pause: worker-1, at: 5s, for: 1s}\n"
+        "  - {kill: worker-1, at: {after: 0, delay: 9s}}\n"
+    )
+    history, result = run_refusing(tmp_path, extra, scripts, refused)
+    assert stages(history, "1") == [("skipped", 11)]  # and not again when it would be due
     refusals = [(e.t, describe(e)) for e in history if isinstance(e, Refused)]
     why = "for worker-1: worker-1 can't be signalled."
     assert refusals == [

@@ -46,20 +46,17 @@ def outcome(
     )
 
 
+DECISIONS: dict[str, dict[int, type[Decision]]] = {
+    "never": {1: Fail, 137: Fail},
+    "on-failure": {1: RestartTask, 0: Wait},
+    "always": {0: RestartTask, 1: RestartTask},
+    "exit-code": {1: Fail, 127: Fail, 128: RestartTask, 139: RestartTask},
+}
+
+
 @pytest.mark.parametrize(
     ("policy", "code", "expected"),
-    [
-        ("never", 1, Fail),
-        ("never", 137, Fail),
-        ("on-failure", 1, RestartTask),
-        ("on-failure", 0, Wait),
-        ("always", 0, RestartTask),
-        ("always", 1, RestartTask),
-        ("exit-code", 1, Fail),
-        ("exit-code", 127, Fail),
-        ("exit-code", 128, RestartTask),
-        ("exit-code", 139, RestartTask),
-    ],
+    [(policy, code, one) for policy, of in DECISIONS.items() for code, one in of.items()],
 )
 def test_the_policy_of_a_role_decides(policy: str, code: int, expected: type) -> None:
     job = operator(restart={"worker": policy})
@@ -173,18 +170,13 @@ def test_a_job_of_which_nothing_is_left_would_never_end() -> None:
 def test_a_machine_that_is_taken_away_is_a_failed_pod(
     policy: str, code: int, comes_back: bool
 ) -> None:
-    job = operator(restart={"worker": policy})
-    found = outcome("worker-1", code, job, restarts={"worker-1": 2}, evicted=True)
-    if comes_back:
-        assert found == RestartTask(delay=0.0, number=2, fresh=True)
-    else:
-        assert isinstance(found, Fail)
-
-
-def test_an_eviction_does_not_count_for_the_limit() -> None:
-    job = operator(restart={"worker": "on-failure"}, backoff_limit=0)
-    found = outcome("worker-1", 143, job, restarts={"worker-1": 2}, evicted=True)
-    assert found == RestartTask(delay=0.0, number=2, fresh=True)
+    for limit in (None, 0):  # for which an eviction does not count
+        job = operator(restart={"worker": policy}, backoff_limit=limit)
+        found = outcome("worker-1", code, job, restarts={"worker-1": 2}, evicted=True)
+        if comes_back:
+            assert found == RestartTask(delay=0.0, number=2, fresh=True)
+        else:
+            assert isinstance(found, Fail)
 
 
 # --- The limit ------------------------------------------------------------------------------------

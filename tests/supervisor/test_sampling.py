@@ -239,6 +239,7 @@ def test_the_disks_of_the_run_and_of_its_engine_are_watched(
 
     monkeypatch.setattr(disks, "is_nearly_full", is_nearly_full)
     here = Job(tmp_path, parse(f"{BASE}cluster: {{worker: 1}}\n"), Storing(clock, {"*": SERVES}))
-    with pytest.raises(RecordError, match=f"/{full} has 1 MiB left: the run ends before the"):
+    folder = here.folder if full == "run" else "/containers"
+    with pytest.raises(RecordError, match=f"^The disk of {folder} has 1 MiB left: the run ends"):
         here.begin()
     assert clock.now() == clock.BEGAN + 3.5

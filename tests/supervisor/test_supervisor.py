@@ -14,21 +14,18 @@ import pytest
 import emulator
 from emulator.engines.base import REST, Unread
 from emulator.engines.memory import MemoryEngine, Script
-from emulator.errors import EngineError, RecordError, Unsupported
+from emulator.errors import EngineError, Unsupported
 from emulator.record.events import Entry, Step
 from emulator.record.reader import Record
 from emulator.results import RunCallbacks
 from emulator.runtime import clock as clocks
 from emulator.runtime.clock import ManualClock
-from emulator.scenario.loader import parse
 from emulator.supervisor.control import Interrupted
-from emulator.supervisor.disks import EVERY
 from emulator.supervisor.supervisor import STOP_GRACE
 from tests.supervisor.in_memory import (
     BASE,
     DEAF,
     SERVES,
-    Job,
     faults,
     history,
     run,
@@ -477,19 +474,3 @@ def test_what_a_bar_has_drawn_triggers_a_fault_within_the_epoch(tmp_path: Path) 
     assert [values for _, values in steps if values] == [{"loss": 0.1, "accuracy": 0.9}]
     stored = (result.folder / "logs" / "worker-0.log").read_bytes().decode()
     assert stored == "".join(f"{text}\n" for _, text in lines)
-
-
-class Following(ManualClock):
-    """Looks like time that passes by itself."""
-
-    is_real = True
-
-
-def test_a_run_ends_before_a_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = MemoryEngine(Following(), {"*": SERVES})
-    job = Job(tmp_path, parse(f"{BASE}cluster: {{worker: 1}}\n"), engine)
-    left = [None, None, 3 << 20]
-    monkeypatch.setattr("emulator.supervisor.disks.is_nearly_full", lambda folder: left.pop(0))
-    with pytest.raises(RecordError, match=f"The disk of {job.folder} has 3 MiB left"):
-        job.begin()
-    assert job.clock.now() == ManualClock.BEGAN + 2 * EVERY

@@ -134,11 +134,41 @@ EXPECTATIONS = [
         ("reference: {reference: {}}", "reference.reference: reference can't be varied"),
         ("5: 2", "5: the key 5 is not text (write it in quotes)"),
         *((f"expect: {{{text}}}", f"expect.{problem}") for text, problem in EXPECTATIONS),
+        # Nonsense.
+        (r'description: "\e]0;x\a"', "description: contains a contro"),
+        ("seed: 18446744073709551616", "seed: a whole number of more"),
+        (f"seed: {'9' * 5000}", "seed: a number with too many digits"),
+        ("seed: 0x" + "f" * 40, "seed: a whole number of more than 64"),
+        ("seed: 1" + ":59" * 40, "seed: a number with too many digits"),
+        ("? \n: x", "null: the key null is not text (write it in"),
+        ("timeout: 40000d", "timeout: 3.456e+09s is too large; the maximum is 36500d"),
+        ("network: {delay: 2m}", "network.delay: 120s is too large; the maximum is 60s"),
+        ("network: {bandwidth: 0bit}", "network.bandwidth: 0bit is too"),
+        ("image: {dockerfile: .}", "image.dockerfile: "),
+        (
+            "expect: {final_step: -9223372036854775809}",
+            "expect.final_step: a whole number of more than 64 bits",
+        ),
+        (
+            "faults: [{random: {kill: '*'}, every: 1ms, max: 1000000000}]",
+            "faults.0.max: 1000000000 should be less than or equal to 1000",
+        ),
+        (f"faults: [{{kill: {'w' * 300}, at: 1s}}]", "faults.0.kill: 'www"),
+        (
+            "faults: [{kill: chief-0, at: {log: '(?=a)'}}]",
+            "faults.0.at.log: '(?=a)' is not a regular expression: it looks ahead; RE2, which",
+        ),
+        (
+            "metrics: {steps: '(?P<step>a)(?P=step)'}",
+            "metrics.steps: '(?P<step>a)(?P=step)' is not a regular expression: it refers back",
+        ),
     ],
+    ids=lambda value: value[:40].encode("unicode_escape").decode(),
 )
 def test_a_wrong_section_is_reported_by_line_with_a_hint(added: str, problem: str) -> None:
     found = only_problem(GOOD + "\n# a comment\n" + added)
     assert found.startswith("s.yaml:10: " + problem)
+    assert len(found) < 500
 
 
 WRONG_VALUES: dict[str, list[tuple[str, str]]] = {

@@ -83,7 +83,7 @@ def test_nothing_parametrized_is_the_scenario_as_it_stands() -> None:
     assert (made, made.label) == (Variant(()), "")
 
 
-def test_a_varied_key_replaces_a_parametrized_one_and_others_multiply() -> None:
+def test_a_key_that_is_varied_or_set_is_not_parametrized_and_others_multiply() -> None:
     parametrize = {"cluster.worker": [2, 4], "seed": [0, 1]}
     made = variants(["seed=7", "timeout=1s,2s"], parametrize=parametrize)
     assert [variant.label for variant in made] == [
@@ -92,10 +92,6 @@ def test_a_varied_key_replaces_a_parametrized_one_and_others_multiply() -> None:
         "cluster.worker=4 seed=7 timeout=1s",
         "cluster.worker=4 seed=7 timeout=2s",
     ]
-
-
-def test_a_key_that_is_set_is_not_parametrized() -> None:
-    parametrize = {"cluster.worker": [2, 4], "seed": [0, 1]}
     made = variants([], ["cluster={worker: 3}"], parametrize=parametrize)
     assert [variant.label for variant in made] == ["seed=0", "seed=1"]
 

@@ -116,9 +116,13 @@ ACCEPTED: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("keys", ACCEPTED, ids=str)
-def test_models_and_schema_accept(keys: dict[str, Any]) -> None:
-    make(**keys)
+def test_models_and_schema_accept_and_what_is_written_down_is_the_same(
+    keys: dict[str, Any],
+) -> None:
+    made = make(**keys)
     SCHEMA.validate({**LEAST, **keys})
+    written = json.dumps(made.model_dump(mode="json"))
+    assert Scenario.model_validate_json(written, context={"stored": True}) == made
 
 
 @pytest.mark.parametrize("key", ["name", "program", "cluster"])
@@ -378,13 +382,6 @@ def test_paths_start_at_the_scenarios_folder(tmp_path: Path) -> None:
     assert isinstance(made.image, Dockerfile)
     assert made.image.dockerfile == (tmp_path / "Dockerfile").resolve()
     assert made.image.context == tmp_path.resolve()
-
-
-@pytest.mark.parametrize("keys", ACCEPTED, ids=str)
-def test_what_is_written_down_reads_back_the_same(keys: dict[str, Any]) -> None:
-    made = make(**keys)
-    written = json.dumps(made.model_dump(mode="json"))
-    assert Scenario.model_validate_json(written, context={"stored": True}) == made
 
 
 @given(

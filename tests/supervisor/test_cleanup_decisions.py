@@ -151,10 +151,10 @@ STRANGE = r"not ours, for what they are labelled with is no run id: container c\
 @pytest.mark.parametrize(
     ("how", "count", "said", "removed"),
     [
-        ({}, 3, [STRANGE, WARM, FAR, "a c", "a d", "b c"], "ab"),
-        ({"dry_run": True}, 3, [STRANGE, WARM, FAR, "a c", "a d", "b c"], ""),
-        ({"warm": True}, 4, [STRANGE, FAR, "a c", "a d", "b c", "w c"], "abw"),
-        ({"over": {"far", HERE}}, 4, [STRANGE, WARM, "a c", "a d", "b c", "o c"], "abo"),
+        ({}, 4, [STRANGE, WARM, FAR, "a c", "a d", "b c", "e c"], "abe"),
+        ({"dry_run": True}, 4, [STRANGE, WARM, FAR, "a c", "a d", "b c", "e c"], ""),
+        ({"warm": True}, 5, [STRANGE, FAR, "a c", "a d", "b c", "e c", "w c"], "abew"),
+        ({"over": {"far", HERE}}, 5, [STRANGE, WARM, "a c", "a d", "b c", "e c", "o c"], "abeo"),
     ],
 )
 def test_clean_removes_what_no_live_run_of_this_host_has(
@@ -170,33 +170,28 @@ def test_clean_removes_what_no_live_run_of_this_host_has(
     out.mkdir()
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
-    warm = elsewhere / "warm-1"
-    warm.mkdir()
-    state = {"key": "", "session": "", "waiting": [], "until": time.time() + 1000}
-    (warm / STATE).write_text(json.dumps(state))
-    ids = {"a": "a-1", "b": "b-1", "w": "warm-1", "o": "other-1"}
+    warm, waited = elsewhere / "warm-1", elsewhere / "early-1"
+    for folder, left in ((warm, 1000), (waited, -1)):
+        folder.mkdir()
+        state = {"key": "", "session": "", "waiting": [], "until": time.time() + left}
+        (folder / STATE).write_text(json.dumps(state))
+    ids = {"a": "a-1", "b": "b-1", "e": "early-1", "w": "warm-1", "o": "other-1"}
     engine = known["process"] = Noting(
         # Some labels are no folder of a run, though one is live where this process happens to be.
         *(replace(thing(elsewhere / "b-1"), folder="live-1"), thing(elsewhere / "a-1")),
         replace(thing(elsewhere / "a-1", "d"), folder="/\0"),
-        *(thing(elsewhere / "live-1"), thing(warm), thing(elsewhere / "other-1", host="far")),
-        *(thing(elsewhere / "No id", "c\x1b"), thing(elsewhere / "No", "d")),
+        *(thing(elsewhere / "live-1"), thing(warm), thing(waited)),
+        *(
+            thing(elsewhere / "other-1", host="far"),
+            thing(elsewhere / "No id", "c\x1b"),
+            thing(elsewhere / "No", "d"),
+        ),
     )
     verb = "found" if how.get("dry_run") else "removing"
     whole = [one if len(one) > 3 else f"{verb} container {one[2:]}" for one in said]
     with held(elsewhere / "live-1"):
         assert clean(out, **how) == (count, whole)
     assert engine.told == [*(f"tear down {ids[one]}" for one in removed), "close"]
-
-
-def test_what_waited_for_a_warm_run_too_long_is_removed(
-    tmp_path: Path, known: dict[str, Noting]
-) -> None:
-    known["process"] = Noting(thing(tmp_path / "warm-1"))
-    (tmp_path / "warm-1").mkdir()
-    state = {"key": "", "session": "", "waiting": [], "until": time.time() - 1}
-    (tmp_path / "warm-1" / STATE).write_text(json.dumps(state))
-    assert clean(tmp_path) == (1, ["removing container c"])
 
 
 def test_a_run_that_fails_or_is_used_by_now_keeps_no_other_from_being_removed(

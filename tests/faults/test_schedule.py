@@ -263,6 +263,10 @@ TRACE = "trace: [{time: 1, target: ps-0, down: 1}]"
             "preempt: ps-0, loss: silent, grace: 5s, at: 5s",
             ": `loss: silent` comes without notice; leave `grace` out",
         ),
+        (
+            "preempt: ps-0, loss: silent, via: eviction, at: 5s",
+            ": `loss: silent` asks nobody; leave `via` out",
+        ),
         ("preempt: ps-0, loss: 5%, at: 5s", ".loss: "),
         ("trace: [{time: 1, target: ps-0}]", ".trace.0.down: is missing"),
         ("trace: [{time: -1, target: ps-0, down: 1}]", ".trace.0.time: -1 should be greater"),

@@ -17,14 +17,7 @@ import pytest
 from emulator import engines
 from emulator.engines.base import Resource
 from emulator.engines.waiting import STATE
-from emulator.errors import (
-    EngineError,
-    EngineLost,
-    EngineMissing,
-    InUse,
-    RecordError,
-    UsageError,
-)
+from emulator.errors import EngineError, EngineLost, EngineMissing, InUse, RecordError, UsageError
 from emulator.planning.plan import WarmStart, make_plan
 from emulator.record.events import Entry
 from emulator.record.lock import acquire, in_use, locked, release
@@ -330,10 +323,7 @@ def test_auto_looks_at_each_engine_and_place_that_answers(
 @pytest.mark.parametrize("found_late", [False, True])
 @pytest.mark.parametrize("configured", [False, True])
 def test_an_engine_that_does_not_answer_is_said_where_it_should(
-    tmp_path: Path,
-    known: dict[str, Noting | EngineMissing],
-    configured: bool,
-    found_late: bool,
+    tmp_path: Path, known: dict[str, Noting | EngineMissing], configured: bool, found_late: bool
 ) -> None:
     error = EngineMissing("It does not answer.", configured=configured)
     known |= {"docker": Noting(fails={"find": error}) if found_late else error}
@@ -442,9 +432,7 @@ def test_a_wait_is_as_long_as_the_last_engine_may_need(
     monkeypatch.setattr(cleanup, "pause", lambda seconds, check: paused.append(seconds))
     cleanup.let_settle(records, said.append)
     assert paused[1:] == [pytest.approx(90, abs=20)]
-    assert said == [
-        "waiting a moment for what the engine may still be making for run-0, run-2",
-    ]
+    assert said == ["waiting a moment for what the engine may still be making for run-0, run-2"]
     cleanup.let_settle(records[1:2], said.append)
     assert len(said) == 1
     assert len(paused) == 2

@@ -217,19 +217,24 @@ CUT = {"partition": [["worker-0"], ["worker-1"]], "for": "5s"}
 
 
 def test_a_strike_waits_for_what_the_engine_has_to_make_and_says_so(tmp_path: Path) -> None:
+    """Meanwhile it can be healed, and never strikes."""
     job = Job(tmp_path, kind=Bare)
     job.injects(10.0, **CUT)
     job.injects(11.0, **{**CUT, "for": "2s"})
+    job.injects(11.0, **CUT)
     status = job.asks(12.0, lambda control: control.status())
+    healed = job.asks(13.0, lambda control: control.heal("manual-3"))
     late = job.injects(30.0, **CUT)
     history = job.run(takes=7)
     waiting = {f["id"]: f["stage"] for f in status.result(0)["faults"]}
-    assert waiting == {"manual-1": "preparing", "manual-2": "preparing"}
+    assert waiting == dict.fromkeys(("manual-1", "manual-2", "manual-3"), "preparing")
     after = [("preparing", 17), ("triggered", 17), ("applied", 17)]
     assert stages(history, "manual-1") == [("planned", 10), *after, ("healed", 22)]
     assert stages(history, "manual-2") == [("planned", 11), *after, ("healed", 19)]
-    assert late.result(0) == ["manual-3"]
-    assert stages(history, "manual-3")[:3] == [("planned", 30), ("triggered", 30), ("applied", 30)]
+    assert healed.result(0) == ["manual-3"]
+    assert stages(history, "manual-3") == [("planned", 11), ("skipped", 13)]
+    assert late.result(0) == ["manual-4"]
+    assert stages(history, "manual-4")[:3] == [("planned", 30), ("triggered", 30), ("applied", 30)]
     assert isinstance(job.engine, Bare)
     assert job.engine.made == 1
     assert describe(faults(history, "manual-1")[1]) == "fault manual-1: waiting: the image is built"
@@ -252,15 +257,6 @@ def test_a_strike_fails_where_the_engine_can_not_make_it(tmp_path: Path) -> None
     for found in judge(Record(job.folder))[0].faults:
         assert (found.status, found.reason) == ("failed", "the image does not build")
     assert job.outcome == "succeeded"
-
-
-def test_a_strike_that_waits_can_be_healed_and_never_strikes(tmp_path: Path) -> None:
-    job = Job(tmp_path, kind=Bare)
-    job.injects(10.0, **CUT)
-    healed = job.asks(12.0, lambda control: control.heal("manual-1"))
-    history = job.run(takes=7)
-    assert healed.result(0) == ["manual-1"]
-    assert stages(history, "manual-1") == [("planned", 10), ("skipped", 12)]
 
 
 def test_a_manual_rolling_restart_continues_by_itself(job: Job) -> None:

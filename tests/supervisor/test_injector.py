@@ -120,12 +120,6 @@ CUT = {Link("worker-0", "worker-1", loss=1.0), Link("worker-1", "worker-0", loss
 SLOW = {Link("worker-2", "worker-0", delay=0.02)}
 
 
-OVERLAP = (
-    "faults:\n  - {partition: [[worker-0], [worker-1]], at: 5s, for: 10s}\n"
-    "  - {shape: worker-2, to: worker-0, oneway: true, delay: 20ms, at: 8s, for: 20s}\n"
-)
-
-
 def test_a_healed_network_is_as_slow_as_the_scenario_says(tmp_path: Path) -> None:
     _, engine, result = run(
         tmp_path,
@@ -160,7 +154,11 @@ def test_links_that_the_engine_would_not_make_are_not_made_with_later_ones(
         shape(self, links)
 
     monkeypatch.setattr(MemoryEngine, "shape", refusing)
-    history, engine, _ = run(tmp_path, OVERLAP)
+    overlap = (
+        "faults:\n  - {partition: [[worker-0], [worker-1]], at: 5s, for: 10s}\n"
+        "  - {shape: worker-2, to: worker-0, oneway: true, delay: 20ms, at: 8s, for: 20s}\n"
+    )
+    history, engine, _ = run(tmp_path, overlap)
     assert stages(history, "0") == [("triggered", 5), ("failed", 5)]
     assert stages(history, "1")[1:] == [("applied", 8), ("healed", 28)]
     assert [set(links) for links in engine.links] == [set(), SLOW, set()]

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.scenario.frameworks.spec import Roles
 from emulator.scenario.frameworks.table import FRAMEWORKS
 from emulator.scenario.restart import Restart, RestartPolicy, RestartScope
 from emulator.scenario.schema import SuccessRule
@@ -41,7 +40,6 @@ def after(
     restarts: int = 0,
     limit: int = 5,
     backoff: str = "1s",
-    roles: Roles = FRAMEWORKS["none"].roles,
 ) -> Decision:
     restart = Restart.model_validate(
         {"policy": policy, "scope": scope, "limit": limit, "backoff": backoff}
@@ -51,7 +49,7 @@ def after(
         exit_code,
         restart=restart,
         success=success,
-        roles=roles,
+        roles=FRAMEWORKS["none"].roles,
         exits=exits,
         restarts=restarts,
     )

@@ -143,11 +143,7 @@ CASES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "  - {preempt: worker-1, at: 5s, grace: 4s, down: 6s, address: same}\n"
         "  - {preempt: worker-2, at: 8s, grace: 2s, down: forever}\n"
         "  - {preempt: worker-1, at: {recovery: 0}, grace: 1s, down: 1s}\n",
-        {
-            "worker-0": trains(),
-            "worker-1": Script(exits_at=None, on_sigterm=2),
-            "worker-2": DEAF,
-        },
+        {"worker-0": trains(), "worker-1": Script(exits_at=None, on_sigterm=2), "worker-2": DEAF},
     ),
     "a loss of power, and one for ever": (
         "cluster: {worker: 3}\nfaults:\n"

@@ -45,7 +45,8 @@ def explain(detail: ErrorDetails) -> tuple[str, str]:
     if kind == "value_error":
         return str(context["error"]), ""
     if kind in ("too_short", "string_too_short"):
-        return "is empty", _example(detail["loc"])
+        few = f"has fewer than {context['min_length']} entries" if given else "is empty"
+        return few, _example(detail["loc"])
     if kind == "too_long":
         return f"has more than {context['max_length']:,} entries", ""
     if kind == "string_too_long":

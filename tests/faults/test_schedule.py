@@ -224,7 +224,7 @@ TRACE = "trace: [{time: 1, target: ps-0, down: 1}]"
             ".random.grce: unknown key (did you mean 'gra",
         ),
         ("preempt: ps-0, at: 1s, fro: 1s", ".fro: unknown key (did you mean 'for'?)"),
-        (f"partition: [[ps-0]], {SOON}", ".partition: "),
+        (f"partition: [[ps-0]], {SOON}", ".partition: has fewer than 2 entries"),
         (f"partition: [[ps-0], []], {SOON}", ".partition.1: is empty"),
         (
             f"partition: [[ps-0], [worker-0, worker-9]], {SOON}",

@@ -304,13 +304,15 @@ def test_a_trace_of_too_many_rows_is_refused(tmp_path: Path) -> None:
 # --- Too much of it -----------------------------------------------------------------------------
 
 
-def test_variants_of_a_large_scenario_are_fewer() -> None:
+def test_variants_of_a_large_scenario_are_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     text = GOOD + f"marks: [{', '.join(f'm{n}' for n in range(1000))}]\n"
     found = only_problem(text + f"parametrize: {{seed: [{', '.join(map(str, range(200)))}]}}\n")
     assert found.startswith("s.yaml:9: parametrize: its variants have 20")
     assert found.endswith(
         "values, all together (100,000 are the most; fewer variants, or a smaller scenario)"
     )
+    monkeypatch.setattr("emulator.scenario.loader.VARIED_VALUES", 1)
+    parse(text + "reference: {seed: 1}\n")  # which is one scenario more, however large
 
 
 @pytest.mark.parametrize(

@@ -760,13 +760,14 @@ def test_a_mistake_in_what_another_file_gave_is_reported_as_it_is_called_there()
         worker: ("job.yaml:3", "Worker"),
         (*worker, "replicas"): ("job.yaml:4", "Worker.replicas"),
         ("seed",): ("more.yaml:2", "seed"),
+        (): ("job.yaml:1", "spec"),
     }
     text = f"{HEAD}cluster: {{worker: {{replicas: 0, cpus: few}}}}\nseed: {2**63}\ntimeout: 5\n"
     number = f'a whole number of more than 64 bits (if it is text, write "{2**63}" in quotes)'
     others = [
         "job.yaml:3: Worker (cluster.worker.cpus): 'few' should be a number (write `cpus: 0.2`)",
         f"more.yaml:2: seed: {number}",
-        "s.yaml: timeout: '5' is not a duration; write '5s'",
+        "job.yaml:1: spec (timeout): '5' is not a duration; write '5s'",
     ]
     assignment, least = "cluster.worker.replicas=-1", "should be greater than or equal to 1"
     for sets, replicas in {

@@ -479,9 +479,6 @@ def test_what_a_bar_has_drawn_triggers_a_fault_within_the_epoch(tmp_path: Path) 
     assert stored == "".join(f"{text}\n" for _, text in lines)
 
 
-# --- Batches -----------------------------------------------------------------------------------
-
-
 def test_in_a_batch_output_and_steps_wait_for_another_event_or_its_end(tmp_path: Path) -> None:
     told: list[str] = []
     callbacks = RunCallbacks(

@@ -585,15 +585,24 @@ def test_a_delay_and_a_duration_continue_without_a_supervisor(tmp_path: Path) ->
 
 def test_the_time_of_a_fault_counts_from_when_its_tasks_ran_at_first(tmp_path: Path) -> None:
     extra = (
-        "cluster: {ingest: {before: training}, worker: 1}\nfaults:\n"
+        "cluster: {ingest: {replicas: 2, before: training}, worker: 1}\nfaults:\n"
         "  - {pause: ingest-0, at: 5s, for: 1s}\n  - {pause: worker-0, at: 6s, for: 1s}\n"
     )
-    here = World(tmp_path, extra, {"ingest-0": Script(exits_at=9), "*": trains(20)})
+    scripts = {"ingest-0": Script(exits_at=9), "ingest-1": Script(exits_at=3), "*": trains(20)}
+    here = World(tmp_path, extra, scripts)
     dies_at(here, 3.0)
     dies_at(here, 11.0, World.succeed)
     assert here.succeed(Fuse()) == "succeeded"
     assert stages(here.history, "0") == [("triggered", 5), ("applied", 5), ("healed", 6)]
     assert stages(here.history, "1") == [("triggered", 15), ("applied", 15), ("healed", 16)]
+
+
+def test_a_successor_that_heals_a_pause_leaves_the_network_alone(tmp_path: Path) -> None:
+    here = World(tmp_path, *CASES["workers that outlive the job"], 0.25)
+    dies_at(here, 4.8)
+    assert "healed" not in dict(stages(here.history))
+    check(here, here.succeed(Fuse()))
+    assert here.engine.links == []
 
 
 def test_a_manual_fault_is_known_to_the_successor(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ class BaselineFile:
         try:
             return _FILE.validate_json(text)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
+            first = error.errors()[0]
             where = "".join(f"{step}: " for step in first["loc"])
             raise UsageError(
                 f"{self.path} is not a file of baselines: {where}{first['msg']}.",

@@ -61,15 +61,6 @@ class _Source:
         self.places = {p: other for p, other in self.places.items() if p[:length] != path}
         self.places[path] = place
 
-    def without(self, section: str) -> _Source:
-        """Return the source without one of its sections."""
-        return replace(
-            self,
-            data={key: value for key, value in self.data.items() if key != section},
-            lines={path: line for path, line in self.lines.items() if path[:1] != (section,)},
-            origins={path: o for path, o in self.origins.items() if path[:1] != (section,)},
-        )
-
     def problem(self, path: KeyPath, message: str, hint: str = "") -> Problem:
         """Return a mistake in the value at `path`, with the path in the file that has it."""
         return Problem(self.place(path), self._shown(path), message, hint)
@@ -250,9 +241,10 @@ def _assign(source: _Source, dotted: str, value: object, place: str) -> None:
     target: Any = source.data
     for depth in range(1, len(keys)):
         missing: Any = [] if isinstance(keys[depth], int) else {}
-        target = _descend(target, tuple(keys[:depth]), missing)
-        if tuple(keys[:depth]) not in source.lines:
-            source.places.setdefault(tuple(keys[:depth]), place)
+        path = tuple(keys[:depth])
+        target = _descend(target, path, missing)
+        if path not in source.lines and path not in source.origins:
+            source.places.setdefault(path, place)
     last = keys[-1]
     is_role = len(keys) == 2 and keys[0] == "cluster" and isinstance(target, dict)
     is_number = isinstance(value, int) and not isinstance(value, bool)
@@ -365,8 +357,8 @@ def _variant_problems(
 
     A problem of several variants is reported for the first.
     """
-    bare = source.without("parametrize")
-    if (size := _size_of_variants(scenario, bare.data)) > VARIED_VALUES:
+    bare = {key: value for key, value in source.data.items() if key != "parametrize"}
+    if scenario.parametrize and (size := _size_of_variants(scenario, bare)) > VARIED_VALUES:
         message = f"its variants have {size:,} keys and values, all together"
         hint = f"{VARIED_VALUES:,} are the most; fewer variants, or a smaller scenario"
         yield source.problem(("parametrize",), message, hint)
@@ -382,10 +374,9 @@ def _variant_problems(
         for key, text in zip(scenario.reference, reference, strict=True)
     }
     for variant in variants(parametrize=scenario.parametrize):
-        for overrides in dict.fromkeys((variant.overrides, variant.overrides + reference)):
-            if not overrides:
-                continue  # the scenario itself
-            changed, problems = deepcopy(bare), []
+        sets = dict.fromkeys((variant.overrides, variant.overrides + reference))
+        for overrides in filter(None, sets):  # without any it is the scenario itself
+            changed, problems = replace(source, data=deepcopy(bare), places={**source.places}), []
             for text in overrides:
                 key, _, value = text.partition("=")
                 try:
@@ -408,7 +399,7 @@ def _size_of_variants(scenario: Scenario, data: object) -> int:
     varied = scenario.parametrize
     count = math.prod(map(len, varied.values())) * (2 if scenario.reference else 1)
     own = sum(_size(values) / len(values) for values in varied.values())
-    return round(count * (_size(data) + own)) if varied else 0
+    return round(count * (_size(data) + own))
 
 
 def _size(data: object) -> int:

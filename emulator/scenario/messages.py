@@ -44,10 +44,9 @@ def explain(detail: ErrorDetails) -> tuple[str, str]:
         return "unknown key", close or f"known here: {', '.join(known)}"
     if kind == "value_error":
         return str(context["error"]), ""
-    if kind == "invalid_key" or (kind != "literal_error" and detail["loc"][-1:] == ("[key]",)):
-        return f"the key {written} is not text", "write it in quotes"
-    if kind == "too_short":
-        return "is empty", _example(detail["loc"])
+    if kind in ("too_short", "string_too_short"):
+        few = f"has fewer than {context['min_length']} entries" if given else "is empty"
+        return few, _example(detail["loc"])
     if kind == "too_long":
         return f"has more than {context['max_length']:,} entries", ""
     if kind == "string_too_long":

@@ -90,9 +90,9 @@ class Injector:
                 one.stage = "waiting"
                 if (time := one.fault.trigger.time) is not None:
                     self._timers.after(time, self._trigger, one)
-        if not before_training:  # what they follow may have happened before training
-            self._trigger_followers("after")
-            self._trigger_followers("recovery")
+        # What they follow may have happened before training.
+        self._trigger_followers("after")
+        self._trigger_followers("recovery")
 
     def resume(self, *, before_training: float | None, all_running: float | None) -> None:
         """Continue with faults as a killed supervisor left them.
@@ -202,7 +202,6 @@ class Injector:
         """A task runs: a preempted one is back, and faults that became due meanwhile happen."""
         for one in self._faults:
             if one.is_due and task in one.fault.tasks:
-                one.is_due = False
                 self._trigger(one)
             if one.fault.target == task and one.applied_at < math.inf and one.stage != "active":
                 if one.stage == "down":
@@ -305,8 +304,7 @@ class Injector:
         one = next((one for one in self._faults if one.fault.id == fault), None)
         if one is None or one.stage not in ("active", "terminating"):
             return
-        if not healed:
-            one.injecting = False
+        one.injecting = False
         if error is not None:
             if isinstance(error, NotRunning) and not healed:
                 self._end_fault(one, "skipped", f"{one.fault.target} was not running any more")

@@ -20,6 +20,7 @@ from emulator.faults.table import FAULTS
 FLAGS = (
     *("lasting", "is_held", "ends_target", "restarts_target", "replaces_target", "blocks_job"),
     *("one_by_one", "between_tasks", "lists_groups", "is_healed", "gives_notice", "kills"),
+    "is_silent",
 )
 OPTIONS: dict[str, dict[str, Any]] = {"throttle": {"cpus": 0.5}, "shape": {"loss": 0.1}}
 ENDS, RESTARTS = "ends_target", "ends_target restarts_target"
@@ -52,6 +53,8 @@ def test_each_kind_is_what_its_class_says() -> None:
         return " ".join(flags), fault.kills_after, fault.heals_after, fault.downtime
 
     assert {kind: of(make(kind)) for kind in FAULTS} == KINDS
+    silent = f"{RESTARTS} replaces_target is_healed kills is_silent"
+    assert of(make("preempt", loss="silent", down=4)) == (silent, None, 4, 9)
     assert [kind for kind in FAULTS if getattr(make(kind), "same_address", False)] == []
     assert make("preempt", address="same").same_address
 
@@ -147,6 +150,7 @@ def test_a_preemption_says_what_it_needs() -> None:
     for options, more in [
         ({"address": "new"}, ("a new address for a-0", "new-address")),
         ({"address": "same"}, ("the same address for a-0", "same-address")),
+        ({"loss": "silent"}, ("a silent loss of a-0", "silent-loss")),
         ({"via": "delete"}, ("preempting a-0 by deletion", "own-grace")),
         ({"via": "eviction"}, ("preempting a-0 by eviction", "eviction")),
     ]:

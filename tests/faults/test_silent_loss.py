@@ -13,7 +13,6 @@ from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.requirements import require
 from emulator.errors import Unsupported
 from emulator.execution import up
-from emulator.faults.preempt import Preempt
 from emulator.planning.requested import RunOptions
 from emulator.record.events import FaultEvent, TaskExit
 from emulator.record.reader import Record
@@ -49,23 +48,8 @@ def faults(result: Result) -> list[FaultEvent]:
     return [entry for entry in Record(result.folder).history if isinstance(entry, FaultEvent)]
 
 
-def test_it_comes_without_notice_and_brings_the_target_back() -> None:
-    loss = Preempt.model_validate({"preempt": "worker-1", "loss": "silent", "down": "4s"})
-    assert (loss.is_silent, loss.kills, loss.gives_notice) == (True, True, False)
-    assert loss.kills_after is None
-    assert loss.downtime == 9  # no grace period before the four seconds, and five to be up
-    usual = Preempt.model_validate({"preempt": "worker-1"})
-    assert (usual.is_silent, usual.kills, usual.gives_notice) == (False, False, True)
-    assert usual.kills_after == 30
-
-
-def test_it_needs_the_capability_and_the_helper() -> None:
-    loss = parse(BASE + FAULT)
-    assert list(loss.faults[0].needs()) == [
-        ("preempting worker-1", "replace"),
-        ("a silent loss of worker-1", "silent-loss"),
-    ]
-    assert loss.network_parts == {"iptables"}
+def test_it_needs_the_helper() -> None:
+    assert parse(BASE + FAULT).network_parts == {"iptables"}
     assert not parse(BASE + FAULT.replace("loss: silent, ", "")).network_parts
 
 

@@ -100,20 +100,13 @@ def test_a_file_without_baselines_is_refused_and_not_changed(
 
 
 def test_a_place_that_can_not_be_written_or_read_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "baselines.json"
     with pytest.raises(UsageError, match=r"Can't write the baselines to .*: No such file"):
         BaselineFile(tmp_path / "nowhere" / "baselines.json").put("a docker", STORED)
-    path.mkdir()
-    with pytest.raises(UsageError, match=r"Can't read the baselines in .*: it is a folder"):
-        BaselineFile(path).get("a docker")
-    path.rmdir()
-    path.write_bytes(b"\xff\xfe")
-    with pytest.raises(UsageError, match=r"Can't read the baselines in .*: it is not text"):
-        BaselineFile(path).get("a docker")
-    path.unlink()
-    os.mkfifo(path)
-    with pytest.raises(UsageError, match=r"Can't read the baselines in .*: it is a named pipe"):
-        BaselineFile(path).get("a docker")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    for name, why in {".": "a folder", "bytes": "not text", "pipe": "a named pipe"}.items():
+        with pytest.raises(UsageError, match=rf"Can't read the baselines in .*: it is {why}"):
+            BaselineFile(tmp_path / name).get("a docker")
 
 
 RATES = st.floats(1e-9, 1e9)

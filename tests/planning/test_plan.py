@@ -187,7 +187,8 @@ ELASTIC = "elastic: {min: 1, max: 2, max_restarts: 3}\n"
 C10D = TORCHRUN.replace("torchrun,", "torchrun, --rdzv_backend=c10d,")
 OWN_STORE = TORCHRUN.replace("{r", "{env: {TORCH_DISABLE_SHARE_RDZV_TCP_STORE: 1}, r") + ELASTIC
 KILL = "faults: [{kill: worker-1, at: 5s}]\n"
-LOST = "torchrun without `elastic`: once a task is lost"
+LOST = "torchrun without `elastic`: once a task is lost, the others end too, within 60 s; `%s: {min"
+TFJOB = TWO + "expect: {max_restarts: 3}\noperator: {kind: TFJob, job: j"
 
 
 @pytest.mark.parametrize(
@@ -209,6 +210,8 @@ LOST = "torchrun without `elastic`: once a task is lost"
         (TWO + "restart: always", ["restart always"]),
         (TWO + "restart: {policy: always, scope: job}", []),
         (TWO + "expect: {max_restarts: 3}", ["max_restarts is expected, but"]),
+        (TFJOB + "}", ["Trainer v2", "max_restarts is expected, but", "addresses"]),
+        (TFJOB + ", restart: {worker: on-failure}}", ["Trainer v2", "addresses"]),
         (TWO + "expect: {max_restarts: 0}", []),
         (TWO + "restart: on-failure\nexpect: {max_restarts: 3}", []),
         (
@@ -223,8 +226,12 @@ LOST = "torchrun without `elastic`: once a task is lost"
         ("framework: ray\ncluster: {head: 1, worker: 2}", []),
         ("framework: ray\ncluster: {worker: 2}", ["no head: ray.init() would start a cluster of"]),
         (TORCHRUN, []),
-        (TORCHRUN + "restart: on-failure", [LOST]),
-        (TORCHRUN + KILL, [LOST]),
+        (TORCHRUN + "restart: on-failure", [LOST % "elastic"]),
+        (TORCHRUN + KILL, [LOST % "elastic"]),
+        (
+            TORCHRUN + "operator: {kind: PyTorchJob, job: j}",
+            [LOST % "operator.elastic", "without nprocPerNode", "addresses"],
+        ),
         (C10D + KILL, []),
         (TORCHRUN.replace("replicas: 2", "replicas: 1") + "restart: on-failure", []),
         (TORCHRUN.replace("torchrun,", "torchrun, --standalone,"), ["torchrun --standalone: each"]),
@@ -329,6 +336,8 @@ def test_a_helper_reads_event_files_in_the_image_of_the_leading_task() -> None:
     assert helper.command == ["python3", "event_files.py", "logs", "chief-0", *names]
     assert helper.source == Path(event_files.__file__)
     assert helper.image == "own:1"
+    made = plan("cluster: {worker: 1}\nmetrics: {events: logs}\n")
+    assert made.files(made.task("event-files")) == {}
     assert event_reader(parse(scenario), names) == {}
     servers = BASE + "cluster: {ps: 2}\nmetrics: {events: logs}\n"  # of which none leads
     (helper,) = event_reader(parse(servers), ["ps-0", "ps-1"]).values()

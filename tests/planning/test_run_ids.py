@@ -43,8 +43,6 @@ program: {command: [sh, -c, 'echo hi']}
 cluster: {worker: 1}
 """
 SCENARIO_NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
-
-
 ONE = "{worker: 1}"
 
 

@@ -138,21 +138,19 @@ def test_a_helper_keeps_its_name_and_is_no_pod_of_the_job() -> None:
 # --- Mistakes -------------------------------------------------------------------------------------
 
 
+WRONG = ["{task}.Release", "{task}..x", "{task}.x.", "{task.x", "../{task}", "10.0.0.{index}", ""]
+
+
 @pytest.mark.parametrize(
     ("section", "message"),
     [
         ("addresses: {host: '{name}.x'}", "there is no {name}; a host may have {task}, {role}"),
-        ("addresses: {host: '{task}.Release'}", "is not a host name in lower case"),
-        ("addresses: {host: '{task}..x'}", "is not a host name in lower case"),
-        ("addresses: {host: '{task}.x.'}", "is not a host name in lower case"),
-        ("addresses: {host: '{task.x'}", "is not a host name in lower case"),
-        ("addresses: {host: '../{task}'}", "is not a host name in lower case"),
-        ("addresses: {host: '10.0.0.{index}'}", "is not a host name in lower case"),
-        ("addresses: {host: ''}", "is not a host name in lower case"),
+        *((f"addresses: {{host: '{host}'}}", "is not a host name in lower case") for host in WRONG),
         ("addresses: {port: 1}", "addresses.host: is missing"),
-        ("addresses: {host: '{task}', port: 0}", "port"),
-        ("addresses: {host: '{task}', port: ps}", "port"),
-        ("addresses: {host: '{task}', port: {ps: 65536}}", "port"),
+        *(
+            (f"addresses: {{host: '{{task}}', port: {x}}}", "port")
+            for x in ("0", "ps", "{ps: 65536}")
+        ),
         ("addresses: {host: '{task}', port: {pss: 1}}", "did you mean 'ps'?"),
         ("addresses: {host: '{role}.x'}", "worker-0 and worker-1 have the same host name, worker"),
         ("addresses: {host: '{index}a.x'}", "ps-0 and worker-0 have the same host name, 0a"),

@@ -30,20 +30,25 @@ def test_the_fast_parser_reads_what_the_other_one_reads(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["a: [", "a: 'b", "\ta: b", "a: b: c", "- a\nb: c", "a: \ud800"])
 def test_an_error_has_the_words_of_the_parser_in_python(text: str) -> None:
-    with pytest.raises(document.ParseError) as raised:
-        document.read(text)
     with pytest.raises(document.ParseError) as slow:
         document._read(text, document._Loader)
-    assert (raised.value.line, str(raised.value)) == (slow.value.line, str(slow.value))
+    for read in (document.read, document.read_all):
+        with pytest.raises(document.ParseError) as raised:
+            read(text)
+        assert (raised.value.line, str(raised.value)) == (slow.value.line, str(slow.value))
 
 
 def test_as_much_as_the_limits_say_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(document, "VALUES", 5)
     monkeypatch.setattr(document, "SCENARIO_BYTES", 15)
+    monkeypatch.setattr(document, "DEPTH", 3)
     assert document.read("{a: 1, b: {}}\n\n").data == {"a": 1, "b": {}}
+    assert document.read("[[[]]]").data == [[[]]]
     for text, problem in (
         ("{a: 1, b: 2}\n\n\n\n", "more than 15 B"),
         ("{a: 1, b: [2]}", "than 5 k"),
+        ("{1: 2, 3: 4, 5}", "than 5 k"),  # though no key of these would be kept
+        ("[[[[]]]]", "nested too deeply: 3 "),
     ):
         with pytest.raises(document.ParseError, match=problem):
             document.read(text)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from emulator.errors import Misfit, ScenarioError, Unsupported, UsageError, shown
 from emulator.scenario import cross_checks
-from emulator.scenario.loader import load, parse, placed
+from emulator.scenario.loader import Origins, load, parse, placed
 from emulator.scenario.schema import Role
 from tests.scenario.mistakes import GOOD, HEAD, only_problem, problems
 
@@ -67,6 +67,11 @@ EXPECTATIONS = [
         "final_step: is about steps, but `steps: none` expects none (leave out",
     ),
     ("steps: 5", "steps: 5 is not allowed (write none)"),
+    ("values: {'': {min: 1}}", "values.: is empty"),
+    (
+        f"values: {{{'a' * 101}: {{min: 1}}}}",
+        f"values.{'a' * 101}: '{'a' * 101}' is longer than 100",
+    ),
 ]
 
 
@@ -129,11 +134,41 @@ EXPECTATIONS = [
         ("reference: {reference: {}}", "reference.reference: reference can't be varied"),
         ("5: 2", "5: the key 5 is not text (write it in quotes)"),
         *((f"expect: {{{text}}}", f"expect.{problem}") for text, problem in EXPECTATIONS),
+        # Nonsense.
+        (r'description: "\e]0;x\a"', "description: contains a contro"),
+        ("seed: 18446744073709551616", "seed: a whole number of more"),
+        (f"seed: {'9' * 5000}", "seed: a number with too many digits"),
+        ("seed: 0x" + "f" * 40, "seed: a whole number of more than 64"),
+        ("seed: 1" + ":59" * 40, "seed: a number with too many digits"),
+        ("? \n: x", "null: the key null is not text (write it in"),
+        ("timeout: 40000d", "timeout: 3.456e+09s is too large; the maximum is 36500d"),
+        ("network: {delay: 2m}", "network.delay: 120s is too large; the maximum is 60s"),
+        ("network: {bandwidth: 0bit}", "network.bandwidth: 0bit is too"),
+        ("image: {dockerfile: .}", "image.dockerfile: "),
+        (
+            "expect: {final_step: -9223372036854775809}",
+            "expect.final_step: a whole number of more than 64 bits",
+        ),
+        (
+            "faults: [{random: {kill: '*'}, every: 1ms, max: 1000000000}]",
+            "faults.0.max: 1000000000 should be less than or equal to 1000",
+        ),
+        (f"faults: [{{kill: {'w' * 300}, at: 1s}}]", "faults.0.kill: 'www"),
+        (
+            "faults: [{kill: chief-0, at: {log: '(?=a)'}}]",
+            "faults.0.at.log: '(?=a)' is not a regular expression: it looks ahead; RE2, which",
+        ),
+        (
+            "metrics: {steps: '(?P<step>a)(?P=step)'}",
+            "metrics.steps: '(?P<step>a)(?P=step)' is not a regular expression: it refers back",
+        ),
     ],
+    ids=lambda value: value[:40].encode("unicode_escape").decode(),
 )
 def test_a_wrong_section_is_reported_by_line_with_a_hint(added: str, problem: str) -> None:
     found = only_problem(GOOD + "\n# a comment\n" + added)
     assert found.startswith("s.yaml:10: " + problem)
+    assert len(found) < 500
 
 
 WRONG_VALUES: dict[str, list[tuple[str, str]]] = {
@@ -384,9 +419,11 @@ def test_all_texts_of_a_scenario_count_and_those_with_values_as_long_as_they_bec
     assert found.startswith(f"s.yaml:4: cluster: gives its tasks {size} B of commands,")
     # As it is written it fits: a text of its own for each task is 50 bytes longer.
     monkeypatch.setattr(cross_checks, "GIVEN_BYTES", 14)
-    of_values = only_problem("name: x\nprogram: {command: ['${task}']}\ncluster: {worker: 2}")
+    of_values = "name: x\nprogram: {command: ['${task}']}\ncluster: {worker: {replicas: 2}}"
     size = 2 * (len("worker-1") + 50)
-    assert of_values.startswith(f"s.yaml:3: cluster: gives its tasks {size} B of commands,")
+    found = only_problem(of_values)
+    assert found.startswith(f"s.yaml:3: cluster: gives its tasks {size} B of commands,")
+    parse(of_values.replace("2}", "2, command: [a]}"))  # which then no task gets
     monkeypatch.setattr(cross_checks, "GIVEN_BYTES", 8)
     text = f"{HEAD}cluster: {{worker: 1}}\nhelpers: {{h: {{command: ['${{seed}}']}}}}"
     size = 1 + len(str(-(2**63))) + 50
@@ -438,7 +475,8 @@ def test_a_number_has_64_bits_and_a_larger_one_is_one_mistake() -> None:
         10**63: "a whole number of more than 64 bits",
         10**64: "a number with too many digits",
     }.items():
-        found = only_problem(f"{HEAD}cluster: {{worker: {number}}}")
+        faults = "faults: [{kill: worker-3, at: 5s}]"  # how many workers there are is unknown
+        found = only_problem(f"{HEAD}cluster: {{worker: {number}}}\n{faults}")
         assert found.startswith(f"s.yaml:3: cluster.worker: {why}")
 
 
@@ -664,23 +702,6 @@ def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
     assert load(tmp_path / "s.yaml").name == "good"
 
 
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("gone", "No such file"),
-        (".", "it is a folder, not a file"),
-        ("bytes", r"Can't read the scenario .*bytes: it is not text: line 1"),
-    ],
-)
-def test_a_file_that_can_not_be_read_is_refused_with_a_way_on(
-    tmp_path: Path, name: str, why: str
-) -> None:
-    (tmp_path / "bytes").write_bytes(b"name: \xff\xfe\n")
-    with pytest.raises(UsageError, match=why) as refused:
-        load(tmp_path / name)
-    assert "emulate init" in refused.value.hint
-
-
 @given(
     st.text()
     | st.lists(
@@ -717,21 +738,6 @@ FAULTY = (
 
 
 @pytest.mark.parametrize(
-    ("assignment", "problem"),
-    [
-        ("faults.0.grace=1", "faults.0.grace: '1' is not a duration; write '1s'"),
-        ("faults.0.gracee=1s", "faults.0.gracee: unknown key (did you mean 'grace'?)"),
-        ("faults.2.grace=1s", "the list has no entry 2."),
-        ("faults.-1.grace=1s", "the list has no entry -1."),
-    ],
-)
-def test_a_mistake_in_one_fault_names_the_override(assignment: str, problem: str) -> None:
-    with pytest.raises(UsageError) as refused:
-        parse(FAULTY, sets=[assignment])
-    assert str(refused.value).startswith(f"--set {assignment}: {problem}")
-
-
-@pytest.mark.parametrize(
     ("sets", "named"),
     [
         (["faults.0.grace=9s", "faults.0={preempt: worker-1, at: 1s, grace: 1}"], 1),
@@ -748,6 +754,31 @@ def test_a_mistake_names_the_override_that_made_it_and_no_earlier_one(
     )
 
 
+def test_a_mistake_in_what_another_file_gave_is_reported_as_it_is_called_there() -> None:
+    worker = ("cluster", "worker")
+    origins: Origins = {
+        worker: ("job.yaml:3", "Worker"),
+        (*worker, "replicas"): ("job.yaml:4", "Worker.replicas"),
+        ("seed",): ("more.yaml:2", "seed"),
+        (): ("job.yaml:1", "spec"),
+    }
+    text = f"{HEAD}cluster: {{worker: {{replicas: 0, cpus: few}}}}\nseed: {2**63}\ntimeout: 5\n"
+    number = f'a whole number of more than 64 bits (if it is text, write "{2**63}" in quotes)'
+    others = [
+        "job.yaml:3: Worker (cluster.worker.cpus): 'few' should be a number (write `cpus: 0.2`)",
+        f"more.yaml:2: seed: {number}",
+        "job.yaml:1: spec (timeout): '5' is not a duration; write '5s'",
+    ]
+    assignment, least = "cluster.worker.replicas=-1", "should be greater than or equal to 1"
+    for sets, replicas in {
+        (): f"job.yaml:4: Worker.replicas: 0 {least}",
+        (assignment,): f"--set {assignment}: cluster.worker.replicas: -1 {least}",
+    }.items():
+        with pytest.raises(ScenarioError) as refused:
+            parse(text, file="s.yaml", sets=sets, origins=origins)
+        assert sorted(map(str, refused.value.problems)) == sorted([replicas, *others])
+
+
 @pytest.mark.parametrize(
     ("assignment", "path"),
     [
@@ -759,10 +790,13 @@ def test_a_mistake_names_the_override_that_made_it_and_no_earlier_one(
         ("expct.final_step=3", "expct"),
         ("program.command.0=null", "program.command.0"),
         ("program.env.URL=[a:80]", "program.env.URL"),
+        ("faults.0.grace=1", "faults.0.grace: '1' is not a duration; write '1s'"),
+        ("faults.0.gracee=1s", "faults.0.gracee: unknown key (did you mean 'grace'?)"),
     ],
 )
 def test_a_mistake_in_an_override_names_the_override(assignment: str, path: str) -> None:
-    assert only_problem(GOOD, assignment).startswith(f"--set {assignment}: {path}: ")
+    path += "" if ": " in path else ": "
+    assert only_problem(FAULTY, assignment).startswith(f"--set {assignment}: {path}")
 
 
 @pytest.mark.parametrize(
@@ -782,13 +816,15 @@ def test_a_mistake_in_an_override_names_the_override(assignment: str, path: str)
         ("program.command.1.x=b", "there is nothing to set at program.command.1.x"),
         ("name.first=b", "there is nothing to set at name.first"),
         ("name.first.second=b", "first is below a plain value"),
+        ("faults.2.grace=1s", ": the list has no entry 2."),
+        ("faults.-1.grace=1s", ": the list has no entry -1."),
     ],
 )
 def test_an_override_that_can_not_be_applied_is_refused_in_one_line(
     assignment: str, why: str
 ) -> None:
     with pytest.raises(UsageError) as refused:
-        parse(GOOD, sets=[assignment])
+        parse(FAULTY, sets=[assignment])
     assert not isinstance(refused.value, ScenarioError)
     assert why in str(refused.value)
     assert str(refused.value).startswith(f"--set {shown(assignment)}")

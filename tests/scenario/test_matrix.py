@@ -16,10 +16,16 @@ def labels(*varied: str) -> list[str]:
 
 
 def test_as_many_variants_as_there_may_be_are_made() -> None:
-    numbers = ",".join(map(str, range(500)))
-    assert len(variants([f"seed={numbers}", "a=1,2"])) == 1000
-    with pytest.raises(UsageError, match=r"That makes 1,500 variants; 1,000 are the most\."):
-        variants([f"seed={numbers}", "a=1,2,3"])
+    some, all_, more = (",".join(map(str, range(count))) for count in (500, 1000, 1001))
+    for allowed in ([f"seed={some}", "a=1,2"], [f"a={all_}"]):
+        assert len(variants(allowed)) == 1000
+    for refused, why in (
+        ([f"seed={some}", "a=1,2,3"], r"That makes 1,500 variants; 1,000 are the most\."),
+        ([f"{k}={all_}" for k in "abc"], "That makes 1,000,000,000 variants; 1,000 are the most"),
+        ([f"a={more}"], "has more than 1,000 values"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            variants(refused)
 
 
 def test_every_combination_the_last_option_changes_fastest() -> None:
@@ -77,7 +83,7 @@ def test_nothing_parametrized_is_the_scenario_as_it_stands() -> None:
     assert (made, made.label) == (Variant(()), "")
 
 
-def test_a_varied_key_replaces_a_parametrized_one_and_others_multiply() -> None:
+def test_a_key_that_is_varied_or_set_is_not_parametrized_and_others_multiply() -> None:
     parametrize = {"cluster.worker": [2, 4], "seed": [0, 1]}
     made = variants(["seed=7", "timeout=1s,2s"], parametrize=parametrize)
     assert [variant.label for variant in made] == [
@@ -86,10 +92,6 @@ def test_a_varied_key_replaces_a_parametrized_one_and_others_multiply() -> None:
         "cluster.worker=4 seed=7 timeout=1s",
         "cluster.worker=4 seed=7 timeout=2s",
     ]
-
-
-def test_a_key_that_is_set_is_not_parametrized() -> None:
-    parametrize = {"cluster.worker": [2, 4], "seed": [0, 1]}
     made = variants([], ["cluster={worker: 3}"], parametrize=parametrize)
     assert [variant.label for variant in made] == ["seed=0", "seed=1"]
 

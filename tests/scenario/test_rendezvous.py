@@ -126,6 +126,8 @@ def test_with_a_master_an_elastic_job_has_the_ranks_of_a_pytorchjob() -> None:
     assert (found["RANK"], found["WORLD_SIZE"], found["MASTER_ADDR"]) == ("1", "2", "master-0")
     assert found["PET_RDZV_ENDPOINT"] == "worker-0:2222"
     assert not {"PET_NODE_RANK", "NODE_RANK", "GROUP_RANK"} & found.keys()
+    found = of("pytorch", "master-0", {"master": 1}, elastic=ELASTIC)  # which then has the store
+    assert found["PET_RDZV_ENDPOINT"] == "master-0:2222"
 
 
 def test_where_all_have_one_address_it_is_said_which_agent_holds_the_store() -> None:

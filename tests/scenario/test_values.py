@@ -301,6 +301,13 @@ def test_values_count_in_the_limits_of_text() -> None:
     )
     found = only_problem(many.format("', '".join(["${addresses}" * 50] * 3)))
     assert found.startswith("s.yaml:3: cluster: gives its tasks ")
+    operator = f"operator: {{kind: TFJob, job: j, namespace: {'n' * 40}}}\n"
+    for value, longest in {"role": "evaluator", "namespace": "n" * 40}.items():
+        most = 100_000 // len(longest)
+        text = f"{operator}name: x\ncluster: {{worker: 1, evaluator: 1, ps: 1}}\n"
+        text += "program: {command: [a, '%s']}\n"
+        parse(text % (f"${{{value}}}" * most))
+        assert "characters with its values" in only_problem(text % (f"${{{value}}}" * (most + 1)))
 
 
 def test_a_scenario_made_without_the_loader_is_refused_with_the_same_sentence() -> None:
@@ -318,31 +325,25 @@ helpers: {board: {command: [serve]}}
 """
 
 
-@pytest.mark.parametrize(
-    ("price", "text"),
-    [
-        ("{spot: 1}", ".spot: '1' is not a price"),
-        ("2e9/h", ": '2e9/h' is not a price"),
-        ("2000000000/h", ": 2000000000/h is too large; the maximum is 1000000000/h"),
-        ("{}", "write `0.35/h`, {on_demand, spot} or"),
-        ("{purchase: 9000}", "both `purchase` and `lifetime`"),
-        ("{lifetime: 3y}", "both `purchase` and `lifetime`"),
-        ("{purchase: 9, lifetime: 3y, spot: 1/h}", "rented (`on_demand`, `spot`) or bought"),
-        ("{spot: 1/h, used: 50%}", "`used` is for machines"),
-        ("{spott: 1/h}", ".spott: unknown key (did you mean 'spot'?)"),
-        ("{purchase: 0, lifetime: 1y}", ".purchase"),
-        ("{purchase: 9, lifetime: 1s}", ".lifetime"),
-    ],
-)
-def test_a_price_that_is_not_understood_is_refused_with_its_line(price: str, text: str) -> None:
-    found = only_problem(f"{TEXT}prices:\n  ps: 1/h\n  worker: {price}\n")
-    assert found.startswith("s.yaml:7: prices.worker")
-    assert text in found
+WORKERS = [
+    ("{spot: 1}", ".spot: '1' is not a price"),
+    ("2e9/h", ": '2e9/h' is not a price"),
+    ("2000000000/h", ": 2000000000/h is too large; the maximum is 1000000000/h"),
+    ("{}", "write `0.35/h`, {on_demand, spot} or"),
+    ("{purchase: 9000}", "both `purchase` and `lifetime`"),
+    ("{lifetime: 3y}", "both `purchase` and `lifetime`"),
+    ("{purchase: 9, lifetime: 3y, spot: 1/h}", "rented (`on_demand`, `spot`) or bought"),
+    ("{spot: 1/h, used: 50%}", "`used` is for machines"),
+    ("{spott: 1/h}", ".spott: unknown key (did you mean 'spot'?)"),
+    ("{purchase: 0, lifetime: 1y}", ".purchase"),
+    ("{purchase: 9, lifetime: 1s}", ".lifetime"),
+]
 
 
 @pytest.mark.parametrize(
     ("lines", "text"),
     [
+        *((f"prices:\n  ps: 1/h\n  worker: {price}\n", text) for price, text in WORKERS),
         ("prices: {worker: 0.35, ps: 1/h}", "prices.worker: '0.35' is not a price; write '0.35/h'"),
         ("prices: 0.35/h", "write `prices: {worker: 0.35/h}`"),
         ("prices: {worker: 1/h}", "has no price for ps (add `ps: 0.35/h`, or `ps: 0/h`"),
@@ -352,9 +353,9 @@ def test_a_price_that_is_not_understood_is_refused_with_its_line(price: str, tex
         ("currency: 12345678901", "currency"),
     ],
 )
-def test_what_is_not_understood_is_refused_with_its_line(lines: str, text: str) -> None:
+def test_a_price_that_is_not_understood_is_refused_with_its_line(lines: str, text: str) -> None:
     found = only_problem(TEXT + lines)
-    assert found.startswith("s.yaml:5: ")
+    assert found.startswith("s.yaml:7: prices.worker" if "\n  worker" in lines else "s.yaml:5: ")
     assert text in found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,22 @@ BASE = "name: test\nframework: none\nimage: none\nprogram: {command: ['true']}\n
 SERVES = Script(exits_at=None)
 DEAF = Script(exits_at=None, on_sigterm=None)
 AT_ONCE = AtOnce()
+
+
+class Late(AtOnce):
+    """Makes the calls of an operation so many seconds late: `inject`, or what goes `aside`."""
+
+    def __init__(self, clock: ManualClock, operation: str, seconds: float) -> None:
+        self._clock, self._operation, self._seconds = clock, operation, seconds
+
+    def submit(self, call: Callable[..., Any], /, *args: object) -> None:
+        operation = getattr(args[0], "operation", "") if args else "aside"
+        if self._seconds and operation == self._operation:
+            self._clock.call_at(self._clock.now() + self._seconds, partial(call, *args))
+        else:
+            call(*args)
+
+    aside = submit
 
 
 def step(number: int) -> str:

@@ -22,8 +22,6 @@ from emulator.supervisor.restart_policy import (
 from tests.supervisor.in_memory import SERVES, history, run, stages, starts, step, trains
 
 INGEST = "cluster: {worker: 2, ingest: {replicas: 2, before: training}}\n"
-
-
 TRAINS = trains(5)
 
 

@@ -285,10 +285,7 @@ def test_a_folder_is_left_alone_that_is_taken_over_after_it_was_found_dead(
             emulate.out, engine_name="process", dry_run=False, say=messages.append
         )
     said = [one for one in messages if RUN in one]  # of tests beside it `clean` may speak too
-    assert (count, said) == (
-        0,
-        [f"{RUN} is left alone: another emulate is at work on it by now"],
-    )
+    assert (count, said) == (0, [f"{RUN} is left alone: another emulate is at work on it by now"])
     assert (folder / "shared").is_dir()
 
 

@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,7 @@ import pytest
 from emulator import engines
 from emulator.engines.base import Resource
 from emulator.engines.waiting import STATE
-from emulator.errors import (
-    EngineError,
-    EngineLost,
-    EngineMissing,
-    InUse,
-    RecordError,
-    UsageError,
-)
+from emulator.errors import EngineError, EngineLost, EngineMissing, InUse, RecordError, UsageError
 from emulator.planning.plan import WarmStart
 from emulator.planning.planner import make_plan
 from emulator.record.events import Entry
@@ -151,14 +145,15 @@ STRANGE = r"not ours, for what they are labelled with is no run id: container c\
 @pytest.mark.parametrize(
     ("how", "count", "said", "removed"),
     [
-        ({}, 3, [STRANGE, WARM, FAR, "a c", "a d", "b c"], "ab"),
-        ({"dry_run": True}, 3, [STRANGE, WARM, FAR, "a c", "a d", "b c"], ""),
-        ({"warm": True}, 4, [STRANGE, FAR, "a c", "a d", "b c", "w c"], "abw"),
-        ({"over": {"far", HERE}}, 4, [STRANGE, WARM, "a c", "a d", "b c", "o c"], "abo"),
+        ({}, 4, [STRANGE, WARM, FAR, "a c", "a d", "b c", "e c"], "abe"),
+        ({"dry_run": True}, 4, [STRANGE, WARM, FAR, "a c", "a d", "b c", "e c"], ""),
+        ({"warm": True}, 5, [STRANGE, FAR, "a c", "a d", "b c", "e c", "w c"], "abew"),
+        ({"over": {"far", HERE}}, 5, [STRANGE, WARM, "a c", "a d", "b c", "e c", "o c"], "abeo"),
     ],
 )
 def test_clean_removes_what_no_live_run_of_this_host_has(
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     known: dict[str, Noting],
     how: Mapping[str, Any],
     count: int,
@@ -168,31 +163,29 @@ def test_clean_removes_what_no_live_run_of_this_host_has(
     out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
     out.mkdir()
     elsewhere.mkdir()
-    warm = elsewhere / "warm-1"
-    warm.mkdir()
-    state = {"key": "", "session": "", "waiting": [], "until": time.time() + 1000}
-    (warm / STATE).write_text(json.dumps(state))
-    ids = {"a": "a-1", "b": "b-1", "w": "warm-1", "o": "other-1"}
+    monkeypatch.chdir(elsewhere)
+    warm, waited = elsewhere / "warm-1", elsewhere / "early-1"
+    for folder, left in ((warm, 1000), (waited, -1)):
+        folder.mkdir()
+        state = {"key": "", "session": "", "waiting": [], "until": time.time() + left}
+        (folder / STATE).write_text(json.dumps(state))
+    ids = {"a": "a-1", "b": "b-1", "e": "early-1", "w": "warm-1", "o": "other-1"}
     engine = known["process"] = Noting(
-        *(thing(elsewhere / "b-1"), thing(elsewhere / "a-1"), thing(elsewhere / "a-1", "d")),
-        *(thing(elsewhere / "live-1"), thing(warm), thing(elsewhere / "other-1", host="far")),
-        *(thing(elsewhere / "No id", "c\x1b"), thing(elsewhere / "No", "d")),
+        # Some labels are no folder of a run, though one is live where this process happens to be.
+        *(replace(thing(elsewhere / "b-1"), folder="live-1"), thing(elsewhere / "a-1")),
+        replace(thing(elsewhere / "a-1", "d"), folder="/\0"),
+        *(thing(elsewhere / "live-1"), thing(warm), thing(waited)),
+        *(
+            thing(elsewhere / "other-1", host="far"),
+            thing(elsewhere / "No id", "c\x1b"),
+            thing(elsewhere / "No", "d"),
+        ),
     )
     verb = "found" if how.get("dry_run") else "removing"
     whole = [one if len(one) > 3 else f"{verb} container {one[2:]}" for one in said]
     with held(elsewhere / "live-1"):
         assert clean(out, **how) == (count, whole)
     assert engine.told == [*(f"tear down {ids[one]}" for one in removed), "close"]
-
-
-def test_what_waited_for_a_warm_run_too_long_is_removed(
-    tmp_path: Path, known: dict[str, Noting]
-) -> None:
-    known["process"] = Noting(thing(tmp_path / "warm-1"))
-    (tmp_path / "warm-1").mkdir()
-    state = {"key": "", "session": "", "waiting": [], "until": time.time() - 1}
-    (tmp_path / "warm-1" / STATE).write_text(json.dumps(state))
-    assert clean(tmp_path) == (1, ["removing container c"])
 
 
 def test_a_run_that_fails_or_is_used_by_now_keeps_no_other_from_being_removed(
@@ -260,9 +253,13 @@ def test_folders_of_dead_runs_lose_what_is_no_record(
         folder.mkdir()
         (folder / LOG).write_text(header(folder.name))
 
+    (dead / "supervisor.lock").unlink()
+
     def remove(folder: Path, run_id: str) -> list[Path]:
         if folder == bad:
             raise RecordError("A disk is mounted.")
+        with pytest.raises(InUse), locked(folder, make=True):
+            """It is removed under its lock."""
         return remove_remains(folder, run_id)
 
     def lock(folder: Path, *, make: bool) -> contextlib.AbstractContextManager[None]:
@@ -327,10 +324,7 @@ def test_auto_looks_at_each_engine_and_place_that_answers(
 @pytest.mark.parametrize("found_late", [False, True])
 @pytest.mark.parametrize("configured", [False, True])
 def test_an_engine_that_does_not_answer_is_said_where_it_should(
-    tmp_path: Path,
-    known: dict[str, Noting | EngineMissing],
-    configured: bool,
-    found_late: bool,
+    tmp_path: Path, known: dict[str, Noting | EngineMissing], configured: bool, found_late: bool
 ) -> None:
     error = EngineMissing("It does not answer.", configured=configured)
     known |= {"docker": Noting(fails={"find": error}) if found_late else error}
@@ -431,7 +425,7 @@ def test_a_supervisor_is_the_last_process_that_had_the_run_if_it_is_that_process
 
 
 def test_a_wait_is_as_long_as_the_last_engine_may_need(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, known: dict[str, Noting], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     records = [a_run(tmp_path / f"run-{number}") for number in range(3)]
     until, paused, said = {"run-0": time.time() + 50, "run-2": time.time() + 90}, [0.0], list[str]()
@@ -439,9 +433,10 @@ def test_a_wait_is_as_long_as_the_last_engine_may_need(
     monkeypatch.setattr(cleanup, "pause", lambda seconds, check: paused.append(seconds))
     cleanup.let_settle(records, said.append)
     assert paused[1:] == [pytest.approx(90, abs=20)]
-    assert said == [
-        "waiting a moment for what the engine may still be making for run-0, run-2",
-    ]
+    assert said == ["waiting a moment for what the engine may still be making for run-0, run-2"]
     cleanup.let_settle(records[1:2], said.append)
     assert len(said) == 1
     assert len(paused) == 2
+    until.pop("run-2")
+    assert clean(tmp_path, dry_run=True) == (0, [])
+    assert clean(tmp_path) == (0, [said[0].removesuffix(", run-2")])

@@ -10,7 +10,7 @@ import pytest
 from emulator.engines.base import Exited, Note
 from emulator.engines.memory import MemoryEngine, Script, Scripts
 from emulator.engines.requirements import require
-from emulator.errors import EngineError, ScenarioError, Unsupported
+from emulator.errors import EngineError, Unsupported
 from emulator.record.events import EngineNote, Entry, FaultEvent, TaskStart
 from emulator.record.reader import Record
 from emulator.report.event_text import describe
@@ -31,16 +31,15 @@ class Engine(MemoryEngine):
     def __init__(self, clock: ManualClock, scripts: Any, **kwargs: Any) -> None:
         super().__init__(clock, scripts, **kwargs)
         self.changes: list[tuple[float, tuple[str, ...]]] = []
-        self.began = clock.now()
 
     def cordon(self, task: str) -> Any:
         found = super().cordon(task)
-        self.changes.append((self._clock.now() - self.began, tuple(self.cordoned)))
+        self.changes.append((self._clock.now() - ManualClock.BEGAN, tuple(self.cordoned)))
         return found
 
     def uncordon(self, task: str) -> None:
         super().uncordon(task)
-        self.changes.append((self._clock.now() - self.began, tuple(self.cordoned)))
+        self.changes.append((self._clock.now() - ManualClock.BEGAN, tuple(self.cordoned)))
 
 
 def run(
@@ -237,12 +236,6 @@ def test_an_engine_without_nodes_refuses_them(fault: str, what: str) -> None:
     require(parse(text), MemoryEngine(ManualClock(), nodes=("n1",)))
     with pytest.raises(Unsupported, match=what):
         require(parse(text), MemoryEngine(ManualClock()))
-
-
-def test_a_power_loss_asks_nobody() -> None:
-    text = f"{BASE}cluster: {{worker: 2}}\nfaults: [{{preempt: worker-1, at: 1s, loss: silent"
-    with pytest.raises(ScenarioError, match="`loss: silent` asks nobody; leave `via` out"):
-        parse(text + ", via: eviction}]")
 
 
 # --- What the engine says -----------------------------------------------------------------------

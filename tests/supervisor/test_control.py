@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from emulator.engines.base import Line
 from emulator.engines.memory import MemoryEngine, Script, Scripts
 from emulator.errors import EmulatorError, ImageError, Unsupported, UsageError
 from emulator.faults.spec import FaultSpec
@@ -18,11 +19,11 @@ from emulator.record.events import Entry, FaultEvent
 from emulator.record.reader import Record
 from emulator.report.event_text import describe
 from emulator.results import judge
-from emulator.runtime.clock import AtOnce, ManualClock
+from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from emulator.supervisor.control import Asked
 from tests.supervisor import in_memory
-from tests.supervisor.in_memory import BASE, DEAF, SERVES, faults, stages, step, times
+from tests.supervisor.in_memory import BASE, DEAF, SERVES, Late, faults, stages, step, times
 
 SCRIPTS: Scripts = {
     "worker-0": Script([(float(n), step(n)) for n in range(1, 41)], exits_at=40.5),
@@ -32,16 +33,6 @@ SCRIPTS: Scripts = {
 
 def fault(**options: Any) -> FaultSpec:
     return TypeAdapter[FaultSpec](OneFault).validate_python(options)
-
-
-class Aside(AtOnce):
-    """Makes calls that nothing waits for after so many seconds."""
-
-    def __init__(self, clock: ManualClock, seconds: float) -> None:
-        self._clock, self._seconds = clock, seconds
-
-    def aside(self, call: Callable[[], Any], /) -> None:
-        self._clock.call_at(self._clock.now() + self._seconds, call)
 
 
 class Job(in_memory.Job):
@@ -59,7 +50,7 @@ class Job(in_memory.Job):
 
     def run(self, takes: float = 0) -> list[Entry]:
         """Run it to its end; what the engine has to make first takes so many seconds."""
-        self.outcome = self.begin(workers=Aside(self.clock, takes) if takes else AtOnce())
+        self.outcome = self.begin(workers=Late(self.clock, "aside", takes))
         return self.history
 
 
@@ -70,7 +61,7 @@ def job(tmp_path: Path) -> Job:
 
 def test_a_fault_for_ever_lasts_until_it_is_healed_manually(job: Job) -> None:
     job.injects(5.0, partition=[["worker-0"], ["worker-1"]], **{"for": "forever"})
-    job.injects(6.0, preempt="worker-2", grace="0s", down="forever")
+    job.injects(6.0, preempt="worker-2", grace="0s", down="forever", address="same")
     job.injects(7.0, pause="worker-1", **{"for": "forever"})
     one = job.asks(12.0, lambda control: control.heal("manual-1"))
     rest = job.asks(15.0, lambda control: control.heal(""))
@@ -101,6 +92,11 @@ def test_a_fault_for_ever_lasts_until_it_is_healed_manually(job: Job) -> None:
             "worker-0 is in two groups",
         ),
         ({"oom": "worker-1"}, Unsupported, "running worker-1 out of memory"),
+        (
+            {"preempt": "worker-1", "down": "1s", "address": "same"},
+            UsageError,
+            "The address that worker-1 comes back to can't be chosen in this run",
+        ),
     ],
 )
 def test_a_fault_that_makes_no_sense_is_refused_and_the_run_continues(
@@ -108,6 +104,7 @@ def test_a_fault_that_makes_no_sense_is_refused_and_the_run_continues(
 ) -> None:
     """Or one that the engine can't do."""
     job.engine.capabilities -= {"oom"}
+    job.engine.keeps_addresses = False
     refused, right = job.injects(5.0, **strike), job.injects(6.0, kill="worker-2")
     history = job.run()
     with pytest.raises(error, match=why):
@@ -171,11 +168,23 @@ def test_a_stop_by_hand_is_an_interrupt_and_a_second_one_is_final(job: Job) -> N
     assert times(history, "exit") == [5, 6, 6]
 
 
-def test_a_request_after_the_end_of_the_run_is_refused() -> None:
-    reply: Future[Any] = Future()
-    Asked(lambda: None, reply).refuse()
+def test_a_request_overtakes_output_and_is_refused_after_the_end_of_the_run(job: Job) -> None:
+    job.run()
+    job.supervisor.inbox.put(Line("worker-0", 0, "printed"))
+    reply = job.supervisor.control.ask(lambda: None)
+    asked = job.supervisor.inbox.get()
+    assert isinstance(asked, Asked)
+    job.supervisor.inbox.put(asked)
+    job.supervisor.control.refuse_all()
     with pytest.raises(UsageError, match="The run is over"):
         reply.result(0)
+
+
+def test_a_target_that_was_brought_back_is_not_once_more_when_its_time_is_over(job: Job) -> None:
+    job.injects(5.0, preempt="worker-2", grace="0s", down="10s")
+    job.asks(7.0, lambda control: control.heal("manual-1"))
+    job.injects(8.0, preempt="worker-2", grace="0s", down="forever")
+    assert times(job.run(), "start", "worker-2") == [0, 7]
 
 
 # --- What the engine has to make first ----------------------------------------------------------
@@ -186,6 +195,7 @@ class Bare(MemoryEngine):
 
     why_not = ""
     made = 0
+    meanwhile: Callable[[], object] = staticmethod(lambda: None)
 
     @property
     def can_shape(self) -> bool:
@@ -193,6 +203,7 @@ class Bare(MemoryEngine):
 
     def equip(self, say: Callable[[str], None]) -> None:
         say("the image is built")
+        self.meanwhile()
         if self.why_not:
             raise ImageError(self.why_not)
         self.made += 1
@@ -206,19 +217,24 @@ CUT = {"partition": [["worker-0"], ["worker-1"]], "for": "5s"}
 
 
 def test_a_strike_waits_for_what_the_engine_has_to_make_and_says_so(tmp_path: Path) -> None:
+    """Meanwhile it can be healed, and never strikes."""
     job = Job(tmp_path, kind=Bare)
     job.injects(10.0, **CUT)
     job.injects(11.0, **{**CUT, "for": "2s"})
+    job.injects(11.0, **CUT)
     status = job.asks(12.0, lambda control: control.status())
+    healed = job.asks(13.0, lambda control: control.heal("manual-3"))
     late = job.injects(30.0, **CUT)
     history = job.run(takes=7)
     waiting = {f["id"]: f["stage"] for f in status.result(0)["faults"]}
-    assert waiting == {"manual-1": "preparing", "manual-2": "preparing"}
+    assert waiting == dict.fromkeys(("manual-1", "manual-2", "manual-3"), "preparing")
     after = [("preparing", 17), ("triggered", 17), ("applied", 17)]
     assert stages(history, "manual-1") == [("planned", 10), *after, ("healed", 22)]
     assert stages(history, "manual-2") == [("planned", 11), *after, ("healed", 19)]
-    assert late.result(0) == ["manual-3"]
-    assert stages(history, "manual-3")[:3] == [("planned", 30), ("triggered", 30), ("applied", 30)]
+    assert healed.result(0) == ["manual-3"]
+    assert stages(history, "manual-3") == [("planned", 11), ("skipped", 13)]
+    assert late.result(0) == ["manual-4"]
+    assert stages(history, "manual-4")[:3] == [("planned", 30), ("triggered", 30), ("applied", 30)]
     assert isinstance(job.engine, Bare)
     assert job.engine.made == 1
     assert describe(faults(history, "manual-1")[1]) == "fault manual-1: waiting: the image is built"
@@ -231,20 +247,16 @@ def test_a_strike_waits_for_what_the_engine_has_to_make_and_says_so(tmp_path: Pa
 def test_a_strike_fails_where_the_engine_can_not_make_it(tmp_path: Path) -> None:
     job = Job(tmp_path, kind=Hopeless)
     job.injects(10.0, **CUT)
+    another = Asked(lambda: job.supervisor.control.inject(fault(**CUT)), Future())
+    assert isinstance(job.engine, Bare)
+    job.engine.meanwhile = lambda: job.supervisor.inbox.put(another)
     history = job.run(takes=7)
-    assert stages(history, "manual-1") == [("planned", 10), ("preparing", 17), ("failed", 17)]
-    (found,) = judge(Record(job.folder))[0].faults
-    assert (found.status, found.reason) == ("failed", "the image does not build")
+    for number, planned in {"manual-1": 10, "manual-2": 17}.items():
+        expected = [("planned", planned), ("preparing", 17), ("failed", 17)]
+        assert stages(history, number) == expected
+    for found in judge(Record(job.folder))[0].faults:
+        assert (found.status, found.reason) == ("failed", "the image does not build")
     assert job.outcome == "succeeded"
-
-
-def test_a_strike_that_waits_can_be_healed_and_never_strikes(tmp_path: Path) -> None:
-    job = Job(tmp_path, kind=Bare)
-    job.injects(10.0, **CUT)
-    healed = job.asks(12.0, lambda control: control.heal("manual-1"))
-    history = job.run(takes=7)
-    assert healed.result(0) == ["manual-1"]
-    assert stages(history, "manual-1") == [("planned", 10), ("skipped", 12)]
 
 
 def test_a_manual_rolling_restart_continues_by_itself(job: Job) -> None:

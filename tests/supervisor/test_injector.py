@@ -120,12 +120,6 @@ CUT = {Link("worker-0", "worker-1", loss=1.0), Link("worker-1", "worker-0", loss
 SLOW = {Link("worker-2", "worker-0", delay=0.02)}
 
 
-OVERLAP = (
-    "faults:\n  - {partition: [[worker-0], [worker-1]], at: 5s, for: 10s}\n"
-    "  - {shape: worker-2, to: worker-0, oneway: true, delay: 20ms, at: 8s, for: 20s}\n"
-)
-
-
 def test_a_healed_network_is_as_slow_as_the_scenario_says(tmp_path: Path) -> None:
     _, engine, result = run(
         tmp_path,
@@ -160,7 +154,11 @@ def test_links_that_the_engine_would_not_make_are_not_made_with_later_ones(
         shape(self, links)
 
     monkeypatch.setattr(MemoryEngine, "shape", refusing)
-    history, engine, _ = run(tmp_path, OVERLAP)
+    overlap = (
+        "faults:\n  - {partition: [[worker-0], [worker-1]], at: 5s, for: 10s}\n"
+        "  - {shape: worker-2, to: worker-0, oneway: true, delay: 20ms, at: 8s, for: 20s}\n"
+    )
+    history, engine, _ = run(tmp_path, overlap)
     assert stages(history, "0") == [("triggered", 5), ("failed", 5)]
     assert stages(history, "1")[1:] == [("applied", 8), ("healed", 28)]
     assert [set(links) for links in engine.links] == [set(), SLOW, set()]
@@ -255,7 +253,12 @@ def test_a_kill_that_is_refused_after_the_grace_period_fails_the_fault(tmp_path:
 def test_a_refused_stop_is_in_the_history_and_the_run_ends_all_the_same(tmp_path: Path) -> None:
     scripts = {"worker-0": trains(10), "*": SERVES}
     refused = (signal.SIGTERM, signal.SIGKILL)
-    history, result = run_refusing(tmp_path, "cluster: {worker: 2}", scripts, refused)
+    extra = (
+        "cluster: {worker: 2}\nfaults:\n  - {pause: worker-1, at: 5s, for: 1s}\n"
+        "  - {kill: worker-1, at: {after: 0, delay: 9s}}\n"
+    )
+    history, result = run_refusing(tmp_path, extra, scripts, refused)
+    assert stages(history, "1") == [("skipped", 11)]  # and not again when it would be due
     refusals = [(e.t, describe(e)) for e in history if isinstance(e, Refused)]
     why = "for worker-1: worker-1 can't be signalled."
     assert refusals == [

@@ -14,7 +14,7 @@ from typing import cast
 import pytest
 
 from emulator.engines.base import Inbox
-from emulator.engines.memory import MemoryEngine
+from emulator.engines.memory import MemoryEngine, Script, Scripts
 from emulator.engines.requirements import make_ready
 from emulator.errors import EngineError, NotRunning
 from emulator.planning.requested import RunOptions
@@ -25,7 +25,7 @@ from emulator.results import Result
 from emulator.runtime.clock import ManualClock, Threads
 from emulator.scenario.loader import parse
 from emulator.supervisor.engine_calls import EngineCalls
-from tests.supervisor.in_memory import BASE, run_on, trains
+from tests.supervisor.in_memory import BASE, Job, Late, run_on, stages, times, trains
 
 ENDINGS = {
     "preempt": "{preempt: worker-1, at: 10s, grace: 5s, down: 2s}",
@@ -188,6 +188,18 @@ def test_a_job_recovers_from_a_pause_when_that_is_over_and_not_when_the_task_run
         "{kill: worker-0, at: {recovery: long}}",
     )
     assert timeline.faults["2"].triggered == 65
+
+
+def test_a_fault_that_a_start_applies_before_its_own_call_is_applied_once(tmp_path: Path) -> None:
+    fails = Script(exits_at=5, exit_code=1)
+    scripts: Scripts = {"worker-0": trains(40), "*": lambda n: fails if n == 1 else trains(40)}
+    extra = "cluster: {worker: 2}\nrestart: {policy: on-failure, backoff: 1s}\n"
+    extra += "faults: [{pause: worker-1, at: 4s, for: 20s}]\n"
+    engine = MemoryEngine(ManualClock(), scripts)
+    job = Job(tmp_path, parse(BASE + extra), engine)
+    assert job.begin(workers=Late(engine._clock, "inject", 3)) == "succeeded"
+    assert times(job.history, "start", "worker-1") == [0, 6]
+    assert stages(job.history) == [("triggered", 4), ("applied", 7), ("healed", 27)]
 
 
 class IsGone(MemoryEngine):

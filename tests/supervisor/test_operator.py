@@ -13,7 +13,7 @@ import pytest
 from emulator.analysis.conditions import changes
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import UsageError
-from emulator.record.events import Entry, TaskStart
+from emulator.record.events import Entry, TaskExit, TaskStart
 from emulator.record.reader import Record
 from emulator.results import Result
 from emulator.runtime.clock import ManualClock
@@ -21,7 +21,7 @@ from emulator.scenario.loader import parse
 from emulator.supervisor.control import RunControl
 from emulator.supervisor.operator_job import QUIET
 from tests.supervisor import in_memory
-from tests.supervisor.in_memory import SERVES, Job, history, run_on
+from tests.supervisor.in_memory import DEAF, SERVES, Job, history, run_on
 
 TFJOB = "name: test\nimage: none\nprogram: {command: ['true']}\n"
 CHIEF = "{chief: 1, worker: 1}"
@@ -72,11 +72,14 @@ def test_on_failure_restarts_in_place_later_each_time(tmp_path: Path) -> None:
     result = run(tmp_path, CHIEF, "restart: {worker: on-failure}", scripts)
     assert starts(result, "worker-0") == [(0, False), (1, False), (12, False), (33, False)]
     assert result.outcome == "succeeded"
+    scripts |= {"worker-0": fails(1)}  # also of the pod that replaces a preempted one
+    faults = "faults: [{preempt: worker-0, at: 3s, grace: 0, down: 2s}]\n"
+    result = run(tmp_path / "2", CHIEF, "restart: {worker: on-failure}", scripts, faults)
+    assert starts(result, "worker-0") == [(0, False), (1, False), (5, True), (6, False)]
 
 
 def test_exit_code_makes_new_pods_at_once(tmp_path: Path) -> None:
-    crash = Script(exits_at=1, exit_code=137)
-    scripts = {"worker-0": [(0, crash), (2, SERVES)], "chief-0": Script(exits_at=9)}
+    scripts = {"worker-0": [(0, fails(137)), (2, SERVES)], "chief-0": Script(exits_at=9)}
     result = run(tmp_path, CHIEF, "restart: {worker: exit-code}", scripts)
     assert starts(result, "worker-0") == [(0, False), (1, True), (2, True)]
 
@@ -119,6 +122,14 @@ def test_pods_that_still_run_when_the_job_has_ended(
     assert times(result, "job") == [3]
     assert times(result, "exit", "worker-1") == [ends]
     assert times(result, "exit", "ps-0") == [ends]
+
+
+def test_a_preemption_that_outlasts_the_job_is_still_what_ends_the_pod(tmp_path: Path) -> None:
+    scripts = {"worker-0": Script(exits_at=6), "worker-1": DEAF}
+    faults = "faults: [{preempt: worker-1, at: 5s, grace: 5s, down: 1s}]\n"
+    result = run(tmp_path, "{worker: 2}", "clean_pods: none", scripts, faults)
+    (ended,) = [e for e in history(result) if isinstance(e, TaskExit) and e.task == "worker-1"]
+    assert (ended.t, ended.exit_code, ended.fault) == (10, 137, "0")
 
 
 @pytest.mark.parametrize(

@@ -46,37 +46,25 @@ def outcome(
     )
 
 
+DECISIONS: dict[str, dict[int, type[Decision]]] = {
+    "never": {1: Fail, 137: Fail},
+    "on-failure": {1: RestartTask, 137: RestartTask, 0: Wait},
+    "always": {0: RestartTask, 1: RestartTask},
+    "exit-code": {1: Fail, 127: Fail, 128: RestartTask, 137: RestartTask, 139: RestartTask},
+}
+
+
 @pytest.mark.parametrize(
     ("policy", "code", "expected"),
-    [
-        ("never", 1, Fail),
-        ("never", 137, Fail),
-        ("on-failure", 1, RestartTask),
-        ("on-failure", 0, Wait),
-        ("always", 0, RestartTask),
-        ("always", 1, RestartTask),
-        ("exit-code", 1, Fail),
-        ("exit-code", 127, Fail),
-        ("exit-code", 128, RestartTask),
-        ("exit-code", 139, RestartTask),
-    ],
+    [(policy, code, one) for policy, of in DECISIONS.items() for code, one in of.items()],
 )
 def test_the_policy_of_a_role_decides(policy: str, code: int, expected: type) -> None:
     job = operator(restart={"worker": policy})
-    assert isinstance(outcome("worker-1", code, job), expected)
-
-
-def test_each_role_has_its_own_policy() -> None:
-    job = operator(restart={"worker": "on-failure"})
-    assert isinstance(outcome("worker-1", 1, job), RestartTask)
-    assert outcome("ps-0", 1, job) == Fail("ps-0 failed with exit code 1")
-
-
-def test_exit_code_makes_a_new_pod_at_once_and_on_failure_restarts_in_place() -> None:
-    new = outcome("worker-1", 137, operator(restart={"worker": "exit-code"}))
-    assert new == RestartTask(delay=0.0, number=1, fresh=True)
-    same = outcome("worker-1", 137, operator(restart={"worker": "on-failure"}))
-    assert same == RestartTask(delay=0.0, number=1, fresh=False)
+    found = outcome("worker-1", code, job)
+    assert isinstance(found, expected)
+    if expected is RestartTask:  # in a new pod, or in place
+        assert found == RestartTask(delay=0.0, number=1, fresh=policy == "exit-code")
+    assert outcome("ps-0", 1, job) == Fail("ps-0 failed with exit code 1")  # as its own says
 
 
 @pytest.mark.parametrize(
@@ -92,11 +80,6 @@ def test_the_kubelet_waits_longer_each_time(
     assert made == RestartTask(delay=expected, number=1)
 
 
-def test_a_container_that_ran_for_long_is_restarted_at_once_again() -> None:
-    assert crashes_after(3, 599) == 3
-    assert crashes_after(3, 600) == 0
-
-
 def test_what_the_history_says_of_a_pod() -> None:
     def ran(begin: float, end: float, *, fresh: bool = False) -> Incarnation:
         return Incarnation(
@@ -106,6 +89,8 @@ def test_what_the_history_says_of_a_pod() -> None:
             restart=RestartEvent(scope="task", number=1, delay=0),
         )
 
+    # One that ran for long is restarted at once again.
+    assert [crashes_after(3, seconds) for seconds in (599, 600)] == [3, 0]
     in_place = [ran(0, 1), ran(1, 2), ran(2, 3)]
     assert crashes_of(in_place) == 3
     assert crashes_of([*in_place, ran(3, 700)]) == 1
@@ -144,12 +129,8 @@ def test_a_chief_decides_alone(leader: str, success: str) -> None:
     tasks = (leader, "worker-0", "worker-1")
     assert outcome("worker-0", 0, job, exits={"worker-1": 0}, tasks=tasks) == Wait()
     assert isinstance(outcome(leader, 0, job, tasks=tasks), Succeed)
-
-
-def test_always_starts_again_what_succeeded_so_that_the_job_never_does() -> None:
-    job = operator(restart={"chief": "always"})
-    found = outcome("chief-0", 0, job, tasks=("chief-0", "worker-0"))
-    assert isinstance(found, RestartTask)
+    always = operator(success=success, restart={leader.partition("-")[0]: "always"})
+    assert isinstance(outcome(leader, 0, always, tasks=tasks), RestartTask)  # it never succeeds
 
 
 def test_a_job_of_which_nothing_is_left_would_never_end() -> None:
@@ -173,18 +154,13 @@ def test_a_job_of_which_nothing_is_left_would_never_end() -> None:
 def test_a_machine_that_is_taken_away_is_a_failed_pod(
     policy: str, code: int, comes_back: bool
 ) -> None:
-    job = operator(restart={"worker": policy})
-    found = outcome("worker-1", code, job, restarts={"worker-1": 2}, evicted=True)
-    if comes_back:
-        assert found == RestartTask(delay=0.0, number=2, fresh=True)
-    else:
-        assert isinstance(found, Fail)
-
-
-def test_an_eviction_does_not_count_for_the_limit() -> None:
-    job = operator(restart={"worker": "on-failure"}, backoff_limit=0)
-    found = outcome("worker-1", 143, job, restarts={"worker-1": 2}, evicted=True)
-    assert found == RestartTask(delay=0.0, number=2, fresh=True)
+    for limit in (None, 0):  # for which an eviction does not count
+        job = operator(restart={"worker": policy}, backoff_limit=limit)
+        found = outcome("worker-1", code, job, restarts={"worker-1": 2}, evicted=True)
+        if comes_back:
+            assert found == RestartTask(delay=0.0, number=2, fresh=True)
+        else:
+            assert isinstance(found, Fail)
 
 
 # --- The limit ------------------------------------------------------------------------------------

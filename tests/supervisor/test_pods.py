@@ -52,9 +52,7 @@ def log(job: Job, name: str) -> str:
     return (job.folder / "logs" / f"{name}.log").read_text()
 
 
-def test_what_a_step_prints_is_in_the_log_of_its_task_and_no_step_of_the_training(
-    job: Job,
-) -> None:
+def test_what_a_step_prints_is_in_the_log_of_its_task_and_no_step_of_the_training(job: Job) -> None:
     def prints() -> None:
         for name in ("worker-0.fetch", "worker-0.proxy"):
             job.supervisor.inbox.put(Line(name, job.clock.wall(), STEP))

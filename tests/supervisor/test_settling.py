@@ -56,12 +56,9 @@ def test_what_was_asked_for_and_not_answered_may_still_come(
     for path in record.path.glob("*.json*"):
         os.utime(path, (long_ago, long_ago))
     assert settles_at(Record(record.path)) == 0.0
-
-
-def test_a_run_that_ended_by_itself_has_waited(tmp_path: Path) -> None:
-    record = killed(tmp_path, RAN)
-    (record.path / "summary.json").write_text("{}")
-    assert settles_at(record) == 0.0
+    ended = killed(tmp_path / "ended", written)
+    (ended.path / "summary.json").write_text("{}")  # it has waited itself
+    assert settles_at(ended) == 0.0
 
 
 @pytest.mark.docker

@@ -14,21 +14,21 @@ import pytest
 import emulator
 from emulator.engines.base import REST, Unread
 from emulator.engines.memory import MemoryEngine, Script
-from emulator.errors import EngineError, RecordError, Unsupported
+from emulator.errors import EngineError, Unsupported
 from emulator.record.events import Entry, Step
 from emulator.record.reader import Record
+from emulator.record.writer import RunWriter
 from emulator.results import RunCallbacks
 from emulator.runtime import clock as clocks
 from emulator.runtime.clock import ManualClock
-from emulator.scenario.loader import parse
 from emulator.supervisor.control import Interrupted
+from emulator.supervisor.history import HistoryWriter
 from emulator.supervisor.supervisor import STOP_GRACE
-from emulator.supervisor.watchdog import LOOK_EVERY
+from tests.histories import a_plan, an_event
 from tests.supervisor.in_memory import (
     BASE,
     DEAF,
     SERVES,
-    Job,
     faults,
     history,
     run,
@@ -479,17 +479,31 @@ def test_what_a_bar_has_drawn_triggers_a_fault_within_the_epoch(tmp_path: Path) 
     assert stored == "".join(f"{text}\n" for _, text in lines)
 
 
-class Following(ManualClock):
-    """Looks like time that passes by itself."""
+def test_in_a_batch_output_and_steps_wait_for_another_event_or_its_end(tmp_path: Path) -> None:
+    told: list[str] = []
+    callbacks = RunCallbacks(
+        entry=lambda entry: told.append(entry.event),
+        lines=lambda lines: told.append(" ".join(text for _, text in lines)),
+    )
+    record = RunWriter(tmp_path / "run-1", a_plan("{worker: 1}"), "", ManualClock())
+    written = HistoryWriter(record, callbacks)
 
-    is_real = True
+    def after(line: str, *events: str, shown: bool = True) -> list[str]:
+        """Return what is told when a task has printed a line and these events have happened."""
+        told.clear()
+        written.line("worker-0", line, shown=shown)
+        for event in events:
+            written.write(an_event(event, "worker-0", **{"step": 1} if event == "step" else {}))
+        return list(told)
 
-
-def test_a_run_ends_before_a_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = MemoryEngine(Following(), {"*": SERVES})
-    job = Job(tmp_path, parse(f"{BASE}cluster: {{worker: 1}}\n"), engine)
-    left = [None, None, 3 << 20]
-    monkeypatch.setattr("emulator.supervisor.watchdog.is_nearly_full", lambda folder: left.pop(0))
-    with pytest.raises(RecordError, match=f"The disk of {job.folder} has 3 MiB left"):
-        job.begin()
-    assert job.clock.now() == ManualClock.BEGAN + 2 * LOOK_EVERY
+    assert after("a", "step", "phase") == ["a", "step", "phase"]
+    assert after("b", shown=False) == []
+    written.begin_batch()
+    assert after("c", "step", "phase") == []
+    assert after("d", "stall") == ["c d", "step", "phase", "stall"]
+    assert after("e", "step") == []
+    written.end_batch()
+    assert told == ["e", "step"]
+    assert after("f") == ["f"]
+    record.close()
+    assert Record(record.path).log("worker-0") == list("abcdef")

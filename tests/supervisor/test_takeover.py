@@ -143,11 +143,7 @@ CASES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "  - {preempt: worker-1, at: 5s, grace: 4s, down: 6s, address: same}\n"
         "  - {preempt: worker-2, at: 8s, grace: 2s, down: forever}\n"
         "  - {preempt: worker-1, at: {recovery: 0}, grace: 1s, down: 1s}\n",
-        {
-            "worker-0": trains(),
-            "worker-1": Script(exits_at=None, on_sigterm=2),
-            "worker-2": DEAF,
-        },
+        {"worker-0": trains(), "worker-1": Script(exits_at=None, on_sigterm=2), "worker-2": DEAF},
     ),
     "a loss of power, and one for ever": (
         "cluster: {worker: 3}\nfaults:\n"
@@ -477,29 +473,31 @@ def test_steps_that_were_drawn_are_reported_once_although_the_line_is_read_again
 
 
 @pytest.mark.parametrize(
-    ("limit", "outcome", "event", "when"),
+    ("limit", "last", "outcome", "event", "when"),
     [
-        ("restart: {policy: on-failure, stall: 10s, limit: 0}", "failed", "stall", 14.0),
-        ("timeout: 20s", "timeout", "job", 20.0),
+        ("restart: {policy: on-failure, stall: 10s, limit: 0}", "step", "failed", "stall", 14.0),
+        ("timeout: 20s", "step", "timeout", "job", 20.0),
+        ("timeout: 20s", "all-running", "timeout", "job", 20.0),
     ],
 )
 def test_a_successor_notices_a_job_that_hangs(
-    tmp_path: Path, limit: str, outcome: str, event: str, when: float
+    tmp_path: Path, limit: str, last: str, outcome: str, event: str, when: float
 ) -> None:
     hangs = Script([(1.0, step(1))], exits_at=None)
     here = World(tmp_path, f"cluster: {{worker: 1}}\n{limit}\n", {"*": hangs})
-    here.dies(Fuse(8))
-    assert here.history[-1].event == "step"
+    here.dies(Fuse(8 if last == "step" else 7))
+    assert here.history[-1].event == last
     here.pass_time(3.0)
     assert here.succeed(Fuse()) == outcome
     assert times(here.history, event) == [when]
 
 
-def dies_at(here: World, when: float) -> None:
-    """Begin the run; the supervisor is killed at a time of it."""
+def dies_at(here: World, when: float, supervise: Callable[..., str] = World.start) -> None:
+    """Supervise the run; the supervisor is killed at a time of it."""
     fuse = Fuse(1000)
     here.clock.call_at(BEGAN + when, lambda: setattr(fuse, "left", 1))
-    here.dies(fuse)
+    with contextlib.suppress(Killed):
+        supervise(here, fuse)
 
 
 def test_a_successor_expects_no_step_of_a_task_that_never_made_one(tmp_path: Path) -> None:
@@ -521,17 +519,6 @@ def test_a_successor_restarts_a_job_once_all_its_tasks_have_ended(tmp_path: Path
     assert times(here.history, "start") == [0.0, 0.0, 9.5, 9.5]
 
 
-def test_a_successor_asks_for_the_ports_of_what_runs(tmp_path: Path) -> None:
-    extra = (
-        "cluster: {worker: 1}\nhelpers:\n  board: {command: [a], ports: [6006]}\n"
-        "  brief: {command: [a], ports: [80]}\n"
-    )
-    here = World(tmp_path, extra, {"brief": Script(exits_at=1.0), "board": SERVES, "*": trains(9)})
-    dies_at(here, 5.0)
-    assert here.succeed(Fuse()) == "succeeded"
-    assert here.supervisor.control.ports == {("board", 6006): "127.0.0.1:6006"}
-
-
 def test_a_successor_notes_that_a_fault_is_healed_whose_target_was_back(tmp_path: Path) -> None:
     extra = "cluster: {worker: 2}\nfaults: [{preempt: worker-1, at: 2s, grace: 0, down: 3s}]\n"
     here = World(tmp_path, extra, {"worker-0": trains(10), "*": SERVES})
@@ -542,29 +529,18 @@ def test_a_successor_notes_that_a_fault_is_healed_whose_target_was_back(tmp_path
     assert stages(here.history)[-1] == ("healed", 6)
 
 
-def test_a_successor_ends_a_run_at_its_timeout(tmp_path: Path) -> None:
-    here = World(tmp_path, "cluster: {worker: 1}\ntimeout: 20s\n", {"*": SERVES})
-    here.dies(Fuse(7))
-    assert here.history[-1].event == "all-running"
-    here.pass_time(3.0)
-    assert here.succeed(Fuse()) == "timeout"
-    assert times(here.history, "job") == [20.0]
-
-
 def test_a_successor_restarts_a_gang_of_which_the_last_is_still_to_end(tmp_path: Path) -> None:
     """It does so at once: of the backoff it knows nothing."""
     extra, scripts = CASES["a gang that restarts while one is away"]
     here = World(tmp_path, extra, scripts)
-    fuse = Fuse(1000)
-    here.clock.call_at(BEGAN + 9.0, lambda: setattr(fuse, "left", 1))
-    here.dies(fuse)
+    dies_at(here, 9.0)
     here.pass_time(1.0)
     check(here, here.succeed(Fuse()))
     assert times(here.history, "restart") == [8.5]
     assert times(here.history, "start", "worker-2") == [0, 14.5]
 
 
-def test_a_successor_asks_where_the_ports_are_of_what_has_any(
+def test_a_successor_asks_where_the_ports_are_of_what_has_any_and_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, published = [], MemoryEngine.published
@@ -574,14 +550,14 @@ def test_a_successor_asks_where_the_ports_are_of_what_has_any(
         return published(engine, task)
 
     monkeypatch.setattr(MemoryEngine, "published", asking)
-    here = World(tmp_path, *CASES["helpers"])
-    fuse = Fuse(1000)
-    here.clock.call_at(BEGAN + 2.0, lambda: setattr(fuse, "left", 1))
-    here.dies(fuse)
+    extra, scripts = CASES["helpers"]
+    extra += "  brief: {command: [a], ports: [80]}\n"
+    here = World(tmp_path, extra, {"brief": Script(exits_at=1.0), **scripts})
+    dies_at(here, 2.0)
     known = here.asks(5.0, lambda control: dict(control.ports))
     check(here, here.succeed(Fuse()))
     assert known.result() == {("board", 6006): "127.0.0.1:6006"}
-    assert asked == ["board", "board"]
+    assert asked == ["board", "brief", "board"]
 
 
 def test_a_delay_and_a_duration_continue_without_a_supervisor(tmp_path: Path) -> None:
@@ -589,7 +565,9 @@ def test_a_delay_and_a_duration_continue_without_a_supervisor(tmp_path: Path) ->
         "cluster: {worker: 2}\nfaults:\n"
         "  - {pause: worker-1, at: 2s, for: 20s}\n"
         "  - {kill: worker-1, at: {after: 0, delay: 10s}}\n"
-        "  - {partition: [[worker-0], [worker-1]], at: 4s, for: 10s}\nrestart: on-failure\n"
+        "  - {partition: [[worker-0], [worker-1]], at: 4s, for: 10s}\n"
+        "  - {throttle: worker-0, cpus: 0.5, at: 3s, for: 9s}\n"
+        "  - {throttle: worker-0, cpus: 0.2, at: 4s, for: 1s}\nrestart: on-failure\n"
     )
     here = World(tmp_path, extra, {"worker-0": trains(), "*": SERVES})
     dies_at(here, 7.0)
@@ -598,9 +576,33 @@ def test_a_delay_and_a_duration_continue_without_a_supervisor(tmp_path: Path) ->
     here.succeed(Fuse())
     for fault, stage in {"1": ("triggered", 12), "0": ("healed", 22), "2": ("healed", 14)}.items():
         assert stage in stages(here.history, fault)
+    # A throttle in force is made once more by the successor, and one that is over is not.
+    assert [cpus for _, cpus in here.engine.cpus] == [0.5, 0.2, 0.5, 0.5, None]
     # The successor's engine is given links that it did not make itself, and then of their end.
     assert [len(links) for links in here.engine.links[there:]] == [2, 0]
     assert here.engine.links[-1] == ()
+
+
+def test_the_time_of_a_fault_counts_from_when_its_tasks_ran_at_first(tmp_path: Path) -> None:
+    extra = (
+        "cluster: {ingest: {replicas: 2, before: training}, worker: 1}\nfaults:\n"
+        "  - {pause: ingest-0, at: 5s, for: 1s}\n  - {pause: worker-0, at: 6s, for: 1s}\n"
+    )
+    scripts = {"ingest-0": Script(exits_at=9), "ingest-1": Script(exits_at=3), "*": trains(20)}
+    here = World(tmp_path, extra, scripts)
+    dies_at(here, 3.0)
+    dies_at(here, 11.0, World.succeed)
+    assert here.succeed(Fuse()) == "succeeded"
+    assert stages(here.history, "0") == [("triggered", 5), ("applied", 5), ("healed", 6)]
+    assert stages(here.history, "1") == [("triggered", 15), ("applied", 15), ("healed", 16)]
+
+
+def test_a_successor_that_heals_a_pause_leaves_the_network_alone(tmp_path: Path) -> None:
+    here = World(tmp_path, *CASES["workers that outlive the job"], 0.25)
+    dies_at(here, 4.8)
+    assert "healed" not in dict(stages(here.history))
+    check(here, here.succeed(Fuse()))
+    assert here.engine.links == []
 
 
 def test_a_manual_fault_is_known_to_the_successor(tmp_path: Path) -> None:

@@ -67,6 +67,13 @@ def test_a_fault_can_be_hit_if_it_has_no_duration_and_is_shaded_where_there_is_n
     assert (area["x0"], area["x1"]) == (5, 7)
 
 
+def test_the_curve_ends_with_the_run_and_has_no_areas_without_faults() -> None:
+    for end, last in ((30.25, 30.25), (30.2, 29.75)):  # the middles of bins of half a second
+        told = [happened(0, "run"), *steps_of("worker-0", {29: 1, 30: 2}), job(end)]
+        (curve,) = timeline(facts_of(told, extra=""))["data"]
+        assert (curve["name"], curve["x"][-1]) == ("job", last)
+
+
 def test_every_colour_that_a_chart_names_is_defined_for_light_and_dark() -> None:
     kinds = {"pause": 5, "throttle": 6}
     events = [happened(0, "run"), *began_again(0, "worker-0", "worker-1")]
@@ -131,10 +138,9 @@ def test_thinning_keeps_peaks_order_and_the_limit(values: list[float | None]) ->
 
 
 def test_a_gap_in_a_long_line_stays_one() -> None:
-    points = [(float(n), None if 2000 <= n < 2010 else 1.0) for n in range(5000)]
+    points = [(float(n), None if 1990 <= n < 2020 else 1.0) for n in range(5000)]
     gaps = [t for t, value in thinned(points) if value is None]
-    assert gaps
-    assert all(2000 <= t < 2020 for t in gaps)
+    assert gaps == [1999, 2015, 2031]  # at the ends of stretches of 16
     assert thinned(points[:POINTS]) == points[:POINTS]
 
 
@@ -165,8 +171,8 @@ def test_a_long_line_has_the_lowest_and_the_highest_point_of_each_stretch() -> N
     assert len(thinned(points, 7)) <= 7
     on_axis = stretched(points, Axis("steps", 0.0, 8.0), 4)  # two stretches of four
     assert on_axis == [(1, 1), (3, 5), (5, 4), (7, 6)]
-    assert stretched([(x, y and -y) for x, y in points], Axis("steps", 0.0, 8.0), 4) == [
-        *((1, -1), (3, -5), (5, -4), (7, -6)),
+    assert stretched([(x + 8, y and -y) for x, y in points], Axis("steps", 8.0, 16.0), 4) == [
+        *((9, -1), (11, -5), (13, -4), (15, -6)),
     ]
     assert stretched(points, Axis("steps", 0.0, 8.0), 8) == points
     gone = stretched([(float(n), None) for n in range(9)], Axis("steps", 4.0, 4.0), 4)
@@ -174,12 +180,17 @@ def test_a_long_line_has_the_lowest_and_the_highest_point_of_each_stretch() -> N
 
 
 def test_the_mean_between_points_is_interpolated_and_lasts_a_step_beyond_the_ends() -> None:
-    lines: list[list[tuple[float, float | None]]] = [[(0, 0.0), (4, 8.0)], [(1, 10.0), (3, 30.0)]]
+    lines: list[list[tuple[float, float | None]]] = [[(8, 0), (12, 8)], [(9, 10), (10, 20)]]
     found = [(x, y and (y.mean, y.low, y.high)) for x, y in summarised(lines)]
-    assert found == [(0, (5, 0, 10)), (1, (6, 2, 10)), (3, (18, 6, 30)), (4, (19, 8, 30))]
+    # The second line lasts from 8 to 11.
+    assert found == [(8, (5, 0, 10)), (9, (6, 2, 10)), (10, (12, 4, 20)), (12, (8, 8, 8))]
     coarse = [(x, y and (y.mean, y.low, y.high)) for x, y in summarised(lines, 2)]
-    assert coarse == [(1, (6, 0, 10)), (3, (18, 6, 30))]
+    assert coarse == [(9, (6, 0, 20)), (11, (13, 6, 20))]
     assert summarised([[(5.0, None)], [(6.0, None)]]) == [(5, None)]
+    # There is nothing of a line beside a gap.
+    lines = [[(0, 2), (1, 2), (1.5, None), (4, 2), (5, 2), (5.5, None)], [(2, 6), (6, 6)]]
+    means = {x: y and y.mean for x, y in summarised(lines)}
+    assert means == {0: 4, 1: 4, 1.5: 6, 2: 6, 4: 4, 5: 4, 5.5: 6, 6: 6}
 
 
 def test_labels_stand_beside_their_fault_where_there_is_room() -> None:
@@ -322,6 +333,8 @@ def test_each_part_of_a_divided_device_has_a_line_of_its_own() -> None:
 def test_one_line_explains_why_there_are_no_gpus() -> None:
     sampled = [happened(0, "run"), happened(0, "sampling", why_no_gpus="no NVIDIA driver"), job(1)]
     assert no_gpus(facts_of(sampled, extra="")) == "No GPU was sampled: no NVIDIA driver"
+    sampled[1] = happened(0, "sampling")
+    assert no_gpus(facts_of(sampled, extra="")) == "No GPU was in use."
     assert no_gpus(facts_of(preempted())) == "The record has no data about GPUs."
 
 

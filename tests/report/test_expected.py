@@ -111,7 +111,8 @@ def many() -> Facts:
         fault(5, f"worker-{n + 1}", one, "pause", id=str(n)) for n in (0, 1) for one in stages
     ]
     events += [fault(5.5, "ps-0", "skipped", "kill", id="2", reason="it [was] not there")]
-    events += [ended(6, "worker-3", 1), restart(6, "worker-3"), *phase(6, 7, "chief-0", "eval")]
+    events += [ended(6, "worker-3", 137, oom=True), restart(6, "worker-3")]
+    events += phase(6, 7, "chief-0", "eval")
     used = [{name: Usage(cpu=t * n, memory=n) for n, name in enumerate(names)} for t in range(3)]
     samples = [Sample(5.0 + t, t, usage) for t, usage in enumerate(used)]
     extra = "faults: [{pause: worker-1, at: 4s, for: 9s}, {pause: worker-2, at: 4s, for: 9s},\n"
@@ -157,7 +158,11 @@ def live(facts: Facts) -> str:
 
 
 def words(html: str) -> str:
-    """Return the text of a page without environments, a row or a paragraph in a line."""
+    """Return the text of a page without environments, a row or a paragraph in a line.
+
+    A cell that is aligned as a number begins with `#`.
+    """
+    html = re.sub(r'<t[hd] class="number\b[^>]*>', "# ", html)
     html = re.sub(r'(?s)<(script|style|dl class="env).*?</(script|style|dl)>', "", html)
     blocks = re.split(
         r"<(?=tr|p[ >]|h\d|li|pre|div|figure|section|summary)", html.replace("\n", " ")
@@ -190,7 +195,8 @@ cluster:
      ulimits: {nofile: {soft: 10, hard: 20}, memlock: unlimited}, ports: [80, 82],
      init: [{name: fetch, image: 'f:1', command: [fetch], working_dir: /f}],
      sidecars: [{name: proxy, image: 'p:1', shm_size: 1m}]}
-  ps: {replicas: 1, entrypoint: none, processes: 50, files: {/etc/a: abc}}
+  ps: {replicas: 1, entrypoint: none, processes: 50, files: {/etc/a: abc},
+       init: [{name: wait, image: 'w:1', command: [wait]}]}
 helpers: {board: {command: [tensorboard], shm_size: 1m, working_dir: /w}}
 mounts:
   {/cache: {volume: cache}, /ro: {path: /etc}, /rw: {path: /etc, writable: true},
@@ -239,8 +245,9 @@ def _judged(facts: Facts) -> Any:
 def comparison() -> str:
     """Return the table of the runs on terminals of several widths."""
     found, _ = compared()
-    show = partial(print_comparison, found)
-    return "".join(on_a_terminal(show, width) for width in (200, 104, 103, 60))
+    alone = [replace(row, efficiency=None, efficiency_by=None) for row in found]
+    shown = [(found, width) for width in (200, 104, 103, 60)] + [(alone, 93), (alone, 92)]
+    return "".join(on_a_terminal(partial(print_comparison, of), width) for of, width in shown)
 
 
 def comparison_page() -> str:

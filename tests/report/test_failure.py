@@ -11,8 +11,9 @@ from emulator.engines.memory import Script
 from emulator.record.events import TaskExit
 from emulator.report import page
 from emulator.report.failure import Failure, failure_of, how_it_ended, last_traceback
-from emulator.report.failure_summary import story
+from emulator.report.failure_summary import event_lines, story
 from emulator.results import Result
+from emulator.validation.units import format_duration
 from tests.histories import an_event, began_again, ended, happened, restart, step
 from tests.histories import preempted as preemption
 from tests.report.runs import facts_of, preempted, ran
@@ -91,6 +92,9 @@ def test_the_last_traceback_is_shown_with_those_that_led_to_it(
     assert last_traceback(lines) == kept
 
 
+NEVER, ONCE = "not restarted (policy on-failure)", "restarted once with all tasks"
+
+
 def failing(tasks: int, *restarts: tuple[float, str]) -> Failure:
     """Return why a job failed of which worker-0 was restarted, then all workers failed."""
     names = [f"worker-{n}" for n in range(tasks)]
@@ -118,9 +122,8 @@ def failing(tasks: int, *restarts: tuple[float, str]) -> Failure:
 def test_of_many_tasks_that_failed_five_are_listed_and_the_others_named(
     tasks: int, others: str
 ) -> None:
-    tried = "not restarted (policy on-failure)"
-    how = ("1: an error of the program", "10.0s", "5", tried)
-    later = [(f"worker-{n}", how[0], f"{10 + n:.1f}s", "none", tried) for n in range(1, 5)]
+    how = ("1: an error of the program", "10.0s", "5", NEVER)
+    later = [(f"worker-{n}", how[0], f"{10 + n:.1f}s", "none", NEVER) for n in range(1, 5)]
     found = failing(tasks)
     assert found.headline == "The job failed: worker-0 failed."
     assert [astuple(one) for one in found.ended] == [("worker-0", *how), *later]
@@ -128,18 +131,18 @@ def test_of_many_tasks_that_failed_five_are_listed_and_the_others_named(
 
 
 @pytest.mark.parametrize(
-    ("restarts", "tried"),
+    ("restarts", "tried", "other"),
     [
-        ([(3, "task")], "restarted once alone"),
-        ([(3, "task"), (6, "task")], "restarted 2 times alone; the limit is 2"),
-        ([(3, "job")], "restarted once with all tasks"),
-        ([(3, "job"), (6, "task")], "restarted 2 times; the limit is 2"),
+        ([(3, "task")], "restarted once alone", NEVER),
+        ([(3, "task"), (6, "task")], "restarted 2 times alone; the limit is 2", NEVER),
+        ([(3, "job")], ONCE, ONCE),
+        ([(3, "job"), (6, "task")], "restarted 2 times; the limit is 2", ONCE),
     ],
 )
-def test_restarts_are_counted_up_to_their_limit(
-    restarts: list[tuple[float, str]], tried: str
+def test_restarts_of_a_task_are_counted_up_to_their_limit(
+    restarts: list[tuple[float, str]], tried: str, other: str
 ) -> None:
-    assert failing(1, *restarts).ended[0].tried == tried
+    assert [one.tried for one in failing(2, *restarts).ended] == [tried, other]
 
 
 @pytest.mark.parametrize(("times", "said"), [(1, "once"), (2, "2 times")])
@@ -200,3 +203,10 @@ def test_it_has_verdicts_events_and_the_last_output_of_the_failed_task(tmp_path:
     assert lines[lines.index("the last output of worker-1:") + 1] == "  no room"
     assert lines[-1] == f"run     {result.folder}"  # there is no page to point at
     assert all(line == line.rstrip() for line in lines)
+
+
+def test_of_many_events_the_first_six_and_the_last_are_told() -> None:
+    told = [happened(n, "all-running") for n in range(32)]
+    whole = [f"{format_duration(n):>8}  all tasks are running" for n in range(32)]
+    assert event_lines(told[:30]) == whole[:30]
+    assert event_lines(told) == [*whole[:6], "          … 2 more …", *whole[8:]]

@@ -22,12 +22,14 @@ from emulator.errors import RecordError
 from emulator.metrics.catalog import GpuUsage
 from emulator.metrics.samples import Sample
 from emulator.record.reader import Record
-from emulator.report import document, junit, markdown, page
+from emulator.record.writer import RunWriter
+from emulator.report import HTML, document, junit, markdown, page
 from emulator.report.comparison_page import render_comparison
 from emulator.report.data import Facts, read
 from emulator.report.files import put, write, write_page
 from emulator.report.plan_tables import _limits as plan_limits
 from emulator.results import RunCallbacks
+from emulator.runtime.clock import ManualClock
 from tests.histories import a_plan, happened, job, phase
 from tests.report.runs import (
     BASE,
@@ -176,8 +178,14 @@ def test_every_number_of_the_summary_is_there_without_scripts(good: Record) -> N
     ("state", "text"),
     [("running", "This run is still running"), ("crashed", "the emulator was killed")],
 )
-def test_the_page_of_an_incomplete_record_explains_it(state: str, text: str) -> None:
-    facts = facts_of(preempted()[:8], running=state == "running")
+def test_the_page_of_an_incomplete_record_explains_it(
+    tmp_path: Path, state: str, text: str
+) -> None:
+    writer = RunWriter(tmp_path / "run-1", a_plan("{worker: 1}"), "", ManualClock())
+    if state == "crashed":
+        writer.close()
+    facts = read(Record(writer.path))
+    writer.close()
     assert text in page.render(facts)
     assert facts.state == state
 
@@ -242,6 +250,8 @@ def test_a_run_writes_its_reports_next_to_its_summary(good: Record) -> None:
     before = (good.path / "report.html").read_text()
     write(good)
     assert (good.path / "report.html").read_text() == before
+    for name in ("report.html", "report.md", "junit.xml"):
+        assert (good.path / name).stat().st_mode & 0o777 == 0o600
 
 
 def test_a_report_that_cant_be_written_changes_no_verdict_and_ends_with_4(tmp_path: Path) -> None:
@@ -322,10 +332,16 @@ def overlaid(*runs: tuple[Facts, str]) -> tuple[str, list[dict[str, Any]]]:
 
 def test_runs_with_prices_have_a_table_of_what_they_cost() -> None:
     priced = facts_of(preempted(), extra=f"{PREEMPT}prices: {{worker: 3600/h}}\ncurrency: EUR\n")
-    html, _ = overlaid((facts_of(preempted()), "x=1"), (priced, "x=2"))
+    html, _ = overlaid((facts_of(preempted(), files={HTML}), "x=1"), (priced, "x=2"))
+    # Only the first has a page.
+    assert re.findall('th scope="row" class="free">(.*?)</th>', html) == [
+        *('<a href="r/report.html">x=1</a>', "x=2"),
+        *("x=1", "x=2"),
+    ]
     (table,) = re.findall(r'(?s)<section id="costs".*?</table>', html)
     assert re.findall(r'data-label="Cost">(.*?)<', table) == ["", "35.00 EUR"]
-    assert 'id="costs"' not in overlaid((facts_of(preempted()), "x=1"))[0]
+    bare, _ = overlaid((facts_of([happened(0, "run"), job(5)], extra=""), "x=1"))
+    assert not re.search('id="costs"|Scaling efficiency', bare)
 
 
 def test_runs_are_compared_by_step_and_since_their_first_step() -> None:

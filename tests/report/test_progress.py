@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import sys
+import termios
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -20,42 +22,64 @@ from tests.histories import a_plan, happened, step
 PLAN = a_plan("{worker: 2}", "framework: tensorflow\n")
 
 
-class Terminal(io.StringIO):
-    def __init__(self) -> None:
-        super().__init__()
+class Terminal(io.TextIOWrapper):
+    """A terminal, of which is seen what was flushed; the device of another has its width."""
+
+    def __init__(self, device: int = -1) -> None:
+        self.flushed = io.BytesIO()
+        super().__init__(self.flushed, "utf-8", newline="")
+        self.device = device
         self.wrote = threading.Event()
         """A line with a time was written."""
+        self.ending = threading.Event()
+        """Until then it takes to write that."""
+        self.ending.set()
 
     def write(self, text: str) -> int:
-        count = super().write(text)
         if "s  " in text:
             self.wrote.set()
-        return count
+            self.ending.wait(60)
+        return super().write(text)
+
+    def getvalue(self) -> str:
+        return self.flushed.getvalue().decode()
+
+    def fileno(self) -> int:
+        return self.device
 
     def isatty(self) -> bool:
         return True
 
 
-def test_a_terminal_shows_what_is_under_way_and_forgets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("columns", "cells"), [(None, 79), (0, 79), (20, 19)])
+def test_a_terminal_shows_what_is_under_way_and_forgets_it(
+    monkeypatch: pytest.MonkeyPatch, columns: int | None, cells: int
+) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    stream = Terminal()
+    other, device = os.openpty()
+    termios.tcsetwinsize(device, (24, columns or 0))
+    stream = Terminal(-1 if columns is None else device)
     progress = Progress(stream)
-    progress.begin("step 2")
+    progress.begin("step 2 " + "x" * 90)
+    stream.ending = progress._ending
     assert stream.wrote.wait(60)
     progress.end()
     written = stream.getvalue()
-    assert "step 2" in written
-    assert written.endswith("\r\x1b[K")
+    assert re.fullmatch(r"(\r\x1b\[K[0-9.]+s  step 2 x+)+\r\x1b\[K", written)
+    assert {len(line) for line in written.split("\r\x1b[K")} == {0, cells}
     progress.end()
     assert stream.getvalue() == written
+    os.close(other)
+    os.close(device)
 
 
+@pytest.mark.parametrize("printer", [LivePrinter, QuietPrinter])
 def test_the_latest_line_of_a_build_is_what_is_under_way_until_the_next_step(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, printer: type[LivePrinter]
 ) -> None:
     monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()
-    with LivePrinter(stream) as shown:
+    with printer(stream) as shown:
         say = shown.callbacks().say
         say("cpu: Step 1/2")
         for text, latest in (
@@ -65,12 +89,14 @@ def test_the_latest_line_of_a_build_is_what_is_under_way_until_the_next_step(
             ("cpu: Step 2/2", ""),
         ):
             say(text)
+            assert text.startswith("  ") or f"{text}\n" in stream.getvalue()
             assert shown._progress.latest == latest
             assert shown._progress._thread is not None
         shown.callbacks().planned(PLAN, Path("runs/run-1"))
         assert shown._progress._thread is None
         say("cpu: Step 3/3")
-        assert shown._progress._thread is None
+        assert (shown._progress._thread is None) == (printer is LivePrinter)
+    assert shown._progress._thread is None
     assert "---> 12ab" not in stream.getvalue()
 
 

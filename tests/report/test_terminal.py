@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,20 @@ from emulator.analysis.expectations import summary
 from emulator.analysis.explanation import Explanation
 from emulator.analysis.listing import Listed
 from emulator.engines.base import Finding
+from emulator.metrics.steps import JSON
+from emulator.record.reader import Record
+from emulator.record.writer import RunWriter
 from emulator.report import HTML, grouped
+from emulator.report.data import sources_of_steps
 from emulator.report.grouped import Column, table
-from emulator.report.listings import print_listing, print_status
+from emulator.report.listings import print_listing, print_runs, print_status
 from emulator.report.tables import print_table
 from emulator.report.terminal import LivePrinter, print_findings, print_result, print_summary
 from emulator.results import Result
+from emulator.runtime.clock import ManualClock
 from emulator.supervisor.job import JobEnd
 from tests.histories import a_plan
+from tests.report.test_expected import on_a_terminal
 
 
 def a_summary(analysis: Analysis, **more: Any) -> dict[str, Any]:
@@ -96,6 +103,8 @@ def test_the_status_of_a_run_has_tables_of_what_it_has() -> None:
     ]
     status |= {"faults": [], "helpers": {}}
     assert cells(shown(lambda console: print_status(status, console))) == bare
+    coloured = on_a_terminal(lambda console: print_status(status, console), 120)
+    assert coloured.startswith("run-1: up, on the docker engine\n")  # no word is picked out
     helpers = {"events": {"state": "exited", "exit_code": 3}}
     status |= {"faults": [fault], "helpers": helpers, "ports": [port]}
     assert cells(shown(lambda console: print_status(status, console))) == bare + more
@@ -166,6 +175,34 @@ def test_a_listing_has_its_columns_in_order_as_far_as_there_is_room() -> None:
         assert (width, len(head.split())) == (width, count)
 
 
+def test_only_runs_that_have_ended_have_a_verdict_in_a_list(tmp_path: Path) -> None:
+    writer = RunWriter(tmp_path / "run-1", a_plan("{worker: 1}"), "", ManualClock())
+    for state in ("running", "crashed"):
+        _, row = rows_of(lambda c: print_runs([Record(writer.path)], {"run-1": 2}, c))
+        assert row.split() == ["run-1", "test", "fake", state, "2"]
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("used", "seen", "said"),
+    [
+        # JSON is as certain as can be: only beside something else it is mentioned.
+        ([JSON.words], [], ""),
+        ([], ["the bar `a` (9)"], ""),
+        ([JSON.words], ["the bar `a` (9)"], f"{JSON.words} of b and c; also seen: the bar `a` (9)"),
+        (["the bar `a` (9)"], [], "the bar `a` (9) of b and c"),
+    ],
+)
+def test_the_source_of_steps_is_said_where_it_may_be_wrong(
+    used: list[str], seen: list[str], said: str
+) -> None:
+    sources = {
+        key: [{"source": one, "tasks": ["b", "c"]} for one in of]
+        for key, of in (("used", used), ("seen", seen))
+    }
+    assert sources_of_steps({"step_sources": sources}) == (f"steps: from {said}" if said else "")
+
+
 def test_findings_are_a_table_with_what_is_to_do_and_longer_texts_below_it() -> None:
     long = Finding("docker", "fatal", "it does not answer", "start [it]")
     found = [
@@ -188,15 +225,13 @@ def test_what_started_warm_and_where_the_report_is_are_said(tmp_path: Path) -> N
         lines = rows_of(lambda c, warm=warm: print_summary({**found, "warm": warm}, c))  # type: ignore[misc]
         assert f"{said}: these times have no imports" in lines
     (tmp_path / HTML).touch()
-    for folder, kept, more in (
-        (Path("/r"), False, []),
-        (tmp_path, False, [f"Report: {tmp_path / HTML}"]),
-        (Path("/r"), True, ["Kept; `emulate down /r` removes it."]),
+    for folder, print_it, more in (
+        (Path("/r"), print_result, []),
+        (tmp_path, print_result, [f"Report: {tmp_path / HTML}"]),
+        (Path("/r"), partial(print_result, kept=True), ["Kept; `emulate down /r` removes it."]),
     ):
         result = Result(folder, JobEnd("succeeded", ""), analysis, [], found)
-        stream = io.StringIO()
-        print_result(result, Console(file=stream, width=200), kept=kept)
-        lines = stream.getvalue().splitlines()
+        lines = on_a_terminal(partial(print_it, result), 200).splitlines()
         assert lines[lines.index(f"Record: {folder}") + 1 :] == more
 
 

@@ -41,12 +41,10 @@ from tests.report.runs import facts_of, preempted
 STYLE = Path(emulator.report.__file__).parent / "templates" / "style.css"
 
 
-def traces(facts: Facts, **values: str) -> list[dict[str, Any]]:
-    return [
-        trace
-        for trace in timeline(facts)["data"]
-        if all(trace.get(key) == value for key, value in values.items())
-    ]
+def areas_of(facts: Facts) -> Any:
+    """Return the trace with the areas of faults."""
+    (areas,) = [trace for trace in timeline(facts)["data"] if trace["name"] == "faults"]
+    return areas
 
 
 def paused(until: float, *more: Told) -> Facts:
@@ -59,8 +57,7 @@ def paused(until: float, *more: Told) -> Facts:
 
 def test_a_fault_can_be_hit_if_it_has_no_duration_and_is_shaded_where_there_is_no_curve() -> None:
     facts = paused(5, step(6, "worker-0", 1), step(7, "worker-0", 2), job(1000))
-    (bands,) = traces(facts, name="faults")
-    assert bands["width"] == [5]
+    assert areas_of(facts)["width"] == [5]
     layout = timeline(paused(7, job(10)))["layout"]
     assert "yaxis" not in layout
     (area,) = [shape for shape in layout["shapes"] if shape["type"] == "rect"]
@@ -83,7 +80,8 @@ def test_every_colour_that_a_chart_names_is_defined_for_light_and_dark() -> None
         events += [fault(when, "worker-1", stage, kind) for stage in ("triggered", "applied")]
     drawn = [timeline(facts_of(preempted())), timeline(facts_of([*events, job(30)]))]
     drawn += [panel.chart for panel in task_panels(SAMPLED)]
-    named = set(re.findall(r'"(--[a-z0-9-]+)"', json.dumps(drawn)))
+    # All numbers are finite: others are no JSON.
+    named = set(re.findall(r'"(--[a-z0-9-]+)"', json.dumps(drawn, allow_nan=False)))
     light, _, dark = STYLE.read_text().partition("@media (prefers-color-scheme: dark)")
     assert len(named) > 15
     assert {name for name in named if f"{name}:" not in light} == set()
@@ -217,21 +215,23 @@ def test_lanes_are_lower_where_there_are_many(tasks: int, height: int, size: int
 @pytest.mark.parametrize(
     ("faults", "named", "marks"), [(8, 8, 8), (9, 9, 9), (30, 9, 30), (31, 9, 0)]
 )
-def test_of_many_faults_some_are_named_and_only_areas_are_drawn(
+def test_the_area_of_many_faults_names_some_and_has_no_lines_of_each(
     faults: int, named: int, marks: int
 ) -> None:
     events = [happened(0, "run"), *began_again(0, "worker-0")]
     at = [1 + n * 0.9 for n in range(faults)]
     events += [
-        fault(t, "worker-0", stage, "pause", id=str(n))
+        fault(t + late, "worker-0", stage, "pause", id=str(n))
         for n, t in enumerate(at)
-        for stage in ("triggered", "applied")
+        for stage, late in (("triggered", 0), ("applied", 0), ("healed", 2))
     ]
     plan = "faults:\n" + "  - {pause: worker-0, at: 1s, for: 2s}\n" * faults
     events = in_time([*events, *steps_of("worker-0", {1.5: 1, 2.5: 9}), job(41)])
     facts = facts_of(events, "{worker: 1}", plan)
-    (areas,) = traces(facts, name="faults")
+    areas = areas_of(facts)
+    assert (areas["x"], areas["width"]) == ([short((3 + at[-1]) / 2)], [short(at[-1] + 1)])
     lines = areas["hovertext"][0].split("<br>")
+    assert lines[0] == "<b>0: pause worker-0</b> (applied) triggered at 1.00s, restored after 2.00s"
     assert len(lines) == named
     assert (lines[-1] == f"and {faults - 8} more") == (faults > 8)
     shapes = timeline(facts)["layout"]["shapes"]
@@ -254,12 +254,8 @@ SAMPLES = [
 SAMPLED = facts_of(preempted(), samples=SAMPLES)
 
 
-def panels(facts: Facts) -> dict[str, Any]:
-    return {f"{p.title}, {p.note}": p for p in task_panels(facts)}
-
-
 def test_what_is_measured_is_drawn_as_a_share_where_there_is_a_limit() -> None:
-    found = panels(SAMPLED)
+    found = {f"{p.title}, {p.note}": p for p in task_panels(SAMPLED)}
     (share,) = found["CPU, % of the limit"].chart["data"]
     assert (share["name"], share["y"]) == ("worker-0", [None, 50, 50, 50])
     (cores,) = found["CPU, cores"].chart["data"]
@@ -270,23 +266,6 @@ def test_what_is_measured_is_drawn_as_a_share_where_there_is_a_limit() -> None:
     assert not [title for title in found if title.startswith(("Network", "Disk", "Processes"))]
     quiet = {title for title, panel in found.items() if panel.quiet}
     assert quiet == {"Held back, % of the time, for its limit"}
-
-
-def test_the_area_of_several_faults_explains_each_of_them() -> None:
-    tasks = [f"worker-{n}" for n in range(6)]
-    extra = "faults:\n" + "".join(f"  - {{pause: {task}, at: 5s, for: 2s}}\n" for task in tasks)
-    events = [happened(0, "run"), *began_again(0, *tasks), step(1, "worker-0", 1)]
-    events += [
-        fault(5 if stage != "healed" else 7, task, stage, "pause", id=str(n))
-        for stage in ("triggered", "applied", "healed")
-        for n, task in enumerate(tasks)
-    ]
-    events += [step(8, "worker-0", 2), job(10)]
-    (areas,) = traces(facts_of(events, "{worker: 6}", extra=extra), name="faults")
-    assert (areas["x"], areas["width"]) == ([6], [2])
-    lines = areas["hovertext"][0].split("<br>")
-    assert lines[0] == "<b>0: pause worker-0</b> (applied) triggered at 5.00s, restored after 2.00s"
-    assert len(lines) == 6
 
 
 def test_a_line_on_demand_keeps_its_peaks() -> None:
@@ -336,20 +315,6 @@ def test_one_line_explains_why_there_are_no_gpus() -> None:
     sampled[1] = happened(0, "sampling")
     assert no_gpus(facts_of(sampled, extra="")) == "No GPU was in use."
     assert no_gpus(facts_of(preempted())) == "The record has no data about GPUs."
-
-
-def numbers(value: object) -> list[float]:
-    """Return all numbers that are in it."""
-    if isinstance(value, dict | list):
-        inside = value.values() if isinstance(value, dict) else value
-        return [n for inner in inside for n in numbers(inner)]
-    return [float(value)] if isinstance(value, int | float) else []
-
-
-def test_numbers_in_a_chart_are_all_finite() -> None:
-    found = numbers(timeline(facts_of(preempted())))
-    assert len(found) > 50
-    assert all(map(math.isfinite, found))
 
 
 def test_gpus_have_charts_by_device_and_by_task() -> None:

@@ -23,6 +23,7 @@ from emulator.analysis.run_state import RunState
 from emulator.broker import Capacity
 from emulator.metrics.catalog import GpuShare, GpuUsage, Usage
 from emulator.metrics.samples import Sample
+from emulator.metrics.steps import JSON
 from emulator.planning.plan import make_plan
 from emulator.record.events import Entry
 from emulator.report import junit, markdown, page, panel
@@ -53,6 +54,10 @@ RUN: dict[str, Any] = {
     "software": {"a:1": {"id": "sha256:12", "torch": "2.13"}},
 }
 PRICED = "prices: {worker: {spot: 3600/h, on_demand: 7200/h}}\ncurrency: EUR\n"
+SOURCES = [
+    {"source": JSON.words, "tasks": ["worker-0"]},
+    {"source": "the bar `Training` (60)", "tasks": ["worker-0"]},
+]
 WORKERS = "{replicas: 2, image: 'a:1', cpus: 1.5, memory: 1g}"
 
 
@@ -84,8 +89,7 @@ def rich() -> Facts:
     summary: Any = facts.summary
     summary["hints"] = [{"name": "x", "advice": "Do *this*.", "docs": "docs/x.md"}]
     summary["warnings"] = ["two | things"]
-    used_bar = {"source": "the bar `Training` (60)", "tasks": ["worker-0"]}
-    summary["step_sources"] = {"used": [used_bar], "seen": []}
+    summary["step_sources"] = {"used": [SOURCES[0]], "seen": SOURCES[1:]}
     sizes = ("memory_peak", "received", "sent", "read", "written")
     for n in range(2):
         used = {size: 2 ** (10 + 7 * place) * (n + 1) for place, size in enumerate(sizes)}
@@ -119,12 +123,16 @@ def many() -> Facts:
     extra += "  {kill: ps-0, at: 5s}]\n"
     extra += "restart: {policy: on-failure}\nexpect: {final_step: 9}\n"
     cluster = "{chief: 1, worker: 12, ps: 1}"
-    return facts_of(in_time(events), cluster, extra, samples, running=True)
+    facts = facts_of(in_time(events), cluster, extra, samples, running=True)
+    facts.summary["step_sources"]["used"].append(SOURCES[0])  # as certain as can be: not said
+    return facts
 
 
 def bare() -> Facts:
     """Return the facts of a run in which nothing was started."""
-    return facts_of([happened(0, "run"), job(5)], extra="")
+    facts = facts_of([happened(0, "run"), job(5)], extra="")
+    facts.summary["step_sources"]["seen"].append(SOURCES[1])  # without steps it is not said
+    return facts
 
 
 def terminal(facts: Facts) -> str:

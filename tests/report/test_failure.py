@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import astuple
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,11 +13,10 @@ from emulator.record.events import TaskExit
 from emulator.report import page
 from emulator.report.failure import Failure, failure_of, how_it_ended, last_traceback
 from emulator.report.failure_summary import event_lines, story
-from emulator.results import Result
 from emulator.validation.units import format_duration
-from tests.histories import an_event, began_again, ended, happened, restart, step
+from tests.histories import Told, an_event, began_again, ended, happened, job, restart, step
 from tests.histories import preempted as preemption
-from tests.report.runs import facts_of, preempted, ran
+from tests.report.runs import BASE, facts_of, preempted, ran
 
 TRACEBACK = [
     "Traceback (most recent call last):",
@@ -34,21 +34,24 @@ CHAINED = [
 ]
 
 
+def why(*what: Any, **how: Any) -> Failure:
+    """Return why a run is not ok, by its facts."""
+    found = failure_of(facts_of(*what, **how))
+    assert found is not None
+    return found
+
+
 def test_only_a_run_that_is_not_ok_has_it() -> None:
     ok = facts_of(preempted())
     ok.summary["verdict"] = "ok"  # type: ignore[index]
     assert failure_of(ok) is None
     assert 'id="failure"' not in page.render(ok)
     assert failure_of(facts_of(preempted()[:8], running=True)) is None
-    crashed = failure_of(facts_of(preempted()[:8]))
-    assert crashed is not None
-    assert crashed.headline == "The emulator was killed before the job ended."
+    assert why(preempted()[:8]).headline == "The emulator was killed before the job ended."
 
 
 def test_what_was_not_met_is_said_of_a_job_that_succeeded() -> None:
-    facts = facts_of(preempted(), extra="expect: {final_step: 40, accuracy: 0.9}\n")
-    found = failure_of(facts)
-    assert found is not None
+    found = why(preempted(), extra="expect: {final_step: 40, accuracy: 0.9}\n")
     assert found.headline == "The job succeeded, but did not meet all expectations."
     assert found.ended == []
     assert found.unmet[0] == "final_step: expected at least 40, got 32"
@@ -104,10 +107,7 @@ def failing(tasks: int, *restarts: tuple[float, str]) -> Failure:
         events += began_again(t + 0.5, "worker-0")
     events += [ended(10 + n, name, 1) for n, name in enumerate(names)]
     events += [happened(20, "job", "worker-0", outcome="failed", reason="worker-0 failed")]
-    extra = "restart: {policy: on-failure, limit: 2}\n"
-    found = failure_of(facts_of(events, f"{{worker: {tasks}}}", extra))
-    assert found is not None
-    return found
+    return why(events, f"{{worker: {tasks}}}", "restart: {policy: on-failure, limit: 2}\n")
 
 
 @pytest.mark.parametrize(
@@ -150,52 +150,33 @@ def test_a_task_that_faults_brought_back_says_how_often(times: int, said: str) -
     back = [one for n in range(times) for one in preemption(2 + 3 * n, "worker-0", back=4 + 3 * n)]
     events = [happened(0, "run"), *began_again(0, "worker-0"), *back, ended(15, "worker-0", 129)]
     events += [happened(20, "job", "worker-0", outcome="failed", reason="worker-0 failed")]
-    found = failure_of(facts_of(events, "{worker: 1}", "faults: [{preempt: worker-0, at: 1s}]\n"))
-    assert found is not None
-    (one,) = found.ended
+    (one,) = why(events, "{worker: 1}", "faults: [{preempt: worker-0, at: 1s}]\n").ended
     assert one.tried == f"not restarted (policy never); brought back {said} by faults"
     assert one.how == "129: ended by SIGHUP"
 
 
 @pytest.mark.parametrize(
-    ("outcome", "begins"),
+    ("end", "headline"),
     [
-        ("timeout", "The job ran out of time: why."),
-        ("interrupted", "The job was interrupted: why."),
-        ("error", "The emulator or its engine failed: why."),
+        (job(9, "timeout", "why"), "The job ran out of time: why."),
+        (job(9, "interrupted", "why"), "The job was interrupted: why."),
+        (happened(9, "error", message="why"), "The emulator or its engine failed: why."),
     ],
 )
-def test_every_outcome_has_its_headline(outcome: str, begins: str) -> None:
-    end = (
-        happened(9, "error", message="why")
-        if outcome == "error"
-        else happened(9, "job", outcome=outcome, reason="why")
-    )
-    found = failure_of(facts_of([happened(0, "run"), end], extra=""))
-    assert found is not None
-    assert (found.headline, found.ended) == (begins, [])
+def test_every_outcome_has_its_headline(end: Told, headline: str) -> None:
+    found = why([happened(0, "run"), end], extra="")
+    assert (found.headline, found.ended) == (headline, [])
 
 
 # --- The text about a run below a failed test -----------------------------------------------------
 
-TEXT = """\
-name: summary
-framework: none
-program: {command: [a]}
-cluster: {worker: 2}
-restart: {policy: on-failure, limit: 40, backoff: 1ms}
-expect: {final_step: 3}
-"""
-
-
-def run(tmp_path: Path, dies: Script) -> Result:
-    scripts = {"worker-0": Script(exits_at=None), "worker-1": dies}
-    return ran(tmp_path, TEXT, scripts, reports=False)
-
 
 def test_it_has_verdicts_events_and_the_last_output_of_the_failed_task(tmp_path: Path) -> None:
     printed = [(1.0, "\x1b[31mno room\x1b[0m")]
-    result = run(tmp_path, Script(printed, exits_at=2, exit_code=3, oom_killed=True))
+    dies = Script(printed, exits_at=2, exit_code=3, oom_killed=True)
+    scripts = {"worker-0": Script(exits_at=None), "worker-1": dies}
+    text = f"{BASE}cluster: {{worker: 2}}\nexpect: {{final_step: 3}}\n"
+    result = ran(tmp_path, text, scripts, reports=False)
     lines = story(result).splitlines()
     assert lines[0].split() == ["expectation", "verdict", "expected", "actual"]
     assert any(line.split()[:2] == ["final_step", "unknown"] for line in lines)

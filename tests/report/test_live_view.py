@@ -6,11 +6,10 @@ import contextlib
 import io
 import json
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 from rich.console import Console
@@ -26,6 +25,7 @@ from emulator.runtime.clock import ManualClock
 from tests.analysis.test_hints import ONE_DNN
 from tests.conftest import Emulate, own
 from tests.histories import a_plan, happened, history, step
+from tests.report.test_progress import Watched
 from tests.terminals import Terminal
 
 # Makes steps until the file `over` is in the shared folder, by a thousand once `far` is there; a
@@ -261,27 +261,7 @@ class Broken(io.StringIO):
         raise self._error
 
 
-class Watched(io.StringIO):
-    """A terminal that tells when it has shown a text."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.awaited, self.shown = "", threading.Event()
-
-    def write(self, text: str) -> int:
-        count = super().write(text)
-        if self.awaited in text:
-            self.shown.set()
-        return count
-
-    def shows(self, text: str) -> bool:
-        """Return whether it shows a text, after waiting for that."""
-        self.awaited = text
-        self.shown.clear()
-        return text in self.getvalue() or self.shown.wait(30)
-
-
-def a_view(file: io.StringIO) -> tuple[LiveView, io.StringIO]:
+def a_view(file: IO[str]) -> tuple[LiveView, io.StringIO]:
     """Return a view on a terminal, and where plain lines go."""
     plain = io.StringIO()
     return LiveView(Console(file=file, force_terminal=True, width=80, height=24), plain), plain

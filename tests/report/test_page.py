@@ -55,11 +55,6 @@ def text_of(html: str) -> str:
     return re.sub(r"<[^>]+>", " ", re.sub(r"(?s)<(script|style).*?</\1>", "", html))
 
 
-def words_of(facts: Facts) -> str:
-    """Return the words of a page, with one blank between two."""
-    return " ".join(text_of(page.render(facts)).split())
-
-
 @pytest.fixture
 def good(tmp_path: Path) -> Record:
     """A run of one worker that succeeds."""
@@ -170,8 +165,8 @@ def test_the_legend_of_gpus_has_all_devices_as_they_are_drawn() -> None:
 
 
 def test_every_number_of_the_summary_is_there_without_scripts(good: Record) -> None:
-    words = words_of(read(good)).split()
-    assert {"1.00", "64.0", "19"} <= set(words)  # a step of 64 examples each second
+    words = {*text_of(page.render(read(good))).split()}
+    assert {"1.00", "64.0", "19"} <= words  # a step of 64 examples each second
 
 
 @pytest.mark.parametrize(
@@ -303,9 +298,6 @@ def test_two_may_write_the_same_report(tmp_path: Path, monkeypatch: pytest.Monke
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("report.md", "text")]
 
 
-# --- Costs --------------------------------------------------------------------------------------
-
-"""A spot machine costs 1 a second; all amounts were worked out by hand."""
 # --- junit.xml ----------------------------------------------------------------------------------
 
 

@@ -22,24 +22,27 @@ from tests.histories import a_plan, happened, step
 PLAN = a_plan("{worker: 2}", "framework: tensorflow\n")
 
 
-class Terminal(io.TextIOWrapper):
-    """A terminal, of which is seen what was flushed; the device of another has its width."""
+class Watched(io.TextIOWrapper):
+    """A terminal of which is read what was flushed, as wide as the one of a device."""
 
     def __init__(self, device: int = -1) -> None:
-        self.flushed = io.BytesIO()
+        self.flushed, self.device, self.heard = io.BytesIO(), device, ""
+        self.awaited, self.until = ("", threading.Event()), threading.Event()
+        """A text, which is not written before `until`."""
+        self.until.set()
         super().__init__(self.flushed, "utf-8", newline="")
-        self.device = device
-        self.wrote = threading.Event()
-        """A line with a time was written."""
-        self.ending = threading.Event()
-        """Until then it takes to write that."""
-        self.ending.set()
 
     def write(self, text: str) -> int:
-        if "s  " in text:
-            self.wrote.set()
-            self.ending.wait(60)
+        self.heard += text
+        if self.awaited[0] in self.heard:
+            self.awaited[1].set()
+            self.until.wait(60)
         return super().write(text)
+
+    def shows(self, text: str) -> bool:
+        """Say whether a text is written, after waiting for it."""
+        self.awaited = text, threading.Event()
+        return text in self.heard or self.awaited[1].wait(60)
 
     def getvalue(self) -> str:
         return self.flushed.getvalue().decode()
@@ -58,11 +61,11 @@ def test_a_terminal_shows_what_is_under_way_and_forgets_it(
     monkeypatch.setenv("TERM", "xterm")
     other, device = os.openpty()
     termios.tcsetwinsize(device, (24, columns or 0))
-    stream = Terminal(-1 if columns is None else device)
+    stream = Watched(-1 if columns is None else device)
     progress = Progress(stream)
     progress.begin("step 2 " + "x" * 90)
-    stream.ending = progress._ending
-    assert stream.wrote.wait(60)
+    stream.until = progress._ending
+    assert stream.shows("s  ")
     progress.end()
     written = stream.getvalue()
     assert re.fullmatch(r"(\r\x1b\[K[0-9.]+s  step 2 x+)+\r\x1b\[K", written)
@@ -78,7 +81,7 @@ def test_the_latest_line_of_a_build_is_what_is_under_way_until_the_next_step(
     monkeypatch: pytest.MonkeyPatch, printer: type[LivePrinter]
 ) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    stream = Terminal()
+    stream = Watched()
     with printer(stream) as shown:
         say = shown.callbacks().say
         say("cpu: Step 1/2")
@@ -107,7 +110,7 @@ def test_a_terminal_that_can_not_move_its_cursor_is_none(
     monkeypatch.delenv("TERM", raising=False)
     if term is not None:
         monkeypatch.setenv("TERM", term)
-    stream = Terminal()
+    stream = Watched()
     progress = Progress(stream)
     progress.begin("step 2")
     assert progress._thread is None
@@ -117,9 +120,9 @@ def test_a_terminal_that_can_not_move_its_cursor_is_none(
 
 def test_a_block_shows_its_text_as_long_as_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(sys, "stderr", stream := Terminal())
+    monkeypatch.setattr(sys, "stderr", stream := Watched())
     with under_way("starting"):
-        assert stream.wrote.wait(60)
+        assert stream.shows("s  ")
     assert re.fullmatch(r"(\r\x1b\[K0\.\d+s  starting)+\r\x1b\[K", stream.getvalue())
 
 

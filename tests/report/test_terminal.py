@@ -20,11 +20,9 @@ from emulator.analysis.expectations import summary
 from emulator.analysis.explanation import Explanation
 from emulator.analysis.listing import Listed
 from emulator.engines.base import Finding
-from emulator.metrics.steps import JSON
 from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
 from emulator.report import HTML, grouped
-from emulator.report.data import sources_of_steps
 from emulator.report.grouped import Column, table
 from emulator.report.listings import print_listing, print_runs, print_status
 from emulator.report.tables import print_table
@@ -183,26 +181,6 @@ def test_only_runs_that_have_ended_have_a_verdict_in_a_list(tmp_path: Path) -> N
         writer.close()
 
 
-@pytest.mark.parametrize(
-    ("used", "seen", "said"),
-    [
-        # JSON is as certain as can be: only beside something else it is mentioned.
-        ([JSON.words], [], ""),
-        ([], ["the bar `a` (9)"], ""),
-        ([JSON.words], ["the bar `a` (9)"], f"{JSON.words} of b and c; also seen: the bar `a` (9)"),
-        (["the bar `a` (9)"], [], "the bar `a` (9) of b and c"),
-    ],
-)
-def test_the_source_of_steps_is_said_where_it_may_be_wrong(
-    used: list[str], seen: list[str], said: str
-) -> None:
-    sources = {
-        key: [{"source": one, "tasks": ["b", "c"]} for one in of]
-        for key, of in (("used", used), ("seen", seen))
-    }
-    assert sources_of_steps({"step_sources": sources}) == (f"steps: from {said}" if said else "")
-
-
 def test_findings_are_a_table_with_what_is_to_do_and_longer_texts_below_it() -> None:
     long = Finding("docker", "fatal", "it does not answer", "start [it]")
     found = [
@@ -221,9 +199,11 @@ def test_findings_are_a_table_with_what_is_to_do_and_longer_texts_below_it() -> 
 def test_what_started_warm_and_where_the_report_is_are_said(tmp_path: Path) -> None:
     analysis = Analysis("succeeded", "", 1.0, tasks={}, time={})
     found = a_summary(analysis)
+    sources = {"used": [{"source": "the bar", "tasks": ["a", "b"]}], "seen": []}
     for warm, said in ((["a"], "1 task started warm"), (["a", "b"], "2 tasks started warm")):
-        lines = rows_of(lambda c, warm=warm: print_summary({**found, "warm": warm}, c))  # type: ignore[misc]
+        lines = rows_of(partial(print_summary, {**found, "warm": warm, "step_sources": sources}))
         assert f"{said}: these times have no imports" in lines
+        assert "steps: from the bar of a and b" in lines
     (tmp_path / HTML).touch()
     for folder, print_it, more in (
         (Path("/r"), print_result, []),
@@ -326,12 +306,7 @@ def test_a_helper_that_failed_is_a_note_below_the_figures() -> None:
     failed = HelperResult("failed", 3, "", ("starting", "[no] disk"))
     refused = HelperResult("failed", None, "it can't start", ())
     helpers = {"board": HelperResult("stopped", 143), "sink": failed, "web": refused}
-    analysis = Analysis("succeeded", "", 1.0, tasks={}, helpers=helpers, time={})
-    end = JobEnd("succeeded", "")
-    result = Result(Path("/runs/r"), end, analysis, [], a_summary(analysis))
-    text = shown(lambda console: print_result(result, console))
-    notes = [line for line in text.splitlines() if line.startswith("note:")]
-    assert notes == [
+    assert [line for line in printed({}, helpers=helpers) if line.startswith("note:")] == [
         "note: the helper sink failed with exit code 3, which does not decide the job: [no] disk",
         "note: the helper web failed, which does not decide the job: it can't start",
     ]

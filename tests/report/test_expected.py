@@ -80,7 +80,9 @@ def rich() -> Facts:
     ]  # fmt: skip
     first, *others = preempted()
     values = [step(t, "worker-0", n, loss=4 / n, lr=0.1 * n) for t, n in ((6.2, 32), (6.4, 33))]
-    late = [step(15, "worker-1", 34, accuracy=0.5, loss=1), *_helper()]
+    late = [step(15, "worker-1", 34, accuracy=0.5, loss=1)]
+    late += [happened(15, "helper", "board", stage="running")]
+    late += [happened(16, "helper", "board", stage="ended", exit_code=3)]
     events = in_time([happened(first.t, "run", **RUN), *values, *others, *late])
     extra = f"{PREEMPT}{PRICED}expect: {{final_step: 40, accuracy: 0.9}}\ndescription: all\n"
     extra += "helpers: {board: {command: [b], cpus: 1}}\nseed: 7\n"
@@ -96,13 +98,6 @@ def rich() -> Facts:
         used |= {"cpu_seconds": 90.0 + n, "cpu": 1.25, "throttled": None if n else 2.5}
         summary["usage"][f"worker-{n}"] = used
     return facts
-
-
-def _helper() -> list[Any]:
-    return [
-        happened(t, "helper", "board", stage=stage, **more)
-        for t, stage, more in ((15, "running", {}), (16, "ended", {"exit_code": 3}))
-    ]
 
 
 def many() -> Facts:

@@ -103,14 +103,16 @@ def test_the_latest_line_of_a_build_is_what_is_under_way_until_the_next_step(
     assert "---> 12ab" not in stream.getvalue()
 
 
-@pytest.mark.parametrize("term", ["dumb", "unknown", None])
-def test_a_terminal_that_can_not_move_its_cursor_is_none(
-    monkeypatch: pytest.MonkeyPatch, term: str | None
+@pytest.mark.parametrize(
+    ("term", "stream"),
+    [("dumb", Watched()), ("unknown", Watched()), (None, Watched()), ("xterm", io.StringIO())],
+)
+def test_nothing_is_shown_where_there_is_no_terminal_or_its_cursor_can_not_be_moved(
+    monkeypatch: pytest.MonkeyPatch, term: str | None, stream: Watched | io.StringIO
 ) -> None:
     monkeypatch.delenv("TERM", raising=False)
     if term is not None:
         monkeypatch.setenv("TERM", term)
-    stream = Watched()
     progress = Progress(stream)
     progress.begin("step 2")
     assert progress._thread is None
@@ -124,14 +126,6 @@ def test_a_block_shows_its_text_as_long_as_it_lasts(monkeypatch: pytest.MonkeyPa
     with under_way("starting"):
         assert stream.shows("s  ")
     assert re.fullmatch(r"(\r\x1b\[K0\.\d+s  starting)+\r\x1b\[K", stream.getvalue())
-
-
-def test_nothing_is_shown_where_there_is_no_terminal() -> None:
-    stream = io.StringIO()
-    progress = Progress(stream)
-    progress.begin("step 2")
-    progress.end()
-    assert stream.getvalue() == ""
 
 
 # --- What is printed ----------------------------------------------------------------------------

@@ -89,23 +89,20 @@ def test_the_status_of_a_run_has_tables_of_what_it_has() -> None:
     status: dict[str, Any] = {"run_id": "run-1", "state": "up", "engine": "docker", "tasks": [task]}
     fault = {"id": "f1", "kind": "kill", "target": "ps-0", "stage": "applied"}
     port = {"name": "ps-0", "port": 80, "address": "here:81"}
-    bare = [
+    rows = [
         ["run-1:", "up,", "on", "the", "docker", "engine"],
-        ["task", "state", "step", "restarts", "exit"],
-        ["ps-0", "running", "7", "1", "137"],
-    ]
-    more = [
+        *(["task", "state", "step", "restarts", "exit"], ["ps-0", "running", "7", "1", "137"]),
         *(["fault", "kind", "target", "stage"], ["f1", "kill", "ps-0", "applied"]),
         *(["helper", "state", "exit"], ["events", "exited", "3"]),
         *(["task", "port", "is", "at"], ["ps-0", "80", "here:81"]),
     ]
     status |= {"faults": [], "helpers": {}}
-    assert cells(shown(lambda console: print_status(status, console))) == bare
+    assert cells(shown(lambda console: print_status(status, console))) == rows[:3]
     coloured = on_a_terminal(lambda console: print_status(status, console), 120)
     assert coloured.startswith("run-1: up, on the docker engine\n")  # no word is picked out
     helpers = {"events": {"state": "exited", "exit_code": 3}}
     status |= {"faults": [fault], "helpers": helpers, "ports": [port]}
-    assert cells(shown(lambda console: print_status(status, console))) == bare + more
+    assert cells(shown(lambda console: print_status(status, console))) == rows
 
 
 # --- Text from elsewhere is shown as it is -------------------------------------------------------
@@ -216,13 +213,8 @@ def test_what_started_warm_and_where_the_report_is_are_said(tmp_path: Path) -> N
 
 
 def test_a_terminal_gets_whole_lines_and_a_file_none_with_blanks_at_the_end() -> None:
-    for is_terminal, lines in (
-        (
-            True,
-            [" " * 12, " a   column ", " ────────── ", " x          ", " y   b      ", " " * 12],
-        ),
-        (False, ["", " a   column", " ──────────", " x", " y   b", ""]),
-    ):
+    whole = [" " * 12, " a   column ", " ────────── ", " x          ", " y   b      ", " " * 12]
+    for is_terminal, lines in ((True, whole), (False, [line.rstrip() for line in whole])):
         stream = io.StringIO()
         console = Console(file=stream, width=60, force_terminal=is_terminal, color_system=None)
         print_table(console, ("a", "column"), [(Text("x"), None), ("y", "b")])
@@ -260,12 +252,8 @@ class Closed(io.StringIO):
 
 
 def test_a_run_is_followed_until_its_reader_has_gone() -> None:
-    plan, given = (
-        a_plan("{worker: 1}"),
-        iter([("worker-0", "a"), ("x", "b"), ("x", "c"), ("x", "d")]),
-    )
-    stream = Closed()
-    LivePrinter(stream).follow(plan, given)
+    stream, given = Closed(), iter([("worker-0", "a"), ("x", "b"), ("x", "c"), ("x", "d")])
+    LivePrinter(stream).follow(a_plan("{worker: 1}"), given)
     assert stream.getvalue() == "worker-0 | a\n"
     assert list(given) == [("x", "c"), ("x", "d")]
 
@@ -286,18 +274,11 @@ def test_a_terminal_has_the_names_in_colour_unless_it_or_the_user_says_no(
         printer.follow(plan, [("worker-0", "a"), ("worker-10", "b"), ("other", "c")])
         lines = stream.getvalue().splitlines()
         assert len(lines) == 4 + len(plan.warnings)
-        if coloured:
-            assert lines[-3:] == [
-                "\x1b[36mworker-0  |\x1b[0m a",
-                "\x1b[36mworker-10 |\x1b[0m b",
-                "\x1b[37mother     |\x1b[0m c",
-            ]
-        else:
-            assert lines[-3:] == ["worker-0  | a", "worker-10 | b", "other     | c"]
-        assert (
-            "run-1: 11 workers, 1 ps (helpers: board) on the fake engine; record in runs/r"
-            in (lines[0])
-        )
+        begin, end = ("\x1b[3{}m", "\x1b[0m") if coloured else ("", "")
+        heads = (("worker-0  |", 6, "a"), ("worker-10 |", 6, "b"), ("other     |", 7, "c"))
+        assert lines[-3:] == [f"{begin.format(n)}{head}{end} {text}" for head, n, text in heads]
+        roles = "11 workers, 1 ps (helpers: board)"
+        assert f"run-1: {roles} on the fake engine; record in runs/r" in lines[0]
         notes = [re.sub(r"\x1b\[\d+m", "", line) for line in lines[1:-3]]
         assert notes == [f"emulate   | note: {warning}" for warning in plan.warnings]
 

@@ -128,16 +128,18 @@ def test_items_end_with_the_stream_or_its_error() -> None:
 
 def test_a_snapshot_of_a_run_that_is_over_says_how(tmp_path: Path) -> None:
     writer = RunWriter(tmp_path / "run-1", a_plan("{worker: 1}"), "", ManualClock())
+
+    def says(last: str) -> bool:
+        stream = io.StringIO()
+        print_snapshot(Record(writer.path), Console(file=stream, width=90))
+        return stream.getvalue().splitlines()[-1] == last
+
     for text in ("Its emulator was killed; `emulate attach run-1` takes the run over.",
                  "run-1 has finished."):  # fmt: skip
         writer.close()
-        stream = io.StringIO()
-        print_snapshot(Record(writer.path), Console(file=stream, width=90))
-        assert stream.getvalue().splitlines()[-1] == text
+        assert says(text)
         writer = RunWriter.reopen(Record(writer.path), ManualClock())
-        stream = io.StringIO()
-        print_snapshot(Record(writer.path), Console(file=stream, width=90))
-        assert stream.getvalue().splitlines()[-1] == "no step yet"
+        assert says("no step yet")
         writer.write(happened(0, "run"))
         writer.write(job(1))
     writer.close()

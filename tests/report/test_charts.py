@@ -168,9 +168,8 @@ def test_a_long_line_has_the_lowest_and_the_highest_point_of_each_stretch() -> N
     assert len(thinned(points, 7)) <= 7
     on_axis = stretched(points, Axis("steps", 0.0, 8.0), 4)  # two stretches of four
     assert on_axis == [(1, 1), (3, 5), (5, 4), (7, 6)]
-    assert stretched([(x + 8, y and -y) for x, y in points], Axis("steps", 8.0, 16.0), 4) == [
-        *((9, -1), (11, -5), (13, -4), (15, -6)),
-    ]
+    later = stretched([(x + 8, y and -y) for x, y in points], Axis("steps", 8.0, 16.0), 4)
+    assert later == [(9, -1), (11, -5), (13, -4), (15, -6)]
     assert stretched(points, Axis("steps", 0.0, 8.0), 8) == points
     gone = stretched([(float(n), None) for n in range(9)], Axis("steps", 4.0, 4.0), 4)
     assert [y for _, y in gone] == [None] * 4

@@ -59,9 +59,8 @@ def test_a_value_is_drawn_by_step_and_over_time_with_a_gap_where_its_task_was_aw
     # Faults are drawn where the job was, unless it had made no step.
     over_steps, over_time = (c["layout"] for c in (loss.over_steps, loss.over_time))
     assert [(s["type"], s["x0"]) for s in over_steps["shapes"]] == [("line", 30)]
-    assert [(s["type"], s["x0"]) for s in over_time["shapes"]] == [
-        *(("rect", 2), ("rect", 5.5), ("line", 2), ("line", 5.5)),
-    ]
+    drawn = [(s["type"], s["x0"]) for s in over_time["shapes"]]
+    assert drawn == [("rect", 2), ("rect", 5.5), ("line", 2), ("line", 5.5)]
     assert [a["text"] for a in over_steps["annotations"]] == ["pause worker-1"]
 
 

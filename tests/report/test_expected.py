@@ -54,10 +54,7 @@ RUN: dict[str, Any] = {
     "software": {"a:1": {"id": "sha256:12", "torch": "2.13"}},
 }
 PRICED = "prices: {worker: {spot: 3600/h, on_demand: 7200/h}}\ncurrency: EUR\n"
-SOURCES = [
-    {"source": JSON.words, "tasks": ["worker-0"]},
-    {"source": "the bar `Training` (60)", "tasks": ["worker-0"]},
-]
+SOURCES = [{"source": s, "tasks": ["worker-0"]} for s in (JSON.words, "the bar `Training` (60)")]
 WORKERS = "{replicas: 2, image: 'a:1', cpus: 1.5, memory: 1g}"
 
 

@@ -6,9 +6,11 @@ import contextlib
 import io
 import json
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any
 
 import pytest
@@ -21,6 +23,7 @@ from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
 from emulator.report import live
 from emulator.report.live import BACKLOG, LiveView
+from emulator.report.notebook import NotebookView, in_notebook
 from emulator.runtime.clock import ManualClock
 from tests.analysis.test_hints import ONE_DNN
 from tests.conftest import Emulate, own
@@ -80,11 +83,6 @@ def up(emulate: Emulate) -> Iterator[Up]:
             return terminals.enter_context(contextlib.closing(Terminal(command, **terminal)))
 
         yield start
-
-
-def go_far(emulate: Emulate) -> None:
-    """Have the tasks do what is left to do in a stride."""
-    (emulate.out / RUN / "shared" / "far").touch()
 
 
 def end_of(emulate: Emulate) -> None:
@@ -148,7 +146,7 @@ def test_tasks_progress_faults_and_usage_are_seen_and_leave_nothing_behind(
         terminal.see(re.compile(r"about \d.* left"))
         terminal.see(lambda shown: "running (pause)" in row(shown, "worker-0"))
         cluster.heal("1")
-        go_far(emulate)
+        (emulate.out / RUN / "shared" / "far").touch()
         waiting = r"finishing: waiting for worker-0, worker-1 to exit \(\d+s\)  step \d+ of 400"
         terminal.see(re.compile(waiting))
     end_of(emulate)
@@ -200,7 +198,7 @@ def test_a_terminal_that_is_made_smaller_is_followed(
     terminal = up(scenario(tmp_path, extra=fault), columns=120, rows=40)
     terminal.see(training, "fault 0: pause worker-0  waits for step 500")
     terminal.resize(60, 20)
-    go_far(emulate)
+    (emulate.out / RUN / "shared" / "far").touch()
     shown = terminal.see("finishing", "fault 0: pause worker-0  healed")
     assert all(len(line) < 60 for line in panel(shown))
     end_of(emulate)
@@ -322,19 +320,33 @@ def test_lines_printed_too_fast_are_counted_and_not_shown(
     begin(view, tmp_path / "run-1")
     told = "7 lines were printed too fast to be shown; they are in the logs"
     assert file.shows(told)
-    view.callbacks().lines([("worker-0", "hello")])
+    view.callbacks().lines([("worker-0", ONE_DNN), ("worker-0", "hello")])
     assert file.shows("hello")  # and was woken for that
     view.close()  # after it has painted once more
     assert f"line {BACKLOG - 1}\n" in file.getvalue()
     assert f"line {BACKLOG}\n" not in file.getvalue()
+    assert "oneDNN" not in file.getvalue()  # what every start prints
     assert file.getvalue().count(told) == file.getvalue().count("too fast") == 1
 
 
-def test_what_every_start_prints_is_left_out(tmp_path: Path) -> None:
-    file = io.StringIO()
-    view, _ = a_view(file)
-    begin(view, tmp_path / "run-1")
-    view.callbacks().lines([("worker-0", ONE_DNN), ("worker-0", "hello")])
-    view.close()
-    assert "hello" in file.getvalue()
-    assert "oneDNN" not in file.getvalue()
+# --- In a notebook --------------------------------------------------------------------------------
+
+
+def test_a_cell_shows_what_is_built_and_then_the_panel_at_each_update(tmp_path: Path) -> None:
+    shown: list[str] = []
+    display = SimpleNamespace(update=lambda data, raw: shown.append(data["text/html"]))
+    view = NotebookView(display)
+    view.callbacks().say("Step 1/2")
+    run(view, tmp_path / "run-1")
+    assert ["── " in html for html in shown[:3]] == [False, False, True]  # it begins with the run
+    assert all("── " in html for html in shown[2:])
+    assert ["Step 1/2" in html for html in shown[:2]] == [True, True]
+    assert "worker-0 | hello" in shown[-1]
+
+
+def test_a_notebook_is_a_shell_with_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    for shell, is_one in ((None, False), (SimpleNamespace(), False),
+                          (SimpleNamespace(kernel="python3"), True)):  # fmt: skip
+        ipython = SimpleNamespace(get_ipython=lambda shell=shell: shell)
+        monkeypatch.setitem(sys.modules, "IPython", ipython)
+        assert in_notebook() == is_one

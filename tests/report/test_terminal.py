@@ -79,11 +79,6 @@ def test_the_time_is_one_line_of_what_took_a_hundredth_or_more(
     assert [found for found in lines if found.startswith("time")] == line
 
 
-def cells(text: str) -> list[list[str]]:
-    """Return the words of each line, without lines that have none."""
-    return [line.split() for line in text.splitlines() if line.strip(" ─")]
-
-
 def test_the_status_of_a_run_has_tables_of_what_it_has() -> None:
     task = {"name": "ps-0", "state": "running", "step": 7, "restarts": 1, "exit_code": 137}
     status: dict[str, Any] = {"run_id": "run-1", "state": "up", "engine": "docker", "tasks": [task]}
@@ -97,12 +92,12 @@ def test_the_status_of_a_run_has_tables_of_what_it_has() -> None:
         *(["task", "port", "is", "at"], ["ps-0", "80", "here:81"]),
     ]
     status |= {"faults": [], "helpers": {}}
-    assert cells(shown(lambda console: print_status(status, console))) == rows[:3]
-    coloured = on_a_terminal(lambda console: print_status(status, console), 120)
+    assert [line.split() for line in rows_of(partial(print_status, status))] == rows[:3]
+    coloured = on_a_terminal(partial(print_status, status), 120)
     assert coloured.startswith("run-1: up, on the docker engine\n")  # no word is picked out
     helpers = {"events": {"state": "exited", "exit_code": 3}}
     status |= {"faults": [fault], "helpers": helpers, "ports": [port]}
-    assert cells(shown(lambda console: print_status(status, console))) == rows
+    assert [line.split() for line in rows_of(partial(print_status, status))] == rows
 
 
 # --- Text from elsewhere is shown as it is -------------------------------------------------------
@@ -132,10 +127,8 @@ def test_a_narrow_terminal_lists_fewer_figures_and_no_word_in_part(width: int) -
     """The scenario is the beginning of the run's name, and has no column."""
     run, figures = "quickstart-1123030334-bfd411", {"steps_per_second": 42.2, "goodput": 0.04}
     figures |= {"duration": 85.0}
-    file = io.StringIO()
     listed = Listed(run, "quickstart", "", "docker", 1.0, "interrupted", "unknown", figures)
-    print_listing([listed], Console(file=file, width=width))
-    head, _, row = file.getvalue().strip("\n").splitlines()
+    head, row = rows_of(partial(print_listing, [listed]), width)
     assert "scenario" not in head.split()
     assert row.split()[0] == run
     assert {"interrupted", "unknown"} <= {*row.split()}
@@ -158,7 +151,8 @@ def test_a_listing_has_its_columns_in_order_as_far_as_there_is_room() -> None:
     one = Listed("other-1", "mwms", "a=1", "docker", 86400.0 * 40, "succeeded", "ok", figures)
     two = Listed("mwms-2", "mwms", "", "docker", None, "running", None, {})
     when = f"{datetime.fromtimestamp(86400.0 * 40):%m-%d %H:%M}"
-    lines = rows_of(lambda console: print_listing([one, two], console))
+    print_it = partial(print_listing, [one, two])
+    lines = rows_of(print_it)
     assert [re.split(" {3,}", line.strip()) for line in lines] == [
         ["run", "scenario", "when", "outcome", "verdict", "steps/s", "goodput", "lost", "took"],
         ["other-1", "mwms a=1", when, "succeeded", "ok", "42.2", "4%", "1m 25s"],
@@ -166,7 +160,7 @@ def test_a_listing_has_its_columns_in_order_as_far_as_there_is_room() -> None:
     ]
     needed = len(lines[1].rstrip()) + 2  # with the blanks around each column
     for width, count in ((needed, 9), (needed - 1, 8), (57, 5), (56, 5), (50, 5)):
-        head, *_ = rows_of(lambda console: print_listing([one, two], console), width)
+        head, *_ = rows_of(print_it, width)
         assert (width, len(head.split())) == (width, count)
 
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import nbformat
@@ -16,7 +15,6 @@ import pytest
 
 import emulator
 from emulator.report.notebook import NotebookView, in_notebook
-from tests.report.test_live_view import run as show_a_run
 from tests.session.conftest import shell
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -98,6 +96,7 @@ class Display:
 def test_a_run_shows_its_panel_and_its_latest_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert not in_notebook()
     display = Display()
     monkeypatch.setattr("emulator.session.up.view_for", lambda progress: NotebookView(display))
     script = 'for n in 1 2 3 4 5 6 7; do echo "line <$n>"; done'
@@ -108,24 +107,3 @@ def test_a_run_shows_its_panel_and_its_latest_output(
     assert "line &lt;7&gt;" in last
     assert "line &lt;1&gt;" not in last  # only the latest lines
     assert last.startswith("<pre")
-
-
-def test_a_cell_shows_what_is_built_and_then_the_panel_at_each_update(tmp_path: Path) -> None:
-    display = Display()
-    view = NotebookView(display)
-    view.callbacks().say("Step 1/2")
-    show_a_run(view, tmp_path / "run-1")
-    assert len(display.shown) > 2
-    assert ["── " in html for html in display.shown[:3]] == [False, False, True]
-    assert all("── " in html for html in display.shown[2:])
-    assert ["Step 1/2" in html for html in display.shown[:2]] == [True, True]
-    assert "worker-0 | hello" in display.shown[-1]
-
-
-def test_a_notebook_is_a_shell_with_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not in_notebook()
-    for a_shell, is_one in ((None, False), (SimpleNamespace(), False),
-                            (SimpleNamespace(kernel="python3"), True)):  # fmt: skip
-        ipython = SimpleNamespace(get_ipython=lambda a_shell=a_shell: a_shell)
-        monkeypatch.setitem(sys.modules, "IPython", ipython)
-        assert in_notebook() == is_one

@@ -259,11 +259,8 @@ def comparison_page() -> str:
 RUNS = {"rich": rich, "many": many, "bare": bare}
 REPORTS: dict[str, Callable[[Facts], str]] = {
     **{"report.md": markdown.render, "junit.xml": junit.render, "terminal.txt": terminal},
-    **{
-        "panel.txt": live,
-        "page.txt": lambda facts: words(page.render(facts)),
-        "charts.json": lambda facts: charts(page.render(facts)),
-    },
+    **{"panel.txt": live, "page.txt": lambda facts: words(page.render(facts))},
+    "charts.json": lambda facts: charts(page.render(facts)),
 }
 FILES: dict[str, Callable[[], str]] = {
     f"{run}-{name}": partial(lambda r, n: REPORTS[n](RUNS[r]()), run, name)

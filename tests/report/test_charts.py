@@ -38,6 +38,7 @@ from tests.histories import Told, began_again, fault, happened, in_time, job, ph
 from tests.report.runs import facts_of, preempted
 
 STYLE = Path(emulator.report.__file__).parent / "templates" / "style.css"
+LIGHT, _, DARK = STYLE.read_text().partition("@media (prefers-color-scheme: dark)")
 
 
 def areas_of(facts: Facts) -> Any:
@@ -81,10 +82,9 @@ def test_every_colour_that_a_chart_names_is_defined_for_light_and_dark() -> None
     drawn += [panel.chart for panel in task_panels(SAMPLED)]
     # All numbers are finite: others are no JSON.
     named = set(re.findall(r'"(--[a-z0-9-]+)"', json.dumps(drawn, allow_nan=False)))
-    light, _, dark = STYLE.read_text().partition("@media (prefers-color-scheme: dark)")
     assert len(named) > 15
-    assert {name for name in named if f"{name}:" not in light} == set()
-    missing = {name for name in named if f"{name}:" not in dark.split("* {")[0]}
+    assert {name for name in named if f"{name}:" not in LIGHT} == set()
+    missing = {name for name in named if f"{name}:" not in DARK.split("* {")[0]}
     assert missing - {"--font"} == set()
 
 
@@ -105,8 +105,7 @@ def lab(colour: str) -> tuple[float, float, float]:
 @pytest.mark.parametrize("names", [CAUSES, all_states()], ids=["causes", "states"])
 def test_colours_that_stand_side_by_side_differ(scheme: str, names: Sequence[str]) -> None:
     """By 20 units of CIELAB: a difference of 2 can just be seen."""
-    light, _, dark = STYLE.read_text().partition("@media (prefers-color-scheme: dark)")
-    found = re.findall(r"(--[a-z-]+): (#[0-9a-f]{6})", light if scheme == "light" else dark)
+    found = re.findall(r"(--[a-z-]+): (#[0-9a-f]{6})", LIGHT if scheme == "light" else DARK)
     colours = {name: lab(dict(found)[colour(name)]) for name in names}
     near = [
         (one, two)

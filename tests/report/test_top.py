@@ -31,6 +31,7 @@ from emulator.runtime.clock import ManualClock
 from emulator.validation.units import format_duration
 from tests.conftest import Emulate, end, wait_for_line
 from tests.histories import BEGAN, a_plan, began_again, ended, happened, history, job
+from tests.report.test_expected import on_a_terminal
 from tests.report.test_live_view import LASTING, RUN, end_of, panel, row, scenario
 from tests.terminals import Terminal
 
@@ -130,16 +131,15 @@ def test_a_snapshot_of_a_run_that_is_over_says_how(tmp_path: Path) -> None:
     writer = RunWriter(tmp_path / "run-1", a_plan("{worker: 1}"), "", ManualClock())
 
     def says(last: str) -> bool:
-        stream = io.StringIO()
-        print_snapshot(Record(writer.path), Console(file=stream, width=90))
-        return stream.getvalue().splitlines()[-1] == last
+        shown = on_a_terminal(partial(print_snapshot, Record(writer.path)), 90)
+        return shown.splitlines()[-1] == last
 
     for text in ("Its emulator was killed; `emulate attach run-1` takes the run over.",
                  "run-1 has finished."):  # fmt: skip
         writer.close()
         assert says(text)
         writer = RunWriter.reopen(Record(writer.path), ManualClock())
-        assert says("no step yet")
+        assert says("{2}no step yet{0}")
         writer.write(happened(0, "run"))
         writer.write(job(1))
     writer.close()

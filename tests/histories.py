@@ -37,7 +37,7 @@ LEAST: dict[str, dict[str, Any]] = {
 """Required fields of each kind of event, for tests that need no others."""
 
 
-def an_event(name: str, task: str = "", **fields: Any) -> Entry:
+def an_event(name: str, /, task: str = "", **fields: Any) -> Entry:
     """Return the event of that name; required fields that a test does not give are made up."""
     return entry_of({**LEAST.get(name, {}), **fields, "event": name, "task": task})
 

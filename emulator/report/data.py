@@ -124,7 +124,7 @@ def read(record: Record, judged: Judged | None = None) -> Facts:
             if (record.path / "logs" / f"{name}.log").is_file()
         },
         files=frozenset(path.name for path in record.path.iterdir()),
-        running=record.live and judged.analysis.outcome == "running",
+        running=record.live,
     )
 
 

@@ -135,10 +135,8 @@ class LiveView(LivePrinter):
 
     def _run(self, state: RunState) -> None:
         try:
-            with Live(
-                _Panel(state), console=self._console, auto_refresh=False, transient=True
-            ) as live:
-                self._repeat(lambda: self._paint(state, live))
+            with Live(_Panel(state), console=self._console, auto_refresh=False, transient=True):
+                self._repeat(lambda: self._paint(state))
         except OSError:
             self._closed = True  # the terminal; the run continues
         except Exception as error:  # a failing panel must not lose task output
@@ -155,14 +153,11 @@ class LiveView(LivePrinter):
             self._wake.clear()
         show()
 
-    def _paint(self, state: RunState, live: Live) -> None:
+    def _paint(self, state: RunState) -> None:
         self._batch = []
         self._drain(state)
-        if self._batch:
-            text = Segment("".join(self._batch))
-            self._console.print(Segments([text]), soft_wrap=True, end="")
-        else:
-            live.refresh()
+        text = Segment("".join(self._batch))
+        self._console.print(Segments([text]), soft_wrap=True, end="")  # and the panel below it
         self._batch = None
 
     def _drain(self, state: RunState) -> None:

@@ -105,6 +105,6 @@ def _text(text: str) -> str:
 
 def _fenced(lines: Sequence[str]) -> Iterator[str]:
     """Yield the lines in a fence longer than any in them (CommonMark 4.5)."""
-    longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
-    fence = "`" * max(3, longest + 1)
+    longest = max([2, *(len(run) for line in lines for run in re.findall("`+", line))])
+    fence = "`" * (longest + 1)
     yield from (f"{fence}text", *lines, fence)

@@ -68,9 +68,7 @@ def _new_display() -> Any:  # noqa: ANN401  a handle of IPython
 def as_html(lines: Sequence[Text]) -> str:
     """Return lines of text with their styles as HTML (pure)."""
     # In a notebook, a console would show each line by itself.
-    console = Console(
-        file=io.StringIO(), record=True, width=WIDTH, force_terminal=True, force_jupyter=False
-    )
+    console = Console(file=io.StringIO(), record=True, width=WIDTH, force_jupyter=False)
     for line in lines:
         console.print(line, soft_wrap=True)
     return console.export_html(inline_styles=True, code_format=_PRE)

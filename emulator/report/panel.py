@@ -79,7 +79,7 @@ def _groups(live: RunState, rows: int) -> list[list[LiveTask]]:
         task = live.tasks[name]
         return _state(live, task), task.restarts, bool(live.impairments(name))
 
-    groups = fold(live.tasks, key, FOLD if rows >= len(live.tasks) else 0)
+    groups = fold(live.tasks, key, min(FOLD, rows))
     return [[live.tasks[name] for name in names] for names in groups]
 
 

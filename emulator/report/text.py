@@ -24,7 +24,7 @@ _CONTROL = {n: None for n in (*range(32), 127, *range(128, 160)) if n not in (_T
 
 def printable(text: str) -> str:
     """Return the text without escape sequences, control characters and lone surrogates."""
-    return _UNPRINTABLE.sub("", _ESCAPES.sub("", text.replace("\r\n", "\n")))
+    return _UNPRINTABLE.sub("", _ESCAPES.sub("", text))
 
 
 def shown_line(text: str) -> str:

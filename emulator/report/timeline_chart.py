@@ -59,7 +59,7 @@ def timeline(facts: Facts) -> Chart:
     lanes = row_height * len(rows)
     above = RATE_HEIGHT + GAP if any(speed.job) else 0
     height = HEAD + above + lanes + FOOT
-    highest = max(speed.job, default=0.0) * 1.15 or 1.0
+    highest = max(speed.job) * 1.15
     faults = facts.triggered
     rates = {
         "yaxis": axis_of(
@@ -74,8 +74,7 @@ def timeline(facts: Facts) -> Chart:
         "height": height,
         "x": SECONDS,
         "data": [
-            *(_speed(speed, end) if above else ()),
-            *(_bands(facts, end, highest) if above else ()),
+            *([_speed(speed, end), *_bands(facts, end, highest)] if above else ()),
             *_lanes(facts.timeline.states(), rows, 0.72, end),
             *_lanes(facts.timeline.phases(), rows, 0.3, end),
             *_exits(facts.exits, rows),
@@ -117,13 +116,12 @@ def _until(when: float, fault: FaultResult, end: float) -> float:
     return end if fault.restored_after is None else min(when + fault.restored_after, end)
 
 
-def _speed(speed: Curve, end: float) -> Iterator[Trace]:
-    """Yield the job's rate, if it made steps."""
-    if any(speed.job):
-        points = [point for point in curve_points(speed, speed.job) if point[0] <= end]
-        style = {"color": "--productive", "width": 1.8}
-        filled = {"fill": "tozeroy", "fillcolor": "--productive-soft"}
-        yield line_trace("job", thinned(points), style, "steps/s") | filled
+def _speed(speed: Curve, end: float) -> Trace:
+    """Return the job's rate."""
+    points = [point for point in curve_points(speed, speed.job) if point[0] <= end]
+    style = {"color": "--productive", "width": 1.8}
+    filled = {"fill": "tozeroy", "fillcolor": "--productive-soft"}
+    return line_trace("job", thinned(points), style, "steps/s") | filled
 
 
 def _bands(facts: Facts, end: float, highest: float) -> Iterator[Trace]:

@@ -58,7 +58,7 @@ def print_snapshot(record: Record, console: Console) -> None:
     if running:
         state.tick(now(state))
     for line in panel.lines(state, width=console.width, ascii_only=console.options.ascii_only):
-        console.print(line, soft_wrap=True, highlight=False)
+        console.print(line, soft_wrap=True)
     if not running:
         finished = f"{record.run_id} has finished."
         killed = f"Its emulator was killed; `emulate attach {record.run_id}` takes the run over."
@@ -130,7 +130,7 @@ class _Screen:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         state, (width, height) = self._state, (options.max_width, console.height)
         state.tick(now(state))
-        upper = height if height < 12 else height - max(4, height // 3)
+        upper = height if height < 12 else height - height // 3
         ascii_only = options.ascii_only
         lines = panel.lines(state, width=width, height=upper - 1, ascii_only=ascii_only)
         yield from lines

@@ -77,8 +77,8 @@ def _scaled(scale: Scale, lines: list[Line]) -> tuple[Scale, list[Line]]:
     """Return lines in bytes per second in the unit that fits their maximum."""
     if scale.unit != "B/s":
         return scale, lines
-    most = max((value or 0.0 for _, points in lines for _, value in points), default=0.0)
-    power = min(3, int(math.log(max(most, 1.0), 1024)))
+    most = max([1.0, *(value for _, points in lines for _, value in points if value)])
+    power = min(3, int(math.log(most, 1024)))
     unit, size = f"{('B', 'KiB', 'MiB', 'GiB')[power]}/s", 1024.0**power
     scaled: list[Line] = [
         (name, [(t, None if value is None else value / size) for t, value in points])

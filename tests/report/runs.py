@@ -124,16 +124,14 @@ def long_run(tasks: int, seconds: int = 3600) -> Facts:
     events.sort(key=lambda event: event.t)
 
     def used(t: int) -> Usage:
-        received, sent, read, written = (int(2**20 * (t + noise.random())) for _ in range(4))
+        counters = ("received", "sent", "read", "written")
+        traffic = {key: int(2**20 * (t + noise.random())) for key in counters}
         return Usage(
             cpu=t + noise.random(),
             memory=int(2**29 * (1 + noise.random())),
             throttled=t / 2 + noise.random() / 4,
-            received=received,
-            sent=sent,
-            read=read,
-            written=written,
             processes=noise.randrange(40, 60),
+            **traffic,
         )
 
     samples = [Sample(t, t, {name: used(t) for name in names}) for t in range(2, seconds)]

@@ -11,11 +11,12 @@ from emulator.report.curves import values_of
 from tests.histories import began_again, ended, fault, happened, job, restart, step, timeline
 from tests.report.runs import facts_of
 
-PAUSE = "faults: [{pause: worker-1, at: 5s, for: 1m}]\n"
+PAUSE = "faults: [{pause: worker-1, at: 5s, for: 1m}, {pause: worker-0, at: 2s, for: 1s}]\n"
 
 TRAINED = [
     happened(0, "run"),
     *began_again(1, "worker-0", "worker-1"),
+    *(fault(2, "worker-0", stage, "pause", id="1") for stage in ("triggered", "applied", "healed")),
     step(3, "worker-0", 10, loss=4.0, note="warm"),
     step(3, "worker-1", 10, loss=4.2),
     step(4, "worker-0", 20, loss=3.0, accuracy=0.5),
@@ -41,8 +42,9 @@ def test_the_values_of_each_life_of_a_task_are_kept_apart() -> None:
         [Reported(3, 10, 4.0), Reported(4, 20, 3.0), Reported(5, 30, None)],
         [Reported(9, 20, 2.9)],
     ]
-    back = [*TRAINED[:6], step(4, "worker-0", 5, loss=5.0)]
-    assert [len(life) for life in histories(timeline(back))["loss"]["worker-0"]] == [1, 1]
+    back = [*TRAINED[:9], step(4, "worker-0", 5, loss=5.0)]
+    lives = histories(timeline(back, extra=PAUSE))["loss"]["worker-0"]
+    assert [len(life) for life in lives] == [1, 1]
 
 
 def test_a_value_is_drawn_by_step_and_over_time_with_a_gap_where_its_task_was_away() -> None:
@@ -54,10 +56,11 @@ def test_a_value_is_drawn_by_step_and_over_time_with_a_gap_where_its_task_was_aw
         (3, 4.0), (4, 3.0), (5, None), (7, None), (9, 2.9)]  # fmt: skip
     said = [(one.name, one.text) for one in once]
     assert said == [("final_accuracy", "0.9 at step 20 by worker-0")]
-    # Faults are drawn where the job was.
+    # Faults are drawn where the job was, unless it had made no step.
     over_steps, over_time = (c["layout"] for c in (loss.over_steps, loss.over_time))
     assert [(s["type"], s["x0"]) for s in over_steps["shapes"]] == [("line", 30)]
-    assert [(s["type"], s["x0"]) for s in over_time["shapes"]] == [("rect", 5.5), ("line", 5.5)]
+    drawn = [(s["type"], s["x0"]) for s in over_time["shapes"]]
+    assert drawn == [("rect", 2), ("rect", 5.5), ("line", 2), ("line", 5.5)]
     assert [a["text"] for a in over_steps["annotations"]] == ["pause worker-1"]
 
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from emulator.record.events import entry_of
 from emulator.report.event_text import describe
-from tests.histories import LEAST
+from tests.histories import an_event
 
 
 @pytest.mark.parametrize(
@@ -18,21 +17,15 @@ from tests.histories import LEAST
         ("phase", {}, ""),
         ("step-source", {"source": "a bar", "counts": True}, "steps of w-0 are read from a bar"),
         ("step-source", {"source": "a bar", "counts": False}, ""),
-        (
-            "step-source",
-            {"source": "a bar", "counts": True, "retracts": True},
-            "steps of w-0 are read from a bar; the steps before were something else",
-        ),
+        ("step-source", {"source": "a bar", "counts": True, "retracts": True},
+         "steps of w-0 are read from a bar; the steps before were something else"),
         ("before-training", {}, "all tasks before training are running"),
         ("training", {}, "the tasks before training have succeeded; starting the others"),
         ("attached", {"gap": 2.0}, "taken over after 2.00s without an emulator"),
         ("exit", {"exit_code": 3}, "w-0 ended with exit code 3"),
         ("exit", {"exit_code": 3, "told_to_stop": True}, ""),
-        (
-            "exit",
-            {"exit_code": 137, "oom_killed": True, "reason": "OOMKilled"},
-            "w-0 ended with exit code 137 (out of memory)",
-        ),
+        ("exit", {"exit_code": 137, "oom_killed": True, "reason": "OOMKilled"},
+         "w-0 ended with exit code 137 (out of memory)"),
         ("restart", {"scope": "task", "number": 2, "delay": 1.0},
          "restarting w-0 in 1.00s (number 2)"),
         ("restart", {"scope": "job", "number": 1, "delay": 4.0},
@@ -84,7 +77,4 @@ from tests.histories import LEAST
 def test_every_kind_of_event_has_its_words_or_none(
     event: str, fields: dict[str, Any], words: str
 ) -> None:
-    assert (
-        describe(entry_of({**LEAST.get(event, {}), **fields, "event": event, "task": "w-0"}))
-        == words
-    )
+    assert describe(an_event(event, "w-0", **fields)) == words

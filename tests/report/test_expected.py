@@ -23,6 +23,7 @@ from emulator.analysis.run_state import RunState
 from emulator.broker import Capacity
 from emulator.metrics.catalog import GpuShare, GpuUsage, Usage
 from emulator.metrics.samples import Sample
+from emulator.metrics.steps import JSON
 from emulator.planning.planner import make_plan
 from emulator.record.events import Entry
 from emulator.report import junit, markdown, page, panel
@@ -53,6 +54,7 @@ RUN: dict[str, Any] = {
     "software": {"a:1": {"id": "sha256:12", "torch": "2.13"}},
 }
 PRICED = "prices: {worker: {spot: 3600/h, on_demand: 7200/h}}\ncurrency: EUR\n"
+SOURCES = [{"source": s, "tasks": ["worker-0"]} for s in (JSON.words, "the bar `Training` (60)")]
 WORKERS = "{replicas: 2, image: 'a:1', cpus: 1.5, memory: 1g}"
 
 
@@ -75,7 +77,9 @@ def rich() -> Facts:
     ]  # fmt: skip
     first, *others = preempted()
     values = [step(t, "worker-0", n, loss=4 / n, lr=0.1 * n) for t, n in ((6.2, 32), (6.4, 33))]
-    late = [step(15, "worker-1", 34, accuracy=0.5, loss=1), *_helper()]
+    late = [step(15, "worker-1", 34, accuracy=0.5, loss=1)]
+    late += [happened(15, "helper", "board", stage="running")]
+    late += [happened(16, "helper", "board", stage="ended", exit_code=3)]
     events = in_time([happened(first.t, "run", **RUN), *values, *others, *late])
     extra = f"{PREEMPT}{PRICED}expect: {{final_step: 40, accuracy: 0.9}}\ndescription: all\n"
     extra += "helpers: {board: {command: [b], cpus: 1}}\nseed: 7\n"
@@ -84,21 +88,13 @@ def rich() -> Facts:
     summary: Any = facts.summary
     summary["hints"] = [{"name": "x", "advice": "Do *this*.", "docs": "docs/x.md"}]
     summary["warnings"] = ["two | things"]
-    used_bar = {"source": "the bar `Training` (60)", "tasks": ["worker-0"]}
-    summary["step_sources"] = {"used": [used_bar], "seen": []}
+    summary["step_sources"] = {"used": [SOURCES[0]], "seen": SOURCES[1:]}
     sizes = ("memory_peak", "received", "sent", "read", "written")
     for n in range(2):
         used = {size: 2 ** (10 + 7 * place) * (n + 1) for place, size in enumerate(sizes)}
         used |= {"cpu_seconds": 90.0 + n, "cpu": 1.25, "throttled": None if n else 2.5}
         summary["usage"][f"worker-{n}"] = used
     return facts
-
-
-def _helper() -> list[Any]:
-    return [
-        happened(t, "helper", "board", stage=stage, **more)
-        for t, stage, more in ((15, "running", {}), (16, "ended", {"exit_code": 3}))
-    ]
 
 
 def many() -> Facts:
@@ -111,19 +107,24 @@ def many() -> Facts:
         fault(5, f"worker-{n + 1}", one, "pause", id=str(n)) for n in (0, 1) for one in stages
     ]
     events += [fault(5.5, "ps-0", "skipped", "kill", id="2", reason="it [was] not there")]
-    events += [ended(6, "worker-3", 1), restart(6, "worker-3"), *phase(6, 7, "chief-0", "eval")]
+    events += [ended(6, "worker-3", 137, oom=True), restart(6, "worker-3")]
+    events += phase(6, 7, "chief-0", "eval")
     used = [{name: Usage(cpu=t * n, memory=n) for n, name in enumerate(names)} for t in range(3)]
     samples = [Sample(5.0 + t, t, usage) for t, usage in enumerate(used)]
     extra = "faults: [{pause: worker-1, at: 4s, for: 9s}, {pause: worker-2, at: 4s, for: 9s},\n"
     extra += "  {kill: ps-0, at: 5s}]\n"
     extra += "restart: {policy: on-failure}\nexpect: {final_step: 9}\n"
     cluster = "{chief: 1, worker: 12, ps: 1}"
-    return facts_of(in_time(events), cluster, extra, samples, running=True)
+    facts = facts_of(in_time(events), cluster, extra, samples, running=True)
+    facts.summary["step_sources"]["used"].append(SOURCES[0])  # as certain as can be: not said
+    return facts
 
 
 def bare() -> Facts:
     """Return the facts of a run in which nothing was started."""
-    return facts_of([happened(0, "run"), job(5)], extra="")
+    facts = facts_of([happened(0, "run"), job(5)], extra="")
+    facts.summary["step_sources"]["seen"].append(SOURCES[1])  # without steps it is not said
+    return facts
 
 
 def terminal(facts: Facts) -> str:
@@ -157,7 +158,11 @@ def live(facts: Facts) -> str:
 
 
 def words(html: str) -> str:
-    """Return the text of a page without environments, a row or a paragraph in a line."""
+    """Return the text of a page without environments, a row or a paragraph in a line.
+
+    A cell that is aligned as a number begins with `#`.
+    """
+    html = re.sub(r'<t[hd] class="number\b[^>]*>', "# ", html)
     html = re.sub(r'(?s)<(script|style|dl class="env).*?</(script|style|dl)>', "", html)
     blocks = re.split(
         r"<(?=tr|p[ >]|h\d|li|pre|div|figure|section|summary)", html.replace("\n", " ")
@@ -190,7 +195,8 @@ cluster:
      ulimits: {nofile: {soft: 10, hard: 20}, memlock: unlimited}, ports: [80, 82],
      init: [{name: fetch, image: 'f:1', command: [fetch], working_dir: /f}],
      sidecars: [{name: proxy, image: 'p:1', shm_size: 1m}]}
-  ps: {replicas: 1, entrypoint: none, processes: 50, files: {/etc/a: abc}}
+  ps: {replicas: 1, entrypoint: none, processes: 50, files: {/etc/a: abc},
+       init: [{name: wait, image: 'w:1', command: [wait]}]}
 helpers: {board: {command: [tensorboard], shm_size: 1m, working_dir: /w}}
 mounts:
   {/cache: {volume: cache}, /ro: {path: /etc}, /rw: {path: /etc, writable: true},
@@ -239,8 +245,9 @@ def _judged(facts: Facts) -> Any:
 def comparison() -> str:
     """Return the table of the runs on terminals of several widths."""
     found, _ = compared()
-    show = partial(print_comparison, found)
-    return "".join(on_a_terminal(show, width) for width in (200, 104, 103, 60))
+    alone = [replace(row, efficiency=None, efficiency_by=None) for row in found]
+    shown = [(found, width) for width in (200, 104, 103, 60)] + [(alone, 93), (alone, 92)]
+    return "".join(on_a_terminal(partial(print_comparison, of), width) for of, width in shown)
 
 
 def comparison_page() -> str:
@@ -252,11 +259,8 @@ def comparison_page() -> str:
 RUNS = {"rich": rich, "many": many, "bare": bare}
 REPORTS: dict[str, Callable[[Facts], str]] = {
     **{"report.md": markdown.render, "junit.xml": junit.render, "terminal.txt": terminal},
-    **{
-        "panel.txt": live,
-        "page.txt": lambda facts: words(page.render(facts)),
-        "charts.json": lambda facts: charts(page.render(facts)),
-    },
+    **{"panel.txt": live, "page.txt": lambda facts: words(page.render(facts))},
+    "charts.json": lambda facts: charts(page.render(facts)),
 }
 FILES: dict[str, Callable[[], str]] = {
     f"{run}-{name}": partial(lambda r, n: REPORTS[n](RUNS[r]()), run, name)

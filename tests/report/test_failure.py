@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import astuple
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,11 +12,11 @@ from emulator.engines.memory import Script
 from emulator.record.events import TaskExit
 from emulator.report import page
 from emulator.report.failure import Failure, failure_of, how_it_ended, last_traceback
-from emulator.report.failure_summary import story
-from emulator.results import Result
-from tests.histories import an_event, began_again, ended, happened, restart, step
+from emulator.report.failure_summary import event_lines, story
+from emulator.validation.units import format_duration
+from tests.histories import Told, an_event, began_again, ended, happened, job, restart, step
 from tests.histories import preempted as preemption
-from tests.report.runs import facts_of, preempted, ran
+from tests.report.runs import BASE, facts_of, preempted, ran
 
 TRACEBACK = [
     "Traceback (most recent call last):",
@@ -33,21 +34,24 @@ CHAINED = [
 ]
 
 
+def why(*what: Any, **how: Any) -> Failure:
+    """Return why a run is not ok, by its facts."""
+    found = failure_of(facts_of(*what, **how))
+    assert found is not None
+    return found
+
+
 def test_only_a_run_that_is_not_ok_has_it() -> None:
     ok = facts_of(preempted())
     ok.summary["verdict"] = "ok"  # type: ignore[index]
     assert failure_of(ok) is None
     assert 'id="failure"' not in page.render(ok)
     assert failure_of(facts_of(preempted()[:8], running=True)) is None
-    crashed = failure_of(facts_of(preempted()[:8]))
-    assert crashed is not None
-    assert crashed.headline == "The emulator was killed before the job ended."
+    assert why(preempted()[:8]).headline == "The emulator was killed before the job ended."
 
 
 def test_what_was_not_met_is_said_of_a_job_that_succeeded() -> None:
-    facts = facts_of(preempted(), extra="expect: {final_step: 40, accuracy: 0.9}\n")
-    found = failure_of(facts)
-    assert found is not None
+    found = why(preempted(), extra="expect: {final_step: 40, accuracy: 0.9}\n")
     assert found.headline == "The job succeeded, but did not meet all expectations."
     assert found.ended == []
     assert found.unmet[0] == "final_step: expected at least 40, got 32"
@@ -91,6 +95,9 @@ def test_the_last_traceback_is_shown_with_those_that_led_to_it(
     assert last_traceback(lines) == kept
 
 
+NEVER, ONCE = "not restarted (policy on-failure)", "restarted once with all tasks"
+
+
 def failing(tasks: int, *restarts: tuple[float, str]) -> Failure:
     """Return why a job failed of which worker-0 was restarted, then all workers failed."""
     names = [f"worker-{n}" for n in range(tasks)]
@@ -100,10 +107,7 @@ def failing(tasks: int, *restarts: tuple[float, str]) -> Failure:
         events += began_again(t + 0.5, "worker-0")
     events += [ended(10 + n, name, 1) for n, name in enumerate(names)]
     events += [happened(20, "job", "worker-0", outcome="failed", reason="worker-0 failed")]
-    extra = "restart: {policy: on-failure, limit: 2}\n"
-    found = failure_of(facts_of(events, f"{{worker: {tasks}}}", extra))
-    assert found is not None
-    return found
+    return why(events, f"{{worker: {tasks}}}", "restart: {policy: on-failure, limit: 2}\n")
 
 
 @pytest.mark.parametrize(
@@ -118,9 +122,8 @@ def failing(tasks: int, *restarts: tuple[float, str]) -> Failure:
 def test_of_many_tasks_that_failed_five_are_listed_and_the_others_named(
     tasks: int, others: str
 ) -> None:
-    tried = "not restarted (policy on-failure)"
-    how = ("1: an error of the program", "10.0s", "5", tried)
-    later = [(f"worker-{n}", how[0], f"{10 + n:.1f}s", "none", tried) for n in range(1, 5)]
+    how = ("1: an error of the program", "10.0s", "5", NEVER)
+    later = [(f"worker-{n}", how[0], f"{10 + n:.1f}s", "none", NEVER) for n in range(1, 5)]
     found = failing(tasks)
     assert found.headline == "The job failed: worker-0 failed."
     assert [astuple(one) for one in found.ended] == [("worker-0", *how), *later]
@@ -128,18 +131,18 @@ def test_of_many_tasks_that_failed_five_are_listed_and_the_others_named(
 
 
 @pytest.mark.parametrize(
-    ("restarts", "tried"),
+    ("restarts", "tried", "other"),
     [
-        ([(3, "task")], "restarted once alone"),
-        ([(3, "task"), (6, "task")], "restarted 2 times alone; the limit is 2"),
-        ([(3, "job")], "restarted once with all tasks"),
-        ([(3, "job"), (6, "task")], "restarted 2 times; the limit is 2"),
+        ([(3, "task")], "restarted once alone", NEVER),
+        ([(3, "task"), (6, "task")], "restarted 2 times alone; the limit is 2", NEVER),
+        ([(3, "job")], ONCE, ONCE),
+        ([(3, "job"), (6, "task")], "restarted 2 times; the limit is 2", ONCE),
     ],
 )
-def test_restarts_are_counted_up_to_their_limit(
-    restarts: list[tuple[float, str]], tried: str
+def test_restarts_of_a_task_are_counted_up_to_their_limit(
+    restarts: list[tuple[float, str]], tried: str, other: str
 ) -> None:
-    assert failing(1, *restarts).ended[0].tried == tried
+    assert [one.tried for one in failing(2, *restarts).ended] == [tried, other]
 
 
 @pytest.mark.parametrize(("times", "said"), [(1, "once"), (2, "2 times")])
@@ -147,52 +150,33 @@ def test_a_task_that_faults_brought_back_says_how_often(times: int, said: str) -
     back = [one for n in range(times) for one in preemption(2 + 3 * n, "worker-0", back=4 + 3 * n)]
     events = [happened(0, "run"), *began_again(0, "worker-0"), *back, ended(15, "worker-0", 129)]
     events += [happened(20, "job", "worker-0", outcome="failed", reason="worker-0 failed")]
-    found = failure_of(facts_of(events, "{worker: 1}", "faults: [{preempt: worker-0, at: 1s}]\n"))
-    assert found is not None
-    (one,) = found.ended
+    (one,) = why(events, "{worker: 1}", "faults: [{preempt: worker-0, at: 1s}]\n").ended
     assert one.tried == f"not restarted (policy never); brought back {said} by faults"
     assert one.how == "129: ended by SIGHUP"
 
 
 @pytest.mark.parametrize(
-    ("outcome", "begins"),
+    ("end", "headline"),
     [
-        ("timeout", "The job ran out of time: why."),
-        ("interrupted", "The job was interrupted: why."),
-        ("error", "The emulator or its engine failed: why."),
+        (job(9, "timeout", "why"), "The job ran out of time: why."),
+        (job(9, "interrupted", "why"), "The job was interrupted: why."),
+        (happened(9, "error", message="why"), "The emulator or its engine failed: why."),
     ],
 )
-def test_every_outcome_has_its_headline(outcome: str, begins: str) -> None:
-    end = (
-        happened(9, "error", message="why")
-        if outcome == "error"
-        else happened(9, "job", outcome=outcome, reason="why")
-    )
-    found = failure_of(facts_of([happened(0, "run"), end], extra=""))
-    assert found is not None
-    assert (found.headline, found.ended) == (begins, [])
+def test_every_outcome_has_its_headline(end: Told, headline: str) -> None:
+    found = why([happened(0, "run"), end], extra="")
+    assert (found.headline, found.ended) == (headline, [])
 
 
 # --- The text about a run below a failed test -----------------------------------------------------
 
-TEXT = """\
-name: summary
-framework: none
-program: {command: [a]}
-cluster: {worker: 2}
-restart: {policy: on-failure, limit: 40, backoff: 1ms}
-expect: {final_step: 3}
-"""
-
-
-def run(tmp_path: Path, dies: Script) -> Result:
-    scripts = {"worker-0": Script(exits_at=None), "worker-1": dies}
-    return ran(tmp_path, TEXT, scripts, reports=False)
-
 
 def test_it_has_verdicts_events_and_the_last_output_of_the_failed_task(tmp_path: Path) -> None:
     printed = [(1.0, "\x1b[31mno room\x1b[0m")]
-    result = run(tmp_path, Script(printed, exits_at=2, exit_code=3, oom_killed=True))
+    dies = Script(printed, exits_at=2, exit_code=3, oom_killed=True)
+    scripts = {"worker-0": Script(exits_at=None), "worker-1": dies}
+    text = f"{BASE}cluster: {{worker: 2}}\nexpect: {{final_step: 3}}\n"
+    result = ran(tmp_path, text, scripts, reports=False)
     lines = story(result).splitlines()
     assert lines[0].split() == ["expectation", "verdict", "expected", "actual"]
     assert any(line.split()[:2] == ["final_step", "unknown"] for line in lines)
@@ -200,3 +184,10 @@ def test_it_has_verdicts_events_and_the_last_output_of_the_failed_task(tmp_path:
     assert lines[lines.index("the last output of worker-1:") + 1] == "  no room"
     assert lines[-1] == f"run     {result.folder}"  # there is no page to point at
     assert all(line == line.rstrip() for line in lines)
+
+
+def test_of_many_events_the_first_six_and_the_last_are_told() -> None:
+    told = [happened(n, "all-running") for n in range(32)]
+    whole = [f"{format_duration(n):>8}  all tasks are running" for n in range(32)]
+    assert event_lines(told[:30]) == whole[:30]
+    assert event_lines(told) == [*whole[:6], "          … 2 more …", *whole[8:]]

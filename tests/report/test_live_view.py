@@ -6,10 +6,12 @@ import contextlib
 import io
 import json
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import IO, Any
 
 import pytest
 from rich.console import Console
@@ -21,10 +23,12 @@ from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
 from emulator.report import live
 from emulator.report.live import BACKLOG, LiveView
+from emulator.report.notebook import NotebookView, in_notebook
 from emulator.runtime.clock import ManualClock
 from tests.analysis.test_hints import ONE_DNN
 from tests.conftest import Emulate, own
 from tests.histories import a_plan, happened, history, step
+from tests.report.test_progress import Watched
 from tests.terminals import Terminal
 
 # Makes steps until the file `over` is in the shared folder, by a thousand once `far` is there; a
@@ -79,11 +83,6 @@ def up(emulate: Emulate) -> Iterator[Up]:
             return terminals.enter_context(contextlib.closing(Terminal(command, **terminal)))
 
         yield start
-
-
-def go_far(emulate: Emulate) -> None:
-    """Have the tasks do what is left to do in a stride."""
-    (emulate.out / RUN / "shared" / "far").touch()
 
 
 def end_of(emulate: Emulate) -> None:
@@ -147,7 +146,7 @@ def test_tasks_progress_faults_and_usage_are_seen_and_leave_nothing_behind(
         terminal.see(re.compile(r"about \d.* left"))
         terminal.see(lambda shown: "running (pause)" in row(shown, "worker-0"))
         cluster.heal("1")
-        go_far(emulate)
+        (emulate.out / RUN / "shared" / "far").touch()
         waiting = r"finishing: waiting for worker-0, worker-1 to exit \(\d+s\)  step \d+ of 400"
         terminal.see(re.compile(waiting))
     end_of(emulate)
@@ -199,7 +198,7 @@ def test_a_terminal_that_is_made_smaller_is_followed(
     terminal = up(scenario(tmp_path, extra=fault), columns=120, rows=40)
     terminal.see(training, "fault 0: pause worker-0  waits for step 500")
     terminal.resize(60, 20)
-    go_far(emulate)
+    (emulate.out / RUN / "shared" / "far").touch()
     shown = terminal.see("finishing", "fault 0: pause worker-0  healed")
     assert all(len(line) < 60 for line in panel(shown))
     end_of(emulate)
@@ -260,7 +259,7 @@ class Broken(io.StringIO):
         raise self._error
 
 
-def a_view(file: io.StringIO) -> tuple[LiveView, io.StringIO]:
+def a_view(file: IO[str]) -> tuple[LiveView, io.StringIO]:
     """Return a view on a terminal, and where plain lines go."""
     plain = io.StringIO()
     return LiveView(Console(file=file, force_terminal=True, width=80, height=24), plain), plain
@@ -299,7 +298,7 @@ def test_the_panel_has_all_that_is_told(tmp_path: Path, monkeypatch: pytest.Monk
     view, _ = a_view(io.StringIO())
     run(view, tmp_path / "run-1")
     assert (state.step, state.sampled, list(state.lines)) == (2, 2.0, [("worker-0", "hello")])
-    assert state.t < live.now(state) < time.time()
+    assert 2 < state.t < live.now(state) < time.time()
     assert live.now(RunState(a_plan("{worker: 2}"))) == 0
 
 
@@ -310,27 +309,44 @@ def test_a_failing_view_falls_back_to_plain_lines(tmp_path: Path) -> None:
     assert "worker-0 | hello" in plain.getvalue()
 
 
-def test_lines_printed_too_fast_are_counted_and_not_shown(tmp_path: Path) -> None:
-    file = io.StringIO()
+def test_lines_printed_too_fast_are_counted_and_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "IDLE", 3600)
+    file = Watched()
     view, _ = a_view(file)
     for n in range(BACKLOG + 7):
         view.callbacks().lines([("worker-0", f"line {n}")])
     begin(view, tmp_path / "run-1")
     told = "7 lines were printed too fast to be shown; they are in the logs"
-    patience = time.monotonic() + 30
-    while told not in file.getvalue() and time.monotonic() < patience:
-        time.sleep(0.01)
+    assert file.shows(told)
+    view.callbacks().lines([("worker-0", ONE_DNN), ("worker-0", "hello")])
+    assert file.shows("hello")  # and was woken for that
     view.close()  # after it has painted once more
     assert f"line {BACKLOG - 1}\n" in file.getvalue()
     assert f"line {BACKLOG}\n" not in file.getvalue()
-    assert file.getvalue().count(told) == 1
+    assert "oneDNN" not in file.getvalue()  # what every start prints
+    assert file.getvalue().count(told) == file.getvalue().count("too fast") == 1
 
 
-def test_what_every_start_prints_is_left_out(tmp_path: Path) -> None:
-    file = io.StringIO()
-    view, _ = a_view(file)
-    begin(view, tmp_path / "run-1")
-    view.callbacks().lines([("worker-0", ONE_DNN), ("worker-0", "hello")])
-    view.close()
-    assert "hello" in file.getvalue()
-    assert "oneDNN" not in file.getvalue()
+# --- In a notebook --------------------------------------------------------------------------------
+
+
+def test_a_cell_shows_what_is_built_and_then_the_panel_at_each_update(tmp_path: Path) -> None:
+    shown: list[str] = []
+    display = SimpleNamespace(update=lambda data, raw: shown.append(data["text/html"]))
+    view = NotebookView(display)
+    view.callbacks().say("Step 1/2")
+    run(view, tmp_path / "run-1")
+    assert ["── " in html for html in shown[:3]] == [False, False, True]  # it begins with the run
+    assert all("── " in html for html in shown[2:])
+    assert ["Step 1/2" in html for html in shown[:2]] == [True, True]
+    assert "worker-0 | hello" in shown[-1]
+
+
+def test_a_notebook_is_a_shell_with_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    for shell, is_one in ((None, False), (SimpleNamespace(), False),
+                          (SimpleNamespace(kernel="python3"), True)):  # fmt: skip
+        ipython = SimpleNamespace(get_ipython=lambda shell=shell: shell)
+        monkeypatch.setitem(sys.modules, "IPython", ipython)
+        assert in_notebook() == is_one

@@ -22,12 +22,14 @@ from emulator.errors import RecordError
 from emulator.metrics.catalog import GpuUsage
 from emulator.metrics.samples import Sample
 from emulator.record.reader import Record
-from emulator.report import document, junit, markdown, page
+from emulator.record.writer import RunWriter
+from emulator.report import HTML, document, junit, markdown, page
 from emulator.report.comparison_page import render_comparison
 from emulator.report.data import Facts, read
 from emulator.report.files import put, write, write_page
 from emulator.report.plan_tables import _limits as plan_limits
 from emulator.results import RunCallbacks
+from emulator.runtime.clock import ManualClock
 from tests.histories import a_plan, happened, job, phase
 from tests.report.runs import (
     BASE,
@@ -53,22 +55,10 @@ def text_of(html: str) -> str:
     return re.sub(r"<[^>]+>", " ", re.sub(r"(?s)<(script|style).*?</\1>", "", html))
 
 
-def words_of(facts: Facts) -> str:
-    """Return the words of a page, with one blank between two."""
-    return " ".join(text_of(page.render(facts)).split())
-
-
 @pytest.fixture
 def good(tmp_path: Path) -> Record:
     """A run of one worker that succeeds."""
     return a_run(tmp_path / "a b", "cluster: {worker: 1}\nexpect: {final_step: 19}\n", {"*": STEPS})
-
-
-@pytest.fixture
-def failed(tmp_path: Path) -> Facts:
-    """The facts of a run whose description and output are hostile."""
-    extra = f'description: "{NASTY}"\ncluster: {{worker: 1}}\n'
-    return read(a_run(tmp_path, extra, {"worker-0": FAILS}))
 
 
 # --- The page -----------------------------------------------------------------------------------
@@ -127,12 +117,13 @@ def test_a_page_has_at_most_700_kilobytes(tasks: int) -> None:
     assert len(html.encode()) <= 700_000
 
 
-def test_what_tasks_and_users_write_is_text(failed: Facts) -> None:
+def test_what_tasks_and_users_write_is_text(tmp_path: Path) -> None:
+    extra = f'description: "{NASTY}"\ncluster: {{worker: 1}}\n'
+    failed = read(a_run(tmp_path, extra, {"worker-0": FAILS}))
     html = page.render(failed)
     assert html.count("<script") == 3
     assert text_of(html).count("&lt;script&gt;alert(1)&lt;/script&gt;") == 3  # + scenario, log
-    assert "\x1b" not in html
-    assert "\x00" not in html
+    assert not {"\x1b", "\x00"} & {*html}
     printed = "<script>alert(1)</script> | `x` ``` "
     assert f"\n````text\n{printed}\n````\n" in markdown.render(failed)
     assert suite_of(failed).findtext("system-err") == f"worker-0 | {printed}"
@@ -168,18 +159,18 @@ def test_the_legend_of_gpus_has_all_devices_as_they_are_drawn() -> None:
 
 
 def test_every_number_of_the_summary_is_there_without_scripts(good: Record) -> None:
-    words = words_of(read(good)).split()
-    assert {"1.00", "64.0", "19"} <= set(words)  # a step of 64 examples each second
+    words = {*text_of(page.render(read(good))).split()}
+    assert {"1.00", "64.0", "19"} <= words  # a step of 64 examples each second
 
 
-@pytest.mark.parametrize(
-    ("state", "text"),
-    [("running", "This run is still running"), ("crashed", "the emulator was killed")],
-)
-def test_the_page_of_an_incomplete_record_explains_it(state: str, text: str) -> None:
-    facts = facts_of(preempted()[:8], running=state == "running")
-    assert text in page.render(facts)
-    assert facts.state == state
+def test_the_page_of_an_incomplete_record_explains_it(tmp_path: Path) -> None:
+    writer = RunWriter(tmp_path / "run-1", a_plan("{worker: 1}"), "", ManualClock())
+    texts = {"running": "This run is still running", "crashed": "the emulator was killed"}
+    for state, text in texts.items():
+        facts = read(Record(writer.path))
+        assert facts.state == state
+        assert text in page.render(facts)
+        writer.close()
 
 
 @pytest.mark.parametrize("events", [[], [happened(0, "run")], [happened(0, "run"), job(0)]])
@@ -201,17 +192,14 @@ def test_of_many_tasks_the_rendezvous_is_in_one_line(tasks: int, lines: bool) ->
 
 def test_limits_of_a_task_are_in_words() -> None:
     (task,) = a_plan("{worker: 1}").tasks
-    defaults = replace(task.defaults, memory=2**30, processes=9)
+    given = {"memory": 2**30, "processes": 9}
+    defaults = replace(task.defaults, **given)
     for changes, page_says, plan_says in (
         ({}, "none", "none"),
         ({"cpus": 1.5, "gpus": ["0"]}, "1.5 CPU, GPU 0", "1.5 cpu, 1 gpu"),
         ({"gpus": ["0", "3"]}, "GPU 0, 3", "2 gpu"),
         ({"defaults": defaults}, "none", "1.0 GiB*, 9 processes*"),
-        (
-            {"memory": 2**30, "processes": 9, "defaults": defaults},
-            "1.0 GiB",
-            "1.0 GiB, 9 processes",
-        ),
+        ({**given, "defaults": defaults}, "1.0 GiB", "1.0 GiB, 9 processes"),
     ):
         limited = task.model_copy(update=changes)
         assert (page.limits(limited), plan_limits(limited)) == (page_says, plan_says)
@@ -242,6 +230,8 @@ def test_a_run_writes_its_reports_next_to_its_summary(good: Record) -> None:
     before = (good.path / "report.html").read_text()
     write(good)
     assert (good.path / "report.html").read_text() == before
+    for name in ("report.html", "report.md", "junit.xml"):
+        assert (good.path / name).stat().st_mode & 0o777 == 0o600
 
 
 def test_a_report_that_cant_be_written_changes_no_verdict_and_ends_with_4(tmp_path: Path) -> None:
@@ -293,9 +283,6 @@ def test_two_may_write_the_same_report(tmp_path: Path, monkeypatch: pytest.Monke
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("report.md", "text")]
 
 
-# --- Costs --------------------------------------------------------------------------------------
-
-"""A spot machine costs 1 a second; all amounts were worked out by hand."""
 # --- junit.xml ----------------------------------------------------------------------------------
 
 
@@ -309,27 +296,32 @@ def suite_of(facts: Facts) -> ET.Element:
 # --- The page that compares several runs ----------------------------------------------------------
 
 
-def overlaid(*runs: tuple[Facts, str]) -> tuple[str, list[dict[str, Any]]]:
-    """Return the page of runs with their variants, the first the baseline, and its curves."""
+def overlaid(*runs: tuple[Facts, str]) -> str:
+    """Return the page of runs with their variants; the last is the baseline."""
     judged = [(facts.plan, facts.analysis, facts.verdicts) for facts, _ in runs]
     found: list[Row] = [
         replace(row, variant=variant)
         for row, (_, variant) in zip(rows(judged, judged[-1]), runs, strict=True)
     ]
-    html = render_comparison(found, [facts for facts, _ in runs], place=Path("/runs"))
-    return html, json.loads(embedded(html, "charts"))["curves"]["data"]
+    return render_comparison(found, [facts for facts, _ in runs], place=Path("/runs"))
 
 
 def test_runs_with_prices_have_a_table_of_what_they_cost() -> None:
     priced = facts_of(preempted(), extra=f"{PREEMPT}prices: {{worker: 3600/h}}\ncurrency: EUR\n")
-    html, _ = overlaid((facts_of(preempted()), "x=1"), (priced, "x=2"))
+    html = overlaid((facts_of(preempted(), files={HTML}), "x=1"), (priced, "x=2"))
+    # Only the first has a page.
+    first = '<a href="r/report.html">x=1</a>'
+    heads = re.findall('th scope="row" class="free">(.*?)</th>', html)
+    assert heads == [first, "x=2", "x=1", "x=2"]
     (table,) = re.findall(r'(?s)<section id="costs".*?</table>', html)
     assert re.findall(r'data-label="Cost">(.*?)<', table) == ["", "35.00 EUR"]
-    assert 'id="costs"' not in overlaid((facts_of(preempted()), "x=1"))[0]
+    bare = overlaid((facts_of([happened(0, "run"), job(5)], extra=""), "x=1"))
+    assert not re.search('id="costs"|Scaling efficiency', bare)
 
 
 def test_runs_are_compared_by_step_and_since_their_first_step() -> None:
-    html, _ = overlaid((facts_of(preempted()), "x=1"), (facts_of(preempted(), extra=""), "x=2"))
+    html = overlaid((facts_of(preempted()), "x=1"), (facts_of(preempted(), extra=""), "x=2"))
+    assert 'id="costs"' not in html  # without prices
     charts = json.loads(embedded(html, "charts"))
     assert list(charts) == ["curves", "aligned", "steps"]  # no task reported a loss
     aligned, by_step = (charts[name]["data"][0] for name in ("aligned", "steps"))

@@ -58,12 +58,14 @@ def usage(live: RunState, gpus: Sequence[GpuUsage] = (), limit: float | None = 2
 
 def test_gpus_have_a_column_and_a_line_each() -> None:
     share = {"worker-0": GpuShare(2**30, 0.4)}
-    one = GpuUsage(0, "GPU-a", "H200", 0.93, 100 * 2**20, 200 * 2**20, 212.4, 61.0, tasks=share)
+    both = {**share, "worker-1": GpuShare(2**29)}
+    one = GpuUsage(0, "GPU-a", "H200", 0.93, 100 * 2**20, 200 * 2**20, 212.4, 61.0, tasks=both)
     two = GpuUsage(1, "GPU-b", "H200", lost=True, tasks=share)
     bad = GpuUsage(2, "GPU-c", "H200", ecc_errors=3, xid=79)
     lines = shown(usage(of(started(2)), [one, two, bad]))
     assert lines[1].split()[-1] == "GPU"
-    assert lines[2].endswith("2: 40% 2.0 GiB")
+    assert lines[2].endswith(" 50%  2: 40% 2.0 GiB")
+    assert lines[3].endswith(" 50%         512 MiB")
     assert lines[-3] == "GPU 0 H200  93% busy  100 MiB of 200 MiB  212 W  61 °C"
     assert lines[-2] == "GPU 1 H200  lost: it no longer answers"
     assert lines[-1] == "GPU 2 H200  3 ECC errors  Xid 79"
@@ -88,8 +90,8 @@ def test_progress_shows_all_that_is_known() -> None:
     target = "expect: {final_step: 100}\n"
     assert shown(of(started(2), extra=target))[-1] == "no step yet"
     events = [*started(2), *(step(5 + n, "worker-0", 10 * n) for n in range(6))]
-    plain = "step 50  10.0 steps/s  no final step is expected"
-    assert shown(of(events))[-1] == plain
+    plain = "step 50  10.0 steps/s  80.0 examples/s  no final step is expected"
+    assert shown(of(events, extra="metrics: {examples_per_step: 8}\n"))[-1] == plain
     assert re.fullmatch(r"step 50 of 100 (━+)(─+) 50%  10.0 steps/s  about 5s left",
                         shown(of(events, extra=target))[-1])  # fmt: skip
     line = shown(of(events, extra=target), ascii_only=True)[-1]
@@ -104,7 +106,7 @@ def test_progress_shows_all_that_is_known() -> None:
     none = [*started(1), step(5, "worker-0", 0), ended(6, "worker-0", 0), job(6)]
     assert "step 0 of 0 " in shown(of(none, 1, "expect: {final_step: 0}\n"))[-1]
     over = [*beyond, ended(12, "worker-0", 0), ended(12, "worker-1", 0)]
-    assert " 100%" in shown(of(over, extra=target))[-1]
+    assert shown(of(over, extra=target))[-1].endswith(" 100%  0 steps/s")
 
 
 def test_active_faults_are_first_then_past_ones_then_scheduled_ones() -> None:

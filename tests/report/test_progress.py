@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import sys
+import termios
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -20,42 +22,67 @@ from tests.histories import a_plan, happened, step
 PLAN = a_plan("{worker: 2}", "framework: tensorflow\n")
 
 
-class Terminal(io.StringIO):
-    def __init__(self) -> None:
-        super().__init__()
-        self.wrote = threading.Event()
-        """A line with a time was written."""
+class Watched(io.TextIOWrapper):
+    """A terminal of which is read what was flushed, as wide as the one of a device."""
+
+    def __init__(self, device: int = -1) -> None:
+        self.flushed, self.device, self.heard = io.BytesIO(), device, ""
+        self.awaited, self.until = ("", threading.Event()), threading.Event()
+        """A text, which is not written before `until`."""
+        self.until.set()
+        super().__init__(self.flushed, "utf-8", newline="")
 
     def write(self, text: str) -> int:
-        count = super().write(text)
-        if "s  " in text:
-            self.wrote.set()
-        return count
+        self.heard += text
+        if self.awaited[0] in self.heard:
+            self.awaited[1].set()
+            self.until.wait(60)
+        return super().write(text)
+
+    def shows(self, text: str) -> bool:
+        """Say whether a text is written, after waiting for it."""
+        self.awaited = text, threading.Event()
+        return text in self.heard or self.awaited[1].wait(60)
+
+    def getvalue(self) -> str:
+        return self.flushed.getvalue().decode()
+
+    def fileno(self) -> int:
+        return self.device
 
     def isatty(self) -> bool:
         return True
 
 
-def test_a_terminal_shows_what_is_under_way_and_forgets_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    stream = Terminal()
-    progress = Progress(stream)
-    progress.begin("step 2")
-    assert stream.wrote.wait(60)
-    progress.end()
-    written = stream.getvalue()
-    assert "step 2" in written
-    assert written.endswith("\r\x1b[K")
-    progress.end()
-    assert stream.getvalue() == written
-
-
-def test_the_latest_line_of_a_build_is_what_is_under_way_until_the_next_step(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("columns", "cells"), [(None, 79), (0, 79), (20, 19)])
+def test_a_terminal_shows_what_is_under_way_and_forgets_it(
+    monkeypatch: pytest.MonkeyPatch, columns: int | None, cells: int
 ) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    stream = Terminal()
-    with LivePrinter(stream) as shown:
+    other, device = os.openpty()
+    termios.tcsetwinsize(device, (24, columns or 0))
+    stream = Watched(-1 if columns is None else device)
+    progress = Progress(stream)
+    progress.begin("step 2 " + "x" * 90)
+    stream.until = progress._ending
+    assert stream.shows("s  ")
+    progress.end()
+    written = stream.getvalue()
+    assert re.fullmatch(r"(\r\x1b\[K[0-9.]+s  step 2 x+)+\r\x1b\[K", written)
+    assert {len(line) for line in written.split("\r\x1b[K")} == {0, cells}
+    progress.end()
+    assert stream.getvalue() == written
+    os.close(other)
+    os.close(device)
+
+
+@pytest.mark.parametrize("printer", [LivePrinter, QuietPrinter])
+def test_the_latest_line_of_a_build_is_what_is_under_way_until_the_next_step(
+    monkeypatch: pytest.MonkeyPatch, printer: type[LivePrinter]
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Watched()
+    with printer(stream) as shown:
         say = shown.callbacks().say
         say("cpu: Step 1/2")
         for text, latest in (
@@ -65,23 +92,27 @@ def test_the_latest_line_of_a_build_is_what_is_under_way_until_the_next_step(
             ("cpu: Step 2/2", ""),
         ):
             say(text)
+            assert text.startswith("  ") or f"{text}\n" in stream.getvalue()
             assert shown._progress.latest == latest
             assert shown._progress._thread is not None
         shown.callbacks().planned(PLAN, Path("runs/run-1"))
         assert shown._progress._thread is None
         say("cpu: Step 3/3")
-        assert shown._progress._thread is None
+        assert (shown._progress._thread is None) == (printer is LivePrinter)
+    assert shown._progress._thread is None
     assert "---> 12ab" not in stream.getvalue()
 
 
-@pytest.mark.parametrize("term", ["dumb", "unknown", None])
-def test_a_terminal_that_can_not_move_its_cursor_is_none(
-    monkeypatch: pytest.MonkeyPatch, term: str | None
+@pytest.mark.parametrize(
+    ("term", "stream"),
+    [("dumb", Watched()), ("unknown", Watched()), (None, Watched()), ("xterm", io.StringIO())],
+)
+def test_nothing_is_shown_where_there_is_no_terminal_or_its_cursor_can_not_be_moved(
+    monkeypatch: pytest.MonkeyPatch, term: str | None, stream: Watched | io.StringIO
 ) -> None:
     monkeypatch.delenv("TERM", raising=False)
     if term is not None:
         monkeypatch.setenv("TERM", term)
-    stream = Terminal()
     progress = Progress(stream)
     progress.begin("step 2")
     assert progress._thread is None
@@ -91,18 +122,10 @@ def test_a_terminal_that_can_not_move_its_cursor_is_none(
 
 def test_a_block_shows_its_text_as_long_as_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(sys, "stderr", stream := Terminal())
+    monkeypatch.setattr(sys, "stderr", stream := Watched())
     with under_way("starting"):
-        assert stream.wrote.wait(60)
+        assert stream.shows("s  ")
     assert re.fullmatch(r"(\r\x1b\[K0\.\d+s  starting)+\r\x1b\[K", stream.getvalue())
-
-
-def test_nothing_is_shown_where_there_is_no_terminal() -> None:
-    stream = io.StringIO()
-    progress = Progress(stream)
-    progress.begin("step 2")
-    progress.end()
-    assert stream.getvalue() == ""
 
 
 # --- What is printed ----------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,18 @@ from emulator.analysis.expectations import summary
 from emulator.analysis.explanation import Explanation
 from emulator.analysis.listing import Listed
 from emulator.engines.base import Finding
+from emulator.record.reader import Record
+from emulator.record.writer import RunWriter
 from emulator.report import HTML, grouped
 from emulator.report.grouped import Column, table
-from emulator.report.listings import print_listing, print_status
+from emulator.report.listings import print_listing, print_runs, print_status
 from emulator.report.tables import print_table
 from emulator.report.terminal import LivePrinter, print_findings, print_result, print_summary
 from emulator.results import Result
+from emulator.runtime.clock import ManualClock
 from emulator.supervisor.job import JobEnd
 from tests.histories import a_plan
+from tests.report.test_expected import on_a_terminal
 
 
 def a_summary(analysis: Analysis, **more: Any) -> dict[str, Any]:
@@ -40,16 +45,7 @@ def printed(
     analysis = Analysis(
         "succeeded", "worker-0 finished", 10.0, **{"tasks": {}, **numbers}, time=time, faults=faults
     )
-    stream = io.StringIO()
-    print_summary(a_summary(analysis), Console(file=stream, width=120))
-    return stream.getvalue().splitlines()
-
-
-def shown(print_it: Callable[[Console], None]) -> str:
-    """Return what is printed to a stream that takes UTF-8 and nothing else."""
-    stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
-    print_it(Console(file=stream, width=120))
-    return stream.buffer.getvalue().decode()
+    return rows_of(partial(print_summary, a_summary(analysis)))
 
 
 @pytest.mark.parametrize(
@@ -74,31 +70,25 @@ def test_the_time_is_one_line_of_what_took_a_hundredth_or_more(
     assert [found for found in lines if found.startswith("time")] == line
 
 
-def cells(text: str) -> list[list[str]]:
-    """Return the words of each line, without lines that have none."""
-    return [line.split() for line in text.splitlines() if line.strip(" ─")]
-
-
 def test_the_status_of_a_run_has_tables_of_what_it_has() -> None:
     task = {"name": "ps-0", "state": "running", "step": 7, "restarts": 1, "exit_code": 137}
     status: dict[str, Any] = {"run_id": "run-1", "state": "up", "engine": "docker", "tasks": [task]}
     fault = {"id": "f1", "kind": "kill", "target": "ps-0", "stage": "applied"}
     port = {"name": "ps-0", "port": 80, "address": "here:81"}
-    bare = [
+    rows = [
         ["run-1:", "up,", "on", "the", "docker", "engine"],
-        ["task", "state", "step", "restarts", "exit"],
-        ["ps-0", "running", "7", "1", "137"],
-    ]
-    more = [
+        *(["task", "state", "step", "restarts", "exit"], ["ps-0", "running", "7", "1", "137"]),
         *(["fault", "kind", "target", "stage"], ["f1", "kill", "ps-0", "applied"]),
         *(["helper", "state", "exit"], ["events", "exited", "3"]),
         *(["task", "port", "is", "at"], ["ps-0", "80", "here:81"]),
     ]
     status |= {"faults": [], "helpers": {}}
-    assert cells(shown(lambda console: print_status(status, console))) == bare
+    assert [line.split() for line in rows_of(partial(print_status, status))] == rows[:3]
+    coloured = on_a_terminal(partial(print_status, status), 120)
+    assert coloured.startswith("run-1: up, on the docker engine\n")  # no word is picked out
     helpers = {"events": {"state": "exited", "exit_code": 3}}
     status |= {"faults": [fault], "helpers": helpers, "ports": [port]}
-    assert cells(shown(lambda console: print_status(status, console))) == bare + more
+    assert [line.split() for line in rows_of(partial(print_status, status))] == rows
 
 
 # --- Text from elsewhere is shown as it is -------------------------------------------------------
@@ -110,7 +100,10 @@ def test_last_words_are_printed_whatever_they_are() -> None:
     found = a_summary(analysis, explanation=Explanation(last_words={"worker-0": words}))
     end = JobEnd("failed", "worker-0 failed", "worker-0")
     result = Result(Path("/runs [a]/r"), end, analysis, [], found)
-    text = shown(lambda console: print_result(result, console, kept=True))
+    utf_8 = io.BytesIO()  # and nothing else
+    stream = io.TextIOWrapper(utf_8, encoding="utf-8", write_through=True)
+    print_result(result, Console(file=stream, width=120), kept=True)
+    text = utf_8.getvalue().decode()
     assert "  bad  byte\n  [bold]gone[/]\n" in text
     assert "\x1b" not in text
     assert text.count("/runs [a]/r") == 2
@@ -120,7 +113,7 @@ def test_the_target_of_a_fault_and_the_name_of_a_run_are_shown_as_they_were_writ
     pending = FaultResult("0", "partition", "[vw]orker-0 | worker-1", "pending")
     assert any("0: partition [vw]orker-0 | worker-1" in line for line in printed({}, [pending]))
     row = Listed("mwms [old]", "mwms", "", "docker", None, "succeeded", "ok")
-    assert "mwms [old]" in shown(lambda console: print_listing([row], console))
+    assert any("mwms [old]" in line for line in rows_of(partial(print_listing, [row])))
 
 
 @pytest.mark.parametrize("width", [80, 100, 140])
@@ -128,10 +121,8 @@ def test_a_narrow_terminal_lists_fewer_figures_and_no_word_in_part(width: int) -
     """The scenario is the beginning of the run's name, and has no column."""
     run, figures = "quickstart-1123030334-bfd411", {"steps_per_second": 42.2, "goodput": 0.04}
     figures |= {"duration": 85.0}
-    file = io.StringIO()
     listed = Listed(run, "quickstart", "", "docker", 1.0, "interrupted", "unknown", figures)
-    print_listing([listed], Console(file=file, width=width))
-    head, _, row = file.getvalue().strip("\n").splitlines()
+    head, row = rows_of(partial(print_listing, [listed]), width)
     assert "scenario" not in head.split()
     assert row.split()[0] == run
     assert {"interrupted", "unknown"} <= {*row.split()}
@@ -154,7 +145,8 @@ def test_a_listing_has_its_columns_in_order_as_far_as_there_is_room() -> None:
     one = Listed("other-1", "mwms", "a=1", "docker", 86400.0 * 40, "succeeded", "ok", figures)
     two = Listed("mwms-2", "mwms", "", "docker", None, "running", None, {})
     when = f"{datetime.fromtimestamp(86400.0 * 40):%m-%d %H:%M}"
-    lines = rows_of(lambda console: print_listing([one, two], console))
+    print_it = partial(print_listing, [one, two])
+    lines = rows_of(print_it)
     assert [re.split(" {3,}", line.strip()) for line in lines] == [
         ["run", "scenario", "when", "outcome", "verdict", "steps/s", "goodput", "lost", "took"],
         ["other-1", "mwms a=1", when, "succeeded", "ok", "42.2", "4%", "1m 25s"],
@@ -162,8 +154,16 @@ def test_a_listing_has_its_columns_in_order_as_far_as_there_is_room() -> None:
     ]
     needed = len(lines[1].rstrip()) + 2  # with the blanks around each column
     for width, count in ((needed, 9), (needed - 1, 8), (57, 5), (56, 5), (50, 5)):
-        head, *_ = rows_of(lambda console: print_listing([one, two], console), width)
+        head, *_ = rows_of(print_it, width)
         assert (width, len(head.split())) == (width, count)
+
+
+def test_only_runs_that_have_ended_have_a_verdict_in_a_list(tmp_path: Path) -> None:
+    writer = RunWriter(tmp_path / "run-1", a_plan("{worker: 1}"), "", ManualClock())
+    for state in ("running", "crashed"):
+        _, row = rows_of(lambda c: print_runs([Record(writer.path)], {"run-1": 2}, c))
+        assert row.split() == ["run-1", "test", "fake", state, "2"]
+        writer.close()
 
 
 def test_findings_are_a_table_with_what_is_to_do_and_longer_texts_below_it() -> None:
@@ -184,30 +184,25 @@ def test_findings_are_a_table_with_what_is_to_do_and_longer_texts_below_it() -> 
 def test_what_started_warm_and_where_the_report_is_are_said(tmp_path: Path) -> None:
     analysis = Analysis("succeeded", "", 1.0, tasks={}, time={})
     found = a_summary(analysis)
+    sources = {"used": [{"source": "the bar", "tasks": ["a", "b"]}], "seen": []}
     for warm, said in ((["a"], "1 task started warm"), (["a", "b"], "2 tasks started warm")):
-        lines = rows_of(lambda c, warm=warm: print_summary({**found, "warm": warm}, c))  # type: ignore[misc]
+        lines = rows_of(partial(print_summary, {**found, "warm": warm, "step_sources": sources}))
         assert f"{said}: these times have no imports" in lines
+        assert "steps: from the bar of a and b" in lines
     (tmp_path / HTML).touch()
-    for folder, kept, more in (
-        (Path("/r"), False, []),
-        (tmp_path, False, [f"Report: {tmp_path / HTML}"]),
-        (Path("/r"), True, ["Kept; `emulate down /r` removes it."]),
+    for folder, print_it, more in (
+        (Path("/r"), print_result, []),
+        (tmp_path, print_result, [f"Report: {tmp_path / HTML}"]),
+        (Path("/r"), partial(print_result, kept=True), ["Kept; `emulate down /r` removes it."]),
     ):
         result = Result(folder, JobEnd("succeeded", ""), analysis, [], found)
-        stream = io.StringIO()
-        print_result(result, Console(file=stream, width=200), kept=kept)
-        lines = stream.getvalue().splitlines()
+        lines = on_a_terminal(partial(print_it, result), 200).splitlines()
         assert lines[lines.index(f"Record: {folder}") + 1 :] == more
 
 
 def test_a_terminal_gets_whole_lines_and_a_file_none_with_blanks_at_the_end() -> None:
-    for is_terminal, lines in (
-        (
-            True,
-            [" " * 12, " a   column ", " ────────── ", " x          ", " y   b      ", " " * 12],
-        ),
-        (False, ["", " a   column", " ──────────", " x", " y   b", ""]),
-    ):
+    whole = [" " * 12, " a   column ", " ────────── ", " x          ", " y   b      ", " " * 12]
+    for is_terminal, lines in ((True, whole), (False, [line.rstrip() for line in whole])):
         stream = io.StringIO()
         console = Console(file=stream, width=60, force_terminal=is_terminal, color_system=None)
         print_table(console, ("a", "column"), [(Text("x"), None), ("y", "b")])
@@ -245,12 +240,8 @@ class Closed(io.StringIO):
 
 
 def test_a_run_is_followed_until_its_reader_has_gone() -> None:
-    plan, given = (
-        a_plan("{worker: 1}"),
-        iter([("worker-0", "a"), ("x", "b"), ("x", "c"), ("x", "d")]),
-    )
-    stream = Closed()
-    LivePrinter(stream).follow(plan, given)
+    stream, given = Closed(), iter([("worker-0", "a"), ("x", "b"), ("x", "c"), ("x", "d")])
+    LivePrinter(stream).follow(a_plan("{worker: 1}"), given)
     assert stream.getvalue() == "worker-0 | a\n"
     assert list(given) == [("x", "c"), ("x", "d")]
 
@@ -271,18 +262,11 @@ def test_a_terminal_has_the_names_in_colour_unless_it_or_the_user_says_no(
         printer.follow(plan, [("worker-0", "a"), ("worker-10", "b"), ("other", "c")])
         lines = stream.getvalue().splitlines()
         assert len(lines) == 4 + len(plan.warnings)
-        if coloured:
-            assert lines[-3:] == [
-                "\x1b[36mworker-0  |\x1b[0m a",
-                "\x1b[36mworker-10 |\x1b[0m b",
-                "\x1b[37mother     |\x1b[0m c",
-            ]
-        else:
-            assert lines[-3:] == ["worker-0  | a", "worker-10 | b", "other     | c"]
-        assert (
-            "run-1: 11 workers, 1 ps (helpers: board) on the fake engine; record in runs/r"
-            in (lines[0])
-        )
+        begin, end = ("\x1b[3{}m", "\x1b[0m") if coloured else ("", "")
+        heads = (("worker-0  |", 6, "a"), ("worker-10 |", 6, "b"), ("other     |", 7, "c"))
+        assert lines[-3:] == [f"{begin.format(n)}{head}{end} {text}" for head, n, text in heads]
+        roles = "11 workers, 1 ps (helpers: board)"
+        assert f"run-1: {roles} on the fake engine; record in runs/r" in lines[0]
         notes = [re.sub(r"\x1b\[\d+m", "", line) for line in lines[1:-3]]
         assert notes == [f"emulate   | note: {warning}" for warning in plan.warnings]
 
@@ -291,12 +275,7 @@ def test_a_helper_that_failed_is_a_note_below_the_figures() -> None:
     failed = HelperResult("failed", 3, "", ("starting", "[no] disk"))
     refused = HelperResult("failed", None, "it can't start", ())
     helpers = {"board": HelperResult("stopped", 143), "sink": failed, "web": refused}
-    analysis = Analysis("succeeded", "", 1.0, tasks={}, helpers=helpers, time={})
-    end = JobEnd("succeeded", "")
-    result = Result(Path("/runs/r"), end, analysis, [], a_summary(analysis))
-    text = shown(lambda console: print_result(result, console))
-    notes = [line for line in text.splitlines() if line.startswith("note:")]
-    assert notes == [
+    assert [line for line in printed({}, helpers=helpers) if line.startswith("note:")] == [
         "note: the helper sink failed with exit code 3, which does not decide the job: [no] disk",
         "note: the helper web failed, which does not decide the job: it can't start",
     ]

@@ -28,8 +28,10 @@ from emulator.record.writer import RunWriter
 from emulator.report.top import _End, _follow, _pump, _Screen, print_snapshot
 from emulator.runtime import signals
 from emulator.runtime.clock import ManualClock
+from emulator.validation.units import format_duration
 from tests.conftest import Emulate, end, wait_for_line
-from tests.histories import BEGAN, a_plan, began_again, happened, history, job
+from tests.histories import BEGAN, a_plan, began_again, ended, happened, history, job
+from tests.report.test_expected import on_a_terminal
 from tests.report.test_live_view import LASTING, RUN, end_of, panel, row, scenario
 from tests.terminals import Terminal
 
@@ -44,9 +46,11 @@ Top = Callable[..., Terminal]
 # --- In this process ------------------------------------------------------------------------------
 
 
-def a_state() -> RunState:
-    state = RunState(a_plan("{worker: 2}"))
-    for entry in history([happened(0, "run"), *began_again(0, "worker-0", "worker-1"), job(9)]):
+def a_state(workers: int) -> RunState:
+    state = RunState(a_plan(f"{{worker: {workers}}}"))
+    names = [f"worker-{n}" for n in range(workers)]
+    told = [*began_again(0, *names), *(ended(2, name, n) for n, name in enumerate(names[2:]))]
+    for entry in history([happened(0, "run"), happened(1, "all-running"), *told]):
         state.entry(entry)
     for number in range(30):
         state.line("worker-1", f"line {number} \x1b[2J" + "x" * 90)
@@ -54,17 +58,24 @@ def a_state() -> RunState:
 
 
 @pytest.mark.parametrize(
-    ("height", "lines"), [(3, 0), (6, 0), (7, 1), (11, 5), (12, 6), (20, 14), (40, 30)]
+    ("height", "workers", "lines"),
+    [
+        *((3, 2, 0), (6, 2, 0), (7, 2, 1), (11, 2, 5), (12, 2, 6), (20, 2, 14), (40, 2, 30)),
+        # Of twelve rows or more, a third is for lines, also where each task has a row of its own.
+        *((11, 30, 0), (12, 30, 4), (15, 30, 5), (24, 30, 8)),
+    ],
 )
 def test_the_screen_has_the_panel_a_hint_and_as_many_last_lines_as_fit(
-    height: int, lines: int
+    height: int, workers: int, lines: int
 ) -> None:
     stream = io.StringIO()
     console = Console(file=stream, width=40, height=height, force_terminal=True, color_system=None)
-    console.print(_Screen(a_state()), end="")
+    console.print(_Screen(state := a_state(workers)), end="")
     shown = stream.getvalue().splitlines()
     assert len(shown) <= height
-    assert shown[0].startswith("── succeeded")
+    # It is of now: the run began long ago.
+    assert shown[0] == f"── running {format_duration(state.t)}  run-1 on fake"
+    assert state.t > 1e9
     output = [line for line in shown if line.startswith("worker-1 | ")]
     assert output == [f"worker-1 | line {n} {'x' * 90}"[:40] for n in range(30 - lines, 30)]
     assert [line.strip() for line in shown if "q: leave" in line] == [
@@ -118,16 +129,17 @@ def test_items_end_with_the_stream_or_its_error() -> None:
 
 def test_a_snapshot_of_a_run_that_is_over_says_how(tmp_path: Path) -> None:
     writer = RunWriter(tmp_path / "run-1", a_plan("{worker: 1}"), "", ManualClock())
+
+    def says(last: str) -> bool:
+        shown = on_a_terminal(partial(print_snapshot, Record(writer.path)), 90)
+        return shown.splitlines()[-1] == last
+
     for text in ("Its emulator was killed; `emulate attach run-1` takes the run over.",
                  "run-1 has finished."):  # fmt: skip
         writer.close()
-        stream = io.StringIO()
-        print_snapshot(Record(writer.path), Console(file=stream, width=90))
-        assert stream.getvalue().splitlines()[-1] == text
+        assert says(text)
         writer = RunWriter.reopen(Record(writer.path), ManualClock())
-        stream = io.StringIO()
-        print_snapshot(Record(writer.path), Console(file=stream, width=90))
-        assert stream.getvalue().splitlines()[-1] == "no step yet"
+        assert says("{2}no step yet{0}")
         writer.write(happened(0, "run"))
         writer.write(job(1))
     writer.close()

@@ -60,9 +60,8 @@ def present(changes: Sequence[Condition]) -> Sequence[Condition]:
 
 def as_data(changes: Sequence[Condition]) -> list[dict[str, Any]]:
     """Return what `summary.json` has of the changes."""
-    shown = changes
-    if len(changes) > LISTED:
-        shown = (*changes[: LISTED // 2], *changes[-LISTED // 2 :])
+    half = LISTED // 2
+    shown = [*changes[:half], *changes[half:][-half:]]
     return [{**asdict(one), "t": round(one.t, 6)} for one in shown]
 
 
@@ -70,8 +69,8 @@ def _with(status: Sequence[Condition], new: Condition) -> list[Condition]:
     """Return the conditions with one more: Running and Restarting replace one another."""
     others = {"Running": "Restarting", "Restarting": "Running"}
     kept = [one for one in status if one.type not in (new.type, others.get(new.type))]
-    if new.type in ("Succeeded", "Failed"):
-        kept = [replace(one, status="False") if one.type == "Running" else one for one in kept]
+    # Whatever else follows Running ends it.
+    kept = [replace(one, status="False") if one.type == "Running" else one for one in kept]
     return [*kept, new]
 
 

@@ -215,6 +215,7 @@ def test_a_fault_that_differs_is_shown_as_it_was_written() -> None:
     for fault in (
         "{preempt: worker-1, at: {step: 300}, grace: 2s}",
         "{partition: [[worker-0], [worker-1]], at: 5s, for: 1s}",
+        "{preempt: worker-1, at: 5s, loss: silent}",  # what is stored has the grace that it lacks
     ):
         dumped = plan(f"faults=[{fault}]").scenario.model_dump(mode="json")["faults"]
         shown = json.loads(written(dumped))[0]

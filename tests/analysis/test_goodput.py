@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.analysis.goodput import CAUSES, micros, split
+from emulator.analysis.goodput import CAUSES, micros, pieces, split
 from tests.histories import (
     Told,
     began_again,
@@ -20,8 +20,15 @@ from tests.histories import (
     phase,
     restart,
     step,
+    steps_of,
     timeline,
 )
+
+
+def parts(*events: Told, until: float = 20) -> list[tuple[str, float, float, int]]:
+    """Return the pieces of a run, with their times in seconds."""
+    found = pieces(timeline(in_time(events)), until)
+    return [(one.cause, one.begin / 1e6, one.end / 1e6, one.failure) for one in found]
 
 
 def spent(*events: Told, until: float = 20) -> dict[str, float]:
@@ -56,30 +63,32 @@ def test_a_reported_phase_is_the_cause_of_its_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("phases", "took"),
+    ("phases", "times"),
     [
         # One after the other, one inside the other, one that reaches into the next.
-        ([("eval", 6, 8), ("data", 8, 9)], {"eval": 2, "data": 1}),
-        ([("eval", 6, 10), ("data", 7, 8)], {"eval": 3, "data": 1}),
+        ([("eval", 6, 8), ("data", 8, 9)], "productive 5, eval 6, data 8, productive 9"),
+        ([("eval", 6, 10), ("data", 7, 8)], "productive 5, eval 6, data 7, eval 8, productive 10"),
         (
             [("eval", 6, 10), ("data", 7, 8), ("compile", 8.5, 9)],
-            {"eval": 2.5, "data": 1, "compile": 0.5},
+            "productive 5, eval 6, data 7, eval 8, compile 8.5, eval 9, productive 10",
         ),
         (
             [("eval", 6, 10), ("data", 7, 9), ("compile", 7.5, 8)],
-            {"eval": 2, "data": 1.5, "compile": 0.5},
+            "productive 5, eval 6, data 7, compile 7.5, data 8, eval 9, productive 10",
         ),
-        ([("eval", 6, 8), ("data", 7, 10)], {"eval": 2, "data": 2}),
-        ([("eval", 6, 8), ("data", 6, 8)], {"eval": 2}),
-        ([("eval", 8, 8)], {}),
+        ([("eval", 6, 8), ("data", 7, 10)], "productive 5, eval 6, data 8, productive 10"),
+        ([("eval", 6, 8), ("data", 6, 8)], "productive 5, eval 6, productive 8"),
+        ([("eval", 8, 8)], "productive 5"),
     ],
 )
 def test_phases_of_one_task_share_its_time(
-    phases: Sequence[tuple[str, float, float]], took: dict[str, float]
+    phases: Sequence[tuple[str, float, float]], times: str
 ) -> None:
     spans = [entry for name, begin, end in phases for entry in phase(begin, end, "worker-0", name)]
-    result = spent(*RUN, step(5, "worker-0", 1), *spans, step(15, "worker-0", 2), job(20))
-    assert result == {"startup": 5, "productive": 10 - sum(took.values()), "other": 5, **took}
+    found = parts(*RUN, step(5, "worker-0", 1), *spans, step(15, "worker-0", 2), job(20))
+    assert ", ".join(f"{cause} {begin:g}" for cause, begin, *_ in found[1:-1]) == times
+    assert (found[0], found[-1]) == (("startup", 0, 5, 0), ("other", 15, 20, 0))
+    assert [one[2] for one in found[:-1]] == [one[1] for one in found[1:]]  # without a gap
 
 
 def test_the_task_with_the_next_step_decides_which_phases_count() -> None:
@@ -159,7 +168,7 @@ def test_a_failure_before_the_first_step() -> None:
 def test_a_job_that_ends_before_it_has_caught_up() -> None:
     events = [*RUN, step(5, "worker-0", 10), ended(5, "worker-0", 1), *began_again(6, "worker-0")]
     events += [step(8, "worker-0", 1), step(9, "worker-0", 9), job(20)]
-    assert spent(*events) == {"startup": 5, "recovery": 3, "wasted": 12}
+    assert parts(*events) == [("startup", 0, 5, 0), ("recovery", 5, 8, 1), ("wasted", 8, 20, 1)]
 
 
 def test_a_stall_is_the_time_in_which_no_task_stepped() -> None:
@@ -171,8 +180,11 @@ def test_a_stall_is_the_time_in_which_no_task_stepped() -> None:
 
 
 def test_a_gap_far_longer_than_usual_is_a_stall_beyond_the_usual() -> None:
-    events = [*RUN, *(step(3 + n, "worker-0", n) for n in range(5)), step(19, "worker-0", 5)]
-    assert spent(*events, job(20)) == {"startup": 3, "productive": 5, "stall": 11, "other": 1}
+    """The usual one is the median: here it is between those of 1.5 and of 2 s."""
+    at_once = [step(3, "worker-0", n) for n in range(5)]  # there are no gaps between these
+    later = steps_of("worker-0", {4: 5, 5.5: 6, 7.5: 7, 27.5: 8})
+    took = {"startup": 3, "productive": 4.5 + 1.75, "stall": 20 - 1.75, "other": 2.5}
+    assert spent(*RUN, *at_once, *later, job(30), until=30) == took
 
 
 def test_a_gap_of_less_than_ten_usual_ones_or_a_second_is_none() -> None:

@@ -151,6 +151,8 @@ def test_the_chief(framework: str, tasks: Sequence[str], chief: str) -> None:
 
 # --- Steps --------------------------------------------------------------------------------------
 
+NO_STEP = "worker-0 reported no step between"
+
 
 def incarnations(*steps: Sequence[int]) -> Timeline:
     """Return the history of a worker that was started for each of `steps`."""
@@ -175,9 +177,10 @@ def incarnations(*steps: Sequence[int]) -> Timeline:
             "worker-0 reported step 10 after step 20",
             "worker-0 reported step 20 after step 20",
         ]),
-        (incarnations([10, 20], [40, 50, 60]), 5, ["worker-0 reported no step between 20 and 40"]),
+        (incarnations([10, 20], [40, 50, 60]), 5, [f"{NO_STEP} 20 and 40"]),
         (incarnations([30, 40, 50]), 3, ["worker-0 began with step 30"]),
         (incarnations([5], [5]), 2, ["worker-0 reported step 5 after step 5"]),
+        (incarnations([0], [0]), 2, ["worker-0 reported step 0 after step 0"]),
         (incarnations([10]), 0, []),
         (incarnations([10, 10]), 0, []),
     ],
@@ -189,10 +192,15 @@ def test_each_step_once(entries: Timeline, count: int, broken: Sequence[str]) ->
 
 def test_steps_that_are_missing_among_merged_ones_are_omitted() -> None:
     steps = [step(n, "worker-0", 10 * n) for n in (1, 2, 3)]
-    for count, broken in ((7, []), (4, ["worker-0 omitted 3 steps between 40 and 100"])):
+    for begun, count, after, broken in (
+        (steps, 7, 110, []),
+        (steps, 4, 110, ["worker-0 omitted 3 steps between 40 and 100"]),
+        # Merged ones alone show how far apart steps usually are.
+        ([], 7, 120, ["worker-0 began with step 40", f"{NO_STEP} 100 and 120"]),
+    ):
         merged = step(9, "worker-0", 100, coalesced={"first": 40, "count": count})
-        result = steps_exactly_once(timeline([*steps, merged]))
-        assert (result.count, result.violations) == (3 + count, broken)
+        result = steps_exactly_once(timeline([*begun, merged, step(10, "worker-0", after)]))
+        assert (result.count, result.violations) == (len(begun) + count + 1, broken)
 
 
 def test_the_steps_are_those_of_the_task_that_leads() -> None:

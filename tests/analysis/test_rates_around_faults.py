@@ -137,6 +137,15 @@ def test_no_step_is_made_by_a_paused_task_nor_by_one_that_waits_for_it(prints: s
     assert of_target(result) == ((10, 0, 10) if prints == "worker-1" else (None, None, None))
 
 
+@pytest.mark.parametrize("late", [155, 140])
+def test_a_line_that_is_read_in_a_pause_ends_it_not(late: int) -> None:
+    """Also not where it tells that the task has gone back."""
+    entries = [*UP, *lines("worker-1", 5.5, 19.5, 10, 10, 10), *paused(20, 30, "worker-1")]
+    entries += [step(21, "worker-1", late), *lines("worker-1", 31, 50, late + 10, 10, 10)]
+    result = struck(entries, PAUSE)
+    assert (of_job(result), of_target(result)) == ((10, 0, 10), (10, 0, 10))
+
+
 def test_a_task_that_is_paused_twice_is_frozen_until_both_are_over() -> None:
     entries = [*UP, *lines("worker-1", 5.5, 19.5, 10, 10, 10)]
     entries += [*paused(20, 30, "worker-1"), *paused(22, 25, "worker-1", "1")]
@@ -183,6 +192,15 @@ def test_the_target_has_its_own_rates_around_a_fault(faults: str, events: Sequen
     assert of_target(result) == (2, 0, 2)
     assert of_job(result) == (1, 1, 1)
     assert (result.first_step_after, result.caught_up_after) == (10.5, 11)
+
+
+def test_a_job_has_caught_up_when_it_is_further_than_before_the_fault() -> None:
+    """Worker 0 went on for a while, and failed too."""
+    entries = [*UP, step(5, "worker-0", 20), step(9, "worker-0", 30), step(12, "worker-0", 40)]
+    entries += [*preempted(10, "worker-1", back=16), ended(13, "worker-0", 1)]
+    entries += [*began_again(15, "worker-0"), step(17, "worker-0", 30), step(18, "worker-0", 45)]
+    result = struck(entries, "{preempt: worker-1, at: 10s}")
+    assert (result.first_step_after, result.caught_up_after) == (7, 8)
 
 
 @pytest.mark.parametrize(("outcome", "rate"), [("succeeded", 0.5), ("failed", None)])

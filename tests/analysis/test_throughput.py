@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.analysis.steps_made import Stretch
+from emulator.analysis.steps_made import Span, Stretch, without
 from emulator.analysis.throughput import (
     JOB,
     Curve,
@@ -23,6 +23,7 @@ from emulator.analysis.throughput import (
     scaling_efficiency,
     workers,
 )
+from emulator.record.events import StepSource
 from tests.histories import (
     Told,
     a_plan,
@@ -33,6 +34,7 @@ from tests.histories import (
     in_time,
     job,
     step,
+    steps_of,
     timeline,
 )
 
@@ -109,6 +111,13 @@ def test_a_step_that_is_reported_again_took_no_time() -> None:
     assert measured(entries).tasks["worker-0"].steps_per_second == 1
 
 
+def test_a_task_that_runs_again_has_a_new_life_also_if_its_end_was_not_seen() -> None:
+    entries = [*began_again(0, "worker-0"), *steps_of("worker-0", {2: 1, 3: 2, 6: 3, 7: 4})]
+    assert measured(entries).job.steps_per_second == 3 / 5
+    again = happened(5, "running", "worker-0")
+    assert measured(in_time([*entries, again])).job.steps_per_second == 2 / 5
+
+
 def test_the_job_steps_at_the_rate_of_the_task_that_advances_it() -> None:
     """Two tasks print at different times: no step of the job took the milliseconds between."""
     entries = [step(0.99, "worker-1", 9), step(1, "worker-0", 10), step(1.99, "worker-1", 19)]
@@ -153,6 +162,36 @@ def test_what_an_evaluator_may_have_done_is_nothing_of_the_job() -> None:
     work = follow(timeline(in_time([*entries, job(9)]), "{worker: 1, evaluator: 1}"))
     assert work[JOB].unknown == work["worker-0"].unknown == [(0, 1), (3, 4)]
     assert work["evaluator-0"].unknown == [(0, 1), (3, 4)]
+    # Nor is what it tells of before, of a checkpoint that was there, and when it goes back.
+    more = [step(0.5, "evaluator-0", 9), step(5, "evaluator-0", 2)]
+    work = follow(timeline(in_time([*entries, *more, job(9)]), "{worker: 1, evaluator: 1}"))
+    assert (
+        work[JOB].stretches
+        == work["worker-0"].stretches
+        == [Stretch(1, 2, 1, 1), Stretch(2, 3, 1, 1)]
+    )
+    assert work[JOB].last == 3
+
+
+def test_a_source_that_is_retracted_begins_a_life_only_where_steps_were_told_of() -> None:
+    retracts = StepSource(task="worker-0", source="a bar", counts=True, retracts=True)
+    told = [*began_again(0, "worker-0"), *steps_of("worker-0", {3: 0, 4: 1, 5: 2}), job(9)]
+    told += [replace(retracts, t=t, task=task) for t, task in ((2.5, "worker-0"), (3, "worker-1"))]
+    assert follow(timeline(in_time(told)))["worker-0"].unknown == [(2, 3), (5, 6)]
+
+
+@pytest.mark.parametrize(
+    ("others", "left"),
+    [
+        ([], [(1, 9)]),
+        ([(1, 3)], [(3, 9)]),
+        ([(7, 9)], [(1, 7)]),
+        ([(4, 6), (2, 5), (0, 1)], [(1, 2), (6, 9)]),
+        ([(1, 5), (5, 9)], [(9, 9)]),
+    ],
+)
+def test_what_is_left_of_a_time(others: Sequence[Span], left: Sequence[Span]) -> None:
+    assert without((1, 9), others) == left
 
 
 # --- By the second ------------------------------------------------------------------------------
@@ -172,6 +211,8 @@ def test_steps_of_the_first_second_and_of_one_moment_are_in_their_bins() -> None
     assert result.job == pytest.approx([0, 7.5, 10, 7.5, 0, 0, 0, 0, 0, 0])
     result = binned([step(1, "worker-0", 1), step(1, "worker-0", 9)], 2)
     assert by_second(result.job, result.width) == [0, 8]
+    result = binned([step(1, "worker-0", 1), step(1, "worker-0", 9)], 1)
+    assert by_second(result.job, result.width) == [8]
 
 
 def test_steps_of_one_moment_are_at_its_end() -> None:

@@ -168,3 +168,9 @@ def test_a_task_that_ended_before_the_signal_was_not_told_to_stop(
     ]
     (exit_,) = [one for one in as_it_happened(written(events)) if isinstance(one, TaskExit)]
     assert exit_.told_to_stop == told
+
+
+def test_without_a_signal_a_task_was_told_to_stop_as_the_engine_says() -> None:
+    (exit_,) = history([ended(0.5, "worker-0", 1, told=True)])
+    assert isinstance(exit_, TaskExit)
+    assert exit_.told_to_stop

@@ -197,7 +197,9 @@ def test_a_file_that_is_no_lock_is_neither_followed_nor_changed(tmp_path: Path) 
     with pytest.raises(InUse), locked(tmp_path, make=True):
         pytest.fail("not reached")
     (tmp_path / LOCK).unlink()
-    (tmp_path / LOCK).write_text("mine")
-    with locked(tmp_path, make=True):
-        pass
-    assert (tmp_path / "file").read_text() == (tmp_path / LOCK).read_text() == "mine"
+    (tmp_path / LOCK).write_text("removing mine")
+    for take in TAKES:
+        with take(tmp_path):
+            assert not is_being_removed(tmp_path)
+    assert (tmp_path / "file").read_text() == "mine"
+    assert (tmp_path / LOCK).read_text() == "removing mine"

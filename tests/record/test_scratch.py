@@ -8,7 +8,9 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from emulator.errors import RecordError, UsageError
@@ -178,6 +180,20 @@ def test_what_is_mounted_in_a_folder_is_not_emptied(folder: Path, precious: Path
     assert untouched(precious)
 
 
+def test_a_working_directory_in_which_something_is_mounted_is_not_emptied(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = Scratch.make(folder, RUN)
+    point = scratch.home("worker-0") / "point"
+    point.mkdir(parents=True)
+    mounts = [SimpleNamespace(mountpoint=str(point))]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda **_: mounts)
+    with pytest.raises(RecordError, match=r"work/worker-0 was not deleted: .*/point\. Unmount"):
+        scratch.remove_home("worker-0")
+    assert point.is_dir()
+    scratch.remove_home("worker-1")
+
+
 def test_a_run_that_was_killed_while_it_made_its_folders_leaves_empty_ones(folder: Path) -> None:
     (folder / MARKER).write_text(json.dumps({"run_id": RUN}))  # as it is before they are made
     (folder / "work").mkdir()
@@ -187,6 +203,15 @@ def test_a_run_that_was_killed_while_it_made_its_folders_leaves_empty_ones(folde
     (folder / "shared" / "file").write_text("mine")
     assert remove_remains(folder, RUN) == []
     assert (folder / "shared" / "file").read_text() == "mine"
+
+
+def test_a_file_that_has_got_the_inode_of_a_folder_is_not_ours(folder: Path) -> None:
+    file = folder / "work"
+    file.write_text("mine")
+    made = {"run_id": RUN, "inodes": {"work": file.stat().st_ino}}
+    (folder / MARKER).write_text(json.dumps(made))
+    assert remains(folder, RUN) == remove_remains(folder, RUN) == []
+    assert file.read_text() == "mine"
 
 
 @pytest.mark.parametrize("path", ["/", "/dev", "/proc/self", "gone", "a\0b"])

@@ -88,12 +88,29 @@ def test_a_log_that_grows_has_the_times_of_its_new_lines(log: Path) -> None:
 def test_a_clock_that_was_set_back_takes_no_line_from_the_others(log: Path) -> None:
     written(log, ("earlier", 50.0), ("later", 105.0))
     assert texts(log, LogTimes(log).since(104.5)) == ["later"]
+    assert [line.wall for line in printed(log)][-3:] == [104.0, 104.0, 105.0]
 
 
-@pytest.mark.parametrize("torn", [b"", b"4", b"9999 10", b"20 105.000\n21 ", b"\x00\xff"])
+@pytest.mark.parametrize(
+    "torn",
+    [
+        *(
+            b"21 104.500\n" + more
+            for more in (b"", b"4", b"9999 10", b"22 105.000\n21 ", b"\x00\xff")
+        ),
+        *(
+            b"20 105.000",
+            b"20 -1.000\n",
+            b"20 1e300\n",
+            b"20 nan\n",
+            b"20 1 2\n",
+            b"0" * 20 + b" 1.0\n",
+        ),
+    ],
+)
 def test_times_of_lines_that_were_never_written_are_cut_off(log: Path, torn: bytes) -> None:
     with times_of(log).open("ab") as file:
-        file.write(b"21 104.500\n" + torn)
+        file.write(torn)
     cut_torn(log)
     assert times_of(log).read_text() == "0 100.000\n8 100.020\n14 103.500\n20 104.000\n"
     written(log, ("again", 300.0))
@@ -111,9 +128,10 @@ def test_lines_of_several_tasks_are_in_the_order_of_time(tmp_path: Path) -> None
     assert [line.text for line in run.printed(both, last=1)] == ["d", "e"]
     # An old record has no times, and is read task by task.
     assert run.has_times(both)
-    for log in logs:
+    for log in reversed(logs):
         times_of(log).unlink()
-    assert not run.has_times(both)
+        assert not run.has_times(both)
+        assert [line.text for line in run.printed(both)] == [*"acebd"]
     assert run.has_times(["nobody"])
     chief = [Printed("chief-0", text, None) for text in "ace"]
     assert [*run.printed(both)] == [*chief, *(Printed("worker-0", text, None) for text in "bd")]
@@ -167,6 +185,8 @@ def test_a_reader_that_follows_gets_each_line_once_and_passes_over_what_is_gone(
         return found
 
     assert follow() == [*range(45)]
+    empty = written(tmp_path / "logs" / "empty.log", *[("", 1.0)] * 3, limit=2)
+    assert [new_lines(empty, "empty", offsets) for _ in range(3)] == [[b"\n"] * 3, [], []]
     written(log, *[(f"{n:09}", 2000.0) for n in range(45, 47)], limit=LIMIT)
     assert follow() == [45, 46]
     for number in range(47, 200):

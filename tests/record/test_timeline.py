@@ -211,6 +211,7 @@ def test_a_planned_fault_has_its_stages_with_times_and_evidence() -> None:
         (["triggered", "applied", "healed"], "healed", "", False, "applied"),
         (["triggered", "applied", "failed"], "failed", "why", False, "failed"),
         (["skipped"], "skipped", "why", False, "skipped"),
+        (["triggered", "preparing", "triggered"], "triggered", "", True, None),  # once more
     ],
 )
 def test_the_stage_of_a_fault_is_its_last(

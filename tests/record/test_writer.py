@@ -18,10 +18,13 @@ import emulator
 from emulator.analysis.listing import listed
 from emulator.engines.memory import Script
 from emulator.errors import RecordError, UsageError
+from emulator.metrics.catalog import Usage
+from emulator.metrics.samples import Sample
 from emulator.planning.plan import Plan, make_plan
 from emulator.record.events import LogCut, RunStarted, Step
 from emulator.record.lock import LOCK, is_live
 from emulator.record.reader import Record, gc_paused
+from emulator.record.task_log import Printed, parts_of
 from emulator.record.version import FORMAT
 from emulator.record.writer import RunWriter
 from emulator.results import judge
@@ -60,21 +63,24 @@ def test_plan_and_scenario_are_there_before_anything_happens(folder: RunWriter) 
 
 
 def test_events_are_numbered_timed_and_read_back(folder: RunWriter, clock: ManualClock) -> None:
-    clock.call_at(BEGAN + 2.5, lambda: None)
+    clock.call_at(BEGAN + 2.5000014, lambda: None)
     began = RunStarted(run_id="run-1", scenario="test", engine="fake", pid=7)
     first = folder.write(began)
-    clock.next_event(_inbox(), until=BEGAN + 2.5)
-    second = folder.write(Step(task="worker-0", step=3, values={"loss": 0.5}), wall=1001.5)
+    clock.next_event(_inbox(), until=BEGAN + 2.5000014)
+    second = folder.write(Step(task="worker-0", step=3, values={"loss": 0.5}), wall=1001.5000014)
     assert first == replace(began, n=0, t=0.0, wall=1000.0)
-    assert second == Step(n=1, t=2.5, wall=1001.5, task="worker-0", step=3, values={"loss": 0.5})
+    at = {"t": 2.500001, "wall": 1001.500001}
+    assert second == Step(n=1, **at, task="worker-0", step=3, values={"loss": 0.5})
     assert Record(folder.path).history == (first, second)
     lines = (folder.path / "history.jsonl").read_text().splitlines()
     assert json.loads(lines[0]) == {"n": 0, "t": 0.0, "wall": 1000.0, "event": "run"} | {
         **{"run_id": "run-1", "scenario": "test", "engine": "fake", "pid": 7},
         **{"format": 2, "emulator_version": emulator.__version__},
     }
-    head = {"n": 1, "t": 2.5, "wall": 1001.5, "event": "step", "task": "worker-0"}
+    head = {"n": 1, **at, "event": "step", "task": "worker-0"}
     assert json.loads(lines[1]) == head | {"step": 3, "loss": 0.5}
+    sample = folder.sample(BEGAN + 2.5000014, 1001.5000014, {"worker-0": Usage(1.5)})
+    assert sample == Sample(**at, tasks={"worker-0": Usage(1.5)})
 
 
 @pytest.mark.parametrize(
@@ -95,14 +101,23 @@ def test_a_torn_line_and_all_after_it_are_left_out(folder: RunWriter, rest: byte
     assert Record(folder.path).history == written
 
 
+def test_a_whole_line_that_no_run_writes_is_refused(folder: RunWriter) -> None:
+    folder.write(an_event("run"))
+    with (folder.path / "history.jsonl").open("ab") as history:
+        history.write(b'{"n": 1, "t": 1.0, "wall": 5, "event": "step"}\n')
+    with pytest.raises(RecordError, match=r"Can't read /.*/history\.jsonl, line 2: "):
+        _ = Record(folder.path).history
+
+
 def test_a_log_keeps_what_was_printed_byte_for_byte(folder: RunWriter) -> None:
     for line in ("first", "gr\u00fcn \u4e2d\ttab", "raw \udcff byte"):
         folder.log("worker-0", line)
-    folder.log("ps-0", "other")
+    folder.log("ps-0", "other", wall=999.5)  # as the engine has stamped it
     written = (folder.path / "logs" / "worker-0.log").read_bytes()
     assert written == "first\ngr\u00fcn \u4e2d\ttab\n".encode() + b"raw \xff byte\n"
     record = Record(folder.path)
     assert record.log("worker-0")[:2] == ["first", "gr\u00fcn \u4e2d\ttab"]
+    assert [*record.printed(["ps-0"])] == [Printed("ps-0", "other", 999.5)]
     assert record.log("ps-0") == ["other"]
 
 
@@ -126,6 +141,9 @@ def test_a_log_that_reaches_its_limit_says_so_once(tmp_path: Path) -> None:
     writer.log("worker-0", f"{80:09}")
     assert writer.cut_short() == [LogCut(task="worker-0", limit=800)]
     assert writer.cut_short() == []
+    *_, last = parts_of(tmp_path / "run" / "logs" / "worker-0.log")
+    os.utime(last.path, (7, 7))
+    assert writer.printed_until("worker-0") == 7
     writer.close()
 
 

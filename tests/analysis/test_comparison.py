@@ -12,13 +12,7 @@ import yaml
 from rich.console import Console
 
 from emulator.analysis.analyse import Analysis
-from emulator.analysis.comparison import (
-    IRRELEVANT,
-    Row,
-    differences,
-    rows,
-    written,
-)
+from emulator.analysis.comparison import IRRELEVANT, Row, differences, rows, written
 from emulator.analysis.costs import Costs, Preempted, TaskCost
 from emulator.analysis.expectations import Verdict
 from emulator.analysis.throughput import Rate, Throughput

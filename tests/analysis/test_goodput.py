@@ -223,9 +223,6 @@ def test_without_steps_the_time_is_startup_and_other() -> None:
     events = [*RUN, happened(3, "all-running"), *phase(4, 5, "worker-0", "data")]
     assert spent(*events, ended(9, "worker-0", 1), job(20)) == {"startup": 3, "other": 17}
     assert spent(*RUN, job(20)) == {"startup": 20}
-
-
-def test_no_history_took_no_time() -> None:
     assert split(timeline([]), 0) == dict.fromkeys(CAUSES, 0)
 
 

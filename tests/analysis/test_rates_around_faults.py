@@ -125,33 +125,30 @@ UP = [happened(0, "run"), *began_again(0, "worker-0", "worker-1")]
 PAUSE = "{pause: worker-1, at: 20s, for: 10s}"
 
 
-@pytest.mark.parametrize("prints", ["worker-1", "worker-0"])
-def test_no_step_is_made_by_a_paused_task_nor_by_one_that_waits_for_it(prints: str) -> None:
+@pytest.mark.parametrize(
+    ("prints", "more", "goes_on"),
+    [
+        ("worker-1", [], 160),
+        ("worker-0", [], 160),
+        # A task that is paused twice is frozen until both are over.
+        ("worker-1", paused(22, 25, "worker-1", "1"), 160),
+        # A line that is read meanwhile ends no pause, also if the task has gone back.
+        ("worker-1", [step(21, "worker-1", 155)], 160),
+        ("worker-1", [step(21, "worker-1", 140)], 145),
+    ],
+)
+def test_no_step_is_made_by_a_paused_task_nor_by_one_that_waits_for_it(
+    prints: str, more: Sequence[Told], goes_on: int
+) -> None:
     """Ten steps a second, a line for each ten; the pause is within a gap.
 
     In synchronous training the other worker, which alone prints steps, prints nothing for as long.
     """
-    entries = [*UP, *lines(prints, 5.5, 19.5, 10, 10, 10), *paused(20, 30, "worker-1")]
-    result = struck([*entries, *lines(prints, 30.5, 50, 160, 10, 10)], PAUSE)
+    entries = [*UP, *lines(prints, 5.5, 19.5, 10, 10, 10), *paused(20, 30, "worker-1"), *more]
+    entries += lines(prints, 30.5, 50, goes_on, 10, 10)
+    result = struck(entries, f"{PAUSE}, {{pause: worker-1, at: 22s, for: 3s}}")
     assert of_job(result) == (10, 0, 10)
     assert of_target(result) == ((10, 0, 10) if prints == "worker-1" else (None, None, None))
-
-
-@pytest.mark.parametrize("late", [155, 140])
-def test_a_line_that_is_read_in_a_pause_ends_it_not(late: int) -> None:
-    """Also not where it tells that the task has gone back."""
-    entries = [*UP, *lines("worker-1", 5.5, 19.5, 10, 10, 10), *paused(20, 30, "worker-1")]
-    entries += [step(21, "worker-1", late), *lines("worker-1", 31, 50, late + 10, 10, 10)]
-    result = struck(entries, PAUSE)
-    assert (of_job(result), of_target(result)) == ((10, 0, 10), (10, 0, 10))
-
-
-def test_a_task_that_is_paused_twice_is_frozen_until_both_are_over() -> None:
-    entries = [*UP, *lines("worker-1", 5.5, 19.5, 10, 10, 10)]
-    entries += [*paused(20, 30, "worker-1"), *paused(22, 25, "worker-1", "1")]
-    entries += lines("worker-1", 30.5, 50, 160, 10, 10)
-    result = struck(entries, f"{PAUSE}, {{pause: worker-1, at: 22s, for: 3s}}")
-    assert (result.rate_during, result.target_rate_during) == (0, 0)
 
 
 def test_it_is_unknown_what_was_done_in_a_time_shorter_than_that_from_line_to_line() -> None:

@@ -158,8 +158,8 @@ def test_steps_of_tasks_and_of_the_job() -> None:
 def test_steps_that_were_those_of_something_else_are_forgotten() -> None:
     source = StepSource(task="worker-0", source="a bar", counts=True, retracts=True, t=4.0)
     run = RunState(a_plan("{worker: 2}"))
-    told = [step(3, "worker-0", 590, rate=7), step(3.5, "worker-0", 600), source]
-    for entry in written([*UP, *told, step(5, "worker-0", 1, loss=0.5)]):  # as they are reported
+    told = [source, step(3, "worker-0", 590, rate=7), step(3.5, "worker-0", 600), source]
+    for entry in written([*told, step(5, "worker-0", 1, loss=0.5)]):  # as they are reported
         run.entry(entry)
     assert (run.step, run.tasks["worker-0"].step, run.tasks["worker-0"].steps) == (1, 1, 0)
     assert [*run.values] == ["loss"]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.analysis.steps_made import Span, Stretch, without
+from emulator.analysis.steps_made import Stretch, without
 from emulator.analysis.throughput import (
     JOB,
     Curve,
@@ -23,7 +23,6 @@ from emulator.analysis.throughput import (
     scaling_efficiency,
     workers,
 )
-from emulator.record.events import StepSource
 from tests.histories import (
     Told,
     a_plan,
@@ -173,25 +172,10 @@ def test_what_an_evaluator_may_have_done_is_nothing_of_the_job() -> None:
     assert work[JOB].last == 3
 
 
-def test_a_source_that_is_retracted_begins_a_life_only_where_steps_were_told_of() -> None:
-    retracts = StepSource(task="worker-0", source="a bar", counts=True, retracts=True)
-    told = [*began_again(0, "worker-0"), *steps_of("worker-0", {3: 0, 4: 1, 5: 2}), job(9)]
-    told += [replace(retracts, t=t, task=task) for t, task in ((2.5, "worker-0"), (3, "worker-1"))]
-    assert follow(timeline(in_time(told)))["worker-0"].unknown == [(2, 3), (5, 6)]
-
-
-@pytest.mark.parametrize(
-    ("others", "left"),
-    [
-        ([], [(1, 9)]),
-        ([(1, 3)], [(3, 9)]),
-        ([(7, 9)], [(1, 7)]),
-        ([(4, 6), (2, 5), (0, 1)], [(1, 2), (6, 9)]),
-        ([(1, 5), (5, 9)], [(9, 9)]),
-    ],
-)
-def test_what_is_left_of_a_time(others: Sequence[Span], left: Sequence[Span]) -> None:
-    assert without((1, 9), others) == left
+def test_what_is_left_of_a_time_without_others() -> None:
+    assert without((1, 9), []) == [(1, 9)]
+    assert without((1, 9), [(4, 6), (2, 5), (0, 1)]) == [(1, 2), (6, 9)]
+    assert without((1, 9), [(5, 9), (1, 5)]) == [(9, 9)]
 
 
 # --- By the second ------------------------------------------------------------------------------

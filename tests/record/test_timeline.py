@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
+from emulator.analysis.analyse import analyse
 from emulator.record.events import Entry
 from emulator.record.timeline import Interval
 from tests.exports.runs import a_history
@@ -261,6 +262,9 @@ def test_the_job_has_its_times_restarts_and_end() -> None:
         ([happened(1, "start", "worker-0")], "starting"),
         ([happened(1, "running", "worker-0")], "running"),
         (BEGUN, "running"),
+        ([ended(1, "worker-0", 0)], "succeeded"),
+        ([ended(1, "worker-0", 0, told=True)], "succeeded"),
+        ([ended(1, "worker-1", 1)], "pending"),
         ([*BEGUN, ended(3, "worker-0", 1)], "failed"),
         ([*BEGUN, ended(3, "worker-0", 1, told=True)], "stopped"),
         ([*BEGUN, ended(3, "worker-0", 1, fault="0")], "down"),
@@ -269,7 +273,8 @@ def test_the_job_has_its_times_restarts_and_end() -> None:
     ],
 )
 def test_a_task_is_in_the_state_of_its_last_event(events: Sequence[Entry], state: str) -> None:
-    assert timeline(events).tasks["worker-0"].state == state
+    replay = timeline(events)
+    assert replay.tasks["worker-0"].state == analyse(replay).tasks["worker-0"].state == state
 
 
 def test_steps_that_are_read_after_an_exit_are_late() -> None:

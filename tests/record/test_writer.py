@@ -69,18 +69,18 @@ def test_events_are_numbered_timed_and_read_back(folder: RunWriter, clock: Manua
     clock.next_event(_inbox(), until=BEGAN + 2.5000014)
     second = folder.write(Step(task="worker-0", step=3, values={"loss": 0.5}), wall=1001.5000014)
     assert first == replace(began, n=0, t=0.0, wall=1000.0)
-    at = {"t": 2.500001, "wall": 1001.500001}
-    assert second == Step(n=1, **at, task="worker-0", step=3, values={"loss": 0.5})
+    t, wall = 2.500001, 1001.500001
+    assert second == Step(n=1, t=t, wall=wall, task="worker-0", step=3, values={"loss": 0.5})
     assert Record(folder.path).history == (first, second)
     lines = (folder.path / "history.jsonl").read_text().splitlines()
     assert json.loads(lines[0]) == {"n": 0, "t": 0.0, "wall": 1000.0, "event": "run"} | {
         **{"run_id": "run-1", "scenario": "test", "engine": "fake", "pid": 7},
         **{"format": 2, "emulator_version": emulator.__version__},
     }
-    head = {"n": 1, **at, "event": "step", "task": "worker-0"}
+    head = {"n": 1, "t": t, "wall": wall, "event": "step", "task": "worker-0"}
     assert json.loads(lines[1]) == head | {"step": 3, "loss": 0.5}
     sample = folder.sample(BEGAN + 2.5000014, 1001.5000014, {"worker-0": Usage(1.5)})
-    assert sample == Sample(**at, tasks={"worker-0": Usage(1.5)})
+    assert sample == Sample(t, wall, {"worker-0": Usage(1.5)})
 
 
 @pytest.mark.parametrize(
@@ -119,14 +119,6 @@ def test_a_log_keeps_what_was_printed_byte_for_byte(folder: RunWriter) -> None:
     assert record.log("worker-0")[:2] == ["first", "gr\u00fcn \u4e2d\ttab"]
     assert [*record.printed(["ps-0"])] == [Printed("ps-0", "other", 999.5)]
     assert record.log("ps-0") == ["other"]
-
-
-def test_a_link_is_no_run_folder(tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to("real")
-    with pytest.raises(UsageError, match=r"link is a link\."):
-        RunWriter(tmp_path / "link", a_plan(), TEXT, ManualClock())
-    assert list((tmp_path / "real").iterdir()) == []
 
 
 def test_a_log_that_reaches_its_limit_says_so_once(tmp_path: Path) -> None:
@@ -179,14 +171,20 @@ def test_a_run_is_live_as_long_as_its_writer_and_a_second_is_refused_and_harms_n
     assert len(Record(folder.path).history) == 1
 
 
-def test_a_folder_of_the_user_is_no_run_folder_and_stays_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "run-1"
-    path.mkdir()
-    (path / "scenario.yaml").write_text("mine\n")
-    with pytest.raises(UsageError, match=r"There is something else in .*run-1 already"):
-        RunWriter(path, a_plan(), TEXT, ManualClock())
-    assert [one.name for one in path.iterdir()] == ["scenario.yaml"]
-    assert (path / "scenario.yaml").read_text() == "mine\n"
+def test_a_link_and_a_folder_of_the_user_are_no_run_folders_and_stay(tmp_path: Path) -> None:
+    for name in ("mine", "real"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "mine" / "scenario.yaml").write_text("mine\n")
+    for name, says in (
+        ("link", r"k is a link\."),
+        ("mine", r"is something else in .*mine already"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            RunWriter(tmp_path / name, a_plan(), TEXT, ManualClock())
+    names = sorted(path.name for path in tmp_path.rglob("*"))
+    assert names == ["link", "mine", "real", "scenario.yaml"]
+    assert (tmp_path / "mine" / "scenario.yaml").read_text() == "mine\n"
 
 
 def test_a_writer_that_comes_between_lock_and_plan_is_refused(tmp_path: Path) -> None:

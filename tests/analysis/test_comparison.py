@@ -16,10 +16,10 @@ from emulator.analysis.comparison import IRRELEVANT, Row, differences, rows, wri
 from emulator.analysis.costs import Costs, Preempted, TaskCost
 from emulator.analysis.expectations import Verdict
 from emulator.analysis.throughput import Rate, Throughput
-from emulator.planning.context import PlanContext
 from emulator.planning.plan import Plan, make_plan
 from emulator.report.run_tables import print_comparison
 from emulator.scenario.loader import parse
+from tests.histories import SITE
 
 TEXT = """\
 name: base
@@ -29,7 +29,6 @@ cluster: {worker: 2}
 faults:
   - {preempt: worker-1, at: {step: 300}, grace: 2s}
 """
-SITE = PlanContext("fake", lambda name: (name, 2222), str, list, "/shared")
 RAN = Analysis(
     outcome="succeeded",
     reason="worker-0 finished",

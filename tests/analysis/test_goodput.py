@@ -118,27 +118,17 @@ def test_the_first_step_after_a_start_ends_the_recovery_also_of_one_that_was_beh
     assert spent(*events, until=10) == {"startup": 3, "productive": 1, "recovery": 4, "wasted": 2}
 
 
-@pytest.mark.parametrize("kind", ["kill", "preempt", "terminate"])
-def test_a_recovery_begins_with_the_signal(kind: str) -> None:
-    events = [
-        *[*RUN, step(4, "worker-0", 10), step(5, "worker-0", 20)],
-        fault(6, "worker-1", "triggered", kind),
-        fault(8, "worker-1", "applied", kind),
-        ended(8, "worker-1", 137),
-        *[*began_again(9, "worker-1"), step(12, "worker-0", 30), job(20)],
-    ]
+@pytest.mark.parametrize(
+    ("kind", "code"), [("kill", 137), ("preempt", 137), ("terminate", 137), ("preempt", 0)]
+)
+@pytest.mark.parametrize("task", ["worker-0", "worker-1"])
+def test_a_recovery_begins_with_the_signal(task: str, kind: str, code: int) -> None:
+    """A preempted task that exits with 0 has not ended by itself."""
+    events = [*RUN, step(4, "worker-0", 10), step(5, "worker-0", 20)]
+    events += [fault(6, task, "triggered", kind), fault(8, task, "applied", kind)]
+    events += [ended(8, task, code, fault=None if code else "0")]
+    events += [*began_again(9, task), step(12, "worker-0", 30), job(20)]
     assert spent(*events) == {"startup": 4, "productive": 1, "wasted": 1, "recovery": 6, "other": 8}
-
-
-def test_a_preempted_task_that_exits_with_0_has_not_ended_by_itself() -> None:
-    events = [*RUN, step(5, "worker-0", 10), fault(6, "worker-0", "triggered")]
-    events += [
-        ended(7, "worker-0", 0, fault="0"),
-        *began_again(8, "worker-0"),
-        step(12, "worker-0", 20),
-        job(20),
-    ]
-    assert spent(*events) == {"startup": 5, "wasted": 1, "recovery": 6, "other": 8}
 
 
 def test_a_worker_that_finishes_as_it_is_stopped_has_not_failed() -> None:

@@ -145,6 +145,7 @@ def test_the_chief(framework: str, tasks: Sequence[str], chief: str) -> None:
 
 # --- Steps --------------------------------------------------------------------------------------
 
+TENS = [step(n, "worker-0", 10 * n) for n in (1, 2, 3)]
 NO_STEP = "worker-0 reported no step between"
 
 
@@ -156,6 +157,10 @@ def incarnations(*steps: Sequence[int]) -> Timeline:
         t = len(events)
         events += [step(t + n, "worker-0", number) for n, number in enumerate(incarnation)]
     return timeline(events)
+
+
+def merged(count: int) -> Told:
+    return step(8, "worker-0", 100, coalesced={"first": 40, "count": count})
 
 
 @pytest.mark.parametrize(
@@ -177,24 +182,16 @@ def incarnations(*steps: Sequence[int]) -> Timeline:
         (incarnations([0], [0]), 2, ["worker-0 reported step 0 after step 0"]),
         (incarnations([10]), 0, []),
         (incarnations([10, 10]), 0, []),
+        (timeline([*TENS, merged(7)]), 10, []),
+        (timeline([*TENS, merged(4)]), 7, ["worker-0 omitted 3 steps between 40 and 100"]),
+        # Merged ones alone show how far apart steps usually are.
+        (timeline([merged(7), step(9, "worker-0", 120)]), 8,
+         ["worker-0 began with step 40", f"{NO_STEP} 100 and 120"]),
     ],
 )  # fmt: skip
 def test_each_step_once(entries: Timeline, count: int, broken: Sequence[str]) -> None:
     result = steps_exactly_once(entries)
     assert (result.count, result.violations) == (count, broken)
-
-
-def test_steps_that_are_missing_among_merged_ones_are_omitted() -> None:
-    steps = [step(n, "worker-0", 10 * n) for n in (1, 2, 3)]
-    for begun, count, after, broken in (
-        (steps, 7, 110, []),
-        (steps, 4, 110, ["worker-0 omitted 3 steps between 40 and 100"]),
-        # Merged ones alone show how far apart steps usually are.
-        ([], 7, 120, ["worker-0 began with step 40", f"{NO_STEP} 100 and 120"]),
-    ):
-        merged = step(9, "worker-0", 100, coalesced={"first": 40, "count": count})
-        result = steps_exactly_once(timeline([*begun, merged, step(10, "worker-0", after)]))
-        assert (result.count, result.violations) == (len(begun) + count + 1, broken)
 
 
 def test_the_steps_are_those_of_the_task_that_leads() -> None:

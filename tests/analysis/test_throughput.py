@@ -193,10 +193,9 @@ def test_a_stretch_is_spread_over_its_time() -> None:
 def test_steps_of_the_first_second_and_of_one_moment_are_in_their_bins() -> None:
     result = binned([step(0.25, "worker-0", 0), step(0.75, "worker-0", 5)], 2)
     assert result.job == pytest.approx([0, 7.5, 10, 7.5, 0, 0, 0, 0, 0, 0])
-    result = binned([step(1, "worker-0", 1), step(1, "worker-0", 9)], 2)
-    assert by_second(result.job, result.width) == [0, 8]
-    result = binned([step(1, "worker-0", 1), step(1, "worker-0", 9)], 1)
-    assert by_second(result.job, result.width) == [8]
+    for duration, steps in ((2, [0, 8]), (1, [8])):
+        result = binned([step(1, "worker-0", 1), step(1, "worker-0", 9)], duration)
+        assert by_second(result.job, result.width) == steps
 
 
 def test_steps_of_one_moment_are_at_its_end() -> None:

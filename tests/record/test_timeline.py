@@ -10,7 +10,18 @@ from emulator.analysis.analyse import analyse
 from emulator.record.events import Entry
 from emulator.record.timeline import Interval
 from tests.exports.runs import a_history
-from tests.histories import began_again, ended, fault, happened, job, phase, restart, step, timeline
+from tests.histories import (
+    began_again,
+    ended,
+    fault,
+    happened,
+    in_time,
+    job,
+    phase,
+    restart,
+    step,
+    timeline,
+)
 from tests.report.runs import PREEMPT, preempted
 
 CLUSTER = "{worker: 2, ps: 1}"
@@ -33,8 +44,10 @@ PAUSED = [
     *(fault(3, "worker-0", "triggered", "pause"), fault(4, "worker-0", "applied", "pause")),
 ]
 HEALED = [*PAUSED, fault(8, "worker-0", "healed", "pause"), ended(9, "worker-0", 0), job(9)]
+AT_ONCE = [*PAUSED[:-1], *(fault(1, "worker-0", at, "pause") for at in ("applied", "healed")), OVER]
 BACK = [*PAUSED, ended(5, "worker-0", 137), restart(5, "worker-0"), *began_again(6, "worker-0")]
 PARTITION = "faults: [{partition: [[worker-0], [worker-1]], at: 3s, for: 4s}]\n"
+RESTARTED = [ended(4, "worker-0", 1), restart(4, "worker-0"), *began_again(5, "worker-0")]
 CUT_OFF = [*BEGUN, fault(3, "", "applied", "partition"), fault(7, "", "healed", "partition"), OVER]
 STATES: dict[str, tuple[str, Sequence[Entry], str, str]] = {
     "a preempted task is down until it is started again": (
@@ -86,17 +99,7 @@ STATES: dict[str, tuple[str, Sequence[Entry], str, str]] = {
         "starting 0-1, running 1-3, cut off 3-7, running 7-9",
     ),
     "a task that starts meanwhile is cut off once it runs": (
-        *(
-            "worker-0",
-            [
-                *CUT_OFF[:-2],
-                ended(4, "worker-0", 1),
-                restart(4, "worker-0"),
-                *began_again(5, "worker-0"),
-                *CUT_OFF[-2:],
-            ],
-            PARTITION,
-        ),
+        *("worker-0", in_time([*CUT_OFF, *RESTARTED]), PARTITION),
         "starting 0-1, running 1-3, cut off 3-4, backoff 4-5, starting 5-6, cut off 6-7, "
         "running 7-9",
     ),
@@ -117,16 +120,7 @@ STATES: dict[str, tuple[str, Sequence[Entry], str, str]] = {
         "starting 0-1, running 1-4, paused 4-5, backoff 5-6, starting 6-7, running 7-9",
     ),
     "a fault that ends as a task starts leaves it as it is": (
-        *(
-            "worker-0",
-            [
-                *PAUSED[:-1],
-                fault(1, "worker-0", "applied", "pause"),
-                fault(1, "worker-0", "healed", "pause"),
-                OVER,
-            ],
-            PAUSE,
-        ),
+        *("worker-0", AT_ONCE, PAUSE),
         "starting 0-1, running 1-9",
     ),
     "a task that never started has none": ("worker-0", [step(4, "worker-0", 1), OVER], "", ""),

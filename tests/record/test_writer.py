@@ -211,6 +211,8 @@ def test_a_writer_that_comes_between_lock_and_plan_is_refused(tmp_path: Path) ->
 def test_a_reopened_folder_continues_after_its_last_readable_line(
     folder: RunWriter, clock: ManualClock, torn: bytes
 ) -> None:
+    early = Record(folder.path)
+    assert early.history == ()
     folder.write(an_event("run"))
     clock.next_event(_inbox(), until=BEGAN + 7.0)
     written = folder.write(an_event("prepared"))
@@ -221,9 +223,8 @@ def test_a_reopened_folder_continues_after_its_last_readable_line(
         with (folder.path / file).open("ab") as appending:
             appending.write(rest)
     clock.next_event(_inbox(), until=BEGAN + 10.0)
-    record = Record(folder.path)
-    assert len(record.history) == 2
-    with contextlib.closing(RunWriter.reopen(record, clock)) as again:
+    assert len(Record(folder.path).history) == 2
+    with contextlib.closing(RunWriter.reopen(early, clock)) as again:  # read before it grew
         assert (again.printed("worker-0"), again.printed("ps-0")) == (["whole", "gr\u00fcn"], [])
         assert again.t == pytest.approx(10.0)
         entry = again.write(an_event("attached"))
@@ -233,17 +234,6 @@ def test_a_reopened_folder_continues_after_its_last_readable_line(
     assert Record(folder.path).history[-1] == entry
     assert [e.n for e in Record(folder.path).history] == [0, 1, 2]
     assert Record(folder.path).log("worker-0") == ["whole", "gr\u00fcn", "more"]
-
-
-def test_a_folder_that_was_read_before_it_grew_is_reopened_as_it_is(
-    folder: RunWriter, clock: ManualClock
-) -> None:
-    record = Record(folder.path)
-    assert record.history == ()
-    folder.write(an_event("run"))
-    folder.close()
-    with contextlib.closing(RunWriter.reopen(record, clock)) as again:
-        assert again.write(an_event("attached")).n == 1
 
 
 def test_time_never_goes_back_when_the_wall_clock_has(folder: RunWriter) -> None:

@@ -185,8 +185,7 @@ def test_a_known_error_is_answered_everywhere(tmp_path: Path) -> None:
 
 def test_the_output_of_a_task_that_hangs_is_searched_after_a_timeout(tmp_path: Path) -> None:
     waiting = says("[W socket.cpp] (gai error: -2 - Name or service not known).", exits_at=None)
-    serving = says("serving", exits_at=None)
-    result = run(tmp_path, "", worker=waiting, ps=serving, chief=serving)
+    result = run(tmp_path, "", worker=waiting, ps=says("serving", exits_at=None), chief=waiting)
     assert result.outcome == "timeout"
     assert [found["name"] for found in result.summary["hints"]] == ["name-resolution"]
     assert list(result.last_words) == ["chief-0", "worker-0", "ps-0"]

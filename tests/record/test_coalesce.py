@@ -37,9 +37,6 @@ from tests.histories import (
 )
 from tests.report.runs import ran
 
-FREE, EACH = coalesce.FREE, coalesce.EACH
-"""As runs have them."""
-
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,8 +52,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_interval_begins_and_doubles_after_so_many_events_as_is_documented(
     monkeypatch: pytest.MonkeyPatch, count: int, interval: float
 ) -> None:
-    monkeypatch.setattr(coalesce, "FREE", FREE)
-    monkeypatch.setattr(coalesce, "EACH", EACH)
+    monkeypatch.undo()  # as runs have them
     assert Coalescer(count).interval == interval
 
 
@@ -129,9 +125,6 @@ def test_a_step_that_is_left_out_in_a_merged_event_is_seen() -> None:
     assert look.count == 58
     (sentence,) = look.violations
     assert sentence.startswith("worker-0 omitted 1 steps between ")
-
-
-# --- Times that matter --------------------------------------------------------------------------
 
 
 def test_a_clock_that_is_set_back_does_not_stop_writing() -> None:

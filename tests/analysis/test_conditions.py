@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
-import yaml
 
 from emulator.analysis.conditions import LISTED, as_data, changes, present
-from emulator.engines.memory import MemoryEngine
-from emulator.planning.plan import make_plan
-from emulator.record.events import Entry, Suspension
+from emulator.record.events import Entry
 from emulator.record.timeline import Timeline
-from emulator.runtime.clock import ManualClock
-from emulator.scenario.loader import parse
+from tests import histories
 from tests.histories import ended, happened, job, restart
 
 
-def timeline(history: Sequence[Entry], **operator: Any) -> Timeline:
-    cluster = operator.pop("cluster", {"worker": 2})
-    job = {"kind": "TFJob", "job": "mnist", **operator}
-    framework = "pytorch" if job["kind"] == "PyTorchJob" else "tensorflow"
-    scenario = {"name": "x", "program": {"command": ["true"]}, "cluster": cluster}
-    text = yaml.safe_dump({**scenario, "framework": framework, "operator": job})
-    context = MemoryEngine(ManualClock()).plan_context("run-1", None)  # type: ignore[arg-type]
-    return Timeline(make_plan(parse(text), "run-1", context), [BEGAN, *history])
+def timeline(history: Sequence[Entry], cluster: str = "{worker: 2}", **operator: Any) -> Timeline:
+    about = {"kind": "TFJob", "job": "mnist", **operator}
+    framework = "pytorch" if about["kind"] == "PyTorchJob" else "tensorflow"
+    extra = f"framework: {framework}\noperator: {json.dumps(about)}\n"
+    return histories.timeline([happened(0, "run"), *history], cluster, extra)
 
 
-BEGAN = happened(0, "run")
 SUCCEEDED = job(9)
 FAILED = job(9, "failed", "worker-1 failed with exit code 1")
 
@@ -108,7 +101,7 @@ def test_a_pod_that_has_ended_for_good_runs_no_more(restart: str, code: int, fir
 @pytest.mark.parametrize("kind", ["TFJob", "PyTorchJob"])
 def test_the_master_decides_whether_the_job_runs(kind: str) -> None:
     history = [*runs("worker-0"), *runs("master-0", t=2)]
-    found = changes(timeline(history, kind=kind, cluster={"master": 1, "worker": 1}))
+    found = changes(timeline(history, kind=kind, cluster="{master: 1, worker: 1}"))
     assert [(one.reason, one.t) for one in found] == [(f"{kind}Created", 0), (f"{kind}Running", 2)]
 
 
@@ -131,8 +124,8 @@ def test_what_follows_running(after: Sequence[Entry], last: Sequence[str]) -> No
 def test_a_suspended_job() -> None:
     stopped = ended(3, "worker-0", 143, told=True)
     # A pod that is preempted then is not made again.
-    history = [*runs("worker-0"), Suspension(suspended=True, t=2), stopped, PREEMPTED]
-    history += [Suspension(suspended=False, t=5), happened(6, "start", "worker-0")]
+    history = [*runs("worker-0"), happened(2, "suspension", suspended=True), stopped, PREEMPTED]
+    history += [happened(5, "suspension", suspended=False), happened(6, "start", "worker-0")]
     found = changes(timeline([*history, happened(7, "running", "worker-0")]))
     assert [(one.type, one.status, one.reason, one.t) for one in found[1:]] == [
         ("Running", "True", "TFJobRunning", 1),
@@ -154,7 +147,7 @@ def test_a_long_series_is_cut_in_its_middle() -> None:
     history = runs("worker-0")
     for second in range(2, 400, 2):
         history += [*crash("worker-0", 137, second), *runs("worker-0", t=second + 1)]
-    found = changes(timeline([*history, SUCCEEDED], restart={"worker": "exit-code"}))
+    found = changes(timeline([*history, job(400)], restart={"worker": "exit-code"}))
     for count in (LISTED, LISTED + 1, len(found)):
         listed = [(one["type"], one["t"]) for one in as_data(found[:count])]
         kept = [*range(LISTED // 2), *range(count - LISTED // 2, count)]

@@ -39,9 +39,18 @@ def spent(*events: Told, until: float = 20) -> dict[str, float]:
 RUN = [happened(0, "run"), *began_again(0, "worker-0", "worker-1")]
 
 
-def test_a_plain_run() -> None:
-    events = [*RUN, step(5, "worker-0", 10), step(7, "worker-1", 10), step(15, "worker-0", 20)]
-    assert spent(*events, job(20)) == {"startup": 5, "productive": 10, "other": 5}
+@pytest.mark.parametrize(
+    "more",
+    [
+        [],
+        [step(7, "worker-1", 10)],  # brings the job nowhere
+        # What follows the end of the job is not counted.
+        [ended(20, "worker-1", 143, told=True), step(21, "worker-1", 29)],
+    ],
+)
+def test_a_plain_run(more: Sequence[Told]) -> None:
+    events = [*RUN, step(5, "worker-0", 10), step(15, "worker-0", 20), job(20), *more]
+    assert spent(*events) == {"startup": 5, "productive": 10, "other": 5}
 
 
 def test_a_reported_phase_is_the_cause_of_its_time() -> None:
@@ -218,12 +227,6 @@ def test_without_steps_the_time_is_startup_and_other() -> None:
 
 def test_times_are_within_the_run() -> None:
     assert [micros(t, 2.5) for t in (-1, 0.0000014, 2, 3)] == [0, 1, 2_000_000, 2_500_000]
-
-
-def test_what_follows_the_end_of_the_job_is_not_counted() -> None:
-    events = [*RUN, step(5, "worker-0", 1), step(15, "worker-0", 2), job(20)]
-    events += [ended(20, "worker-1", 143, told=True), step(21, "worker-1", 9)]
-    assert spent(*events) == {"startup": 5, "productive": 10, "other": 5}
 
 
 TASKS = st.sampled_from(["chief-0", "worker-0", "worker-1"])

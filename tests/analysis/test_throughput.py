@@ -37,8 +37,6 @@ from tests.histories import (
     timeline,
 )
 
-NOTHING = Rate()
-
 
 def measured(entries: Sequence[Told], extra: str = "") -> Throughput:
     whole = timeline(entries, extra=extra)
@@ -279,7 +277,7 @@ BASELINE = Rate(10, 320)
         (Rate(5, 320), 1, BASELINE, 1, (1.0, "examples")),
         (Rate(None, None), 2, BASELINE, 1, None),
         (Rate(8, 512), 0, BASELINE, 1, None),
-        (Rate(8, 512), 2, NOTHING, 1, None),  # it never trained
+        (Rate(8, 512), 2, Rate(), 1, None),  # it never trained
         (Rate(8, 512), 2, Rate(1, 1), 0, None),
     ],
 )

@@ -98,7 +98,6 @@ def test_a_run_is_not_compared_with_itself(out: Path) -> None:
 
 
 def test_a_file_is_no_folder_of_runs(tmp_path: Path) -> None:
-    """It was `no such run`, and success."""
     (tmp_path / "f").touch()
     with pytest.raises(UsageError, match="f is no folder of runs: it is a file"):
         runs(out=tmp_path / "f")

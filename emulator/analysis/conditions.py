@@ -69,8 +69,8 @@ def _with(status: Sequence[Condition], new: Condition) -> list[Condition]:
     """Return the conditions with one more: Running and Restarting replace one another."""
     others = {"Running": "Restarting", "Restarting": "Running"}
     kept = [one for one in status if one.type not in (new.type, others.get(new.type))]
-    # Whatever else follows Running ends it.
-    kept = [replace(one, status="False") if one.type == "Running" else one for one in kept]
+    if new.type in ("Succeeded", "Failed"):
+        kept = [replace(one, status="False") if one.type == "Running" else one for one in kept]
     return [*kept, new]
 
 

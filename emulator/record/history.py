@@ -119,6 +119,8 @@ def _without_retracted(history: Sequence[Entry]) -> Sequence[Entry]:
     until = {
         entry.task: entry.n for entry in history if isinstance(entry, StepSource) and entry.retracts
     }
+    if not until:
+        return history
     return [
         entry
         for entry in history

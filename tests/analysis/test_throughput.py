@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, replace
 
 import pytest
@@ -161,7 +161,7 @@ def test_what_an_evaluator_may_have_done_is_nothing_of_the_job() -> None:
     assert work["evaluator-0"].unknown == [(0, 1), (3, 4)]
     # Nor is what it tells of before, of a checkpoint that was there, and when it goes back.
     more = [step(0.5, "evaluator-0", 9), step(5, "evaluator-0", 2)]
-    work = follow(timeline(in_time([*entries, *more, job(9)]), "{worker: 1, evaluator: 1}"))
+    work = follow(timeline(in_time([*entries[:3], *more, job(9)]), "{worker: 1, evaluator: 1}"))
     assert (
         work[JOB].stretches
         == work["worker-0"].stretches
@@ -201,14 +201,22 @@ def test_steps_of_one_moment_are_at_its_end() -> None:
     assert [work.rate_within(*span) for span in ((1, 5), (5, 9), (1, 1))] == [2.5, 0, None]
 
 
-def test_a_task_makes_no_step_while_it_is_paused_also_before_its_pace_is_known() -> None:
+@pytest.mark.parametrize(
+    ("before", "seconds"),
+    [
+        ({1: 0}, [0, 3, *[0] * 8, 3, 3]),
+        # Of these, a line was read in the pause.
+        ({1: 0, 3: 1}, [0, 1, *[0] * 8, 4, 4]),
+        ({1: 5, 3: 0}, [*[0] * 10, 4.5, 4.5]),
+    ],
+)
+def test_a_task_makes_no_step_while_it_is_paused_also_before_its_pace_is_known(
+    before: Mapping[float, int], seconds: Sequence[float]
+) -> None:
     paused = [fault(t, "worker-0", at, "pause") for t, at in ((2, "applied"), (10, "healed"))]
-    entries = [*began_again(0, "worker-0"), step(1, "worker-0", 0), *paused]
-    told = timeline(
-        [*entries, step(12, "worker-0", 9)], extra="faults: [{pause: worker-0, at: 1s, for: 8s}]"
-    )
-    result = curve(told, 12)
-    assert by_second(result.job, result.width) == [0, 3, *[0] * 8, 3, 3]
+    told = in_time([*began_again(0, "worker-0"), *steps_of("worker-0", {**before, 12: 9}), *paused])
+    result = curve(timeline(told, extra="faults: [{pause: worker-0, at: 1s, for: 8s}]"), 12)
+    assert by_second(result.job, result.width) == seconds
 
 
 @pytest.mark.parametrize(

@@ -195,11 +195,8 @@ def test_a_planned_fault_has_its_stages_with_times_and_evidence() -> None:
 def test_the_stage_of_a_fault_is_its_last(
     stages: Sequence[str], stage: str, reason: str, in_force: bool, outcome: str | None
 ) -> None:
-    why = {"preparing": "why", "failed": "why", "skipped": "why"}
-    events = [
-        fault(n, "worker-1", one, **({"reason": why[one]} if one in why else {}))
-        for n, one in enumerate(stages)
-    ]
+    why = dict.fromkeys(("preparing", "failed", "skipped"), "why")
+    events = [fault(n, "worker-1", one, reason=why.get(one)) for n, one in enumerate(stages)]
     found = timeline(events, extra=PREEMPT).faults["0"]
     assert (found.stage, found.reason, found.in_force) == (stage, reason, in_force)
     assert (found.outcome.stage if found.outcome else None) == outcome

@@ -60,6 +60,9 @@ def test_plan_and_scenario_are_there_before_anything_happens(folder: RunWriter) 
     assert (folder.path / "scenario.yaml").read_text() == TEXT
     assert (record.history, record.log("worker-0")) == ((), [])
     assert record.result("summary.json") is None
+    folder.close()
+    with contextlib.closing(RunWriter.reopen(record, ManualClock())) as again:
+        assert again.t == 0
 
 
 def test_events_are_numbered_timed_and_read_back(folder: RunWriter, clock: ManualClock) -> None:

@@ -151,7 +151,7 @@ def test_whoever_has_the_lock_makes_the_run_live_and_all_others_are_refused(
         opened = os.listdir("/proc/self/fd")
         for other in TAKES:
             with (
-                pytest.raises(InUse, match=rf"Another emulate process is using {dead}\."),
+                pytest.raises(InUse, match=rf"other emulate process is using {dead}\."),
                 other(dead),
             ):
                 pytest.fail("not reached")

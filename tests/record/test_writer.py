@@ -20,7 +20,7 @@ from emulator.engines.memory import Script
 from emulator.errors import RecordError, UsageError
 from emulator.metrics.catalog import Usage
 from emulator.metrics.samples import Sample
-from emulator.planning.plan import Plan, make_plan
+from emulator.planning.plan import make_plan
 from emulator.record.events import LogCut, RunStarted, Step
 from emulator.record.lock import LOCK, is_live
 from emulator.record.reader import Record, gc_paused
@@ -36,10 +36,7 @@ from tests.report.runs import a_run
 BEGAN = ManualClock.BEGAN
 
 TEXT = "name: test\nprogram: {command: [a]}\ncluster: {worker: 1}\n# as it was written\n"
-
-
-def a_plan(run_id: str = "run-1") -> Plan:
-    return make_plan(parse(TEXT), run_id, SITE)
+PLAN = make_plan(parse(TEXT), "run-1", SITE)
 
 
 @pytest.fixture
@@ -49,14 +46,14 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def folder(tmp_path: Path, clock: ManualClock) -> Iterator[RunWriter]:
-    writing = RunWriter(tmp_path / "runs" / "run-1", a_plan(), TEXT, clock)
+    writing = RunWriter(tmp_path / "runs" / "run-1", PLAN, TEXT, clock)
     yield writing
     writing.close()
 
 
 def test_plan_and_scenario_are_there_before_anything_happens(folder: RunWriter) -> None:
     record = Record.open(folder.path)
-    assert (record.run_id, record.plan) == ("run-1", a_plan())
+    assert (record.run_id, record.plan) == ("run-1", PLAN)
     assert (folder.path / "scenario.yaml").read_text() == TEXT
     assert (record.history, record.log("worker-0")) == ((), [])
     assert record.result("summary.json") is None
@@ -121,11 +118,9 @@ def test_a_log_keeps_what_was_printed_byte_for_byte(folder: RunWriter) -> None:
 
 
 def test_a_log_that_reaches_its_limit_says_so_once(tmp_path: Path) -> None:
-    plan = a_plan()
-    limited = plan.scenario.model_copy(update={"log_limit": 800})
-    writer = RunWriter(
-        tmp_path / "run", plan.model_copy(update={"scenario": limited}), TEXT, ManualClock()
-    )
+    limited = PLAN.scenario.model_copy(update={"log_limit": 800})
+    plan = PLAN.model_copy(update={"scenario": limited})
+    writer = RunWriter(tmp_path / "run", plan, TEXT, ManualClock())
     for number in range(80):
         writer.log("worker-0", f"{number:09}")
         assert writer.cut_short() == []
@@ -161,7 +156,7 @@ def test_a_run_is_live_as_long_as_its_writer_and_a_second_is_refused_and_harms_n
     if ended:
         folder.close()
     with pytest.raises(UsageError, match=r"There is a run in .*run-1 already") as refused:
-        RunWriter(folder.path, a_plan(), "other", ManualClock())
+        RunWriter(folder.path, PLAN, "other", ManualClock())
     assert "--run-id" in refused.value.hint
     assert record.live is not ended
     assert is_live(folder.path) is not ended  # looking takes nothing away
@@ -180,7 +175,7 @@ def test_a_link_and_a_folder_of_the_user_are_no_run_folders_and_stay(tmp_path: P
         ("mine", r"is something else in .*mine already"),
     ):
         with pytest.raises(UsageError, match=says):
-            RunWriter(tmp_path / name, a_plan(), TEXT, ManualClock())
+            RunWriter(tmp_path / name, PLAN, TEXT, ManualClock())
     names = sorted(path.name for path in tmp_path.rglob("*"))
     assert names == ["link", "mine", "real", "scenario.yaml"]
     assert (tmp_path / "mine" / "scenario.yaml").read_text() == "mine\n"
@@ -189,9 +184,9 @@ def test_a_link_and_a_folder_of_the_user_are_no_run_folders_and_stay(tmp_path: P
 def test_a_writer_that_comes_between_lock_and_plan_is_refused(tmp_path: Path) -> None:
     with (
         FileLock(tmp_path / LOCK),
-        pytest.raises(UsageError, match="Another emulate process is using"),
+        pytest.raises(UsageError, match="Another emulate process"),
     ):
-        RunWriter(tmp_path, a_plan(), TEXT, ManualClock())
+        RunWriter(tmp_path, PLAN, TEXT, ManualClock())
     assert not (tmp_path / "plan.json").exists()
 
 
@@ -263,12 +258,12 @@ def test_a_folder_with_a_writer_is_not_reopened(folder: RunWriter) -> None:
 def test_a_folder_without_permission_is_reported_in_a_sentence(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(RecordError, match="Permission denied"):
-        RunWriter(tmp_path / "run-1", a_plan(), TEXT, ManualClock())
+        RunWriter(tmp_path / "run-1", PLAN, TEXT, ManualClock())
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a disk always full")
 def test_a_full_disk_is_reported_in_a_sentence(tmp_path: Path) -> None:
-    folder = RunWriter(tmp_path, a_plan(), TEXT, ManualClock())
+    folder = RunWriter(tmp_path, PLAN, TEXT, ManualClock())
     (tmp_path / "logs" / "worker-0.log").symlink_to("/dev/full")
     history = str((tmp_path / "history.jsonl").resolve())
     descriptors = (int(name) for name in os.listdir("/proc/self/fd"))
@@ -287,7 +282,7 @@ def test_a_run_that_a_full_disk_refuses_leaves_no_folder(tmp_path: Path) -> None
     (tmp_path / "mine").mkdir()
     for path in (tmp_path / "run-1", tmp_path / "mine"):
         with pytest.raises(RecordError, match=r"Can't write .*: File too large\."):
-            RunWriter(path, a_plan(), TEXT + "#" * 100_000, ManualClock())
+            RunWriter(path, PLAN, TEXT + "#" * 100_000, ManualClock())
     assert os.listdir(tmp_path) == ["mine"]  # which was there before
     assert os.listdir(tmp_path / "mine") == []
 

@@ -27,7 +27,7 @@ from emulator.results import Result, load_result
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.schema import Expectations
 from tests.asked import asked
-from tests.histories import ended, job, timeline
+from tests.histories import ended, job, step, timeline
 
 OUTPUTS = Path(__file__).parent / "analysis" / "outputs"
 STEP = '{"emulate": "step", "step": 7}'
@@ -185,18 +185,20 @@ def test_a_known_error_is_answered_everywhere(tmp_path: Path) -> None:
 
 def test_the_output_of_a_task_that_hangs_is_searched_after_a_timeout(tmp_path: Path) -> None:
     waiting = says("[W socket.cpp] (gai error: -2 - Name or service not known).", exits_at=None)
-    result = run(tmp_path, "", worker=waiting, ps=says("serving", exits_at=None))
+    result = run(tmp_path, "", worker=waiting, ps=says("serving", exits_at=None), chief=waiting)
     assert result.outcome == "timeout"
     assert [found["name"] for found in result.summary["hints"]] == ["name-resolution"]
-    assert list(result.last_words) == ["worker-0", "ps-0"]
+    assert list(result.last_words) == ["chief-0", "worker-0", "ps-0"]
 
 
 def test_ten_tasks_are_read_the_one_that_ended_the_job_first_then_by_the_time_they_failed() -> None:
     failed = [ended(20 - n, f"worker-{n}", 1) for n in reversed(range(12))]
-    events = [*failed, replace(job(20, "failed"), task="worker-3")]
-    replayed = timeline(events, "{worker: 12}")
-    found = explain(replayed, Expectations(), analyse(replayed), lambda name: [name])
-    assert list(found.last_words or ()) == [f"worker-{n}" for n in (3, *range(11, 3, -1), 2)]
+    # Of a job that succeeds in spite of them, nothing is to be explained.
+    for outcome, read in (("failed", [3, *range(11, 3, -1), 2]), ("succeeded", [])):
+        events = [step(1, "worker-0", 1), *failed, replace(job(20, outcome), task="worker-3")]
+        replayed = timeline(events, "{worker: 12}")
+        found = explain(replayed, Expectations(), analyse(replayed), lambda name: [name])
+        assert list(found.last_words or ()) == [f"worker-{n}" for n in read]
 
 
 def test_a_long_exception_is_told_by_its_own_line(tmp_path: Path) -> None:

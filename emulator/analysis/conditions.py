@@ -60,9 +60,8 @@ def present(changes: Sequence[Condition]) -> Sequence[Condition]:
 
 def as_data(changes: Sequence[Condition]) -> list[dict[str, Any]]:
     """Return what `summary.json` has of the changes."""
-    shown = changes
-    if len(changes) > LISTED:
-        shown = (*changes[: LISTED // 2], *changes[-LISTED // 2 :])
+    half = LISTED // 2
+    shown = [*changes[:half], *changes[half:][-half:]]
     return [{**asdict(one), "t": round(one.t, 6)} for one in shown]
 
 

@@ -145,8 +145,7 @@ def put_in_summary(summary: dict[str, Any], key: str, value: float | None) -> No
     *sections, last = FIGURES[key].path.split(".")
     for name in sections:
         summary = summary.setdefault(name, {})
-    is_known = value is not None and not math.isinf(value)
-    summary[last] = rounded(value, FIGURES[key].digits) if is_known else None
+    summary[last] = None if value == math.inf else rounded(value, FIGURES[key].digits)
 
 
 def in_summary(summary: Mapping[str, Any], key: str) -> float | None:

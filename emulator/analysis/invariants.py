@@ -161,13 +161,11 @@ class _Report(NamedTuple):
 
 
 def _reports(task: TaskTimeline) -> Iterator[_Report]:
-    """Yield a task's step events, without steps that were reported twice in succession."""
+    """Yield a task's step events."""
     for one in task.incarnations:
         before: int | None = None
         for step in one.steps:
-            again = step.first == before
-            if not again or step.count > 1:
-                yield _Report(step, again)
+            yield _Report(step, step.first == before)
             before = step.step
 
 
@@ -195,4 +193,4 @@ def _gaps(leader: str, steps: Sequence[_Report]) -> Iterator[str]:
 
 def _inner_gap(entry: Step) -> int:
     """Return the gap between the steps of a merged event, as if evenly spaced."""
-    return (entry.step - entry.first) // (entry.count - 1) if entry.count > 1 else 0
+    return (entry.step - entry.first) // max(1, entry.count - 1)

@@ -258,8 +258,7 @@ class StepsMade:
             life, before = self._begin(task, t), None
             life.ended = ended
         life.step, life.when, still = step, max(since, t), life.freezes
-        if still:
-            life.freezes = [one for one in still if one[1] > t]
+        life.freezes = [one for one in still if one[1] > t]
         if before is None:
             life.first = life.when = t
             return Made(True, leads=self._leads(task, life, step))
@@ -287,7 +286,7 @@ class StepsMade:
         begin, end = gap
         pace = (end - begin) / steps
         waited = self._waited(task, gap, steps)
-        ran = without(gap, [*still, *waited]) if still or waited else [gap]
+        ran = without(gap, [*still, *waited])
         took = sum(until - since for since, until in ran)
         if not waited:
             seconds, count = self._usual.get(task, (0.0, 0.0))
@@ -314,8 +313,6 @@ class StepsMade:
         since = -math.inf if task == self._left_by else self._left_at
         found: list[Stretch] = []
         for one in reversed(made):
-            if steps <= 0:
-                break
             of, steps = min(1.0, steps / one.steps), steps - one.steps
             begin = max(one.end - of * (one.end - one.begin), since)
             took = one.end - one.begin

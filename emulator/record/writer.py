@@ -117,8 +117,8 @@ class RunWriter:
         last = history[-1] if history else None
         writer._n = last.n + 1 if last else 0
         writer._coalescer = Coalescer(sum(isinstance(event, Step) for event in history))
-        since = max(0.0, clock.wall() - last.wall) if last else 0.0
-        writer._began = clock.now() - (last.t + since if last else 0.0)
+        lasted = last.t + max(0.0, clock.wall() - last.wall) if last else 0.0
+        writer._began = clock.now() - lasted
         return writer
 
     @property

@@ -12,21 +12,15 @@ import yaml
 from rich.console import Console
 
 from emulator.analysis.analyse import Analysis
-from emulator.analysis.comparison import (
-    IRRELEVANT,
-    Row,
-    differences,
-    rows,
-    written,
-)
+from emulator.analysis.comparison import IRRELEVANT, Row, differences, rows, written
 from emulator.analysis.costs import Costs, Preempted, TaskCost
 from emulator.analysis.expectations import Verdict
 from emulator.analysis.throughput import Rate, Throughput
-from emulator.planning.context import PlanContext
 from emulator.planning.plan import Plan
 from emulator.planning.planner import make_plan
 from emulator.report.run_tables import print_comparison
 from emulator.scenario.loader import parse
+from tests.histories import SITE
 
 TEXT = """\
 name: base
@@ -36,7 +30,6 @@ cluster: {worker: 2}
 faults:
   - {preempt: worker-1, at: {step: 300}, grace: 2s}
 """
-SITE = PlanContext("fake", lambda name: (name, 2222), str, list, "/shared")
 RAN = Analysis(
     outcome="succeeded",
     reason="worker-0 finished",
@@ -216,6 +209,7 @@ def test_a_fault_that_differs_is_shown_as_it_was_written() -> None:
     for fault in (
         "{preempt: worker-1, at: {step: 300}, grace: 2s}",
         "{partition: [[worker-0], [worker-1]], at: 5s, for: 1s}",
+        "{preempt: worker-1, at: 5s, loss: silent}",  # what is stored has the grace that it lacks
     ):
         dumped = plan(f"faults=[{fault}]").scenario.model_dump(mode="json")["faults"]
         shown = json.loads(written(dumped))[0]

@@ -2,68 +2,48 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
-import yaml
 
 from emulator.analysis.conditions import LISTED, as_data, changes, present
-from emulator.engines.memory import MemoryEngine
-from emulator.planning.planner import make_plan
-from emulator.record.events import (
-    AllRunning,
-    Entry,
-    JobEnded,
-    Restart,
-    RunStarted,
-    Suspension,
-    TaskExit,
-    TaskRunning,
-    TaskStart,
-)
+from emulator.record.events import Entry
 from emulator.record.timeline import Timeline
-from emulator.runtime.clock import ManualClock
-from emulator.scenario.loader import parse
+from tests import histories
+from tests.histories import ended, happened, job, restart
 
 
-def timeline(history: Sequence[Entry], **operator: Any) -> Timeline:
-    cluster = operator.pop("cluster", {"worker": 2})
-    job = {"kind": "TFJob", "job": "mnist", **operator}
-    framework = "pytorch" if job["kind"] == "PyTorchJob" else "tensorflow"
-    scenario = {"name": "x", "program": {"command": ["true"]}, "cluster": cluster}
-    text = yaml.safe_dump({**scenario, "framework": framework, "operator": job})
-    context = MemoryEngine(ManualClock()).plan_context("run-1", None)  # type: ignore[arg-type]
-    return Timeline(make_plan(parse(text), "run-1", context), [BEGAN, *history])
+def timeline(history: Sequence[Entry], cluster: str = "{worker: 2}", **operator: Any) -> Timeline:
+    about = {"kind": "TFJob", "job": "mnist", **operator}
+    framework = "pytorch" if about["kind"] == "PyTorchJob" else "tensorflow"
+    extra = f"framework: {framework}\noperator: {json.dumps(about)}\n"
+    return histories.timeline([happened(0, "run"), *history], cluster, extra)
 
 
-BEGAN = RunStarted(run_id="run-1", scenario="x", engine="memory", pid=1, t=0.0)
-SUCCEEDED = JobEnded(outcome="succeeded", reason="worker-0 finished", t=9.0)
-FAILED = JobEnded(outcome="failed", reason="worker-1 failed with exit code 1", t=9.0)
+SUCCEEDED = job(9)
+FAILED = job(9, "failed", "worker-1 failed with exit code 1")
 
 
 def runs(*tasks: str, t: float = 1.0) -> list[Entry]:
-    started = [TaskStart(task=task, fresh=False, t=t) for task in tasks]
-    return [*started, *(TaskRunning(task=task, id="c", t=t) for task in tasks)]
+    return [happened(t, event, task) for event in ("start", "running") for task in tasks]
 
 
 def crash(task: str, code: int, t: float) -> list[Entry]:
-    return [
-        TaskExit(task=task, exit_code=code, t=t),
-        Restart(task=task, scope="task", number=1, delay=0, t=t),
-    ]
+    return [ended(t, task, code), restart(t, task)]
 
 
-STUCK = JobEnded(outcome="failed", reason="every pod has ended", cause="stuck", t=9.0)
-TIMEOUT = JobEnded(outcome="timeout", reason="too long", t=9.0)
+STUCK = happened(9, "job", outcome="failed", reason="every pod has ended", cause="stuck")
+TIMEOUT = job(9, "timeout", "too long")
 
 
 BOTH = runs("worker-0", "worker-1")
-PREEMPTED = TaskExit(task="worker-1", exit_code=143, fault="f1", t=3)
+PREEMPTED = ended(3, "worker-1", 143, fault="f1")
 
 
 def test_a_job_that_succeeds() -> None:
-    found = changes(timeline([*BOTH, AllRunning(t=1), SUCCEEDED]))
+    found = changes(timeline([*BOTH, happened(1, "all-running"), SUCCEEDED]))
     assert [(one.t, one.type, one.status, one.reason, one.message) for one in found] == [
         (0, "Created", "True", "TFJobCreated", "default/mnist was made"),
         (1, "Running", "True", "TFJobRunning", "mnist-worker-0 runs"),
@@ -113,8 +93,7 @@ def test_a_job_restarts_until_each_new_pod_runs(
     ],
 )
 def test_a_pod_that_has_ended_for_good_runs_no_more(restart: str, code: int, first: str) -> None:
-    exited = TaskExit(task="worker-0", exit_code=code, t=2)
-    history = [*BOTH, exited, PREEMPTED, *runs("worker-1", t=6)]
+    history = [*BOTH, ended(2, "worker-0", code), PREEMPTED, *runs("worker-1", t=6)]
     *_, last = changes(timeline(history, restart={"worker": restart}))
     assert (last.type, last.message) == ("Running", f"mnist-{first} runs")
 
@@ -122,7 +101,7 @@ def test_a_pod_that_has_ended_for_good_runs_no_more(restart: str, code: int, fir
 @pytest.mark.parametrize("kind", ["TFJob", "PyTorchJob"])
 def test_the_master_decides_whether_the_job_runs(kind: str) -> None:
     history = [*runs("worker-0"), *runs("master-0", t=2)]
-    found = changes(timeline(history, kind=kind, cluster={"master": 1, "worker": 1}))
+    found = changes(timeline(history, kind=kind, cluster="{master: 1, worker: 1}"))
     assert [(one.reason, one.t) for one in found] == [(f"{kind}Created", 0), (f"{kind}Running", 2)]
 
 
@@ -143,11 +122,11 @@ def test_what_follows_running(after: Sequence[Entry], last: Sequence[str]) -> No
 
 
 def test_a_suspended_job() -> None:
-    stopped = TaskExit(task="worker-0", exit_code=143, told_to_stop=True, t=3)
-    history = [*runs("worker-0"), Suspension(suspended=True, t=2), stopped]
-    history += [Suspension(suspended=False, t=5), TaskStart(task="worker-0", fresh=True, t=6)]
-    history += [TaskRunning(task="worker-0", id="c", t=7)]
-    found = changes(timeline(history))
+    stopped = ended(3, "worker-0", 143, told=True)
+    # A pod that is preempted then is not made again.
+    history = [*runs("worker-0"), happened(2, "suspension", suspended=True), stopped, PREEMPTED]
+    history += [happened(5, "suspension", suspended=False), happened(6, "start", "worker-0")]
+    found = changes(timeline([*history, happened(7, "running", "worker-0")]))
     assert [(one.type, one.status, one.reason, one.t) for one in found[1:]] == [
         ("Running", "True", "TFJobRunning", 1),
         ("Running", "False", "TFJobSuspended", 2),
@@ -168,8 +147,9 @@ def test_a_long_series_is_cut_in_its_middle() -> None:
     history = runs("worker-0")
     for second in range(2, 400, 2):
         history += [*crash("worker-0", 137, second), *runs("worker-0", t=second + 1)]
-    found = changes(timeline([*history, SUCCEEDED], restart={"worker": "exit-code"}))
-    listed = as_data(found)
-    assert len(found) > LISTED
-    assert len(listed) == LISTED
-    assert (listed[0]["type"], listed[-1]["type"]) == ("Created", "Succeeded")
+    found = changes(timeline([*history, job(400)], restart={"worker": "exit-code"}))
+    for count in (LISTED, LISTED + 1, len(found)):
+        listed = [(one["type"], one["t"]) for one in as_data(found[:count])]
+        kept = [*range(LISTED // 2), *range(count - LISTED // 2, count)]
+        assert listed == [(found[number].type, found[number].t) for number in kept]
+    assert len(found) > LISTED + 1

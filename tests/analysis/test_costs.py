@@ -5,6 +5,7 @@ A machine costs 3600 an hour, which is 1 a second, unless a test says otherwise.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -68,7 +69,7 @@ def test_without_prices_there_are_no_costs() -> None:
 
 
 def test_a_machine_is_paid_for_from_the_start_of_its_task_until_the_outcome() -> None:
-    found = cost_of(*RUN, step(5, "worker-0", 10), step(15, "worker-0", 20), job(20))
+    found = cost_of(*RUN, *steps_of("worker-0", {5: 10, 7: 12, 9: 14, 15: 20}), job(20))
     assert paid(found) == {"worker-0": 19, "worker-1": 19}
     assert found.run == pytest.approx(38)
     # Nothing is paid for in the first second, which is startup as well.
@@ -236,9 +237,12 @@ def test_the_summary_has_money_in_billionths_and_seconds_in_millionths() -> None
     assert (data["time"], data["tasks"]["worker-0"]["cost"]) == ({"eval": 0.333333333}, 0.333333333)
 
 
-def test_without_prices_the_figures_are_unknown() -> None:
+def test_what_is_unknown_or_infinite_is_no_figure() -> None:
     _, figures = summed_up("")
     assert [*figures.values()] == [None] * 4
+    data, figures = summed_up("prices: {worker: {spot: 1/h, on_demand: 1/h}}\n")  # it never pays
+    assert [key for key, value in figures.items() if value is None] == ["break_even"]
+    json.dumps(data, allow_nan=False)
 
 
 def test_no_steps_no_price_of_steps() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.analysis.goodput import CAUSES, micros, split
+from emulator.analysis.goodput import CAUSES, micros, pieces, split
 from tests.histories import (
     Told,
     began_again,
@@ -20,8 +20,15 @@ from tests.histories import (
     phase,
     restart,
     step,
+    steps_of,
     timeline,
 )
+
+
+def parts(*events: Told, until: float = 20) -> list[tuple[str, float, float, int]]:
+    """Return the pieces of a run, with their times in seconds."""
+    found = pieces(timeline(in_time(events)), until)
+    return [(one.cause, one.begin / 1e6, one.end / 1e6, one.failure) for one in found]
 
 
 def spent(*events: Told, until: float = 20) -> dict[str, float]:
@@ -32,9 +39,18 @@ def spent(*events: Told, until: float = 20) -> dict[str, float]:
 RUN = [happened(0, "run"), *began_again(0, "worker-0", "worker-1")]
 
 
-def test_a_plain_run() -> None:
-    events = [*RUN, step(5, "worker-0", 10), step(7, "worker-1", 10), step(15, "worker-0", 20)]
-    assert spent(*events, job(20)) == {"startup": 5, "productive": 10, "other": 5}
+@pytest.mark.parametrize(
+    "more",
+    [
+        [],
+        [step(7, "worker-1", 10)],  # brings the job nowhere
+        # What follows the end of the job is not counted.
+        [ended(20, "worker-1", 143, told=True), step(21, "worker-1", 29)],
+    ],
+)
+def test_a_plain_run(more: Sequence[Told]) -> None:
+    events = [*RUN, step(5, "worker-0", 10), step(15, "worker-0", 20), job(20), *more]
+    assert spent(*events) == {"startup": 5, "productive": 10, "other": 5}
 
 
 def test_a_reported_phase_is_the_cause_of_its_time() -> None:
@@ -56,30 +72,32 @@ def test_a_reported_phase_is_the_cause_of_its_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("phases", "took"),
+    ("phases", "times"),
     [
         # One after the other, one inside the other, one that reaches into the next.
-        ([("eval", 6, 8), ("data", 8, 9)], {"eval": 2, "data": 1}),
-        ([("eval", 6, 10), ("data", 7, 8)], {"eval": 3, "data": 1}),
+        ([("eval", 6, 8), ("data", 8, 9)], "productive 5, eval 6, data 8, productive 9"),
+        ([("eval", 6, 10), ("data", 7, 8)], "productive 5, eval 6, data 7, eval 8, productive 10"),
         (
             [("eval", 6, 10), ("data", 7, 8), ("compile", 8.5, 9)],
-            {"eval": 2.5, "data": 1, "compile": 0.5},
+            "productive 5, eval 6, data 7, eval 8, compile 8.5, eval 9, productive 10",
         ),
         (
             [("eval", 6, 10), ("data", 7, 9), ("compile", 7.5, 8)],
-            {"eval": 2, "data": 1.5, "compile": 0.5},
+            "productive 5, eval 6, data 7, compile 7.5, data 8, eval 9, productive 10",
         ),
-        ([("eval", 6, 8), ("data", 7, 10)], {"eval": 2, "data": 2}),
-        ([("eval", 6, 8), ("data", 6, 8)], {"eval": 2}),
-        ([("eval", 8, 8)], {}),
+        ([("eval", 6, 8), ("data", 7, 10)], "productive 5, eval 6, data 8, productive 10"),
+        ([("eval", 6, 8), ("data", 6, 8)], "productive 5, eval 6, productive 8"),
+        ([("eval", 8, 8)], "productive 5"),
     ],
 )
 def test_phases_of_one_task_share_its_time(
-    phases: Sequence[tuple[str, float, float]], took: dict[str, float]
+    phases: Sequence[tuple[str, float, float]], times: str
 ) -> None:
     spans = [entry for name, begin, end in phases for entry in phase(begin, end, "worker-0", name)]
-    result = spent(*RUN, step(5, "worker-0", 1), *spans, step(15, "worker-0", 2), job(20))
-    assert result == {"startup": 5, "productive": 10 - sum(took.values()), "other": 5, **took}
+    found = parts(*RUN, step(5, "worker-0", 1), *spans, step(15, "worker-0", 2), job(20))
+    assert ", ".join(f"{cause} {begin:g}" for cause, begin, *_ in found[1:-1]) == times
+    assert (found[0], found[-1]) == (("startup", 0, 5, 0), ("other", 15, 20, 0))
+    assert [one[2] for one in found[:-1]] == [one[1] for one in found[1:]]  # without a gap
 
 
 def test_the_task_with_the_next_step_decides_which_phases_count() -> None:
@@ -109,27 +127,17 @@ def test_the_first_step_after_a_start_ends_the_recovery_also_of_one_that_was_beh
     assert spent(*events, until=10) == {"startup": 3, "productive": 1, "recovery": 4, "wasted": 2}
 
 
-@pytest.mark.parametrize("kind", ["kill", "preempt", "terminate"])
-def test_a_recovery_begins_with_the_signal(kind: str) -> None:
-    events = [
-        *[*RUN, step(4, "worker-0", 10), step(5, "worker-0", 20)],
-        fault(6, "worker-1", "triggered", kind),
-        fault(8, "worker-1", "applied", kind),
-        ended(8, "worker-1", 137),
-        *[*began_again(9, "worker-1"), step(12, "worker-0", 30), job(20)],
-    ]
+@pytest.mark.parametrize(
+    ("kind", "code"), [("kill", 137), ("preempt", 137), ("terminate", 137), ("preempt", 0)]
+)
+@pytest.mark.parametrize("task", ["worker-0", "worker-1"])
+def test_a_recovery_begins_with_the_signal(task: str, kind: str, code: int) -> None:
+    """A preempted task that exits with 0 has not ended by itself."""
+    events = [*RUN, step(4, "worker-0", 10), step(5, "worker-0", 20)]
+    events += [fault(6, task, "triggered", kind), fault(8, task, "applied", kind)]
+    events += [ended(8, task, code, fault=None if code else "0")]
+    events += [*began_again(9, task), step(12, "worker-0", 30), job(20)]
     assert spent(*events) == {"startup": 4, "productive": 1, "wasted": 1, "recovery": 6, "other": 8}
-
-
-def test_a_preempted_task_that_exits_with_0_has_not_ended_by_itself() -> None:
-    events = [*RUN, step(5, "worker-0", 10), fault(6, "worker-0", "triggered")]
-    events += [
-        ended(7, "worker-0", 0, fault="0"),
-        *began_again(8, "worker-0"),
-        step(12, "worker-0", 20),
-        job(20),
-    ]
-    assert spent(*events) == {"startup": 5, "wasted": 1, "recovery": 6, "other": 8}
 
 
 def test_a_worker_that_finishes_as_it_is_stopped_has_not_failed() -> None:
@@ -159,7 +167,7 @@ def test_a_failure_before_the_first_step() -> None:
 def test_a_job_that_ends_before_it_has_caught_up() -> None:
     events = [*RUN, step(5, "worker-0", 10), ended(5, "worker-0", 1), *began_again(6, "worker-0")]
     events += [step(8, "worker-0", 1), step(9, "worker-0", 9), job(20)]
-    assert spent(*events) == {"startup": 5, "recovery": 3, "wasted": 12}
+    assert parts(*events) == [("startup", 0, 5, 0), ("recovery", 5, 8, 1), ("wasted", 8, 20, 1)]
 
 
 def test_a_stall_is_the_time_in_which_no_task_stepped() -> None:
@@ -171,8 +179,11 @@ def test_a_stall_is_the_time_in_which_no_task_stepped() -> None:
 
 
 def test_a_gap_far_longer_than_usual_is_a_stall_beyond_the_usual() -> None:
-    events = [*RUN, *(step(3 + n, "worker-0", n) for n in range(5)), step(19, "worker-0", 5)]
-    assert spent(*events, job(20)) == {"startup": 3, "productive": 5, "stall": 11, "other": 1}
+    """The usual one is the median: here it is between those of 1.5 and of 2 s."""
+    at_once = [step(3, "worker-0", n) for n in range(5)]  # there are no gaps between these
+    later = steps_of("worker-0", {4: 5, 5.5: 6, 7.5: 7, 27.5: 8})
+    took = {"startup": 3, "productive": 4.5 + 1.75, "stall": 20 - 1.75, "other": 2.5}
+    assert spent(*RUN, *at_once, *later, job(30), until=30) == took
 
 
 def test_a_gap_of_less_than_ten_usual_ones_or_a_second_is_none() -> None:
@@ -211,20 +222,11 @@ def test_without_steps_the_time_is_startup_and_other() -> None:
     events = [*RUN, happened(3, "all-running"), *phase(4, 5, "worker-0", "data")]
     assert spent(*events, ended(9, "worker-0", 1), job(20)) == {"startup": 3, "other": 17}
     assert spent(*RUN, job(20)) == {"startup": 20}
-
-
-def test_no_history_took_no_time() -> None:
     assert split(timeline([]), 0) == dict.fromkeys(CAUSES, 0)
 
 
 def test_times_are_within_the_run() -> None:
     assert [micros(t, 2.5) for t in (-1, 0.0000014, 2, 3)] == [0, 1, 2_000_000, 2_500_000]
-
-
-def test_what_follows_the_end_of_the_job_is_not_counted() -> None:
-    events = [*RUN, step(5, "worker-0", 1), step(15, "worker-0", 2), job(20)]
-    events += [ended(20, "worker-1", 143, told=True), step(21, "worker-1", 9)]
-    assert spent(*events) == {"startup": 5, "productive": 10, "other": 5}
 
 
 TASKS = st.sampled_from(["chief-0", "worker-0", "worker-1"])

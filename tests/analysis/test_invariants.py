@@ -53,6 +53,10 @@ def restore(t: float, task: str, number: int) -> list[Told]:
     return phase(t, t + 0.5, task, "restore", step=number)
 
 
+def saving(state: str, late: float = 0.0) -> Told:
+    return happened(3, "phase", "a-0", phase="checkpoint", state=state, step=20, late=late)
+
+
 @pytest.mark.parametrize(
     ("events", "count", "broken"),
     [
@@ -71,25 +75,15 @@ def restore(t: float, task: str, number: int) -> list[Told]:
         (restore(1, "a-0", 0), 0, []),
         (phase(1, 2, "a-0", "checkpoint") + phase(3, 4, "a-0", "eval", step=5), 0, []),
         (phase(1, 2, "a-0", "checkpoint", step="five"), 0, []),
+        # A save that was begun may have completed without a report.
+        ([*save(1, "a-0", 10), saving("begin"), *restore(5, "a-0", 20)], 1, []),
+        # The restore was read before the save that it restored; the engine's stamps decide.
+        ([*restore(1, "b-0", 20), saving("end", late=-2.5)], 1, []),
     ],
 )  # fmt: skip
 def test_saved_steps(events: Sequence[Told], count: int, broken: Sequence[str]) -> None:
     result = monotone_checkpoints(timeline(events))
     assert (result.count, result.violations) == (count, broken)
-
-
-def test_a_save_that_was_begun_may_have_completed_without_a_report() -> None:
-    events = [*save(1, "a-0", 10), *restore(5, "a-0", 20)]
-    begun = happened(3, "phase", "a-0", phase="checkpoint", state="begin", step=20)
-    assert monotone_checkpoints(timeline(events)).violations
-    assert not monotone_checkpoints(timeline([*events[:2], begun, *events[2:]])).violations
-
-
-def test_the_engines_stamps_decide_which_save_was_first() -> None:
-    """The restore of one task was read before the save of another task that it restored."""
-    saved = {"phase": "checkpoint", "state": "end", "step": 10}
-    events = [*restore(1, "b-0", 10), happened(2, "phase", "a-0", **saved, late=-1.5)]
-    assert not monotone_checkpoints(timeline(events)).violations
 
 
 # --- The chief ----------------------------------------------------------------------------------
@@ -151,6 +145,9 @@ def test_the_chief(framework: str, tasks: Sequence[str], chief: str) -> None:
 
 # --- Steps --------------------------------------------------------------------------------------
 
+TENS = [step(n, "worker-0", 10 * n) for n in (1, 2, 3)]
+NO_STEP = "worker-0 reported no step between"
+
 
 def incarnations(*steps: Sequence[int]) -> Timeline:
     """Return the history of a worker that was started for each of `steps`."""
@@ -160,6 +157,10 @@ def incarnations(*steps: Sequence[int]) -> Timeline:
         t = len(events)
         events += [step(t + n, "worker-0", number) for n, number in enumerate(incarnation)]
     return timeline(events)
+
+
+def merged(count: int) -> Told:
+    return step(8, "worker-0", 100, coalesced={"first": 40, "count": count})
 
 
 @pytest.mark.parametrize(
@@ -175,24 +176,22 @@ def incarnations(*steps: Sequence[int]) -> Timeline:
             "worker-0 reported step 10 after step 20",
             "worker-0 reported step 20 after step 20",
         ]),
-        (incarnations([10, 20], [40, 50, 60]), 5, ["worker-0 reported no step between 20 and 40"]),
+        (incarnations([10, 20], [40, 50, 60]), 5, [f"{NO_STEP} 20 and 40"]),
         (incarnations([30, 40, 50]), 3, ["worker-0 began with step 30"]),
         (incarnations([5], [5]), 2, ["worker-0 reported step 5 after step 5"]),
+        (incarnations([0], [0]), 2, ["worker-0 reported step 0 after step 0"]),
         (incarnations([10]), 0, []),
         (incarnations([10, 10]), 0, []),
+        (timeline([*TENS, merged(7)]), 10, []),
+        (timeline([*TENS, merged(4)]), 7, ["worker-0 omitted 3 steps between 40 and 100"]),
+        # Merged ones alone show how far apart steps usually are.
+        (timeline([merged(7), step(9, "worker-0", 120)]), 8,
+         ["worker-0 began with step 40", f"{NO_STEP} 100 and 120"]),
     ],
 )  # fmt: skip
 def test_each_step_once(entries: Timeline, count: int, broken: Sequence[str]) -> None:
     result = steps_exactly_once(entries)
     assert (result.count, result.violations) == (count, broken)
-
-
-def test_steps_that_are_missing_among_merged_ones_are_omitted() -> None:
-    steps = [step(n, "worker-0", 10 * n) for n in (1, 2, 3)]
-    for count, broken in ((7, []), (4, ["worker-0 omitted 3 steps between 40 and 100"])):
-        merged = step(9, "worker-0", 100, coalesced={"first": 40, "count": count})
-        result = steps_exactly_once(timeline([*steps, merged]))
-        assert (result.count, result.violations) == (3 + count, broken)
 
 
 def test_the_steps_are_those_of_the_task_that_leads() -> None:

@@ -14,7 +14,7 @@ from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
 from emulator.runtime.clock import ManualClock
 from tests.histories import an_event
-from tests.record.test_writer import TEXT, a_plan
+from tests.record.test_writer import PLAN, TEXT
 from tests.report.runs import a_run, step_line
 
 STEPS = Script(lines=[(n, step_line(n)) for n in range(1, 11)], exits_at=12.0)
@@ -61,7 +61,7 @@ def test_a_finished_run_has_the_numbers_of_its_summary(tmp_path: Path) -> None:
 
 
 def test_a_running_run_has_no_verdict_and_a_crashed_one_is_unknown(tmp_path: Path) -> None:
-    folder = RunWriter(tmp_path / "run-1", a_plan(), TEXT, ManualClock(wall=50.0))
+    folder = RunWriter(tmp_path / "run-1", PLAN, TEXT, ManualClock(wall=50.0))
     folder.write(an_event("run"))
     live = listed(Record(folder.path))
     assert (live.outcome, live.verdict, live.scenario) == ("running", None, "test")

@@ -77,10 +77,8 @@ def test_a_long_run_takes_no_more_room_than_a_minute() -> None:
         ([(0, 0), (2.875, 3)], None),  # too little
         ([(0, 0), (1, 4), (1.5, 4), (2, 4), (3, 4)], 4 / 3),
         ([(0, 0), *((t, 99 + t) for t in range(1, 61))], 159 / 60),
-        (
-            [(0, 0), *((t, 99 + t) for t in range(1, 62))],
-            1.0,
-        ),  # the first is more than a minute ago
+        # The first is more than a minute ago.
+        ([(0, 0), *((t, 99 + t) for t in range(1, 62))], 1.0),
         ([(0, 0), (100, 100), (200, 110)], 110 / 200),
         ([(0, 0), (100, 100), (200, 110), (300, 120)], 20 / 200),
     ],

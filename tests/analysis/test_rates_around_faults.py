@@ -125,24 +125,30 @@ UP = [happened(0, "run"), *began_again(0, "worker-0", "worker-1")]
 PAUSE = "{pause: worker-1, at: 20s, for: 10s}"
 
 
-@pytest.mark.parametrize("prints", ["worker-1", "worker-0"])
-def test_no_step_is_made_by_a_paused_task_nor_by_one_that_waits_for_it(prints: str) -> None:
+@pytest.mark.parametrize(
+    ("prints", "more", "goes_on"),
+    [
+        ("worker-1", [], 160),
+        ("worker-0", [], 160),
+        # A task that is paused twice is frozen until both are over.
+        ("worker-1", paused(22, 25, "worker-1", "1"), 160),
+        # A line that is read meanwhile ends no pause, also if the task has gone back.
+        ("worker-1", [step(21, "worker-1", 155)], 160),
+        ("worker-1", [step(21, "worker-1", 140)], 145),
+    ],
+)
+def test_no_step_is_made_by_a_paused_task_nor_by_one_that_waits_for_it(
+    prints: str, more: Sequence[Told], goes_on: int
+) -> None:
     """Ten steps a second, a line for each ten; the pause is within a gap.
 
     In synchronous training the other worker, which alone prints steps, prints nothing for as long.
     """
-    entries = [*UP, *lines(prints, 5.5, 19.5, 10, 10, 10), *paused(20, 30, "worker-1")]
-    result = struck([*entries, *lines(prints, 30.5, 50, 160, 10, 10)], PAUSE)
+    entries = [*UP, *lines(prints, 5.5, 19.5, 10, 10, 10), *paused(20, 30, "worker-1"), *more]
+    entries += lines(prints, 30.5, 50, goes_on, 10, 10)
+    result = struck(entries, f"{PAUSE}, {{pause: worker-1, at: 22s, for: 3s}}")
     assert of_job(result) == (10, 0, 10)
     assert of_target(result) == ((10, 0, 10) if prints == "worker-1" else (None, None, None))
-
-
-def test_a_task_that_is_paused_twice_is_frozen_until_both_are_over() -> None:
-    entries = [*UP, *lines("worker-1", 5.5, 19.5, 10, 10, 10)]
-    entries += [*paused(20, 30, "worker-1"), *paused(22, 25, "worker-1", "1")]
-    entries += lines("worker-1", 30.5, 50, 160, 10, 10)
-    result = struck(entries, f"{PAUSE}, {{pause: worker-1, at: 22s, for: 3s}}")
-    assert (result.rate_during, result.target_rate_during) == (0, 0)
 
 
 def test_it_is_unknown_what_was_done_in_a_time_shorter_than_that_from_line_to_line() -> None:
@@ -183,6 +189,15 @@ def test_the_target_has_its_own_rates_around_a_fault(faults: str, events: Sequen
     assert of_target(result) == (2, 0, 2)
     assert of_job(result) == (1, 1, 1)
     assert (result.first_step_after, result.caught_up_after) == (10.5, 11)
+
+
+def test_a_job_has_caught_up_when_it_is_further_than_before_the_fault() -> None:
+    """Worker 0 went on for a while, and failed too."""
+    entries = [*UP, step(5, "worker-0", 20), step(9, "worker-0", 30), step(12, "worker-0", 40)]
+    entries += [*preempted(10, "worker-1", back=16), ended(13, "worker-0", 1)]
+    entries += [*began_again(15, "worker-0"), step(17, "worker-0", 30), step(18, "worker-0", 45)]
+    result = struck(entries, "{preempt: worker-1, at: 10s}")
+    assert (result.first_step_after, result.caught_up_after) == (7, 8)
 
 
 @pytest.mark.parametrize(("outcome", "rate"), [("succeeded", 0.5), ("failed", None)])

@@ -33,6 +33,7 @@ from tests.histories import (
     phase,
     restart,
     step,
+    written,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -111,17 +112,10 @@ def test_what_was_down_when_the_job_ended_stays_away() -> None:
 # --- Faults -------------------------------------------------------------------------------------
 
 
-def test_faults_go_through_their_stages() -> None:
-    run = live(UP, PREEMPT)
-    (planned,) = run.faults.values()
-    assert (planned.stage, planned.since, planned.in_force) == ("waiting", None, False)
-    for stage, in_force in [("triggered", True), ("applied", True), ("healed", False)]:
-        run = live([*UP, fault(7, "worker-1", "triggered"), fault(9, "worker-1", stage)], PREEMPT)
-        (one,) = run.faults.values()
-        assert (one.stage, one.since, one.in_force) == (stage, 9, in_force)
-    assert one.triggered == 7
-    run = live([*UP, fault(9, "worker-1", "skipped", reason="it had ended")], PREEMPT)
-    assert next(iter(run.faults.values())).reason == "it had ended"
+def test_faults_are_those_of_the_timeline() -> None:
+    run = live([*UP, fault(7, "worker-1", "triggered"), fault(9, "worker-1", "applied")], PREEMPT)
+    (one,) = run.faults.values()
+    assert (one.stage, one.since, one.in_force, one.triggered) == ("applied", 9, True, 7)
 
 
 def test_a_manual_fault_is_added_by_its_event() -> None:
@@ -157,8 +151,11 @@ def test_steps_of_tasks_and_of_the_job() -> None:
 
 def test_steps_that_were_those_of_something_else_are_forgotten() -> None:
     source = StepSource(task="worker-0", source="a bar", counts=True, retracts=True, t=4.0)
-    run = live([*UP, step(3, "worker-0", 600), source, step(5, "worker-0", 1, loss=0.5)])
-    assert (run.step, run.tasks["worker-0"].step) == (1, 1)
+    run = RunState(a_plan("{worker: 2}"))
+    told = [source, step(3, "worker-0", 590, rate=7), step(3.5, "worker-0", 600), source]
+    for entry in written([*told, step(5, "worker-0", 1, loss=0.5)]):  # as they are reported
+        run.entry(entry)
+    assert (run.step, run.tasks["worker-0"].step, run.tasks["worker-0"].steps) == (1, 1, 0)
     assert [*run.values] == ["loss"]
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.analysis.steps_made import Stretch
+from emulator.analysis.steps_made import Stretch, without
 from emulator.analysis.throughput import (
     JOB,
     Curve,
@@ -33,10 +33,9 @@ from tests.histories import (
     in_time,
     job,
     step,
+    steps_of,
     timeline,
 )
-
-NOTHING = Rate()
 
 
 def measured(entries: Sequence[Told], extra: str = "") -> Throughput:
@@ -109,6 +108,13 @@ def test_a_step_that_is_reported_again_took_no_time() -> None:
     assert measured(entries).tasks["worker-0"].steps_per_second == 1
 
 
+def test_a_task_that_runs_again_has_a_new_life_also_if_its_end_was_not_seen() -> None:
+    entries = [*began_again(0, "worker-0"), *steps_of("worker-0", {2: 1, 3: 2, 6: 3, 7: 4})]
+    assert measured(entries).job.steps_per_second == 3 / 5
+    again = happened(5, "running", "worker-0")
+    assert measured(in_time([*entries, again])).job.steps_per_second == 2 / 5
+
+
 def test_the_job_steps_at_the_rate_of_the_task_that_advances_it() -> None:
     """Two tasks print at different times: no step of the job took the milliseconds between."""
     entries = [step(0.99, "worker-1", 9), step(1, "worker-0", 10), step(1.99, "worker-1", 19)]
@@ -153,6 +159,21 @@ def test_what_an_evaluator_may_have_done_is_nothing_of_the_job() -> None:
     work = follow(timeline(in_time([*entries, job(9)]), "{worker: 1, evaluator: 1}"))
     assert work[JOB].unknown == work["worker-0"].unknown == [(0, 1), (3, 4)]
     assert work["evaluator-0"].unknown == [(0, 1), (3, 4)]
+    # Nor is what it tells of before, of a checkpoint that was there, and when it goes back.
+    more = [step(0.5, "evaluator-0", 9), step(5, "evaluator-0", 2)]
+    work = follow(timeline(in_time([*entries[:3], *more, job(9)]), "{worker: 1, evaluator: 1}"))
+    assert (
+        work[JOB].stretches
+        == work["worker-0"].stretches
+        == [Stretch(1, 2, 1, 1), Stretch(2, 3, 1, 1)]
+    )
+    assert work[JOB].last == 3
+
+
+def test_what_is_left_of_a_time_without_others() -> None:
+    assert without((1, 9), []) == [(1, 9)]
+    assert without((1, 9), [(4, 6), (2, 5), (0, 1)]) == [(1, 2), (6, 9)]
+    assert without((1, 9), [(5, 9), (1, 5)]) == [(9, 9)]
 
 
 # --- By the second ------------------------------------------------------------------------------
@@ -170,8 +191,9 @@ def test_a_stretch_is_spread_over_its_time() -> None:
 def test_steps_of_the_first_second_and_of_one_moment_are_in_their_bins() -> None:
     result = binned([step(0.25, "worker-0", 0), step(0.75, "worker-0", 5)], 2)
     assert result.job == pytest.approx([0, 7.5, 10, 7.5, 0, 0, 0, 0, 0, 0])
-    result = binned([step(1, "worker-0", 1), step(1, "worker-0", 9)], 2)
-    assert by_second(result.job, result.width) == [0, 8]
+    for duration, steps in ((2, [0, 8]), (1, [8])):
+        result = binned([step(1, "worker-0", 1), step(1, "worker-0", 9)], duration)
+        assert by_second(result.job, result.width) == steps
 
 
 def test_steps_of_one_moment_are_at_its_end() -> None:
@@ -179,14 +201,22 @@ def test_steps_of_one_moment_are_at_its_end() -> None:
     assert [work.rate_within(*span) for span in ((1, 5), (5, 9), (1, 1))] == [2.5, 0, None]
 
 
-def test_a_task_makes_no_step_while_it_is_paused_also_before_its_pace_is_known() -> None:
+@pytest.mark.parametrize(
+    ("before", "seconds"),
+    [
+        ({1: 0}, [0, 3, *[0] * 8, 3, 3]),
+        # Of these, a line was read in the pause.
+        ({1: 0, 3: 1}, [0, 1, *[0] * 8, 4, 4]),
+        ({1: 5, 3: 0}, [*[0] * 10, 4.5, 4.5]),
+    ],
+)
+def test_a_task_makes_no_step_while_it_is_paused_also_before_its_pace_is_known(
+    before: Mapping[float, int], seconds: Sequence[float]
+) -> None:
     paused = [fault(t, "worker-0", at, "pause") for t, at in ((2, "applied"), (10, "healed"))]
-    entries = [*began_again(0, "worker-0"), step(1, "worker-0", 0), *paused]
-    told = timeline(
-        [*entries, step(12, "worker-0", 9)], extra="faults: [{pause: worker-0, at: 1s, for: 8s}]"
-    )
-    result = curve(told, 12)
-    assert by_second(result.job, result.width) == [0, 3, *[0] * 8, 3, 3]
+    told = in_time([*began_again(0, "worker-0"), *steps_of("worker-0", {**before, 12: 9}), *paused])
+    result = curve(timeline(told, extra="faults: [{pause: worker-0, at: 1s, for: 8s}]"), 12)
+    assert by_second(result.job, result.width) == seconds
 
 
 @pytest.mark.parametrize(
@@ -255,7 +285,7 @@ BASELINE = Rate(10, 320)
         (Rate(5, 320), 1, BASELINE, 1, (1.0, "examples")),
         (Rate(None, None), 2, BASELINE, 1, None),
         (Rate(8, 512), 0, BASELINE, 1, None),
-        (Rate(8, 512), 2, NOTHING, 1, None),  # it never trained
+        (Rate(8, 512), 2, Rate(), 1, None),  # it never trained
         (Rate(8, 512), 2, Rate(1, 1), 0, None),
     ],
 )

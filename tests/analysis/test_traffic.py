@@ -17,14 +17,10 @@ from emulator.scenario.schema import Expectations
 from tests.histories import happened, job, step, timeline
 
 
-def samples(*counters: tuple[float, Mapping[str, tuple[int, int] | None]]) -> list[Sample]:
+def samples(*counters: tuple[float, Mapping[str, tuple[int, int]]]) -> list[Sample]:
     """Return samples from (time, bytes sent and received by task); the CPU counter only grows."""
-
-    def usage(t: float, counted: tuple[int, int] | None) -> Usage:
-        return Usage(t) if counted is None else Usage(t, sent=counted[0], received=counted[1])
-
     return [
-        Sample(t, t, {task: usage(t, counted) for task, counted in tasks.items()})
+        Sample(t, t, {task: Usage(t, sent=out, received=in_) for task, (out, in_) in tasks.items()})
         for t, tasks in counters
     ]
 
@@ -170,5 +166,6 @@ def test_a_role_is_known_if_all_its_tasks_are() -> None:
     assert result == {"worker": Traffic(20, 0), "ps": Traffic(20, 1)}
     sampled = samples((1.0, {"worker-0": (0, 0)}), (3.0, {"worker-0": (20, 0)}))
     assert analysed(events, sampled, cluster).bytes_per_step == {}
-    sampled = samples((1.0, {"worker-0": None}), (3.0, {"worker-0": None}))  # it counts no bytes
-    assert analysed(events, sampled).bytes_per_step == {}
+    for counted in (Usage(1), Usage(1, sent=5), Usage(1, received=5)):  # it counts not all bytes
+        sampled = [Sample(t, t, {"worker-0": counted}) for t in (1.0, 3.0)]
+        assert analysed(events, sampled).bytes_per_step == {}

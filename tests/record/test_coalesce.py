@@ -37,9 +37,6 @@ from tests.histories import (
 )
 from tests.report.runs import ran
 
-FREE, EACH = coalesce.FREE, coalesce.EACH
-"""As runs have them."""
-
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,13 +47,12 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("count", "interval"),
-    [(0, 0), (99_999, 0), (100_000, 1), (149_999, 1), (150_000, 2), (250_000, 8)],
+    [(0, 0), (99_999, 0), (100_000, 1), (149_999, 1), (150_000, 2), (250_000, 8), (600_000, 1024)],
 )
 def test_the_interval_begins_and_doubles_after_so_many_events_as_is_documented(
     monkeypatch: pytest.MonkeyPatch, count: int, interval: float
 ) -> None:
-    monkeypatch.setattr(coalesce, "FREE", FREE)
-    monkeypatch.setattr(coalesce, "EACH", EACH)
+    monkeypatch.undo()  # as runs have them
     assert Coalescer(count).interval == interval
 
 
@@ -83,8 +79,10 @@ def test_steps_within_an_interval_are_one_event_and_the_interval_doubles() -> No
     events = every(0.25, range(1, 11))
     assert steps_of(events) == [(0, 1, 1, 1), (1, 2, 5, 4), (2, 6, 9, 4)]
     assert fields_of(written(events)[1]) == {"step": 5, "coalesced": {"first": 2, "count": 4}}
-    intervals = [Coalescer(n).interval for n in (0, 1, 1000, 1001, 2001, 10001)]
-    assert intervals == [0, 1, 1, 2, 4, 1024]
+    coalescer = Coalescer(999)  # what is written at once counts, and what another event lets go
+    for entry in [*events[:2], happened(0.3, "job")]:
+        coalescer.take(entry)
+    assert coalescer.interval == 2
 
 
 def test_steps_of_different_tasks_are_not_merged_nor_does_a_phase_of_another_change_them() -> None:
@@ -125,9 +123,6 @@ def test_a_step_that_is_left_out_in_a_merged_event_is_seen() -> None:
     assert look.count == 58
     (sentence,) = look.violations
     assert sentence.startswith("worker-0 omitted 1 steps between ")
-
-
-# --- Times that matter --------------------------------------------------------------------------
 
 
 def test_a_clock_that_is_set_back_does_not_stop_writing() -> None:

@@ -80,12 +80,16 @@ def test_a_run_whose_plan_is_broken_is_found_by_its_id_alone(out: Path) -> None:
     (out / "mine" / "plan.json").write_text("{")
     assert RunFolder.find("crash", out).run_id == "crash-1123080000-00000b"
     assert RunFolder.find("mine", out).run_id == "mine"
+    other = r"The plan in /.*/mine is none of this version: JSONDecodeError: Expecting"
+    with pytest.raises(RecordError, match=other):
+        _ = RunFolder(out / "mine").outline
     with pytest.raises(UsageError, match="nothing is no run in"):
         RunFolder.find("nothing", out)
     with pytest.raises(RecordError, match=r"Can't read .*plan.json: No such file or directory\."):
         _ = RunFolder(out / "nothing").outline
     with pytest.raises(RecordError, match=r"Can't read .*plan.json: No such file or directory\."):
         _ = Record(out / "nothing").plan
+    assert Record(out / "nothing").history == ()
 
 
 def test_a_run_is_not_compared_with_itself(out: Path) -> None:
@@ -94,7 +98,6 @@ def test_a_run_is_not_compared_with_itself(out: Path) -> None:
 
 
 def test_a_file_is_no_folder_of_runs(tmp_path: Path) -> None:
-    """It was `no such run`, and success."""
     (tmp_path / "f").touch()
     with pytest.raises(UsageError, match="f is no folder of runs: it is a file"):
         runs(out=tmp_path / "f")

@@ -117,12 +117,16 @@ def test_two_wait_for_the_end_of_a_run_which_is_not_live_for_that(dead: Path) ->
             assert not is_live(dead)
 
 
-def test_a_check_makes_no_lock(tmp_path: Path) -> None:
-    wait_until_over(tmp_path)
-    wait_until_over(tmp_path / "gone")
+def test_a_lock_file_is_made_only_if_asked_for(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert not any(map(is_live, (tmp_path, tmp_path / "gone", tmp_path / "file")))
-    assert os.listdir(tmp_path) == ["file"]
+    for folder in (tmp_path, tmp_path / "gone"):
+        wait_until_over(folder)
+        with locked(folder, make=False):
+            assert not any(map(is_live, (folder, tmp_path / "file")))
+            assert os.listdir(tmp_path) == ["file"]
+    with locked(tmp_path, make=True):
+        assert is_live(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == ["file", LOCK]
 
 
 def test_a_run_that_can_not_be_checked_counts_as_live_and_a_pipe_is_not_waited_for(
@@ -144,24 +148,18 @@ def test_whoever_has_the_lock_makes_the_run_live_and_all_others_are_refused(
 ) -> None:
     with take(dead):
         assert is_live(dead)
+        opened = os.listdir("/proc/self/fd")
         for other in TAKES:
             with (
-                pytest.raises(InUse, match=rf"Another emulate process is using {dead}\."),
+                pytest.raises(InUse, match=rf"other emulate process is using {dead}\."),
                 other(dead),
             ):
                 pytest.fail("not reached")
+        assert is_live(dead)
+        assert os.listdir("/proc/self/fd") == opened  # who is refused leaves no file open
     assert not is_live(dead)
     with take(dead):
         pass
-
-
-def test_a_lock_file_is_made_only_if_asked_for(tmp_path: Path) -> None:
-    for folder in (tmp_path, tmp_path / "gone"):
-        with locked(folder, make=False):
-            assert os.listdir(tmp_path) == []
-    with locked(tmp_path, make=True):
-        assert is_live(tmp_path)
-    assert os.listdir(tmp_path) == [LOCK]
 
 
 def test_who_removes_a_run_says_so_in_the_lock_and_a_supervisor_after_it_does_not(
@@ -181,23 +179,15 @@ def test_who_removes_a_run_says_so_in_the_lock_and_a_supervisor_after_it_does_no
     assert not is_being_removed(dead / "gone")
 
 
-def test_who_is_refused_leaves_no_file_open(dead: Path) -> None:
-    with supervised(dead):
-        before = os.listdir("/proc/self/fd")
-        for take in TAKES:
-            with pytest.raises(InUse), take(dead):
-                pytest.fail("not reached")
-        assert is_live(dead)
-        assert os.listdir("/proc/self/fd") == before
-
-
 def test_a_file_that_is_no_lock_is_neither_followed_nor_changed(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     (tmp_path / LOCK).symlink_to("file")
     with pytest.raises(InUse), locked(tmp_path, make=True):
         pytest.fail("not reached")
     (tmp_path / LOCK).unlink()
-    (tmp_path / LOCK).write_text("mine")
-    with locked(tmp_path, make=True):
-        pass
-    assert (tmp_path / "file").read_text() == (tmp_path / LOCK).read_text() == "mine"
+    (tmp_path / LOCK).write_text("removing mine")
+    for take in TAKES:
+        with take(tmp_path):
+            assert not is_being_removed(tmp_path)
+    assert (tmp_path / "file").read_text() == "mine"
+    assert (tmp_path / LOCK).read_text() == "removing mine"

@@ -8,7 +8,9 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from emulator.errors import RecordError, UsageError
@@ -154,10 +156,7 @@ def test_links_in_a_folder_are_deleted_and_what_they_lead_to_is_not(
     assert not os.path.lexists(folder / "work" / "worker-0")
     assert scratch.remove() == 2
     assert untouched(precious)
-
-
-def test_this_system_deletes_by_open_directories() -> None:
-    assert shutil.rmtree.avoids_symlink_attacks
+    assert shutil.rmtree.avoids_symlink_attacks  # this system deletes by open directories
 
 
 def test_what_is_mounted_in_a_folder_is_not_emptied(folder: Path, precious: Path) -> None:
@@ -178,6 +177,19 @@ def test_what_is_mounted_in_a_folder_is_not_emptied(folder: Path, precious: Path
     assert untouched(precious)
 
 
+def test_a_working_directory_in_which_something_is_mounted_is_not_emptied(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = Scratch.make(folder, RUN)
+    point = scratch.home("worker-0") / "point"
+    point.mkdir(parents=True)
+    mounts = [SimpleNamespace(mountpoint=str(point))]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda **_: mounts)
+    with pytest.raises(RecordError, match=r"work/worker-0 was not deleted: .*/point\. Unmount"):
+        scratch.remove_home("worker-0")
+    assert point.is_dir()
+
+
 def test_a_run_that_was_killed_while_it_made_its_folders_leaves_empty_ones(folder: Path) -> None:
     (folder / MARKER).write_text(json.dumps({"run_id": RUN}))  # as it is before they are made
     (folder / "work").mkdir()
@@ -187,6 +199,11 @@ def test_a_run_that_was_killed_while_it_made_its_folders_leaves_empty_ones(folde
     (folder / "shared" / "file").write_text("mine")
     assert remove_remains(folder, RUN) == []
     assert (folder / "shared" / "file").read_text() == "mine"
+    (folder / "work").write_text("mine")  # a file that has got the inode of the folder
+    inodes = {"work": (folder / "work").stat().st_ino}
+    (folder / MARKER).write_text(json.dumps({"run_id": RUN, "inodes": inodes}))
+    assert remains(folder, RUN) == remove_remains(folder, RUN) == []
+    assert (folder / "work").read_text() == "mine"
 
 
 @pytest.mark.parametrize("path", ["/", "/dev", "/proc/self", "gone", "a\0b"])

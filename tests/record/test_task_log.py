@@ -88,12 +88,19 @@ def test_a_log_that_grows_has_the_times_of_its_new_lines(log: Path) -> None:
 def test_a_clock_that_was_set_back_takes_no_line_from_the_others(log: Path) -> None:
     written(log, ("earlier", 50.0), ("later", 105.0))
     assert texts(log, LogTimes(log).since(104.5)) == ["later"]
+    assert [line.wall for line in printed(log)][-3:] == [104.0, 104.0, 105.0]
 
 
-@pytest.mark.parametrize("torn", [b"", b"4", b"9999 10", b"20 105.000\n21 ", b"\x00\xff"])
-def test_times_of_lines_that_were_never_written_are_cut_off(log: Path, torn: bytes) -> None:
+TORN = (b"", b"4", b"9999 10", b"22 105.0\n21 ", b"\0\xff", b"20 105.0", b"20 -1\n", b"20 9e99\n")
+
+
+@pytest.mark.parametrize("row", [b"21 104.500\n", b""])
+@pytest.mark.parametrize("torn", TORN)
+def test_times_of_lines_that_were_never_written_are_cut_off(
+    log: Path, row: bytes, torn: bytes
+) -> None:
     with times_of(log).open("ab") as file:
-        file.write(b"21 104.500\n" + torn)
+        file.write(row + torn)
     cut_torn(log)
     assert times_of(log).read_text() == "0 100.000\n8 100.020\n14 103.500\n20 104.000\n"
     written(log, ("again", 300.0))
@@ -111,9 +118,10 @@ def test_lines_of_several_tasks_are_in_the_order_of_time(tmp_path: Path) -> None
     assert [line.text for line in run.printed(both, last=1)] == ["d", "e"]
     # An old record has no times, and is read task by task.
     assert run.has_times(both)
-    for log in logs:
+    for log in reversed(logs):
         times_of(log).unlink()
-    assert not run.has_times(both)
+        assert not run.has_times(both)
+        assert [line.text for line in run.printed(both)] == [*"acebd"]
     assert run.has_times(["nobody"])
     chief = [Printed("chief-0", text, None) for text in "ace"]
     assert [*run.printed(both)] == [*chief, *(Printed("worker-0", text, None) for text in "bd")]
@@ -167,6 +175,8 @@ def test_a_reader_that_follows_gets_each_line_once_and_passes_over_what_is_gone(
         return found
 
     assert follow() == [*range(45)]
+    empty = written(tmp_path / "logs" / "empty.log", *[("", 1.0)] * 3, limit=2)
+    assert [new_lines(empty, "empty", offsets) for _ in range(3)] == [[b"\n"] * 3, [], []]
     written(log, *[(f"{n:09}", 2000.0) for n in range(45, 47)], limit=LIMIT)
     assert follow() == [45, 46]
     for number in range(47, 200):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
+from emulator.analysis.analyse import analyse
 from emulator.record.events import Entry
 from emulator.record.timeline import Interval
 from tests.exports.runs import a_history
@@ -13,10 +14,6 @@ from tests.histories import began_again, ended, fault, happened, job, phase, res
 from tests.report.runs import PREEMPT, preempted
 
 CLUSTER = "{worker: 2, ps: 1}"
-
-
-def brief(spans: Iterable[Interval]) -> list[tuple[str, float, float]]:
-    return [(span.name, span.begin, span.end) for span in spans]
 
 
 BEGUN = [happened(0, "run"), *began_again(0, "worker-0", "worker-1")]
@@ -32,8 +29,10 @@ PAUSED = [
     *(fault(3, "worker-0", "triggered", "pause"), fault(4, "worker-0", "applied", "pause")),
 ]
 HEALED = [*PAUSED, fault(8, "worker-0", "healed", "pause"), ended(9, "worker-0", 0), job(9)]
+AT_ONCE = [*PAUSED[:-1], *(fault(1, "worker-0", at, "pause") for at in ("applied", "healed")), OVER]
 BACK = [*PAUSED, ended(5, "worker-0", 137), restart(5, "worker-0"), *began_again(6, "worker-0")]
 PARTITION = "faults: [{partition: [[worker-0], [worker-1]], at: 3s, for: 4s}]\n"
+RESTARTED = [ended(4, "worker-0", 1), restart(4, "worker-0"), *began_again(5, "worker-0")]
 CUT_OFF = [*BEGUN, fault(3, "", "applied", "partition"), fault(7, "", "healed", "partition"), OVER]
 STATES: dict[str, tuple[str, Sequence[Entry], str, str]] = {
     "a preempted task is down until it is started again": (
@@ -76,26 +75,12 @@ STATES: dict[str, tuple[str, Sequence[Entry], str, str]] = {
         *("worker-0", [*PAUSED, happened(6, "removed")], PAUSE),
         "starting 0-1, running 1-4, paused 4-6",
     ),
-    "a partition cuts off the tasks of one side": (
-        *("worker-0", CUT_OFF, PARTITION),
-        "starting 0-1, running 1-3, cut off 3-7, running 7-9",
-    ),
-    "and those of the other": (
-        *("worker-1", CUT_OFF, PARTITION),
+    "a partition cuts off the tasks of both sides": (
+        *("worker-0 worker-1", CUT_OFF, PARTITION),
         "starting 0-1, running 1-3, cut off 3-7, running 7-9",
     ),
     "a task that starts meanwhile is cut off once it runs": (
-        *(
-            "worker-0",
-            [
-                *CUT_OFF[:-2],
-                ended(4, "worker-0", 1),
-                restart(4, "worker-0"),
-                *began_again(5, "worker-0"),
-                *CUT_OFF[-2:],
-            ],
-            PARTITION,
-        ),
+        *("worker-0", [*CUT_OFF[:-2], *RESTARTED, *CUT_OFF[-2:]], PARTITION),
         "starting 0-1, running 1-3, cut off 3-4, backoff 4-5, starting 5-6, cut off 6-7, "
         "running 7-9",
     ),
@@ -116,28 +101,20 @@ STATES: dict[str, tuple[str, Sequence[Entry], str, str]] = {
         "starting 0-1, running 1-4, paused 4-5, backoff 5-6, starting 6-7, running 7-9",
     ),
     "a fault that ends as a task starts leaves it as it is": (
-        *(
-            "worker-0",
-            [
-                *PAUSED[:-1],
-                fault(1, "worker-0", "applied", "pause"),
-                fault(1, "worker-0", "healed", "pause"),
-                OVER,
-            ],
-            PAUSE,
-        ),
+        *("worker-0", AT_ONCE, PAUSE),
         "starting 0-1, running 1-9",
     ),
     "a task that never started has none": ("worker-0", [step(4, "worker-0", 1), OVER], "", ""),
 }
 
 
-@pytest.mark.parametrize(("task", "events", "extra", "states"), STATES.values(), ids=STATES)
+@pytest.mark.parametrize(("tasks", "events", "extra", "states"), STATES.values(), ids=STATES)
 def test_every_task_has_one_state_at_a_time(
-    task: str, events: Sequence[Entry], extra: str, states: str
+    tasks: str, events: Sequence[Entry], extra: str, states: str
 ) -> None:
-    found = [span for span in timeline(events, CLUSTER, extra).states() if span.task == task]
-    assert ", ".join(f"{span.name} {span.begin:g}-{span.end:g}" for span in found) == states
+    for task in tasks.split():
+        found = [span for span in timeline(events, CLUSTER, extra).states() if span.task == task]
+        assert ", ".join(f"{span.name} {span.begin:g}-{span.end:g}" for span in found) == states
 
 
 def test_a_state_has_the_values_of_its_events_and_steps_lie_between_those_of_one_life() -> None:
@@ -147,7 +124,8 @@ def test_a_state_has_the_values_of_its_events_and_steps_lie_between_those_of_one
     refused = timeline([*BEGUN[:2], ended(3, "worker-0", 127)]).tasks["worker-0"]
     assert [span.values.get("exit_code") for span in refused.states(9)] == [127]
     assert [dict(span.values) for span in task.states(11.0) if span.name == "starting"] == [{}, {}]
-    assert brief(task.step_intervals()) == [("steps to 20", 2, 3), ("steps to 30", 8, 9)]
+    steps = [(span.name, span.begin, span.end) for span in task.step_intervals()]
+    assert steps == [("steps to 20", 2, 3), ("steps to 30", 8, 9)]
 
 
 def test_phases_are_spans_and_one_that_an_end_cut_off_says_so() -> None:
@@ -211,16 +189,14 @@ def test_a_planned_fault_has_its_stages_with_times_and_evidence() -> None:
         (["triggered", "applied", "healed"], "healed", "", False, "applied"),
         (["triggered", "applied", "failed"], "failed", "why", False, "failed"),
         (["skipped"], "skipped", "why", False, "skipped"),
+        (["triggered", "preparing", "triggered"], "triggered", "", True, None),  # once more
     ],
 )
 def test_the_stage_of_a_fault_is_its_last(
     stages: Sequence[str], stage: str, reason: str, in_force: bool, outcome: str | None
 ) -> None:
-    why = {"preparing": "why", "failed": "why", "skipped": "why"}
-    events = [
-        fault(n, "worker-1", one, **({"reason": why[one]} if one in why else {}))
-        for n, one in enumerate(stages)
-    ]
+    why = dict.fromkeys(("preparing", "failed", "skipped"), "why")
+    events = [fault(n, "worker-1", one, reason=why.get(one)) for n, one in enumerate(stages)]
     found = timeline(events, extra=PREEMPT).faults["0"]
     assert (found.stage, found.reason, found.in_force) == (stage, reason, in_force)
     assert (found.outcome.stage if found.outcome else None) == outcome
@@ -260,6 +236,9 @@ def test_the_job_has_its_times_restarts_and_end() -> None:
         ([happened(1, "start", "worker-0")], "starting"),
         ([happened(1, "running", "worker-0")], "running"),
         (BEGUN, "running"),
+        ([ended(1, "worker-0", 0)], "succeeded"),
+        ([ended(1, "worker-0", 0, told=True)], "succeeded"),
+        ([ended(1, "worker-1", 1)], "pending"),
         ([*BEGUN, ended(3, "worker-0", 1)], "failed"),
         ([*BEGUN, ended(3, "worker-0", 1, told=True)], "stopped"),
         ([*BEGUN, ended(3, "worker-0", 1, fault="0")], "down"),
@@ -268,7 +247,8 @@ def test_the_job_has_its_times_restarts_and_end() -> None:
     ],
 )
 def test_a_task_is_in_the_state_of_its_last_event(events: Sequence[Entry], state: str) -> None:
-    assert timeline(events).tasks["worker-0"].state == state
+    replay = timeline(events)
+    assert replay.tasks["worker-0"].state == analyse(replay).tasks["worker-0"].state == state
 
 
 def test_steps_that_are_read_after_an_exit_are_late() -> None:

@@ -6,7 +6,6 @@ import contextlib
 import gc
 import json
 import os
-import queue
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,13 +15,16 @@ from filelock import FileLock
 
 import emulator
 from emulator.analysis.listing import listed
+from emulator.engines.base import Inbox
 from emulator.engines.memory import Script
 from emulator.errors import RecordError, UsageError
-from emulator.planning.plan import Plan
+from emulator.metrics.catalog import Usage
+from emulator.metrics.samples import Sample
 from emulator.planning.planner import make_plan
 from emulator.record.events import LogCut, RunStarted, Step
 from emulator.record.lock import LOCK, is_live
 from emulator.record.reader import Record, gc_paused
+from emulator.record.task_log import Printed, parts_of
 from emulator.record.version import FORMAT
 from emulator.record.writer import RunWriter
 from emulator.results import judge
@@ -34,10 +36,7 @@ from tests.report.runs import a_run
 BEGAN = ManualClock.BEGAN
 
 TEXT = "name: test\nprogram: {command: [a]}\ncluster: {worker: 1}\n# as it was written\n"
-
-
-def a_plan(run_id: str = "run-1") -> Plan:
-    return make_plan(parse(TEXT), run_id, SITE)
+PLAN = make_plan(parse(TEXT), "run-1", SITE)
 
 
 @pytest.fixture
@@ -47,35 +46,41 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def folder(tmp_path: Path, clock: ManualClock) -> Iterator[RunWriter]:
-    writing = RunWriter(tmp_path / "runs" / "run-1", a_plan(), TEXT, clock)
+    writing = RunWriter(tmp_path / "runs" / "run-1", PLAN, TEXT, clock)
     yield writing
     writing.close()
 
 
 def test_plan_and_scenario_are_there_before_anything_happens(folder: RunWriter) -> None:
     record = Record.open(folder.path)
-    assert (record.run_id, record.plan) == ("run-1", a_plan())
+    assert (record.run_id, record.plan) == ("run-1", PLAN)
     assert (folder.path / "scenario.yaml").read_text() == TEXT
     assert (record.history, record.log("worker-0")) == ((), [])
     assert record.result("summary.json") is None
+    folder.close()
+    with contextlib.closing(RunWriter.reopen(record, ManualClock())) as again:
+        assert again.t == 0
 
 
 def test_events_are_numbered_timed_and_read_back(folder: RunWriter, clock: ManualClock) -> None:
-    clock.call_at(BEGAN + 2.5, lambda: None)
+    clock.call_at(BEGAN + 2.5000014, lambda: None)
     began = RunStarted(run_id="run-1", scenario="test", engine="fake", pid=7)
     first = folder.write(began)
-    clock.next_event(_inbox(), until=BEGAN + 2.5)
-    second = folder.write(Step(task="worker-0", step=3, values={"loss": 0.5}), wall=1001.5)
+    clock.next_event(Inbox(), until=BEGAN + 2.5000014)
+    second = folder.write(Step(task="worker-0", step=3, values={"loss": 0.5}), wall=1001.5000014)
     assert first == replace(began, n=0, t=0.0, wall=1000.0)
-    assert second == Step(n=1, t=2.5, wall=1001.5, task="worker-0", step=3, values={"loss": 0.5})
+    t, wall = 2.500001, 1001.500001
+    assert second == Step(n=1, t=t, wall=wall, task="worker-0", step=3, values={"loss": 0.5})
     assert Record(folder.path).history == (first, second)
     lines = (folder.path / "history.jsonl").read_text().splitlines()
     assert json.loads(lines[0]) == {"n": 0, "t": 0.0, "wall": 1000.0, "event": "run"} | {
         **{"run_id": "run-1", "scenario": "test", "engine": "fake", "pid": 7},
         **{"format": 2, "emulator_version": emulator.__version__},
     }
-    head = {"n": 1, "t": 2.5, "wall": 1001.5, "event": "step", "task": "worker-0"}
+    head = {"n": 1, "t": t, "wall": wall, "event": "step", "task": "worker-0"}
     assert json.loads(lines[1]) == head | {"step": 3, "loss": 0.5}
+    sample = folder.sample(BEGAN + 2.5000014, 1001.5000014, {"worker-0": Usage(1.5)})
+    assert sample == Sample(t, wall, {"worker-0": Usage(1.5)})
 
 
 @pytest.mark.parametrize(
@@ -94,39 +99,37 @@ def test_a_torn_line_and_all_after_it_are_left_out(folder: RunWriter, rest: byte
     with (folder.path / "history.jsonl").open("ab") as history:
         history.write(rest)
     assert Record(folder.path).history == written
+    # A whole line that no run writes is no torn one.
+    (folder.path / "history.jsonl").write_text('{"n": 0, "t": 1.0, "wall": 5, "event": "step"}\n')
+    with pytest.raises(RecordError, match=r"Can't read /.*/history\.jsonl, line 1: "):
+        _ = Record(folder.path).history
 
 
 def test_a_log_keeps_what_was_printed_byte_for_byte(folder: RunWriter) -> None:
     for line in ("first", "gr\u00fcn \u4e2d\ttab", "raw \udcff byte"):
         folder.log("worker-0", line)
-    folder.log("ps-0", "other")
+    folder.log("ps-0", "other", wall=999.5)  # as the engine has stamped it
     written = (folder.path / "logs" / "worker-0.log").read_bytes()
     assert written == "first\ngr\u00fcn \u4e2d\ttab\n".encode() + b"raw \xff byte\n"
     record = Record(folder.path)
     assert record.log("worker-0")[:2] == ["first", "gr\u00fcn \u4e2d\ttab"]
+    assert [*record.printed(["ps-0"])] == [Printed("ps-0", "other", 999.5)]
     assert record.log("ps-0") == ["other"]
 
 
-def test_a_link_is_no_run_folder(tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to("real")
-    with pytest.raises(UsageError, match=r"link is a link\."):
-        RunWriter(tmp_path / "link", a_plan(), TEXT, ManualClock())
-    assert list((tmp_path / "real").iterdir()) == []
-
-
 def test_a_log_that_reaches_its_limit_says_so_once(tmp_path: Path) -> None:
-    plan = a_plan()
-    limited = plan.scenario.model_copy(update={"log_limit": 800})
-    writer = RunWriter(
-        tmp_path / "run", plan.model_copy(update={"scenario": limited}), TEXT, ManualClock()
-    )
+    limited = PLAN.scenario.model_copy(update={"log_limit": 800})
+    plan = PLAN.model_copy(update={"scenario": limited})
+    writer = RunWriter(tmp_path / "run", plan, TEXT, ManualClock())
     for number in range(80):
         writer.log("worker-0", f"{number:09}")
         assert writer.cut_short() == []
     writer.log("worker-0", f"{80:09}")
     assert writer.cut_short() == [LogCut(task="worker-0", limit=800)]
     assert writer.cut_short() == []
+    *_, last = parts_of(tmp_path / "run" / "logs" / "worker-0.log")
+    os.utime(last.path, (7, 7))
+    assert writer.printed_until("worker-0") == 7
     writer.close()
 
 
@@ -153,7 +156,7 @@ def test_a_run_is_live_as_long_as_its_writer_and_a_second_is_refused_and_harms_n
     if ended:
         folder.close()
     with pytest.raises(UsageError, match=r"There is a run in .*run-1 already") as refused:
-        RunWriter(folder.path, a_plan(), "other", ManualClock())
+        RunWriter(folder.path, PLAN, "other", ManualClock())
     assert "--run-id" in refused.value.hint
     assert record.live is not ended
     assert is_live(folder.path) is not ended  # looking takes nothing away
@@ -162,22 +165,28 @@ def test_a_run_is_live_as_long_as_its_writer_and_a_second_is_refused_and_harms_n
     assert len(Record(folder.path).history) == 1
 
 
-def test_a_folder_of_the_user_is_no_run_folder_and_stays_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "run-1"
-    path.mkdir()
-    (path / "scenario.yaml").write_text("mine\n")
-    with pytest.raises(UsageError, match=r"There is something else in .*run-1 already"):
-        RunWriter(path, a_plan(), TEXT, ManualClock())
-    assert [one.name for one in path.iterdir()] == ["scenario.yaml"]
-    assert (path / "scenario.yaml").read_text() == "mine\n"
+def test_a_link_and_a_folder_of_the_user_are_no_run_folders_and_stay(tmp_path: Path) -> None:
+    for name in ("mine", "real"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "mine" / "scenario.yaml").write_text("mine\n")
+    for name, says in (
+        ("link", r"k is a link\."),
+        ("mine", r"is something else in .*mine already"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            RunWriter(tmp_path / name, PLAN, TEXT, ManualClock())
+    names = sorted(path.name for path in tmp_path.rglob("*"))
+    assert names == ["link", "mine", "real", "scenario.yaml"]
+    assert (tmp_path / "mine" / "scenario.yaml").read_text() == "mine\n"
 
 
 def test_a_writer_that_comes_between_lock_and_plan_is_refused(tmp_path: Path) -> None:
     with (
         FileLock(tmp_path / LOCK),
-        pytest.raises(UsageError, match="Another emulate process is using"),
+        pytest.raises(UsageError, match="Another emulate process"),
     ):
-        RunWriter(tmp_path, a_plan(), TEXT, ManualClock())
+        RunWriter(tmp_path, PLAN, TEXT, ManualClock())
     assert not (tmp_path / "plan.json").exists()
 
 
@@ -196,8 +205,10 @@ def test_a_writer_that_comes_between_lock_and_plan_is_refused(tmp_path: Path) ->
 def test_a_reopened_folder_continues_after_its_last_readable_line(
     folder: RunWriter, clock: ManualClock, torn: bytes
 ) -> None:
+    early = Record(folder.path)
+    assert early.history == ()
     folder.write(an_event("run"))
-    clock.next_event(_inbox(), until=BEGAN + 7.0)
+    clock.next_event(Inbox(), until=BEGAN + 7.0)
     written = folder.write(an_event("prepared"))
     for line in ("whole", "gr\u00fcn"):
         folder.log("worker-0", line)
@@ -205,10 +216,9 @@ def test_a_reopened_folder_continues_after_its_last_readable_line(
     for file, rest in (("history.jsonl", torn), ("logs/worker-0.log", b"torn \xff")):
         with (folder.path / file).open("ab") as appending:
             appending.write(rest)
-    clock.next_event(_inbox(), until=BEGAN + 10.0)
-    record = Record(folder.path)
-    assert len(record.history) == 2
-    with contextlib.closing(RunWriter.reopen(record, clock)) as again:
+    clock.next_event(Inbox(), until=BEGAN + 10.0)
+    assert len(Record(folder.path).history) == 2
+    with contextlib.closing(RunWriter.reopen(early, clock)) as again:  # read before it grew
         assert (again.printed("worker-0"), again.printed("ps-0")) == (["whole", "gr\u00fcn"], [])
         assert again.t == pytest.approx(10.0)
         entry = again.write(an_event("attached"))
@@ -220,20 +230,9 @@ def test_a_reopened_folder_continues_after_its_last_readable_line(
     assert Record(folder.path).log("worker-0") == ["whole", "gr\u00fcn", "more"]
 
 
-def test_a_folder_that_was_read_before_it_grew_is_reopened_as_it_is(
-    folder: RunWriter, clock: ManualClock
-) -> None:
-    record = Record(folder.path)
-    assert record.history == ()
-    folder.write(an_event("run"))
-    folder.close()
-    with contextlib.closing(RunWriter.reopen(record, clock)) as again:
-        assert again.write(an_event("attached")).n == 1
-
-
 def test_time_never_goes_back_when_the_wall_clock_has(folder: RunWriter) -> None:
     folder._clock = clock = ManualClock(wall=5000.0)
-    clock.next_event(_inbox(), until=BEGAN + 3.0)
+    clock.next_event(Inbox(), until=BEGAN + 3.0)
     last = folder.write(an_event("run"))
     folder.close()
     slow = ManualClock(wall=10.0)
@@ -259,12 +258,12 @@ def test_a_folder_with_a_writer_is_not_reopened(folder: RunWriter) -> None:
 def test_a_folder_without_permission_is_reported_in_a_sentence(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(RecordError, match="Permission denied"):
-        RunWriter(tmp_path / "run-1", a_plan(), TEXT, ManualClock())
+        RunWriter(tmp_path / "run-1", PLAN, TEXT, ManualClock())
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a disk always full")
 def test_a_full_disk_is_reported_in_a_sentence(tmp_path: Path) -> None:
-    folder = RunWriter(tmp_path, a_plan(), TEXT, ManualClock())
+    folder = RunWriter(tmp_path, PLAN, TEXT, ManualClock())
     (tmp_path / "logs" / "worker-0.log").symlink_to("/dev/full")
     history = str((tmp_path / "history.jsonl").resolve())
     descriptors = (int(name) for name in os.listdir("/proc/self/fd"))
@@ -283,7 +282,7 @@ def test_a_run_that_a_full_disk_refuses_leaves_no_folder(tmp_path: Path) -> None
     (tmp_path / "mine").mkdir()
     for path in (tmp_path / "run-1", tmp_path / "mine"):
         with pytest.raises(RecordError, match=r"Can't write .*: File too large\."):
-            RunWriter(path, a_plan(), TEXT + "#" * 100_000, ManualClock())
+            RunWriter(path, PLAN, TEXT + "#" * 100_000, ManualClock())
     assert os.listdir(tmp_path) == ["mine"]  # which was there before
     assert os.listdir(tmp_path / "mine") == []
 
@@ -358,10 +357,6 @@ def test_a_record_of_another_format_is_refused_in_a_sentence(tmp_path: Path, fil
     (record.path / "summary.json").unlink()
     row = listed(Record(record.path))
     assert row.outcome == ("other format" if file == "plan.json" else "crashed")
-
-
-def _inbox() -> queue.SimpleQueue[object]:
-    return queue.SimpleQueue()
 
 
 @pytest.mark.parametrize("at_work", [True, False])

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from emulator.analysis.figures import in_summary
 from emulator.errors import RecordError
-from emulator.record.folder import RunFolder
 from emulator.record.version import OtherFormat
 from emulator.validation.stored import open_stored, stored_json, stored_lines
 
 if TYPE_CHECKING:
     from emulator.analysis.expectations import Status
+    from emulator.record.folder import RunFolder
 
 OTHER_FORMAT = "other format"
 """The outcome of a record that only another version of the emulator can read."""

@@ -36,7 +36,6 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from emulator.api.watcher import RecordWatcher
 from emulator.errors import EmulatorError, UsageError
 from emulator.faults.spec import FaultSpec
 from emulator.faults.table import OneFault
@@ -44,11 +43,12 @@ from emulator.metrics import sample_file
 from emulator.record.reader import Record
 from emulator.record.tail import last_lines
 from emulator.record.task_log import LogTimes, beginning, new_lines
-from emulator.supervisor.control import RunControl
 from emulator.unexpected import explained
 
 if TYPE_CHECKING:
     from emulator.api.prometheus import Page
+    from emulator.api.watcher import RecordWatcher
+    from emulator.supervisor.control import RunControl
 
 Number = TypeVar("Number", int, float)
 

@@ -27,7 +27,6 @@ from emulator.errors import EngineError, EngineLost, UsageError
 from emulator.faults.table import FAULTS
 from emulator.metrics.samples import Sample, from_json
 from emulator.record.events import Entry, FaultEvent, Step, entry_of
-from emulator.record.folder import RunFolder
 from emulator.record.lock import is_being_removed, wait_until_over
 from emulator.record.reader import Record
 from emulator.record.remains import SOCKET
@@ -40,6 +39,8 @@ from emulator.validation.units import parse_duration
 
 if TYPE_CHECKING:
     import httpx
+
+    from emulator.record.folder import RunFolder
 
 Time = float | str
 _BASE = "http://run/v1"

@@ -11,10 +11,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from emulator.errors import UsageError
-from emulator.exports.services import Exported
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
+
+    from emulator.exports.services import Exported
 
 Attributes = dict[str, str | float | int | bool]
 

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 from emulator.scenario import loader
 from emulator.scenario.loader import Origins, scenario_text
-from emulator.scenario.schema import Scenario
 from emulator.validation.files import text_of
 from emulator.validation.limits import MANIFEST_BYTES, SCENARIO_BYTES
 
 if TYPE_CHECKING:
     from emulator.manifests.spec import Note
+    from emulator.scenario.schema import Scenario
 
 # Keys at the beginning of a line. Scenarios have one of the first, manifests of the second.
 _KEY = re.compile(r"""(?m)^["']?([A-Za-z][\w-]*)["']?[ \t]*:(?=\s|$)""")

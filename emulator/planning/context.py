@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emulator.files import Disk
 from emulator.planning.task_limits import Limits
 
 if TYPE_CHECKING:
+    from emulator.files import Disk
     from emulator.scenario.schema import AnyImage, Scenario
 
 TASK_PORT = 2222

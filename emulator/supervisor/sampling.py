@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 from emulator.engines.base import Engine, GpusElsewhere, Inbox, Measuring
 from emulator.engines.capabilities import capable
 from emulator.errors import EmulatorError, RecordError
-from emulator.metrics.catalog import GpuUsage, Usage
-from emulator.metrics.samples import Sample
 from emulator.record.events import SamplingFailed, SamplingStarted
-from emulator.runtime.clock import Clock, Workers
-from emulator.supervisor.job import Job
 
 if TYPE_CHECKING:
+    from emulator.metrics.catalog import GpuUsage, Usage
     from emulator.metrics.gpu.sampler import GpuSampler
+    from emulator.metrics.samples import Sample
+    from emulator.runtime.clock import Clock, Workers
+    from emulator.supervisor.job import Job
 
 GIVE_UP = 2.0
 """Seconds at the end of a run that a measurement under way gets."""

@@ -22,7 +22,6 @@ from docker.errors import APIError
 from emulator.engines.base import Exited, Inbox, SidecarEnded
 from emulator.engines.containers import scratches
 from emulator.engines.docker.connection import remove_container
-from emulator.engines.docker.logs import Output
 from emulator.engines.docker.ownership import make_volume, remove_volume, taken
 from emulator.engines.docker.requests import (
     DISK,
@@ -39,6 +38,7 @@ from emulator.engines.docker.requests import (
 from emulator.errors import EngineError
 
 if TYPE_CHECKING:
+    from emulator.engines.docker.logs import Output
     from emulator.planning.plan import Plan, Task
 
 SIDECAR_GRACE = 2.0

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from emulator.engines.base import Resource
 from emulator.engines.containers import home_of
-from emulator.engines.docker.addresses import Addresses
 from emulator.engines.docker.connection import (
     Heartbeat,
     connect,
@@ -36,6 +35,7 @@ from emulator.metrics import gpu
 
 if TYPE_CHECKING:
     from emulator.engines.base import Inbox
+    from emulator.engines.docker.addresses import Addresses
     from emulator.engines.docker.logs import Output
     from emulator.engines.docker.network import Shaper
     from emulator.engines.docker.pods import Pods

@@ -28,13 +28,13 @@ from emulator.engines.kubernetes.archives import (
 from emulator.engines.kubernetes.shared import HOSTNAME, Shared
 from emulator.errors import Unsupported
 from emulator.manifests.out.pods import cpus, memory
-from emulator.scenario.container import Mount
-from emulator.scenario.kubernetes import Kubernetes, Toleration
 from emulator.scenario.program import SHARED
 from emulator.validation.units import format_size
 
 if TYPE_CHECKING:
     from emulator.planning.plan import Plan, Task
+    from emulator.scenario.container import Mount
+    from emulator.scenario.kubernetes import Kubernetes, Toleration
 
 Data = dict[str, Any]
 

@@ -23,11 +23,11 @@ from emulator.engines.kubernetes.connection import ANSWERS_WITHIN, ApiError
 from emulator.engines.kubernetes.dcgm import Device, devices, exporters, gpu_usage, numbered
 from emulator.engines.kubernetes.readings import METRICS, accumulated, of_summary, rates
 from emulator.errors import EngineError
-from emulator.metrics.catalog import GpuUsage, Usage
 from emulator.metrics.gpu import Gpu, GpuInventory
 
 if TYPE_CHECKING:
     from emulator.engines.kubernetes.connection import Cluster
+    from emulator.metrics.catalog import GpuUsage, Usage
 
 EVERY = 5.0
 """Seconds between two questions to a source, so that an answer is hardly older than its stamp."""

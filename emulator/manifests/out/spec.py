@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from emulator.manifests.out.deployment import Deployment
-
 if TYPE_CHECKING:
+    from emulator.manifests.out.deployment import Deployment
     from emulator.scenario.frameworks.spec import FrameworkName
     from emulator.scenario.schema import Scenario
 

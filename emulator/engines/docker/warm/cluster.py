@@ -38,10 +38,10 @@ from emulator.errors import Unsupported
 from emulator.faults.preempt import Preempt
 from emulator.planning.plan import Plan, Task, WarmStart
 from emulator.scenario.frameworks.table import FRAMEWORKS
-from emulator.scenario.schema import Scenario
 
 if TYPE_CHECKING:
     from emulator.engines.docker.logs import Output
+    from emulator.scenario.schema import Scenario
 
 PYTHON = re.compile(r"python(3(\.\d+)?)?")
 _WITH_VALUE = ("-W", "-X")

@@ -96,6 +96,8 @@ class _Pods:
         self._replaced: set[str] = set()
         """Pods that failed and are made again."""
         self._suspended = False
+        self._is_running = False
+        """Whether the condition Running holds, which a pod that has finished leaves as it is."""
 
     def set_conditions(self) -> Iterator[Condition]:
         for entry in self._history:
@@ -110,11 +112,11 @@ class _Pods:
                 yield self._condition("Created", f"{name} was made", entry.t)
             case Suspension(suspended=True):
                 self._suspended = True
-                was_running = any(role_of(task) in self._deciding for task in self._running)
                 self._running.clear()
                 self._replaced.clear()
-                if was_running:
+                if self._is_running:
                     yield self._suspension("Running", "Suspended", entry.t, holds=False)
+                self._is_running = False
                 yield self._suspension("Suspended", "Suspended", entry.t, holds=True)
             case Suspension(suspended=False):
                 self._suspended = False
@@ -147,6 +149,7 @@ class _Pods:
     def _restarting(self, task: str, t: float) -> Condition:
         self._running.discard(task)
         self._replaced.add(task)
+        self._is_running = False  # Restarting takes its place
         message = f"{self._operator.pod(role_of(task), int(task.rpartition('-')[2]))} is made again"
         return self._condition("Restarting", message, t)
 
@@ -156,6 +159,7 @@ class _Pods:
         if first and not self._replaced:
             role, _, index = first.rpartition("-")
             message = f"{self._operator.pod(role, int(index))} runs"
+            self._is_running = True
             yield self._condition("Running", message, t)
 
     def _decides(self, task: str) -> bool:

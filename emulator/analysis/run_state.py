@@ -277,7 +277,7 @@ class RunState:
         goes_on = self._steps_made.front is not None
         made = self._steps_made.add(entry)
         if made.brings_job_on:
-            if not goes_on:
+            if not goes_on or made.is_first_of_job:
                 self._pace.interrupt()
             self._made += sum(one.steps for one in made.job)
             self._pace.advance(entry.t, self._made)

@@ -91,6 +91,8 @@ class Made:
     job: Sequence[Stretch] = ()
     leads: bool = False
     """The job is further than before, or begins anew."""
+    is_first_of_job: bool = False
+    """The training begins here; the steps before were those of tasks outside it."""
 
     @property
     def brings_job_on(self) -> bool:
@@ -247,7 +249,8 @@ class StepsMade:
         task, t, step = entry.task, entry.t, entry.step
         life = self._lives.get(task) or self._begin(task, t)
         self._reporting.add(task)
-        if not self._trains and task not in self._outside:
+        begins = not self._trains and task not in self._outside
+        if begins:
             self._trains = True
             if self.front is not None:  # only those outside have told of it
                 self.front, self._left_at, self._left_by = None, t, ""
@@ -261,7 +264,7 @@ class StepsMade:
         life.freezes = [one for one in still if one[1] > t]
         if before is None:
             life.first = life.when = t
-            return Made(True, leads=self._leads(task, life, step))
+            return Made(True, leads=self._leads(task, life, step), is_first_of_job=begins)
         made = self._made(task, still, (min(since, t), t), step - before)
         if self._is_over or ended is not None or not self.counts(task):
             return Made(True, made)

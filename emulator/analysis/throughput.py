@@ -242,8 +242,10 @@ def follow(timeline: Timeline) -> dict[str, Work]:
     return work
 
 
-def _add(work: Mapping[str, Work], steps: StepsMade, entry: Step) -> None:
+def _add(work: dict[str, Work], steps: StepsMade, entry: Step) -> None:
     made = steps.add(entry)
+    if made.is_first_of_job:
+        work[JOB] = Work()
     if made.is_new:
         work[entry.task].add(entry.t, made.task)
     if made.brings_job_on:

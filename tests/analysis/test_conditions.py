@@ -121,11 +121,17 @@ def test_what_follows_running(after: Sequence[Entry], last: Sequence[str]) -> No
     assert [one.type for one in found] == ["Created", "Running", *last]
 
 
-def test_a_suspended_job() -> None:
+@pytest.mark.parametrize("before", [[], [ended(1.5, "worker-0", 0)]])
+def test_a_suspended_job(before: list[Entry]) -> None:
     stopped = ended(3, "worker-0", 143, told=True)
     # A pod that is preempted then is not made again.
-    history = [*runs("worker-0"), happened(2, "suspension", suspended=True), stopped, PREEMPTED]
-    history += [happened(5, "suspension", suspended=False), happened(6, "start", "worker-0")]
+    history = [*runs("worker-0"), *before, happened(2, "suspension", suspended=True)]
+    history += [
+        stopped,
+        PREEMPTED,
+        happened(5, "suspension", suspended=False),
+        happened(6, "start", "worker-0"),
+    ]
     found = changes(timeline([*history, happened(7, "running", "worker-0")]))
     assert [(one.type, one.status, one.reason, one.t) for one in found[1:]] == [
         ("Running", "True", "TFJobRunning", 1),

@@ -167,7 +167,7 @@ def test_what_an_evaluator_may_have_done_is_nothing_of_the_job() -> None:
         == work["worker-0"].stretches
         == [Stretch(1, 2, 1, 1), Stretch(2, 3, 1, 1)]
     )
-    assert work[JOB].last == 3
+    assert (work[JOB].first, work[JOB].last) == (1, 3)
 
 
 def test_what_is_left_of_a_time_without_others() -> None:

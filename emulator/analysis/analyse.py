@@ -275,7 +275,6 @@ def _recoveries(timeline: Timeline, progress: ProgressIndex) -> list[float | Non
 def _fault(
     fault: FaultTimeline, timeline: Timeline, progress: ProgressIndex, work: Mapping[str, Work]
 ) -> FaultResult:
-    """Return the result of a fault, and the numbers around it."""
     outcome, planned = fault.outcome, fault.planned
     result = FaultResult(
         id=planned.id,

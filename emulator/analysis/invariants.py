@@ -138,7 +138,6 @@ def _steps_while(fault: FaultTimeline, task: TaskTimeline, end: float) -> Iterat
 
 
 def _overlaps(task: TaskTimeline) -> Iterator[str]:
-    """Yield the overlaps of a task's incarnations."""
     ended = float("-inf")
     for one, after in zip_longest(task.incarnations, task.incarnations[1:]):
         for step in one.steps:

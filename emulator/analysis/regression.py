@@ -94,7 +94,6 @@ def _against_baseline(
 
 
 def _share_of_reference(rate: float, source: ThroughputReference) -> str:
-    """Return a rate as a share of that of the reference, which has one."""
     reference = source.reference or math.nan
     run = f" ({source.reference_run})" if source.reference_run else ""
     rates = f"{format_number(rate, 2)} of {reference:.2f} steps/s{run}"

@@ -359,7 +359,6 @@ def _has_reached(entry: Entry, fault: str, stage: str) -> bool:
 
 
 def _raise_for(answer: httpx.Response) -> None:
-    """Raise the error that an answer has, with its sentence."""
     if not answer.is_error:
         return
     try:

@@ -134,7 +134,6 @@ def _refuse(options: dict[str, object], why: str) -> None:
 def _scenario(
     path: Path, to: str, output: Path | None, images: list[str], sets: list[str] | None
 ) -> None:
-    """Write a scenario as a manifest."""
     from emulator.exports.destination import claim_file, writing
     from emulator.files import atomic_write
     from emulator.manifests.out.export import HEAD, export, target

@@ -70,8 +70,6 @@ def _takes_options(command: Function) -> Function:
 
 
 def _with_options(command: Function, *kinds: type[FaultSpec]) -> Function:
-    """Return a command that has the options of some kinds."""
-
     @functools.wraps(command)
     def with_options(*args: object, **options: object) -> None:
         command(*args, **options)

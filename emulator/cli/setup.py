@@ -104,7 +104,6 @@ def _build(
     *,
     quiet: bool,
 ) -> None:
-    """Build images, and push them if there is a registry."""
     from emulator.engines.docker import pushing
     from emulator.engines.recipes import KINDS, stable_tag
     from emulator.validation.units import format_duration

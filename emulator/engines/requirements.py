@@ -102,7 +102,6 @@ def fits(scenario: Scenario, capacity: Capacity) -> None:
 
 
 def _containers(scenario: Scenario) -> Iterator[tuple[tuple[str | int, ...], ContainerBase]]:
-    """Yield each container of a scenario with its path (pure)."""
     yield from ((("cluster", role), spec) for role, spec in scenario.cluster.items())
     yield from scenario.pod_containers
     yield from ((("helpers", name), helper) for name, helper in scenario.helpers.items())
@@ -220,7 +219,6 @@ def _container_needs(who: str, spec: Container) -> Iterator[Asked]:
 
 
 def _pod_needs(role: str, spec: Role, scenario: Scenario) -> Iterator[Asked]:
-    """Yield what a role needs of the pods that its tasks are (pure)."""
     program = scenario.program
     if not (program.command if spec.command is None else spec.command):
         yield "command", f"the image's own command for {role}", "pods"

@@ -56,7 +56,6 @@ _STEP = {
 
 
 def _columns(metrics: Iterable[Metric]) -> tuple[Column, ...]:
-    """Return a column for each metric, named by its key."""
     return tuple(Column(m.key, m.type, m.unit, m.about) for m in metrics)
 
 

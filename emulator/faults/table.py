@@ -82,7 +82,6 @@ def _fault(value: object, info: ValidationInfo) -> FaultSpec:
 
 
 def _entry(value: object, info: ValidationInfo) -> Entry:
-    """Parse an entry of `faults:`."""
     entry = value if isinstance(value, Entry) else _parse(value, entries(), info)
     if isinstance(entry, FaultSpec) and entry.at is None:
         raise ValueError("when? `at: 40s`, `at: {step: 120}`, {log: ...} or {phase: ...}")

@@ -115,7 +115,6 @@ def _refuse(path: Path, added: Additions) -> None:
 
 
 def _converted(path: Path, text: str, added: Additions) -> _Parts:
-    """Return what a manifest is converted to."""
     documents = read_documents(text, str(path))
     options = Options(added.images, added.configmaps)
     found = format_of(documents, str(path)).convert(documents, options)

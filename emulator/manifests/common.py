@@ -72,5 +72,4 @@ def _first_command(roles: Sequence[Data]) -> Data:
 
 
 def _short(role: Data) -> Data | int:
-    """Return a role in its short form, if it has one."""
     return role["replicas"] if role.keys() == {"replicas"} else role

@@ -122,7 +122,6 @@ def _unreadable(text: str, file: str, error: ParseError) -> Problem:
 
 
 def _first_template(text: str, lines: Container[int]) -> tuple[int, str] | None:
-    """Return the line and the text of the first template in some of the lines of a file."""
     for number, line in enumerate(text.splitlines(), 1):
         if number in lines and (found := _TEMPLATE.search(line.partition(" #")[0])):
             return number, _closed(found[0])
@@ -130,12 +129,10 @@ def _first_template(text: str, lines: Container[int]) -> tuple[int, str] | None:
 
 
 def _closed(template: str) -> str:
-    """Return a template up to its closing braces."""
     return template[: template.find("}}") + 2] if "}}" in template else template
 
 
 def _templates(document: Document) -> Iterator[Problem]:
-    """Yield the values that are templates."""
     has_files = document.get("kind") in _VERBATIM
     for path, text in _texts(document.data, ()):
         if has_files and path[0] in _FILES:

@@ -138,7 +138,6 @@ def _program(values: Values, root: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _roles(values: Values, jobs: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """Return the roles of the jobs with the path of each."""
     found: dict[str, tuple[str, ...]] = {}
     for name in values.mapping(jobs):
         role = ALIASES.get(name, name)

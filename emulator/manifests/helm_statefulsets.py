@@ -95,7 +95,6 @@ def _role(values: Values, role: str, release: str, images: Images) -> dict[str, 
 
 
 def _command(values: Values, gpus: int) -> list[str]:
-    """Return the command of the chart."""
     rate = values.text(("hyperparams", "learningrate"), "0.001")
     batch = values.text(("hyperparams", "batchsize"), "20")
     devices = ["--num_gpus", str(gpus)] if gpus else []

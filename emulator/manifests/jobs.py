@@ -158,7 +158,6 @@ class _Conversion:
     # --- Replicas -------------------------------------------------------------------------------
 
     def _roles(self, name: str) -> dict[str, tuple[dict[str, Any], Spec]]:
-        """Return the roles that have tasks, each with its replica spec."""
         specs: Spec = self._spec.get(self._job.replica_specs, {})
         above: KeyPath = ("spec", self._job.replica_specs)
         if not specs and self._job.replica_specs in self._spec:

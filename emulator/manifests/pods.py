@@ -56,7 +56,6 @@ _Container = tuple[KeyPath, Mapping[str, Any]]
 
 
 def _containers(pod: Pod) -> Iterator[_Container]:
-    """Yield the init containers and containers with their paths."""
     for key in ("initContainers", "containers"):
         for number, container in enumerate(pod.spec.get(key, [])):
             yield (*pod.spec_path, key, number), container

@@ -188,7 +188,6 @@ class Values:
 
 
 def _begins(key: Key, path: tuple[str, ...]) -> bool:
-    """Say whether the path of a key begins with a path of the values."""
     return all({name, "*"} & {*names} for name, names in zip(path, key.steps, strict=False))
 
 

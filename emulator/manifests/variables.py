@@ -46,7 +46,6 @@ def _value(
     known: Mapping[str, Text],
     path: KeyPath,
 ) -> Text | None:
-    """Return the value of a variable; None if it has none."""
     source = variable.get("valueFrom")
     if source is None:
         try:

@@ -220,7 +220,6 @@ def _below(files: Mapping[str, _Content], sub_path: str) -> dict[str, _Content]:
 def _files(
     pod: Pod, source: str, volume: Mapping[str, Any], path: KeyPath
 ) -> Iterator[tuple[str, _Content]]:
-    """Yield the files of a volume by their paths in it."""
     mode = volume.get("defaultMode", DEFAULT_MODE)
     kinds: dict[str, MapKind] = {"configMap": "ConfigMap", "secret": "Secret"}
     if source in kinds:
@@ -259,7 +258,6 @@ def _of_map(
 
 
 def _entry(content: bytes, mode: int) -> Any:  # noqa: ANN401  YAML
-    """Return a file as a scenario has it."""
     text = text_of(content)
     given = {"base64": base64.b64encode(content).decode()} if text is None else {"text": text}
     if mode != DEFAULT_MODE:

@@ -100,7 +100,6 @@ class KerasCounter:
         return Reading(self.epoch * self.batches + batch, values)
 
     def _note(self, text: str) -> None:
-        """Note what is about to begin."""
         if text.startswith("Downloading data"):
             self.download = -1
         elif text.startswith("Epoch ") and (match := _KERAS_EPOCH.search(text)):

@@ -335,7 +335,6 @@ class StepReader:
 
 
 def _drawings(line: str) -> list[str]:
-    """Return the successive drawings of a line."""
     if "\x1b" in line:
         line = _ANSI.sub("", line)
     return _REDRAW.split(line)[-REDRAWN:] if "\r" in line or "\b" in line else [line]

@@ -17,7 +17,7 @@ from emulator.faults.netem import Link
 from emulator.faults.schedule import PlannedFault
 from emulator.metrics.steps import PHASES_ONLY
 from emulator.planning.baseline import ThroughputReference
-from emulator.planning.task_limits import Limits
+from emulator.planning.context import Limits
 from emulator.scenario.container import Entrypoint, File, Mount, Port, Ulimit
 from emulator.scenario.frameworks.spec import Roles
 from emulator.scenario.frameworks.table import roles_of

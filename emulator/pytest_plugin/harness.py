@@ -184,7 +184,6 @@ class Emulator:
         engine: str | None,
         added: Additions,
     ) -> tuple[TestRun, T]:
-        """Start a run and wait for it."""
         __tracebackhide__ = True
         try:
             test_run = self._planned(given, overrides(sets, seed), engine or self.engine, added)

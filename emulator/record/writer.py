@@ -235,6 +235,5 @@ def _json(value: object) -> str:
 
 
 def _disk_errors(path: Path) -> contextlib.AbstractContextManager[None]:
-    """Turn errors of the disk into a sentence."""
     hint = "Make room, or choose another place with --out."
     return os_errors(RecordError, f"Can't write the run folder {path}", hint)

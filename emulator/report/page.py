@@ -137,7 +137,6 @@ def _legend(facts: Facts) -> Iterator[tuple[str, str, str]]:
 
 
 def _shown(groups: Sequence[Group], drawn: Sequence[str]) -> list[Group]:
-    """Return the groups that have lines in a chart."""
     return [
         group
         for group in groups
@@ -272,7 +271,6 @@ def limits(task: Task) -> str:
 
 
 def _commands(tasks: Sequence[Task]) -> list[tuple[str, str, list[str]]]:
-    """Return each command and image with the tasks that run it."""
     commands: dict[tuple[str, str], list[str]] = {}
     for task in tasks:
         commands.setdefault((shlex.join(task.command), task.image or ""), []).append(task.name)

@@ -188,7 +188,6 @@ def _about_need(plan: Plan, capacity: Capacity) -> str:
 
 
 def _about_limits(plan: Plan) -> str:
-    """Return a note on the default limits."""
     if all(task.memory_limit is None and task.process_limit is None for task in plan.tasks):
         return f"limits: the {plan.engine} engine limits neither memory nor processes"
     return (

@@ -11,7 +11,7 @@ from typing import IO, Any, Self
 from rich.console import Console
 from rich.text import Text
 
-from emulator.analysis.boilerplate import is_boilerplate
+from emulator.analysis.last_words import is_boilerplate
 from emulator.analysis.figures import (
     COSTS,
     FAULT_STAGES,

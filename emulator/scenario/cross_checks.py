@@ -291,7 +291,6 @@ def _of_roles(scenario: Scenario) -> Iterator[CrossError]:
 
 
 def _of_variables(scenario: Scenario) -> Iterator[CrossError]:
-    """Yield variables that are reserved for the emulator."""
     taken = {
         role: rendezvous.reserved(Job(scenario, spec, run_id=""))
         for role, spec in scenario.cluster.items()
@@ -329,7 +328,6 @@ def _of_helpers(scenario: Scenario) -> Iterator[CrossError]:
 
 
 def _containers(scenario: Scenario) -> Iterator[tuple[KeyPath, Role | Helper, int]]:
-    """Yield each role and helper, and how many containers it has."""
     for role, spec in scenario.cluster.items():
         yield ("cluster", role), spec, spec.replicas
     for name, helper in scenario.helpers.items():

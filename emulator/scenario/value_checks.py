@@ -142,7 +142,6 @@ def _variables(
 
 
 def _longest(texts: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Return the longest text of each name."""
     longest = dict[str, str]()
     for text_of in texts:
         for name, text in text_of.items():

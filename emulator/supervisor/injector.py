@@ -502,7 +502,6 @@ class Injector:
         *,
         wall: float | None = None,
     ) -> None:
-        """Write the last stage of a fault."""
         one.stage = "over"
         self._write(one, stage, wall=wall, reason=reason)
 

@@ -457,7 +457,6 @@ class Supervisor:
                 pass
 
     def _decision(self, state: TaskState, event: Exited, *, evicted: bool) -> policy.Decision:
-        """Return what the restart policy decides."""
         if self._operator is not None:
             return self._operator.decide(state, event, evicted=evicted)
         scenario, name = self._plan.scenario, event.task

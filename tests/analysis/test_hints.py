@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator.analysis.boilerplate import is_boilerplate
 from emulator.analysis.hints import DOCS, HINTS, Hint, find, tells
-from emulator.analysis.last_words import last_words
+from emulator.analysis.last_words import is_boilerplate, last_words
 
 ROOT = Path(__file__).parents[2]
 OUTPUTS = sorted((Path(__file__).parent / "outputs").glob("*.txt"))

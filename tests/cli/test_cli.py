@@ -13,7 +13,7 @@ import pytest
 from emulator.engines.docker import DockerEngine
 from emulator.engines.memory import Script
 from emulator.planning.baseline import Baseline, BaselineFile, machine
-from emulator.planning.task_limits import of_machine
+from emulator.planning.context import of_machine
 from tests.cli.typed import NO_DOCKER, typed, write
 from tests.conftest import Emulate, own
 from tests.engines.docker.listeners import instead_of_docker

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 
 from emulator.errors import Unsupported
 from emulator.metrics import event_files
-from emulator.planning.context import PlanContext
-from emulator.planning.plan import Plan, Task, new_run_id
-from emulator.planning.planner import event_reader, make_plan
-from emulator.planning.task_limits import (
+from emulator.planning.context import (
     LEAST_PROCESSES,
     Limits,
+    PlanContext,
     of_machine,
     reserved,
     usual_pid_max,
 )
+from emulator.planning.plan import Plan, Task, new_run_id
+from emulator.planning.planner import event_reader, make_plan
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import AnyImage, Dockerfile, Scenario
 

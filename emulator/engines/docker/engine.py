@@ -47,8 +47,7 @@ from emulator.engines.docker.warm.starts import WarmStarts
 from emulator.engines.ports import require_free
 from emulator.errors import EngineError, NameTaken
 from emulator.files import FOR_IMAGES, FOR_RUNS, Disk, disk, shortages
-from emulator.planning.context import TASK_PORT, PlanContext
-from emulator.planning.task_limits import of_machine, usual_pid_max
+from emulator.planning.context import TASK_PORT, PlanContext, of_machine, usual_pid_max
 
 if TYPE_CHECKING:
     from emulator.engines.base import Exited, Finding, Inbox, KnownOutput

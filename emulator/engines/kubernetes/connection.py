@@ -460,7 +460,6 @@ def _log_in(context: str, namespace: str) -> _Login:
 
 
 def _kubeconfigs() -> list[str]:
-    """Return the paths of the kubeconfigs that exist."""
     named = os.environ.get("KUBECONFIG") or "~/.kube/config"
     paths = (os.path.expanduser(one) for one in named.split(os.pathsep) if one)
     return [one for one in paths if os.path.exists(one)]

@@ -168,7 +168,6 @@ def _uncordon(cluster: Cluster, node: Mapping[str, Any]) -> None:
 
 
 def _attempts() -> Iterator[bool]:
-    """Yield whether an attempt is the last one."""
     yield from (number == ATTEMPTS for number in range(1, ATTEMPTS + 1))
 
 

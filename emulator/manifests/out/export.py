@@ -111,7 +111,6 @@ def text_of(documents: Documents) -> str:
 
 
 def _head(scenario: Scenario, to: Target, draft: Draft, file: str) -> str:
-    """Return the comments at the head of a file."""
     lines = [f"{HEAD} {scenario.name} --to {to.name}`: {to.about}."]
     lines += [f"#     {line.replace('FILE', file)}" for line in draft.usage]
     if scenario.faults or "expect" in scenario.model_fields_set:

@@ -15,7 +15,7 @@ from emulator.engines.docker.network import missing_parts
 from emulator.engines.docker.requests import probe_labels
 from emulator.errors import EngineError, Unsupported
 from emulator.faults.netem import Link
-from emulator.planning.task_limits import of_machine
+from emulator.planning.context import of_machine
 from emulator.record.events import Entry, FaultEvent
 from tests.engines.docker.site import Site
 from tests.engines.stage import Stage, shells, staged

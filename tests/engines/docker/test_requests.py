@@ -25,10 +25,9 @@ from emulator.engines.docker.requests import (
     sidecar_request,
     task_of,
 )
-from emulator.planning.context import PlanContext
+from emulator.planning.context import PlanContext, of_machine
 from emulator.planning.plan import Plan
 from emulator.planning.planner import make_plan
-from emulator.planning.task_limits import of_machine
 from emulator.scenario.loader import parse
 
 SITE = PlanContext(

@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from emulator.analysis.comparison import Row, rows
-from emulator.engines.base import Engine
 from emulator.engines.requirements import make_ready
 from emulator.errors import EmulatorError, ScenarioError, UsageError
-from emulator.manifests.convert import Given
 from emulator.planning.plan import new_run_id
-from emulator.planning.requested import RunOptions
 from emulator.record.reader import Record
 from emulator.results import Judged, Result, judge
 from emulator.runtime.signals import Interruption
-from emulator.scenario.matrix import Variant
-from emulator.scenario.schema import Scenario
 from emulator.validation.run_id import check_run_id
+
+if TYPE_CHECKING:
+    from emulator.engines.base import Engine
+    from emulator.manifests.convert import Given
+    from emulator.planning.requested import RunOptions
+    from emulator.scenario.matrix import Variant
+    from emulator.scenario.schema import Scenario
 
 INTERRUPTED = 130
 _WORST_FIRST = (INTERRUPTED, EmulatorError.exit_code, 1, 3, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from emulator.analysis import goodput
 from emulator.analysis.costs import Costs, costs
@@ -12,11 +13,13 @@ from emulator.analysis.progress import ProgressIndex
 from emulator.analysis.throughput import JOB, Throughput, Work, follow, rates
 from emulator.analysis.traffic import Traffic, TrafficIndex, traffic_of
 from emulator.analysis.values import Values, last_values
-from emulator.faults.schedule import PlannedFault
 from emulator.faults.table import FAULTS
-from emulator.metrics.samples import Sample
 from emulator.record.events import EngineNote, Entry, HelperEvent, Phase, Stall, Step, TaskExit
-from emulator.record.timeline import FaultTimeline, TaskTimeline, Timeline
+
+if TYPE_CHECKING:
+    from emulator.faults.schedule import PlannedFault
+    from emulator.metrics.samples import Sample
+    from emulator.record.timeline import FaultTimeline, TaskTimeline, Timeline
 
 WINDOW = 10.0
 """Seconds before and after a fault over which rates are measured."""

@@ -9,17 +9,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from emulator.analysis.rate_estimator import RateEstimator
 from emulator.analysis.steps_made import StepsMade
 from emulator.analysis.values import number
 from emulator.faults.table import FAULTS
-from emulator.metrics.catalog import GpuShare, GpuUsage, Rates, Usage
 from emulator.metrics.samples import Sample, rates
-from emulator.planning.plan import Plan, Task
 from emulator.record.events import Entry, FaultEvent, Phase, Step, StepSource, TaskExit, TaskStart
 from emulator.record.history import HappenedAt
 from emulator.record.timeline import FaultTimeline, TaskTimeline, Timeline
+
+if TYPE_CHECKING:
+    from emulator.metrics.catalog import GpuShare, GpuUsage, Rates, Usage
+    from emulator.planning.plan import Plan, Task
 
 LINES = 200
 """How many of the last lines that tasks printed are kept."""

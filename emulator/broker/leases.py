@@ -12,15 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from emulator.broker.claims import (
-    Capacity,
-    Claim,
-    Need,
-    Run,
-    clamped,
-    free_devices,
-    with_devices,
-)
+from emulator.broker.claims import Capacity, Claim, Need, Run, clamped, free_devices, with_devices
 from emulator.broker.store import (
     ClaimStore,
     open_liveness_pipe,

@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from emulator.cli.options import (
-    Out,
-    complete_runs,
-    console,
-    find_run,
-    note,
-    print_json,
-)
+from emulator.cli.options import Out, complete_runs, console, find_run, note, print_json
 from emulator.errors import UsageError
 
 if TYPE_CHECKING:

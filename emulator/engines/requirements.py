@@ -6,20 +6,23 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from emulator import engines
-from emulator.broker import Capacity
 from emulator.engines.base import Configuring, Engine
 from emulator.errors import Misfit, Unsupported, UsageError
 from emulator.files import disk, shortages
-from emulator.planning.plan import Plan
 from emulator.planning.planner import make_plan
 from emulator.planning.requested import RunOptions
-from emulator.scenario.container import Container, ContainerBase
-from emulator.scenario.document import KeyPath
 from emulator.scenario.frameworks.table import FRAMEWORKS
-from emulator.scenario.schema import Helper, Role, Scenario
 from emulator.validation.units import format_size
+
+if TYPE_CHECKING:
+    from emulator.broker import Capacity
+    from emulator.planning.plan import Plan
+    from emulator.scenario.container import Container, ContainerBase
+    from emulator.scenario.document import KeyPath
+    from emulator.scenario.schema import Helper, Role, Scenario
 
 
 def make_ready(

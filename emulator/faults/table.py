@@ -32,14 +32,7 @@ from emulator.faults.preempt import Preempt
 from emulator.faults.restart import Restart
 from emulator.faults.spec import Entry, FaultSpec, matches
 from emulator.faults.throttle import Throttle
-from emulator.validation.fields import (
-    LONGEST,
-    Duration,
-    DurationOrForever,
-    Glob,
-    Model,
-    once,
-)
+from emulator.validation.fields import LONGEST, Duration, DurationOrForever, Glob, Model, once
 from emulator.validation.files import text_of
 from emulator.validation.limits import TRACE_BYTES, TRACE_ROWS
 

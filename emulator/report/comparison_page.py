@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from emulator.analysis.comparison import (
-    COMPARED,
-    Row,
-    called,
-    cell,
-    costs_of,
-    reported,
-    written,
-)
+from emulator.analysis.comparison import COMPARED, Row, called, cell, costs_of, reported, written
 from emulator.analysis.figures import FIGURES
 from emulator.report import HTML
 from emulator.report.charts import (

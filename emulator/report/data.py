@@ -7,25 +7,27 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from emulator.analysis.analyse import Analysis, FaultResult
-from emulator.analysis.costs import Costs
-from emulator.analysis.expectations import Verdict
 from emulator.analysis.figures import COSTS, FIGURES
 from emulator.analysis.hints import tells
 from emulator.analysis.last_words import last_words
 from emulator.analysis.step_sources import UNSAID
 from emulator.analysis.throughput import Curve, curve
-from emulator.metrics.samples import Sample
-from emulator.planning.plan import Plan
-from emulator.record.events import TaskExit
-from emulator.record.reader import Record
-from emulator.record.timeline import Timeline
 from emulator.report.tables import range_label
 from emulator.report.text import printable
 from emulator.results import Judged, judge
 from emulator.validation.units import format_money
+
+if TYPE_CHECKING:
+    from emulator.analysis.analyse import Analysis, FaultResult
+    from emulator.analysis.costs import Costs
+    from emulator.analysis.expectations import Verdict
+    from emulator.metrics.samples import Sample
+    from emulator.planning.plan import Plan
+    from emulator.record.events import TaskExit
+    from emulator.record.reader import Record
+    from emulator.record.timeline import Timeline
 
 LAST_LINES = 25
 """Lines of output of a task; the page links to the whole log."""

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
 
 from emulator.broker import Capacity, need_of
-from emulator.planning.plan import Plan, Task
 from emulator.report.tables import print_table, range_label
-from emulator.scenario.container import Mount, Ulimit
-from emulator.scenario.operator import Operator
-from emulator.scenario.schema import Scenario
 from emulator.validation.units import format_count, format_duration, format_money, format_size
+
+if TYPE_CHECKING:
+    from emulator.planning.plan import Plan, Task
+    from emulator.scenario.container import Mount, Ulimit
+    from emulator.scenario.operator import Operator
+    from emulator.scenario.schema import Scenario
 
 
 def print_plan(

@@ -11,7 +11,6 @@ from typing import IO, Any, Self
 from rich.console import Console
 from rich.text import Text
 
-from emulator.analysis.last_words import is_boilerplate
 from emulator.analysis.figures import (
     COSTS,
     FAULT_STAGES,
@@ -20,6 +19,7 @@ from emulator.analysis.figures import (
     fault_stages,
     in_summary,
 )
+from emulator.analysis.last_words import is_boilerplate
 from emulator.engines.base import Finding
 from emulator.planning.plan import Plan
 from emulator.record.events import Entry

@@ -10,15 +10,7 @@ from emulator.metrics import catalog
 from emulator.metrics.catalog import CHARTS, GPU, GPU_SHARE, GpuUsage, Metric, Rates, Scale, Usage
 from emulator.metrics.samples import device_numbers, series
 from emulator.record.events import SamplingStarted
-from emulator.report.charts import (
-    SECONDS,
-    Axis,
-    Chart,
-    Points,
-    curve_points,
-    groups_of,
-    line_chart,
-)
+from emulator.report.charts import SECONDS, Axis, Chart, Points, curve_points, groups_of, line_chart
 from emulator.report.data import Facts
 from emulator.report.timeline_chart import fault_marks
 

@@ -14,13 +14,7 @@ from emulator.scenario.container import File, Mounts
 from emulator.scenario.container_checks import container_errors
 from emulator.scenario.document import KeyPath
 from emulator.scenario.frameworks.pytorch import Elastic
-from emulator.scenario.frameworks.spec import (
-    WORKER,
-    FrameworkName,
-    Job,
-    RendezvousForm,
-    role_of,
-)
+from emulator.scenario.frameworks.spec import WORKER, FrameworkName, Job, RendezvousForm, role_of
 from emulator.scenario.frameworks.table import FRAMEWORKS, roles_of
 from emulator.scenario.pod import PodContainer
 from emulator.scenario.schema import EVENTS, Expectations, Helper, Role, Scenario

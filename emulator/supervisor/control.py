@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from emulator.engines.base import Addressing, Engine, Inbox
 from emulator.engines.capabilities import capable
@@ -17,11 +17,13 @@ from emulator.engines.requirements import require_of
 from emulator.errors import UsageError
 from emulator.faults.schedule import MANUAL, expand_targets
 from emulator.faults.spec import FaultSpec, Trigger
-from emulator.planning.plan import Plan
-from emulator.supervisor.helpers import Helpers
-from emulator.supervisor.injector import Injector
-from emulator.supervisor.job import Job
-from emulator.supervisor.operator_job import OperatorJob
+
+if TYPE_CHECKING:
+    from emulator.planning.plan import Plan
+    from emulator.supervisor.helpers import Helpers
+    from emulator.supervisor.injector import Injector
+    from emulator.supervisor.job import Job
+    from emulator.supervisor.operator_job import OperatorJob
 
 TASK_KEYS = ("state", "step", "restarts", "exit_code")
 """What `status` has of each task."""

@@ -18,16 +18,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from emulator.engines.base import Engine, Inbox, Publishing, Queueing, Shaping
 from emulator.engines.capabilities import capable
 from emulator.errors import EmulatorError, EngineLost, NotRunning
-from emulator.faults.netem import Link
-from emulator.faults.schedule import PlannedFault
 from emulator.faults.spec import NOTHING_MORE, Effect, EndingGrace, Target
-from emulator.planning.plan import Plan, Task
-from emulator.runtime.clock import Clock, Workers
+
+if TYPE_CHECKING:
+    from emulator.faults.netem import Link
+    from emulator.faults.schedule import PlannedFault
+    from emulator.planning.plan import Plan, Task
+    from emulator.runtime.clock import Clock, Workers
 
 BASE = ""
 """In place of a fault's id: the links that a scenario has all the time."""

@@ -11,15 +11,17 @@ import signal
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from emulator.engines.base import Exited
-from emulator.planning.plan import Plan, Task
 from emulator.record.events import HelperEvent, HelperStage
-from emulator.record.timeline import Timeline
-from emulator.supervisor.engine_calls import EngineCalls
-from emulator.supervisor.history import HistoryWriter
-from emulator.supervisor.timers import Timers
+
+if TYPE_CHECKING:
+    from emulator.engines.base import Exited
+    from emulator.planning.plan import Plan, Task
+    from emulator.record.timeline import Timeline
+    from emulator.supervisor.engine_calls import EngineCalls
+    from emulator.supervisor.history import HistoryWriter
+    from emulator.supervisor.timers import Timers
 
 GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL when no task runs any more."""

@@ -5,15 +5,17 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from emulator.engines.base import Exited
 from emulator.metrics.steps import StepReader
-from emulator.planning.plan import Plan, Task
 from emulator.record.events import Outcome, StopSignal, TaskStart
-from emulator.supervisor.engine_calls import EngineCalls
-from emulator.supervisor.history import HistoryWriter
-from emulator.supervisor.timers import Timers
+
+if TYPE_CHECKING:
+    from emulator.engines.base import Exited
+    from emulator.planning.plan import Plan, Task
+    from emulator.supervisor.engine_calls import EngineCalls
+    from emulator.supervisor.history import HistoryWriter
+    from emulator.supervisor.timers import Timers
 
 State = Literal["pending", "starting", "running", "backoff", "down", "ended"]
 

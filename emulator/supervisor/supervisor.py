@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from emulator.engines.base import (
     REST,
@@ -27,11 +27,9 @@ from emulator.engines.base import (
     Unread,
 )
 from emulator.engines.capabilities import capable
-from emulator.engines.origin import Origin
 from emulator.errors import EngineLost
 from emulator.metrics.event_steps import EventSteps
 from emulator.metrics.steps import Observation, Seen
-from emulator.planning.plan import Plan
 from emulator.record.events import (
     AllRunning,
     Attached,
@@ -52,14 +50,11 @@ from emulator.record.events import (
     TrainingBegan,
     observed,
 )
-from emulator.runtime.clock import Clock, Workers
-from emulator.scenario.restart import RestartScope
 from emulator.scenario.schema import EVENTS
 from emulator.supervisor import restart_policy as policy
 from emulator.supervisor.control import Asked, Interrupted, RunControl
 from emulator.supervisor.engine_calls import Called, EngineCalls, Preparing
 from emulator.supervisor.helpers import Helpers, pending_helpers
-from emulator.supervisor.history import HistoryWriter
 from emulator.supervisor.injector import ActiveFault, Injector
 from emulator.supervisor.job import Job, JobEnd, TaskState, have_started, is_stoppable, pending
 from emulator.supervisor.operator_job import OperatorJob
@@ -67,6 +62,13 @@ from emulator.supervisor.sampling import Measured, Sampling
 from emulator.supervisor.takeover import RecoveredState, init_line, resumption
 from emulator.supervisor.timers import Timers
 from emulator.supervisor.watchdog import DiskWatch, Watchdog
+
+if TYPE_CHECKING:
+    from emulator.engines.origin import Origin
+    from emulator.planning.plan import Plan
+    from emulator.runtime.clock import Clock, Workers
+    from emulator.scenario.restart import RestartScope
+    from emulator.supervisor.history import HistoryWriter
 
 STOP_GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL when the job is over (as `docker stop`)."""

@@ -10,23 +10,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from emulator.engines.base import Exited, KnownOutput
 from emulator.metrics.event_steps import EventSteps, Reported, unwritten
-from emulator.metrics.steps import Observation, Seen
-from emulator.planning.plan import Plan, Task
 from emulator.record import task_log
 from emulator.record.events import Entry, JobEnded, StepSource, TaskExit
 from emulator.record.reader import Record
-from emulator.record.task_log import Printed
 from emulator.record.timeline import FaultTimeline, Timeline
-from emulator.record.writer import RunWriter
 from emulator.scenario.schema import EVENTS
 from emulator.supervisor.helpers import HelperState, recovered_helpers
 from emulator.supervisor.injector import ActiveFault
 from emulator.supervisor.job import JobEnd, State, TaskState, pending
 from emulator.supervisor.operator_policy import crashes_of
+
+if TYPE_CHECKING:
+    from emulator.metrics.steps import Observation, Seen
+    from emulator.planning.plan import Plan, Task
+    from emulator.record.task_log import Printed
+    from emulator.record.writer import RunWriter
 
 
 @dataclass

@@ -67,17 +67,8 @@ class DockerEngine(Faults, WarmStarts):
     capabilities = frozenset(
         {"limits", "gpus", "isolation", "replace", "new-address", "same-address", "pause"}
         | {"silent-loss", "throttle", "oom", "network", "usage", "reattach", "warm"}
-        | {
-            "process-limits",
-            "scratch",
-            "mounts",
-            "ports",
-            "port-mapping",
-            "pods",
-            "same-disk",
-            "drawings",
-            "exec",
-        }
+        | {"process-limits", "scratch", "mounts", "ports", "port-mapping", "pods", "same-disk"}
+        | {"drawings", "exec"}
     )
     machine_needs: Mapping[str, str] = {
         "gpus": "gpu",

@@ -37,13 +37,7 @@ from emulator.engines.docker.building import (
 )
 from emulator.engines.docker.connection import streamed, translate_errors
 from emulator.engines.docker.dockerfiles import FOLDER, Steps, bases, inputs
-from emulator.engines.recipes import (
-    KINDS,
-    recipe_files,
-    recipe_tag,
-    stable_tag,
-    without_preload,
-)
+from emulator.engines.recipes import KINDS, recipe_files, recipe_tag, stable_tag, without_preload
 from emulator.errors import ImageError, UsageError
 from emulator.files import FOR_OWNER, appending, cache_dir
 from emulator.runtime import signals

@@ -17,15 +17,7 @@ import docker
 from docker.errors import APIError
 from requests import Response
 
-from emulator.engines.base import (
-    LAST_LINES,
-    EngineDown,
-    Exited,
-    Inbox,
-    KnownOutput,
-    Line,
-    Unread,
-)
+from emulator.engines.base import LAST_LINES, EngineDown, Exited, Inbox, KnownOutput, Line, Unread
 from emulator.engines.byte_stream import ByteStream
 from emulator.engines.docker.connection import lost, streamed
 from emulator.engines.docker.drawing import Drawing, DrawnStream, is_drawn

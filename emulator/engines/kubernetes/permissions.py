@@ -7,13 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from emulator.engines.kubernetes.connection import ApiError
-from emulator.engines.kubernetes.role import (
-    Permission,
-    lacking,
-    permissions,
-    reviews,
-    why_refused,
-)
+from emulator.engines.kubernetes.role import Permission, lacking, permissions, reviews, why_refused
 from emulator.errors import EngineError
 
 if TYPE_CHECKING:

@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from emulator.engines.kubernetes import names
 from emulator.engines.kubernetes.names import MAIN
-from emulator.engines.kubernetes.status import (
-    Ended,
-    Running,
-    State,
-    Waiting,
-    removed,
-    state_of,
-)
+from emulator.engines.kubernetes.status import Ended, Running, State, Waiting, removed, state_of
 
 if TYPE_CHECKING:
     from emulator.engines.kubernetes.watching import Kind

@@ -19,7 +19,7 @@ LINES: Mapping[str, int] = {
     "supervisor": 5_150,
     "scenario": 5_110,
     "": 4_480,
-    "analysis": 3_620,
+    "analysis": 3_630,
     "report": 3_340,
     "manifests": 3_020,
     "metrics": 2_840,

@@ -67,14 +67,14 @@ ONLY_IN = {
 
 
 MOST = {
-    "lines": 58_930,
-    "modules": 356,
+    "lines": 58_880,
+    "modules": 350,
     "entries": 28,
-    "imports a module": 4.72,
-    "modules that one other imports": 103,
+    "imports a module": 4.61,
+    "modules that one other imports": 106,
     "modules of the longest chain of imports": 22,
-    "public methods of a class": 34,
-    "lines of a function": 142,
+    "public methods of a class": 26,
+    "lines of a function": 60,
 }
 """What the package may have at most; `python -m scripts.structure` says where that is.
 
@@ -114,7 +114,7 @@ ROOMS = {
     "engines.kubernetes.job": {"cli.export"},
     "supervisor.takeover": {"execution", "supervisor.cleanup", "supervisor.supervisor"},
     "scenario.prices": {"scenario.schema"},
-    "analysis.costs": {"analysis.analyse", "report.data"},
+    "analysis.costs": {"analysis.analyse"},
     "session": {"pytest_plugin.harness", "pytest_plugin.memory_cluster"},
     "pytest_plugin": set(),
 }

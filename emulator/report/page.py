@@ -18,15 +18,15 @@ from emulator.analysis.analyse import Analysis, FaultResult
 from emulator.analysis.figures import FAULT_STAGES, fault_rates
 from emulator.planning.plan import Task
 from emulator.report import document, repeat
-from emulator.report.charts import MANY, Group, groups_of
-from emulator.report.curves import DRAWN, values_of
+from emulator.report.charts import MANY, Chart, Group, groups_of
+from emulator.report.curves import DRAWN, ValueCharts, values_of
 from emulator.report.data import Facts, causes, key_figures, notes, sources_of_steps
 from emulator.report.failure import failure_of
 from emulator.report.grouped import Column, Table, table
 from emulator.report.tables import range_label
 from emulator.report.text import printable
 from emulator.report.timeline_chart import colour, timeline
-from emulator.report.usage import devices, gpu_panels, no_gpus, task_panels
+from emulator.report.usage import Panel, devices, gpu_panels, no_gpus, task_panels
 from emulator.validation.units import (
     format_duration,
     format_money,
@@ -40,6 +40,24 @@ _RENDEZVOUS = ("TF_CONFIG", "CLUSTER_CONFIG")
 """Environment variables with JSON."""
 
 
+SECTIONS = {
+    "failure": "Why it failed",
+    "expectations": "Expectations",
+    "figures": "Key figures",
+    "timeline": "Timeline",
+    "values": "Loss and accuracy",
+    "goodput": "Where the time went",
+    "costs": "What it cost",
+    "recoveries": "Faults and recoveries",
+    "throughput": "Throughput",
+    "usage": "Usage",
+    "plan": "Plan",
+    "reproduce": "How to repeat it",
+    "logs": "Logs and files",
+}
+"""The titles of the page's sections, by their anchors."""
+
+
 def load() -> None:
     """Load everything that the page of a run needs besides its data."""
     document.load(TEMPLATE)
@@ -50,34 +68,17 @@ def render(facts: Facts, *, place: Path | None = None) -> str:
     all_panels, gpus = list(task_panels(facts)), list(gpu_panels(facts))
     panels = [panel for panel in all_panels if not panel.quiet]
     values, once = values_of(facts)
-    charts = {"timeline": timeline(facts)} if facts.has_timeline else {}
-    for number, value in enumerate(values[:DRAWN]):
-        charts |= {f"value-{number}": value.over_steps, f"value-{number}-time": value.over_time}
-    charts |= {f"usage-{number}": panel.chart for number, panel in enumerate(panels)}
-    charts |= {f"gpu-{number}": panel.chart for number, panel in enumerate(gpus)}
+    charts = _charts(facts, values, panels, gpus)
     names = [task.name for task in facts.plan.tasks]
     reporting = [name for name in names if any(name in value.tasks for value in values)]
     used = [name for name in names if any(name in panel.lines for panel in panels)]
     failure, speeds, paid = failure_of(facts), _speeds(facts), _paid(facts.analysis)
-    sections = {
-        "failure": "Why it failed" if failure else "",
-        "expectations": "Expectations",
-        "figures": "Key figures",
-        "timeline": "Timeline",
-        "values": "Loss and accuracy",
-        "goodput": "Where the time went",
-        "costs": "What it cost" if paid else "",
-        "recoveries": "Faults and recoveries" if facts.has_failures else "",
-        "throughput": "Throughput" if speeds else "",
-        "usage": "Usage",
-        "plan": "Plan",
-        "reproduce": "How to repeat it",
-        "logs": "Logs and files",
-    }
+    there: dict[str, object] = {"failure": failure, "costs": paid, "throughput": speeds}
+    there["recoveries"] = facts.has_failures
     return document.document(
         TEMPLATE,
         charts,
-        contents=[(key, title) for key, title in sections.items() if title],
+        contents=[(key, title) for key, title in SECTIONS.items() if there.get(key, True)],
         facts=facts,
         summary=facts.summary,
         plan=facts.plan,
@@ -121,6 +122,18 @@ def render(facts: Facts, *, place: Path | None = None) -> str:
         files=facts.files | {"report.md", "junit.xml"},
         link=linker(facts.folder, place or facts.folder),
     )
+
+
+def _charts(
+    facts: Facts, values: Sequence[ValueCharts], panels: Sequence[Panel], gpus: Sequence[Panel]
+) -> dict[str, Chart]:
+    """Return the charts by the names that the template has for them."""
+    charts = {"timeline": timeline(facts)} if facts.has_timeline else {}
+    for number, value in enumerate(values[:DRAWN]):
+        charts |= {f"value-{number}": value.over_steps, f"value-{number}-time": value.over_time}
+    charts |= {f"usage-{number}": panel.chart for number, panel in enumerate(panels)}
+    charts |= {f"gpu-{number}": panel.chart for number, panel in enumerate(gpus)}
+    return charts
 
 
 # --- Legends --------------------------------------------------------------------------------------

@@ -241,46 +241,16 @@ class Supervisor:
             case Unread(task=task, size=size):
                 self._history.write(OutputLeftOut(task=task, size=size))
             case Note():
+                task, why, said = event.task, event.reason, event.message
                 self._history.write(
-                    EngineNote(
-                        task=event.task,
-                        reason=event.reason,
-                        message=event.message,
-                        stamp=event.wall,
-                    )
+                    EngineNote(task=task, reason=why, message=said, stamp=event.wall)
                 )
             case EngineDown(error=error) | Called(error=EngineLost() as error):
                 raise error
             case SidecarEnded():
                 self._on_sidecar_ended(event)
-            case Called(operation="start", subject=name) if name in self._helpers:
-                if event.error is None:
-                    self._helpers.on_started(name, event.answer)
-                else:
-                    self._helpers.on_refused(name, str(event.error))
-                self._begin_tasks()
-            case Called(operation="stop", subject=name) if name in self._helpers:
-                if event.error:
-                    self._helpers.on_stop_refused(name, event.answer, event.error.message)
-            case Called(operation="port lookup"):
-                self._on_ports(event)
-            case Called(operation="start", error=None):
-                self._on_started(event)
-            case Called(operation="start", error=error) if error:
-                raise error
-            case Called(operation="stop"):
-                if event.error:
-                    self._on_stop_refused(event.subject, event.answer, event.error.message)
-            case Called(operation="inject" | "heal"):
-                self._injector.on_answer(
-                    event.subject,
-                    healed=event.operation == "heal",
-                    error=event.error,
-                    effect=event.effect,
-                    wall=event.wall,
-                )
-            case Called(operation="equip"):
-                self._injector.on_prepared(event.error.message if event.error else "")
+            case Called():
+                self._on_answer(event)
             case Preparing(what=what):
                 self._injector.on_preparing(what)
             case Measured():
@@ -291,6 +261,40 @@ class Supervisor:
                 event.answer()
             case _:
                 raise TypeError(f"{event!r} is no event of a supervisor")
+
+    def _on_answer(self, call: Called) -> None:
+        """Take the answer of a call of the engine."""
+        match call:
+            case Called(operation="start", subject=name) if name in self._helpers:
+                if call.error is None:
+                    self._helpers.on_started(name, call.answer)
+                else:
+                    self._helpers.on_refused(name, str(call.error))
+                self._begin_tasks()
+            case Called(operation="stop", subject=name) if name in self._helpers:
+                if call.error:
+                    self._helpers.on_stop_refused(name, call.answer, call.error.message)
+            case Called(operation="port lookup"):
+                self._on_ports(call)
+            case Called(operation="start", error=None):
+                self._on_started(call)
+            case Called(operation="start", error=error) if error:
+                raise error
+            case Called(operation="stop"):
+                if call.error:
+                    self._on_stop_refused(call.subject, call.answer, call.error.message)
+            case Called(operation="inject" | "heal"):
+                self._injector.on_answer(
+                    call.subject,
+                    healed=call.operation == "heal",
+                    error=call.error,
+                    effect=call.effect,
+                    wall=call.wall,
+                )
+            case Called(operation="equip"):
+                self._injector.on_prepared(call.error.message if call.error else "")
+            case _:
+                raise TypeError(f"{call!r} is no call of a supervisor")
 
     def _on_line(self, line: Line) -> None:
         state = self._job.tasks.get(line.task)

@@ -212,12 +212,7 @@ def deployment(
         )
         for name, helper in scenario.helpers.items()
     ]
-    for name in images or {}:
-        if name not in writer.names:
-            raise UsageError(
-                f"--image {name}=...: the scenario has no role and no image {name}.",
-                f"Names: {', '.join(writer.names)}.",
-            )
+    writer.require_images()
     return Deployment(scenario, tuple(groups), host, writer.local, path)
 
 
@@ -232,6 +227,15 @@ class _Writer:
         self.local: dict[str, AnyImage] = {}
         self.names: dict[str, None] = {}
         """What an image can be given for: roles, and images of the scenario."""
+
+    def require_images(self) -> None:
+        """Raise UsageError if an image is given for nothing."""
+        for name in self._images:
+            if name not in self.names:
+                raise UsageError(
+                    f"--image {name}=...: the scenario has no role and no image {name}.",
+                    f"Names: {', '.join(self.names)}.",
+                )
 
     def role(
         self,

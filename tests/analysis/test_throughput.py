@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, replace
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.analysis.steps_made import Stretch, without
+from emulator.analysis.steps_made import Life, Stretch, without
 from emulator.analysis.throughput import (
     JOB,
     Curve,
@@ -168,6 +169,11 @@ def test_what_an_evaluator_may_have_done_is_nothing_of_the_job() -> None:
         == [Stretch(1, 2, 1, 1), Stretch(2, 3, 1, 1)]
     )
     assert (work[JOB].first, work[JOB].last) == (1, 3)
+
+
+def test_who_is_paused_a_second_time_is_not_awake() -> None:
+    pauses = [(1.0, 2.0), (3.0, math.inf)]
+    assert [Life(freezes=pauses[:n]).is_awake for n in range(3)] == [True, True, False]
 
 
 def test_what_is_left_of_a_time_without_others() -> None:

@@ -87,6 +87,9 @@ def test_the_command_is_in_the_values_or_added(tmp_path: Path) -> None:
         "demo.yaml: it does not say what the tasks run (add --command 'python train.py', or write "
         "`program: {source: train.py, command: [python, train.py]}` in the file of --faults)"
     ]
+    # Without isGpu the image is that for CPUs.
+    text = text.replace("    isGpu: true\n", "").replace("    dockerTagGpu: train-0.11-gpu\n", "")
+    assert data(converted(tmp_path, text))["image"] == "team/tf-models:train-0.11"
     given = converted(tmp_path, JOBS_MAP, images=images, command=("python", "a.py"))
     assert data(given)["program"] == {"command": ["python", "a.py"]}
 

@@ -121,6 +121,8 @@ def test_of_version_1_two_controllers_are_enough(version_1: Path) -> None:
     assert usage is not None
     assert (usage.cpu, usage.throttled, usage.cpus) == (1.5, 2.5, 0.5)
     assert (usage.memory, usage.processes, usage.read, usage.written) == (600, None, None, None)
+    (folders / "cpuacct/docker" / ID / "cpu.stat").write_text("nr_periods 0\n")
+    assert found(version_1).usage() == replace(usage, throttled=0)
 
 
 def test_a_removed_cgroup_has_no_usage(root: Path) -> None:

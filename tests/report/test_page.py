@@ -254,6 +254,8 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
     with pytest.raises(RecordError, match="choose another place"):
         put(Path("/proc/no-such/report.html"), "text")
+    shared, own = (put(tmp_path / name, "", private=name == "own") for name in ("shared", "own"))
+    assert (own.stat().st_mode & 0o077, shared.stat().st_mode & 0o040) == (0, 0o040)
 
 
 def test_a_link_or_a_device_stays_what_it_is(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.errors import Misfit, ScenarioError, Unsupported, UsageError, shown
+from emulator.manifests.convert import Given
 from emulator.scenario import cross_checks
 from emulator.scenario.loader import Origins, load, parse, placed
 from emulator.scenario.schema import Role
@@ -501,9 +502,12 @@ def test_what_an_engine_does_not_support_is_reported_by_line() -> None:
         {"a"},
     )
     assert refused().message == "It can't."
-    with pytest.raises(ScenarioError) as misfit, placed(GOOD, "s.yaml", []):
-        raise Misfit(("cluster", "worker", "cpus"), "too many", "fewer")
-    assert str(misfit.value) == "s.yaml:7: cluster.worker.cpus: too many (fewer)"
+    for title in ("", "Given."):
+        text = Given(Path("s.yaml"), GOOD, title=title)
+        with pytest.raises(ScenarioError) as misfit, text.placed():
+            raise Misfit(("cluster", "worker", "cpus"), "too many", "fewer")
+        where = title or "s.yaml"
+        assert str(misfit.value) == f"{where}:7: cluster.worker.cpus: too many (fewer)"
 
 
 ROLES = """\

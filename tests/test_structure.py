@@ -73,7 +73,7 @@ MOST = {
     "imports a module": 4.61,
     "modules that one other imports": 106,
     "modules of the longest chain of imports": 22,
-    "public methods of a class": 26,
+    "public methods of a class": 25,
     "lines of a function": 60,
 }
 """What the package may have at most; `python -m scripts.structure` says where that is.

@@ -359,11 +359,11 @@ class GpusElsewhere(Protocol):
     It has no capability name. Called at every sampling interval, after `usage`.
     """
 
-    def gpus_in_use(self) -> Sequence[GpuUsage]:
-        """Return the devices that tasks have; none if nothing new is known."""
+    def gpus_in_use(self) -> tuple[Sequence[GpuUsage], GpuInventory]:
+        """Return the devices that tasks have now, none if nothing new is known.
 
-    def gpu_inventory(self) -> GpuInventory:
-        """Return the devices that tasks had so far, or why there are none."""
+        Also those that tasks had so far, or why there are none.
+        """
 
 
 # --- Capabilities -------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from emulator.record.events import SamplingFailed, SamplingStarted
 
 if TYPE_CHECKING:
     from emulator.metrics.catalog import GpuUsage, Usage
+    from emulator.metrics.gpu import GpuInventory
     from emulator.metrics.gpu.sampler import GpuSampler
     from emulator.metrics.samples import Sample
     from emulator.runtime.clock import Clock, Workers
@@ -59,6 +60,7 @@ class Sampling:
         self._clock, self._workers = clock, workers
         self._timers, self._history = job.timers, job.history
         self._gpus: GpuSampler | None = None
+        self._elsewhere: GpuInventory | None = None
         self._under_way = False
         self._noted = False
         self._failing = False
@@ -129,7 +131,8 @@ class Sampling:
 
     def _of_gpus(self) -> Sequence[GpuUsage]:
         if isinstance(self._engine, GpusElsewhere):
-            return tuple(self._engine.gpus_in_use())
+            now, self._elsewhere = self._engine.gpus_in_use()
+            return tuple(now)
         if self._gpus is None:
             from emulator.metrics.gpu.sampler import GpuSampler  # loads the driver's library
 
@@ -138,8 +141,8 @@ class Sampling:
         return tuple(self._gpus.sample(pids())) if self._gpus.found.gpus else ()
 
     def _started(self) -> SamplingStarted:
-        if isinstance(self._engine, GpusElsewhere):
-            inventory = self._engine.gpu_inventory()
+        if self._elsewhere is not None:
+            inventory = self._elsewhere
         elif self._gpus is None:
             return SamplingStarted(interval=self._interval)
         else:

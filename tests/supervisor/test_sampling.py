@@ -182,11 +182,9 @@ class Elsewhere(MemoryEngine):
     def usage(self) -> Mapping[str, Usage]:
         raise EngineError("Nobody may ask the nodes.")
 
-    def gpus_in_use(self) -> Sequence[GpuUsage]:
-        return [GpuUsage(0, "GPU-a", "T4", utilisation=0.5, tasks={"worker-0": GpuShare()})]
-
-    def gpu_inventory(self) -> GpuInventory:
-        return GpuInventory((Gpu(0, "GPU-a", "T4", 16),))
+    def gpus_in_use(self) -> tuple[Sequence[GpuUsage], GpuInventory]:
+        used = GpuUsage(0, "GPU-a", "T4", utilisation=0.5, tasks={"worker-0": GpuShare()})
+        return [used], GpuInventory((Gpu(0, "GPU-a", "T4", 16),))
 
 
 def test_an_engine_measures_its_own_gpus_also_where_tasks_can_not_be_measured(

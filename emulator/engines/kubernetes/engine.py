@@ -630,13 +630,9 @@ class KubernetesEngine:
         """Processes run on other machines."""
         return {}
 
-    def gpus_in_use(self) -> Sequence[GpuUsage]:
-        """Return the devices that the Pods have, where DCGM's exporter is named."""
-        return self._measurement.gpus(self._measured_pods())
-
-    def gpu_inventory(self) -> GpuInventory:
-        """Return the devices that the Pods had so far, or why there are none."""
-        return self._measurement.inventory
+    def gpus_in_use(self) -> tuple[Sequence[GpuUsage], GpuInventory]:
+        """Return the devices that the Pods have, where DCGM's exporter is named, and had so far."""
+        return self._measurement.gpus(self._measured_pods()), self._measurement.inventory
 
     def _measured_pods(self) -> dict[str, MeasuredPod]:
         from emulator.engines.kubernetes.usage import measured_pod

@@ -213,7 +213,7 @@ def test_each_key_is_named_of_what_an_engine_lacks_and_of_nothing_else(tmp_path:
     plan, folder = make_ready(parse(LEAST + BARE), Small(), options, notes=["why"])
     assert (plan.run_id, folder) == ("run-1", tmp_path / "run-1")
     assert "why" in plan.warnings
-    with pytest.raises(UsageError, match="has bytes that are not text"):
+    with pytest.raises(UsageError, match=r"bytes that are not text\. Choose"):
         make_ready(parse(LEAST + BARE), Small(), RunOptions(out=Path(f"{tmp_path}/\udcff")))
     needs = [(name, name) for name in DockerEngine.capabilities]  # no engine has to have more
     with pytest.raises(Unsupported, match="Use --engine docker, or leave these out"):

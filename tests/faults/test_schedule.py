@@ -350,6 +350,10 @@ def test_links_are_counted_before_they_are_made(oneway: bool) -> None:
     for groups in ([["ps-0"], ["worker-0", "worker-[12]"]], [["worker-*"], ["ps-0"], ["ps-1"]]):
         cut = Partition(partition=groups, **way)
         assert cut.link_count([*TASKS, "ps-1"]) == len(cut.links([*TASKS, "ps-1"])) > 2
+        assert cut.count(TASKS) == 1
+    found = Shape(shape="worker-0", to="ps-0", delay=1, **way).links(TASKS)
+    both = [("worker-0", "ps-0"), ("ps-0", "worker-0")]
+    assert [(one.source, one.target) for one in found] == both[: 1 if oneway else 2]
     for to, most in ((None, 12), ("ps-0", 3), ("worker-*", 9)):
         shape = Shape(shape="worker-*", to=to, delay=60, jitter=60, **way)
         assert shape.link_count(TASKS) == most * (1 if oneway else 2)

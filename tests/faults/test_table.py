@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import jsonschema
 import pytest
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 from typer.testing import CliRunner
 
 from emulator.api.client import Cluster
@@ -18,7 +18,7 @@ from emulator.errors import Unsupported
 from emulator.execution import up
 from emulator.faults.schedule import build_schedule
 from emulator.faults.spec import LastingFault, Target
-from emulator.faults.table import FAULTS
+from emulator.faults.table import FAULTS, OneFault
 from emulator.planning.requested import RunOptions
 from emulator.record.events import FaultEvent
 from emulator.record.reader import Record
@@ -93,6 +93,7 @@ def test_yaml_and_python_have_it_and_the_schema_finds_mistakes_in_it() -> None:
     assert isinstance(fault, FillDisk)
     assert (fault.left, fault.for_, fault.name) == (1024, 10, None)
     assert FillDisk(fill_disk="worker-1", at=5, for_=10, left="1k") == fault
+    assert TypeAdapter(OneFault).validate_python(fault) is fault
     for given, wrong, problem in [
         ("left: 1k", "left: 1x", ".left: "),
         ("left: 1k", "cpus: 1", ": `cpus` is an option of throttle"),

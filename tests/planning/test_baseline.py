@@ -21,8 +21,9 @@ from pydantic import ValidationError
 
 from emulator.analysis.expectations import Verdict
 from emulator.engines.memory import MemoryEngine, Script
-from emulator.errors import UsageError
+from emulator.errors import ScenarioError, UsageError
 from emulator.execution import up
+from emulator.manifests.convert import Given
 from emulator.metrics.gpu import Gpu, GpuInventory
 from emulator.planning.baseline import (
     Baseline,
@@ -35,7 +36,7 @@ from emulator.planning.baseline import (
     measured,
     reference_beside,
 )
-from emulator.planning.requested import RunOptions
+from emulator.planning.requested import RequestedScenario, RunOptions
 from emulator.record.reader import Record
 from emulator.results import Result, judge
 from emulator.runtime.clock import ManualClock
@@ -346,3 +347,16 @@ REFERENCE = "expect: {throughput: {at_least: 0.9, of: reference}}\nreference: {s
 def test_no_file_is_looked_at_where_no_baseline_is_expected(tmp_path: Path, extra: str) -> None:
     (tmp_path / "baselines.json").write_text("no baselines")
     assert reference_beside(tmp_path / "s.yaml", parse(TEXT + extra), "docker") is None
+
+
+def test_an_override_that_is_wrong_is_named_by_where_it_was_given() -> None:
+    text = Given(Path("s.yaml"), TEXT)
+    for options, called in (
+        ({"image": ("image={}",)}, "--emulator-image"),
+        ({"sets": ("seed=x",)}, "--emulator-set seed=x"),
+        ({"chosen": ("seed=x",)}, "--set seed=x"),
+        ({"chosen": ("seed=x",), "by_call": True}, 'set["seed"]'),
+    ):
+        with pytest.raises(ScenarioError, match=f"^{re.escape(called)}: "):
+            _ = RequestedScenario(text, None, **options).scenario
+    assert RequestedScenario(text, None).command("docker") == ""

@@ -182,7 +182,7 @@ def test_a_device_has_its_mean_its_peak_and_its_energy() -> None:
 
 def test_the_mean_is_over_the_time_between_measurements() -> None:
     samples = [
-        Sample(0.5 * n, 0.5 * n, {"a": Usage(n / 8, measured=100 + n / 4)}) for n in range(3)
+        Sample(0.5 * n, 0.5 * n, {"a": Usage(7 + n / 8, measured=100 + n / 4)}) for n in range(3)
     ]
     found = totals(samples, "a")
     assert found is not None

@@ -117,7 +117,8 @@ def test_of_several_accuracies_the_plain_one_counts() -> None:
     assert found[-1].seen.data["accuracy"] == 0.6
     # So does a loss, then the total of several; what is neither is no value of the training.
     for tags in ({"net/aux_loss": 2, "net/total_loss": 3}, {"loss": 3, "net/total_loss": 2}):
-        found = steps([line(1, **{tag: value}) for tag, value in (*tags.items(), ("lr", 9))])
+        one_by_one: list[dict[str, Any]] = [{tag: value} for tag, value in tags.items()]
+        found = steps([line(1, **one) for one in (*one_by_one, {"lr": 9})])
         assert found[-1].seen.data == {"step": 1, "loss": 3}
     lines = [line(1, loss=0.5, accuracy=0.6), line(2, loss=0.4, val_accuracy=0.9)]
     assert steps(lines)[1].seen.data == {"step": 2, "loss": 0.4, "val_accuracy": 0.9}

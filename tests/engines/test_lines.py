@@ -47,6 +47,7 @@ def text_of(*pieces: bytes, longest: int = 8) -> str:
         ("loss …".encode(), "loss …"),
         ("losses …".encode(), "losses  [cut: 3 bytes more]"),  # no character is split
         ("losses é!".encode(), "losses  [cut: 3 bytes more]"),
+        ("loss 💡".encode(), "loss  [cut: 4 bytes more]"),
         (b"\x80" * 9, "\udc80" * 8 + " [cut: 1 bytes more]"),  # no UTF-8 at all
     ],
 )
@@ -68,12 +69,9 @@ def test_the_chunks_do_not_matter(printed: bytes, cuts: list[int], longest: int)
 
 
 def test_a_line_that_is_finished_leaves_nothing_for_the_next() -> None:
-    assert list(split_lines([b"0123456789\r\n\nab", b"c\n01", b"2"], 8)) == [
-        "01234567 [cut: 2 bytes more]",
-        "",
-        "abc",
-        "012",
-    ]
+    printed = [b"0123456789\r\n\nab", b"c\n01", b"2"]
+    lines = ["01234567 [cut: 2 bytes more]", "", "abc", "012"]
+    assert list(split_lines(printed, 8)) == lines
 
 
 def test_the_limit_is_one_mebibyte() -> None:

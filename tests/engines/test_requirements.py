@@ -216,8 +216,9 @@ def test_each_key_is_named_of_what_an_engine_lacks_and_of_nothing_else(tmp_path:
     with pytest.raises(UsageError, match=r"bytes that are not text\. Choose"):
         make_ready(parse(LEAST + BARE), Small(), RunOptions(out=Path(f"{tmp_path}/\udcff")))
     needs = [(name, name) for name in DockerEngine.capabilities]  # no engine has to have more
-    with pytest.raises(Unsupported, match="Use --engine docker, or leave these out"):
+    with pytest.raises(Unsupported, match="Use --engine docker, or leave these out") as refused:
         require_of(Small(*DockerEngine.capabilities), needs)
+    assert refused.value.lacks == {"docker", "gpu", "network"}
     assert machine_needs(DockerEngine, ["gpus", "network", "pods"]) == {"docker", "gpu", "network"}
     assert machine_needs(DockerEngine, ["pods"]) == {"docker"}
 

@@ -126,14 +126,13 @@ def test_without_inputs_a_dockerfile_is_sent_as_it_is(tmp_path: Path) -> None:
     image = a_dockerfile(tmp_path / "a", "FROM a\nRUN b")
     own = {"Dockerfile": b"FROM a\nRUN b"}
     assert unpacked(custom_context(image)) == {**own, "Dockerfile.emulator": b"FROM a\nRUN b"}
-    given = BuildInputs({"x": b"1"}, {"A": "2"})
-    assert unpacked(custom_context(image, given)) == {
-        **own,
-        "Dockerfile.emulator": (
-            f"FROM a\nLABEL emulator.stage=builder\nCOPY {FOLDER}/ /{FOLDER}/\nARG A\nRUN b\n"
-        ).encode(),
-        f"{FOLDER}/x": b"1",
-    }
+    stage, copy = "FROM a\nLABEL emulator.stage=builder\n", f"COPY {FOLDER}/ /{FOLDER}/\n"
+    for files, lines in (({}, ""), ({"x": b"1"}, copy)):
+        assert unpacked(custom_context(image, BuildInputs(files, {"A": "2"}))) == {
+            **own,
+            "Dockerfile.emulator": f"{stage}{lines}ARG A\nRUN b\n".encode(),
+            **{f"{FOLDER}/{name}": data for name, data in files.items()},
+        }
 
 
 # --- Layers -------------------------------------------------------------------------------------

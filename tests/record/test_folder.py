@@ -83,7 +83,7 @@ def test_a_run_whose_plan_is_broken_is_found_by_its_id_alone(out: Path) -> None:
     other = r"The plan in /.*/mine is none of this version: JSONDecodeError: Expecting"
     with pytest.raises(RecordError, match=other):
         _ = RunFolder(out / "mine").outline
-    with pytest.raises(UsageError, match="nothing is no run in"):
+    with pytest.raises(UsageError, match=r"^nothing is no run in"):
         RunFolder.find("nothing", out)
     with pytest.raises(RecordError, match=r"Can't read .*plan.json: No such file or directory\."):
         _ = RunFolder(out / "nothing").outline
@@ -166,7 +166,7 @@ def test_a_summary_that_no_run_writes_is_refused(
 
 
 def test_without_a_run_the_last_is_none_and_no_name_is_a_path_with_a_nul(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"There is no run in .*\."):
+    with pytest.raises(UsageError, match=r"^There is no run in .*\."):
         RunFolder.find("last", tmp_path)
     with pytest.raises(UsageError, match="is no run in"):
         RunFolder.find("a\0b", tmp_path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from emulator.analysis.values import Reported, histories
+from emulator.analysis.values import NAMES, Reported, histories, last_values
 from emulator.report import page
 from emulator.report.curves import values_of
 from tests.histories import began_again, ended, fault, happened, job, restart, step, timeline
@@ -42,9 +42,10 @@ def test_the_values_of_each_life_of_a_task_are_kept_apart() -> None:
         [Reported(3, 10, 4.0), Reported(4, 20, 3.0), Reported(5, 30, None)],
         [Reported(9, 20, 2.9)],
     ]
-    back = [*TRAINED[:9], step(4, "worker-0", 5, loss=5.0)]
-    lives = histories(timeline(back, extra=PAUSE))["loss"]["worker-0"]
-    assert [len(life) for life in lives] == [1, 1]
+    back = histories(timeline([*TRAINED[:9], step(4, "worker-0", 5, loss=5.0)], extra=PAUSE))
+    assert [len(life) for life in back["loss"]["worker-0"]] == [1, 1]
+    many = timeline([step(1, "worker-0", 1, **{f"v{n}": n for n in range(NAMES + 2)})])
+    assert list(histories(many)) == list(last_values(many)) == [f"v{n}" for n in range(NAMES)]
 
 
 def test_a_value_is_drawn_by_step_and_over_time_with_a_gap_where_its_task_was_away() -> None:
@@ -54,8 +55,7 @@ def test_a_value_is_drawn_by_step_and_over_time_with_a_gap_where_its_task_was_aw
         (10, 4.0), (20, 3.0), (30, None), (30, None), (20, 2.9)]  # fmt: skip
     assert lines(loss.over_time)["worker-0"] == [
         (3, 4.0), (4, 3.0), (5, None), (7, None), (9, 2.9)]  # fmt: skip
-    said = [(one.name, one.text) for one in once]
-    assert said == [("final_accuracy", "0.9 at step 20 by worker-0")]
+    assert [(o.name, o.text) for o in once] == [("final_accuracy", "0.9 at step 20 by worker-0")]
     # Faults are drawn where the job was, unless it had made no step.
     over_steps, over_time = (c["layout"] for c in (loss.over_steps, loss.over_time))
     assert [(s["type"], s["x0"]) for s in over_steps["shapes"]] == [("line", 30)]

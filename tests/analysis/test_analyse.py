@@ -168,6 +168,7 @@ def test_an_empty_history_says_nothing() -> None:
         faults=[],
         time=NO_TIME,
     )
+    assert analysed([step(0, "worker-0", 1), step(0, "worker-0", 2)]).goodput is None  # no time
 
 
 # --- Rates --------------------------------------------------------------------------------------

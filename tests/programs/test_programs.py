@@ -30,9 +30,11 @@ NAMES = sorted(path.parent.name for path in FOLDER.glob("*/scenario.yaml"))
 QUICK = {"accelerate-elastic"}
 """It runs with the rest of the suite: its image is small, and it needs no checkout.
 
-Not accelerate-launch: on a busy machine its first process now and then aborts at its very end
-("terminate called without an active exception"), after it has destroyed its process group.
+Not accelerate-launch, which takes longer and ABORTS more often.
 """
+ABORTS = "terminate called without an active exception"
+"""What PyTorch says where a process of Accelerate's tests ends with SIGABRT at its very end, on a
+busy machine now and then (docs/programs.md)."""
 LONG = [pytest.mark.programs, pytest.mark.timeout(3600)]
 """The first program of an image waits until that is built."""
 LICENCES = {"Apache-2.0", "BSD-3-Clause", "MIT"}
@@ -100,9 +102,13 @@ def test_a_program_runs_as_it_is(
             pytest.skip(f"{CHECKOUTS} has no checkout of {source.repository}")
         source.lay_out(Path(checkouts), program)
         changes["program.source"] = str(program)
-    run = emulator.run(FOLDER / name / "scenario.yaml", set=changes, engine="docker")
+    for _ in range(2):
+        run = emulator.run(FOLDER / name / "scenario.yaml", set=changes, engine="docker")
+        output = [path.read_text() for path in (run.folder / "logs").glob("*.log")]
+        if not any(ABORTS in text for text in output):
+            break
+        assert run.verdict == "failed"  # as the program did, which is tried once more
     run.check()
-    output = [path.read_text() for path in (run.folder / "logs").glob("*.log")]
     assert any(source.prints in text for text in output)
 
 

@@ -148,7 +148,10 @@ def is_cordoned(cluster: ForTest) -> bool:
 def test_a_drained_node_takes_its_tasks_back_when_it_is_healed(
     site: Site, kubernetes_cluster: ForTest
 ) -> None:
-    """There is one node, so that all tasks are there and none has another place to go to."""
+    """There is one node, so that all tasks are there and none has another place to go to.
+
+    It is cordoned long enough for a busy kubelet, which took 7 s to end a Pod.
+    """
     cordoned: list[bool] = []
 
     def look(entry: Entry) -> None:
@@ -159,7 +162,7 @@ def test_a_drained_node_takes_its_tasks_back_when_it_is_healed(
         "begun worker-1 3",  # which is after all that the supervisor waits for
         2,
         "restart: on-failure\nfaults:\n"
-        "- {name: upkeep, drain: worker-1, at: {step: 5}, grace: 20s, for: 6s}\n"
+        "- {name: upkeep, drain: worker-1, at: {step: 5}, grace: 20s, for: 15s}\n"
         "- {kill: worker-1, at: {recovery: upkeep}}\n",
         look,
     )

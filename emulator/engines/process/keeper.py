@@ -20,7 +20,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 1, 36, 37
 
@@ -80,13 +80,15 @@ def main() -> None:
         sys.exit("the order on stdin was incomplete")
     adopting = _prctl(PR_SET_CHILD_SUBREAPER, 1)
     os.set_inheritable(report, False)  # the task's program must not have it
+    # The keeper ends after its task, also where the task's first act is to signal it.
+    ends = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    inherited = {number: signal.signal(number, signal.SIG_IGN) for number in ends}
+    ignored = {number for number, handler in inherited.items() if handler == signal.SIG_IGN}
     keeper = os.getpid()
     task = os.fork()
     if task == 0:
-        _become(keeper, report, *ordered)
+        _become(keeper, report, inherited.keys() - ignored, *ordered)
     os.close(report)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # the keeper ends after its task
     os.chdir("/")
     status = _wait_for(task)
     if adopting:
@@ -95,9 +97,13 @@ def main() -> None:
 
 
 def _become(
-    keeper: int, report: int, command: list[bytes], environment: dict[bytes, bytes]
+    keeper: int,
+    report: int,
+    ends: Set[signal.Signals],
+    command: list[bytes],
+    environment: dict[bytes, bytes],
 ) -> None:
-    """Replace this process, a child of the keeper, by the task."""
+    """Replace this process, a child of the keeper, by the task, which the signals `ends` end."""
     try:
         os.setsid()
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -106,7 +112,7 @@ def _become(
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         os.close(null)
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these
+        for number in (*ends, signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores the last two
             signal.signal(number, signal.SIG_DFL)
         os.write(report, b"%d\n" % os.getpid())
         os.execve(command[0], command, environment)

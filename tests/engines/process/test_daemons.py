@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -115,13 +116,23 @@ def test_a_task_does_not_outlive_its_keeper(stage: Make) -> None:
     assert psutil.wait_procs(group, timeout=300)[1] == []
 
 
-def test_signals_do_not_end_the_keeper_before_the_task(stage: Make) -> None:
-    s = stage('trap "echo 5; exit 9" TERM; echo $PPID; while :; do sleep 0.01; done')
-    _, keeper_of_it = started(s)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        keeper_of_it.send_signal(number)
-    s.engine.signal("worker-0", signal.SIGTERM)
-    assert s.until_exit().exit_code == 9
+@linux
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_does_not_end_the_keeper_before_its_task(number: signal.Signals) -> None:
+    task_has_ended = "lambda: os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)"
+    script = f"""import os, runpy
+os.register_at_fork(after_in_parent={task_has_ended})
+runpy.run_path({keeper.__file__!r}, run_name="__main__")"""
+    task = keeper.order(["/bin/sh", "-c", f"kill -{number} $PPID; exit 9"], {})
+    kept = subprocess.run([sys.executable, "-c", script, "1"], input=task, capture_output=True)
+    assert kept.returncode == 9
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_the_keepers_signals_end_a_task(stage: Make, number: signal.Signals) -> None:
+    s = stage(f"kill -{number} $$; exit 9")
+    s.start()
+    assert s.until_exit().exit_code == 128 + number
 
 
 def test_a_task_has_its_variables_and_none_of_the_keepers(stage: Make) -> None:

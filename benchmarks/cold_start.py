@@ -23,10 +23,10 @@ import time
 from pathlib import Path
 
 from benchmarks.figures import Figure
-from emulator.bundled import ROOT, scenario_path
 from emulator.engines import WARM_SESSION, choose
 from emulator.engines.docker import DockerEngine
 from emulator.engines.requirements import make_ready
+from emulator.runtime.bundled import ROOT, scenario_path
 from emulator.scenario.loader import load
 
 SCENARIO = "mwms"

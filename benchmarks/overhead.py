@@ -34,7 +34,6 @@ from pathlib import Path
 
 import psutil
 
-from emulator.bundled import scenario_path
 from emulator.engines.docker import DockerEngine
 from emulator.engines.docker.log_stream import seconds
 from emulator.engines.docker.requests import SHARED, WORKDIR, cpu_quota, program_archive
@@ -43,6 +42,7 @@ from emulator.metrics.steps import StepReader
 from emulator.planning.plan import Plan, Task
 from emulator.record.events import Step
 from emulator.record.reader import Record
+from emulator.runtime.bundled import scenario_path
 from emulator.scenario.loader import load
 
 TASKS = 10

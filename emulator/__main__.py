@@ -51,7 +51,7 @@ def _run() -> str | int | None:
 
 
 def _report_unexpected(error: Exception) -> int:
-    from emulator.unexpected import explained
+    from emulator.runtime.unexpected import explained
 
     explanation = explained(error)
     return _report(explanation, explanation.exit_code)

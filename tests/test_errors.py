@@ -10,7 +10,7 @@ import pytest
 
 from emulator import errors
 from emulator.errors import EmulatorError, Problem, ScenarioError, printable
-from emulator.files import FOR_IMAGES, FOR_RUNS, Disk, disk, shortages
+from emulator.runtime.files import FOR_IMAGES, FOR_RUNS, Disk, disk, shortages
 
 CLASSES = {
     name: thing

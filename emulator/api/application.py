@@ -43,7 +43,7 @@ from emulator.metrics import sample_file
 from emulator.record.reader import Record
 from emulator.record.tail import last_lines
 from emulator.record.task_log import LogTimes, beginning, new_lines
-from emulator.unexpected import explained
+from emulator.runtime.unexpected import explained
 
 if TYPE_CHECKING:
     from emulator.api.prometheus import Page

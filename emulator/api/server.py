@@ -22,9 +22,9 @@ from emulator.api.watcher import RecordWatcher
 from emulator.metrics.samples import Sample
 from emulator.record.events import AllRunning, Attached, Entry, Suspension
 from emulator.record.remains import SOCKET, TEMPORARY
+from emulator.runtime.unexpected import explained
 from emulator.runtime.waiting import Event, for_event
 from emulator.supervisor.control import RunControl
-from emulator.unexpected import explained
 
 LONGEST_PATH = 100
 """Bytes of a socket's path that every system takes (Linux 108, macOS 104)."""

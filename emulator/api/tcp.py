@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emulator.errors import RecordError, UsageError
-from emulator.files import os_errors
 from emulator.record.remains import PORT, TOKEN
+from emulator.runtime.files import os_errors
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send

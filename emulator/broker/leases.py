@@ -21,7 +21,7 @@ from emulator.broker.store import (
     wait_until_one_closes,
 )
 from emulator.errors import EmulatorError, UsageError
-from emulator.files import cache_dir
+from emulator.runtime.files import cache_dir
 
 _Watched = list[tuple[Claim, int | None]]
 """Claims, each with the writing end of its pipe; None if its owner is gone."""

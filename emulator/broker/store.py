@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from emulator.broker.claims import Capacity, Claim, Need, Run, grant
 from emulator.errors import RecordError
-from emulator.files import FOR_OWNER, atomic_write, os_errors
+from emulator.runtime.files import FOR_OWNER, atomic_write, os_errors
 from emulator.runtime.waiting import SLICE, for_lock
 
 Result = TypeVar("Result")

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from emulator.errors import RecordError
-from emulator.files import FOR_OWNER, appending, os_errors
 from emulator.record.lock import in_use
 from emulator.record.remains import LOG, header
 from emulator.results import RunCallbacks
 from emulator.runtime import signals
+from emulator.runtime.files import FOR_OWNER, appending, os_errors
 from emulator.runtime.signals import Interruption
 from emulator.runtime.waiting import each, result_of
 

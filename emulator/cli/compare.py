@@ -52,8 +52,8 @@ def compare(
     """
     from emulator.analysis.figures import as_data
     from emulator.report.run_tables import print_comparison
-    from emulator.sweep import compare as compare_runs
-    from emulator.sweep import judge_all
+    from emulator.session.sweep import compare as compare_runs
+    from emulator.session.sweep import judge_all
 
     if len(runs) + (baseline is not None) < 2:
         raise UsageError("A comparison takes two runs or more.", "`emulate runs` lists them.")
@@ -99,8 +99,8 @@ def up_variants(
     from emulator.report.terminal import print_result
     from emulator.results import Result
     from emulator.scenario.matrix import variants
-    from emulator.sweep import PlannedVariant, judge_all, plan_all, read_all, up_all
-    from emulator.sweep import compare as compare_runs
+    from emulator.session.sweep import PlannedVariant, judge_all, plan_all, read_all, up_all
+    from emulator.session.sweep import compare as compare_runs
 
     found = variants(varied, asked.chosen)
     scenarios = read_all(asked.given, found, asked.chosen)

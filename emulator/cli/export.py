@@ -135,9 +135,9 @@ def _scenario(
     path: Path, to: str, output: Path | None, images: list[str], sets: list[str] | None
 ) -> None:
     from emulator.exports.destination import claim_file, writing
-    from emulator.files import atomic_write
     from emulator.manifests.out.export import HEAD, export, target
     from emulator.manifests.out.table import IN_CLUSTER
+    from emulator.runtime.files import atomic_write
     from emulator.scenario.loader import overridden
 
     given = read(path)

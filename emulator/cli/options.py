@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from emulator.bundled import SCENARIO, scenario_path, scenarios
 from emulator.engines import AUTO, HELP, names
 from emulator.errors import EmulatorError, UsageError, printable
+from emulator.runtime.bundled import SCENARIO, scenario_path, scenarios
 
 if TYPE_CHECKING:
     from rich.console import Console

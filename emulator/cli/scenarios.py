@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from emulator.bundled import scenarios as bundled
 from emulator.cli.options import console, print_json
 from emulator.errors import UsageError
+from emulator.runtime.bundled import scenarios as bundled
 
 
 def _complete_themes(incomplete: str) -> list[str]:

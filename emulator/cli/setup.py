@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import emulator
-from emulator.bundled import ROOT, scenario_path
 from emulator.cli.options import (
     Sets,
     check_verbosity,
@@ -28,7 +27,8 @@ from emulator.cli.options import (
 )
 from emulator.engines import names
 from emulator.errors import EmulatorError, UsageError
-from emulator.files import FULL, MAKE_ROOM, atomic_write
+from emulator.runtime.bundled import ROOT, scenario_path
+from emulator.runtime.files import FULL, MAKE_ROOM, atomic_write
 
 if TYPE_CHECKING:
     from emulator.engines.docker.images import Images

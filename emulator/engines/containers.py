@@ -6,7 +6,7 @@ import tarfile
 from typing import TYPE_CHECKING
 
 from emulator.errors import EngineError
-from emulator.files import os_errors
+from emulator.runtime.files import os_errors
 from emulator.scenario.program import WORKDIR, Part
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from emulator.bundled import ROOT, project_files
 from emulator.errors import ImageError
-from emulator.files import atomic_write, cache_dir, os_errors
+from emulator.runtime.bundled import ROOT, project_files
+from emulator.runtime.files import atomic_write, cache_dir, os_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable

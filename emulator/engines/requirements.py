@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from emulator import engines
 from emulator.engines.base import Configuring, Engine
 from emulator.errors import Misfit, Unsupported, UsageError
-from emulator.files import disk, shortages
 from emulator.planning.planner import make_plan
 from emulator.planning.requested import RunOptions
+from emulator.runtime.files import disk, shortages
 from emulator.scenario.frameworks.table import FRAMEWORKS
 from emulator.validation.units import format_size
 

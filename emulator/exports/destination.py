@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.errors import UsageError
-from emulator.files import MAKE_ROOM, atomic_write, os_errors
+from emulator.runtime.files import MAKE_ROOM, atomic_write, os_errors
 
 
 @contextmanager

@@ -17,8 +17,8 @@ from emulator.exports.frames import arrow, described
 from emulator.exports.services import SERVICES, Exported
 from emulator.exports.tables import Cell, Table, tables
 from emulator.exports.trace import HEAD, MOST_STEPS, as_json, trace_events
-from emulator.files import atomic_write
 from emulator.record.reader import Record
+from emulator.runtime.files import atomic_write
 
 Report = Callable[[str], None]
 NO_SERVICES: Mapping[str, str | None] = MappingProxyType({})

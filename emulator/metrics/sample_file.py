@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import IO
 
 from emulator.errors import RecordError
-from emulator.files import appending, atomic_write
 from emulator.metrics.samples import Sample, from_json, halved, to_json
+from emulator.runtime.files import appending, atomic_write
 from emulator.validation.stored import open_stored, stored_json, stored_lines
 
 NAME = "samples.jsonl"

@@ -19,8 +19,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from emulator.errors import UsageError
-from emulator.files import FOR_OWNER, atomic_write, cache_dir, os_errors
 from emulator.metrics import gpu
+from emulator.runtime.files import FOR_OWNER, atomic_write, cache_dir, os_errors
 from emulator.scenario.schema import Scenario
 from emulator.validation.files import text_of
 from emulator.validation.limits import BASELINES_BYTES

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from emulator.files import Disk
+    from emulator.runtime.files import Disk
     from emulator.scenario.schema import AnyImage, Scenario
 
 TASK_PORT = 2222

@@ -13,7 +13,7 @@ from emulator.manifests.convert import read_scenario
 from emulator.pytest_plugin.fixtures import settings_of
 from emulator.scenario.matrix import Variant, variants
 from emulator.scenario.pytest_options import mark_arguments
-from emulator.sweep import read_all
+from emulator.session.sweep import read_all
 
 if TYPE_CHECKING:
     from emulator.results import Result

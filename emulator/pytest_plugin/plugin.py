@@ -192,7 +192,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Remove what failed runs and killed xdist workers have left."""
-    from emulator.files import cache_dir
+    from emulator.runtime.files import cache_dir
 
     worker = hasattr(session.config, "workerinput")
     # Whether there is any claim, without the imports that reading one takes.

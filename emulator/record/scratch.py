@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.errors import RecordError, UsageError
-from emulator.files import FOR_OWNER, atomic_write
+from emulator.runtime.files import FOR_OWNER, atomic_write
 
 PARTS = ("work", "shared")
 MARKER = "scratch.json"

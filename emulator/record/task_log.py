@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from emulator.files import appending
 from emulator.record.tail import end_of, last_lines, whole_lines
+from emulator.runtime.files import appending
 from emulator.validation.stored import open_stored
 from emulator.validation.units import LAST_MOMENT, format_size
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from types import MappingProxyType
 
 from emulator.errors import RecordError, UsageError
-from emulator.files import FOR_OWNER, appending, atomic_write, for_owner, os_errors
 from emulator.metrics import sample_file
 from emulator.metrics.catalog import GpuUsage, Usage
 from emulator.metrics.samples import Sample
@@ -29,6 +28,7 @@ from emulator.record.remains import require_free
 from emulator.record.task_log import LogWriter, cut_torn, parts_of
 from emulator.record.version import header
 from emulator.runtime.clock import Clock
+from emulator.runtime.files import FOR_OWNER, appending, atomic_write, for_owner, os_errors
 
 
 class RunWriter:

@@ -23,10 +23,10 @@ from markupsafe import Markup
 
 from emulator import __version__
 from emulator.faults.spec import Trigger
-from emulator.files import cache_dir
 from emulator.report.charts import Chart, line_style
 from emulator.report.text import printable
 from emulator.report.timeline_chart import colour
+from emulator.runtime.files import cache_dir
 from emulator.validation.units import format_duration, format_money, format_rate, format_size
 
 _MARKS = {"ok": "✓", "failed": "✗", "unknown": "?"}

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from emulator.analysis.comparison import Row
 from emulator.errors import RecordError
-from emulator.files import MAKE_ROOM, atomic_write, os_errors
 from emulator.record.reader import Record
 from emulator.report import HTML, comparison_page, junit, markdown, page
 from emulator.report.data import read
 from emulator.results import Judged
+from emulator.runtime.files import MAKE_ROOM, atomic_write, os_errors
 
 MARKDOWN, JUNIT = "report.md", "junit.xml"
 

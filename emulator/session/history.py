@@ -15,8 +15,8 @@ from emulator.exports import frames
 from emulator.record.folder import runs_in
 from emulator.record.reader import Record
 from emulator.results import Result, load_result
-from emulator.sweep import compare as rows_of
-from emulator.sweep import judge_all
+from emulator.session.sweep import compare as rows_of
+from emulator.session.sweep import judge_all
 
 T = TypeVar("T", bound=Listed | Row)
 RunLike = str | Path | Result | Record

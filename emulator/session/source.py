@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from emulator.bundled import SCENARIO, scenario_path, scenarios
 from emulator.errors import UsageError
 from emulator.manifests.convert import NOTHING, Additions, Given, read_scenario
 from emulator.planning.requested import RequestedScenario
+from emulator.runtime.bundled import SCENARIO, scenario_path, scenarios
 from emulator.scenario.matrix import to_overrides
 from emulator.scenario.schema import Scenario
 from emulator.validation.fields import Model

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from emulator.errors import RecordError
-from emulator.files import MAKE_ROOM, is_nearly_full
 from emulator.record.events import Stall
+from emulator.runtime.files import MAKE_ROOM, is_nearly_full
 from emulator.supervisor.job import Job
 from emulator.supervisor.timers import Timers
 from emulator.validation.units import format_size

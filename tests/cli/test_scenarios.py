@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.bundled import ROOT, scenario_path, scenarios
+from emulator.runtime.bundled import ROOT, scenario_path, scenarios
 from tests.cli.typed import typed
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from emulator.bundled import ROOT
 from emulator.engines.recipes import (
     in_registry,
     pinned,
@@ -18,6 +17,7 @@ from emulator.engines.recipes import (
     remember,
     required_versions,
 )
+from emulator.runtime.bundled import ROOT
 from emulator.scenario.image import Dockerfile, NamedImage
 
 DIGEST = f"sha256:{'0f' * 32}"

@@ -19,7 +19,7 @@ from benchmarks.gallery.input_pipelines import (
     costs_of,
 )
 from benchmarks.gallery.runs import Run
-from emulator.bundled import scenario_path
+from emulator.runtime.bundled import scenario_path
 from emulator.scenario.loader import load
 
 

@@ -12,7 +12,7 @@ import yaml
 
 from benchmarks.gallery.pages import CHAPTERS, cell, filled, index, pictures, written
 from benchmarks.gallery.runs import Run, chosen, read_runs
-from emulator.bundled import ROOT, scenarios
+from emulator.runtime.bundled import ROOT, scenarios
 
 PAGES = ROOT / "docs" / "gallery"
 

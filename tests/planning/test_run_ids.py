@@ -24,8 +24,8 @@ from emulator.record.folder import runs_in
 from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
 from emulator.runtime.clock import RealClock
+from emulator.session.sweep import plan_all
 from emulator.supervisor.cleanup import abandoned, remove
-from emulator.sweep import plan_all
 from emulator.validation.run_id import check_run_id, is_run_id
 from tests.conftest import Emulate, own
 from tests.histories import a_plan

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from emulator.bundled import scenarios
 from emulator.faults.spec import Trigger
 from emulator.planning.unreachable import steps_of, unreachable
+from emulator.runtime.bundled import scenarios
 from emulator.scenario.loader import load, parse
 
 HEAD = "name: test\ncluster: {worker: 2, ps: 1}\n"

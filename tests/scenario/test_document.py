@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from emulator.bundled import scenarios
+from emulator.runtime.bundled import scenarios
 from emulator.scenario import document
 from emulator.scenario.dump import dump
 

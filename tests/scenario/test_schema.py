@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from pydantic import TypeAdapter, ValidationError
 
-from emulator.bundled import ROOT, scenarios
 from emulator.metrics.steps import PHASES_ONLY
+from emulator.runtime.bundled import ROOT, scenarios
 from emulator.scenario.frameworks.spec import Framework, FrameworkName, role_of
 from emulator.scenario.frameworks.table import FRAMEWORKS
 from emulator.scenario.pytest_options import mark_arguments

@@ -18,8 +18,8 @@ from emulator.engines.byte_stream import socket_of
 from emulator.engines.docker.connection import answer_behind
 from emulator.engines.docker.dockerfiles import FOLDER, NO_INPUTS, BuildInputs, with_instructions
 from emulator.errors import UsageError
-from emulator.files import FOR_OWNER, cache_dir
 from emulator.runtime import signals
+from emulator.runtime.files import FOR_OWNER, cache_dir
 from emulator.runtime.waiting import each, for_lock
 from emulator.validation.files import text_of
 from emulator.validation.limits import CONTEXT_BYTES, CONTEXT_FILES, DOCKERFILE_BYTES

@@ -15,7 +15,7 @@ from emulator.engines.docker.connection import ANSWERS_WITHIN, connect, translat
 from emulator.engines.docker.images import BuildOptions, Images
 from emulator.engines.recipes import KINDS, recipe_tag
 from emulator.errors import EmulatorError, EngineMissing
-from emulator.files import FOR_IMAGES
+from emulator.runtime.files import FOR_IMAGES
 from emulator.validation.units import format_size
 
 MEMORY_PER_TASK = 300 * 2**20

@@ -46,8 +46,8 @@ from emulator.engines.docker.requests import (
 from emulator.engines.docker.warm.starts import WarmStarts
 from emulator.engines.ports import require_free
 from emulator.errors import EngineError, NameTaken
-from emulator.files import FOR_IMAGES, FOR_RUNS, Disk, disk, shortages
 from emulator.planning.context import TASK_PORT, PlanContext, of_machine, usual_pid_max
+from emulator.runtime.files import FOR_IMAGES, FOR_RUNS, Disk, disk, shortages
 
 if TYPE_CHECKING:
     from emulator.engines.base import Exited, Finding, Inbox, KnownOutput

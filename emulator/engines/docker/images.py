@@ -24,7 +24,6 @@ from typing import IO, TYPE_CHECKING, Any
 import docker
 from docker.errors import APIError, ImageNotFound
 
-from emulator.bundled import ROOT
 from emulator.engines import recipes
 from emulator.engines.docker import base_image
 from emulator.engines.docker.building import (
@@ -39,8 +38,9 @@ from emulator.engines.docker.connection import streamed, translate_errors
 from emulator.engines.docker.dockerfiles import FOLDER, Steps, bases, inputs
 from emulator.engines.recipes import KINDS, recipe_files, recipe_tag, stable_tag, without_preload
 from emulator.errors import ImageError, UsageError
-from emulator.files import FOR_OWNER, appending, cache_dir
 from emulator.runtime import signals
+from emulator.runtime.bundled import ROOT
+from emulator.runtime.files import FOR_OWNER, appending, cache_dir
 
 if TYPE_CHECKING:
     from requests import Response

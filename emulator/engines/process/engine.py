@@ -36,9 +36,9 @@ from emulator.engines.process import doctor, keeper
 from emulator.engines.process.table import KEEPER, labelled, owned
 from emulator.engines.streams import PIECE, Arrived, Streams
 from emulator.errors import EngineError, EngineLost, NotRunning
-from emulator.files import FOR_OWNER, cache_dir, os_errors
 from emulator.planning.context import PlanContext
 from emulator.record.scratch import Scratch
+from emulator.runtime.files import FOR_OWNER, cache_dir, os_errors
 from emulator.scenario import program
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ import pytest
 import requests
 from docker.errors import APIError, ImageNotFound
 
-from emulator.bundled import ROOT, project_files
 from emulator.engines import recipes as names
 from emulator.engines.docker import DockerEngine, building, images
 from emulator.engines.docker.base_image import AptSource, apt_source, os_release
@@ -28,6 +27,7 @@ from emulator.engines.docker.building import custom_context, packed
 from emulator.engines.docker.images import BuildOptions, builder_lines, recipe_context
 from emulator.engines.recipes import KINDS, recipe_tag
 from emulator.errors import ImageError, UsageError
+from emulator.runtime.bundled import ROOT, project_files
 from emulator.scenario.schema import Dockerfile
 from emulator.validation import limits
 from tests.conftest import own
@@ -68,7 +68,7 @@ def test_tag_and_context_stay_the_same_in_another_folder_and_at_another_time(
 
 
 OF_CPU = ["Dockerfile.cpu", "images/requirements/cpu.txt"]
-OF_THE_EMULATOR = ["emulator/files.py", "pyproject.toml", "scenarios/jax/jax.yaml"]
+OF_THE_EMULATOR = ["emulator/runtime/files.py", "pyproject.toml", "scenarios/jax/jax.yaml"]
 
 
 @pytest.mark.parametrize("name", [*OF_CPU, *OF_THE_EMULATOR])

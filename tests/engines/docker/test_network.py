@@ -16,7 +16,6 @@ import pytest
 from docker.errors import ImageNotFound
 
 import emulator
-from emulator import bundled
 from emulator.api.client import Cluster
 from emulator.engines import recipes
 from emulator.engines.docker import DockerEngine, images
@@ -27,6 +26,7 @@ from emulator.errors import EngineError, UsageError
 from emulator.record.events import fields_of
 from emulator.record.reader import Record
 from emulator.results import Result
+from emulator.runtime import bundled
 from tests.engines.docker.site import Site
 
 pytestmark = pytest.mark.docker

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 import yaml
 
-from emulator.bundled import scenario_path
 from emulator.engines.kubernetes import inside, job
 from emulator.engines.kubernetes.role import role
 from emulator.engines.kubernetes.security import obstacles
 from emulator.errors import EngineError, UsageError
 from emulator.manifests.convert import Given, load, read_scenario
 from emulator.manifests.out.export import Written
+from emulator.runtime.bundled import scenario_path
 from emulator.scenario.dump import dump
 from emulator.scenario.loader import overridden
 from emulator.scenario.schema import Scenario

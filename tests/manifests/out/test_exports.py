@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, assume, settings
 from hypothesis import given as for_all
 from hypothesis import strategies as st
 
-from emulator.bundled import ROOT
-from emulator.bundled import scenarios as bundled
 from emulator.errors import ScenarioError, UsageError
 from emulator.manifests.convert import Given, read_scenario
 from emulator.manifests.out.table import TARGETS
+from emulator.runtime.bundled import ROOT
+from emulator.runtime.bundled import scenarios as bundled
 from tests.manifests.out.exporting import LOADER, as_manifest, documents, exported, given
 from tests.manifests.validation import check
 

@@ -23,8 +23,8 @@ from typing import Any
 from emulator.engines import WARM_SESSION
 from emulator.engines.waiting import STATE, state_of
 from emulator.errors import InUse
-from emulator.files import FOR_OWNER, atomic_write, cache_dir
 from emulator.record import lock
+from emulator.runtime.files import FOR_OWNER, atomic_write, cache_dir
 
 IDLE = 600.0
 """Seconds that a cluster waits for a run."""

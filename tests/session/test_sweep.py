@@ -17,7 +17,15 @@ from emulator.report.listings import print_runs
 from emulator.results import Result, RunCallbacks
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.matrix import variants
-from emulator.sweep import PlannedVariant, Sweep, compare, judge_all, plan_all, read_all, up_all
+from emulator.session.sweep import (
+    PlannedVariant,
+    Sweep,
+    compare,
+    judge_all,
+    plan_all,
+    read_all,
+    up_all,
+)
 from tests.report.runs import ran
 
 TEXT = "name: s\nframework: none\nprogram: {command: [a]}\ncluster: {worker: 1}\n"

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_CHECKOUT = Path(__file__).resolve().parent.parent
-ROOT = _CHECKOUT if (_CHECKOUT / "Dockerfile.cpu").is_file() else _CHECKOUT / "emulator" / "bundled"
+_PACKAGE = Path(__file__).resolve().parent.parent
+_CHECKOUT = _PACKAGE.parent
+ROOT = _CHECKOUT if (_CHECKOUT / "Dockerfile.cpu").is_file() else _PACKAGE / "bundled"
 """The folder with the Dockerfiles, `images/` and `scenarios/`."""
 SCENARIO = "scenario.yaml"
 """The file that a folder means where a scenario is asked for, as `emulate init` writes it."""
@@ -24,9 +25,8 @@ def project_files() -> dict[str, Path]:
         files += _below(ROOT / "images" / folder)
     files += _below(ROOT / "scenarios")
     named = {file.relative_to(ROOT).as_posix(): file for file in files}
-    package = Path(__file__).resolve().parent
-    own = [file for file in _below(package) if ROOT == _CHECKOUT or ROOT not in file.parents]
-    return named | {f"emulator/{file.relative_to(package).as_posix()}": file for file in own}
+    own = [file for file in _below(_PACKAGE) if ROOT == _CHECKOUT or ROOT not in file.parents]
+    return named | {f"emulator/{file.relative_to(_PACKAGE).as_posix()}": file for file in own}
 
 
 def _below(folder: Path) -> list[Path]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from emulator.errors import EmulatorError, UsageError
-from emulator.files import cache_dir
+from emulator.runtime.files import cache_dir
 
 NAME = "traceback.txt"
 """In the user's cache: the traceback of the last such error."""

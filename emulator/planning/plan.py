@@ -129,7 +129,7 @@ class WarmStart(BaseModel):
 class Plan(BaseModel):
     """Everything that the engine, the supervisor and the record need for a run."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     run_id: RunId
     engine: str

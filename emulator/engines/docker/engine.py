@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from docker.errors import NotFound
 
 from emulator.broker import Capacity
-from emulator.engines.docker import doctor
 from emulator.engines.docker.addresses import Addresses, assigns_addresses, make_network
 from emulator.engines.docker.connection import Heartbeat, translate_errors
 from emulator.engines.docker.faults import Faults
@@ -179,7 +178,9 @@ class DockerEngine(Faults, WarmStarts):
     @staticmethod
     def examine(scenario: Scenario | None = None) -> Iterator[Finding]:
         """Look at the engine, its machine, the kernel and the images."""
-        return doctor.examine()
+        from emulator.engines.docker.doctor import examine  # only `emulate doctor` asks
+
+        return examine()
 
     def prepare(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
         """Make the run's network and its shared volume, unless its warm cluster has them.

@@ -18,7 +18,6 @@ from emulator.engines.docker.connection import (
     remove_container,
     translate_errors,
 )
-from emulator.engines.docker.images import Images
 from emulator.engines.docker.requests import (
     FOLDER,
     HOST,
@@ -36,6 +35,7 @@ from emulator.metrics import gpu
 if TYPE_CHECKING:
     from emulator.engines.base import Inbox
     from emulator.engines.docker.addresses import Addresses
+    from emulator.engines.docker.images import Images
     from emulator.engines.docker.logs import Output
     from emulator.engines.docker.network import Shaper
     from emulator.engines.docker.pods import Pods
@@ -54,7 +54,6 @@ class TaskContainers:
 
     def __init__(self) -> None:
         self.api = connect()
-        self.images = Images(self.api, gpus=lambda: self.gpus)
         self._plan: Plan | None = None
         self._labels: dict[str, str] = {}
         self._created: dict[str, str] = {}
@@ -72,6 +71,13 @@ class TaskContainers:
         """If a task of the run has more than its own container."""
         self._inbox: Inbox | None = None
         self._lock = threading.Lock()
+
+    @cached_property
+    def images(self) -> Images:
+        """The images of this engine; what needs none, such as `ps`, does not load how to build."""
+        from emulator.engines.docker.images import Images
+
+        return Images(self.api, gpus=lambda: self.gpus)
 
     @cached_property
     def _usage(self) -> ContainerUsage:

@@ -14,7 +14,7 @@ def main() -> None:
     """Start IMAGE as N tasks, say so, wait for SIGTERM, remove them."""
     image, tasks = sys.argv[1], int(sys.argv[2])
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    api = docker.APIClient(version="auto", max_pool_size=64)
+    api = docker.APIClient(version="auto", max_pool_size=16)
     name = f"floor-{uuid.uuid4().hex[:8]}"
     network = api.create_network(name, driver="bridge")
 

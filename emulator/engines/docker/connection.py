@@ -85,7 +85,8 @@ def connect() -> docker.APIClient:
 
 def _address() -> _Address:
     """Return the address of the engine. Raises EngineMissing where it can't be determined."""
-    common = {"version": "auto", "timeout": 2 * ANSWERS_WITHIN, "max_pool_size": 64}
+    # The SDK makes a pool of this size for every URL of a socket: each takes as many calls to make.
+    common = {"version": "auto", "timeout": 2 * ANSWERS_WITHIN, "max_pool_size": 16}
     chosen = os.environ.get("DOCKER_CONTEXT", "")
     named_by = "DOCKER_CONTEXT" if chosen else ""
     try:

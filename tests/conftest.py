@@ -94,6 +94,12 @@ def docker_engine(docker_or_why: DockerEngine | str) -> Iterator[DockerEngine]:
 
 
 @pytest.fixture
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a current folder of one's own, for `source: .`: tests beside it change the checkout."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
 def small_files() -> Iterator[None]:
     """No file may have more than 2 KiB, as on a disk that is nearly full."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)

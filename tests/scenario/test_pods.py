@@ -18,6 +18,8 @@ from emulator.scenario.loader import parse
 from tests.histories import SITE
 from tests.scenario.mistakes import only_problem
 
+pytestmark = pytest.mark.usefixtures("in_a_folder")
+
 BASE = "name: test\nframework: none\nprogram: {command: [a]}\n"
 
 

@@ -30,6 +30,8 @@ from emulator.planning.plan import Plan
 from emulator.planning.planner import make_plan
 from emulator.scenario.loader import parse
 
+pytestmark = pytest.mark.usefixtures("in_a_folder")
+
 SITE = PlanContext(
     "docker", lambda name: (name, 2222), lambda image: "img:1", lambda: "abc", "/shared"
 )

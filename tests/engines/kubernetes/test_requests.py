@@ -34,6 +34,8 @@ from emulator.planning.planner import make_plan
 from emulator.scenario.loader import parse
 from tests.manifests.validation import check
 
+pytestmark = pytest.mark.usefixtures("in_a_folder")
+
 SITE = PlanContext(
     "kubernetes", lambda name: (name, 2222), lambda image: "img:1", lambda: "abc", "/shared"
 )

@@ -10,23 +10,22 @@ import contextlib
 import json
 import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
 from emulator.analysis.analyse import Analysis, FaultResult
 from emulator.analysis.figures import FAULT_STAGES, fault_rates
 from emulator.planning.plan import Task
-from emulator.report import document, repeat
+from emulator.record.events import RunStarted
+from emulator.report import curves, document
 from emulator.report.charts import MANY, Chart, Group, groups_of
-from emulator.report.curves import DRAWN, ValueCharts, values_of
 from emulator.report.data import Facts, causes, key_figures, notes, sources_of_steps
 from emulator.report.failure import failure_of
 from emulator.report.grouped import Column, Table, table
 from emulator.report.tables import range_label
 from emulator.report.text import printable
 from emulator.report.timeline_chart import colour, timeline
-from emulator.report.usage import Panel, devices, gpu_panels, no_gpus, task_panels
 from emulator.validation.units import (
     format_duration,
     format_money,
@@ -65,9 +64,9 @@ def load() -> None:
 
 def render(facts: Facts, *, place: Path | None = None) -> str:
     """Return the page of a run; its links are relative to the folder `place`."""
-    all_panels, gpus = list(task_panels(facts)), list(gpu_panels(facts))
+    all_panels, gpus = list(curves.task_panels(facts)), list(curves.gpu_panels(facts))
     panels = [panel for panel in all_panels if not panel.quiet]
-    values, once = values_of(facts)
+    values, once = curves.values_of(facts)
     charts = _charts(facts, values, panels, gpus)
     names = [task.name for task in facts.plan.tasks]
     reporting = [name for name in names if any(name in value.tasks for value in values)]
@@ -91,9 +90,9 @@ def render(facts: Facts, *, place: Path | None = None) -> str:
         paid=paid,
         notes=list(notes(facts.summary)),
         legend=list(_legend(facts)),
-        values=values[:DRAWN],
+        values=values[: curves.DRAWN],
         once=once,
-        more_values=[value.name for value in values[DRAWN:]],
+        more_values=[value.name for value in values[curves.DRAWN :]],
         reporting=_shown(groups_of(names), reporting),
         faults=facts.analysis.faults,
         stages=FAULT_STAGES,
@@ -103,17 +102,17 @@ def render(facts: Facts, *, place: Path | None = None) -> str:
         quiet=[f"{panel.title} ({panel.note})" for panel in all_panels if panel.quiet],
         used=_used(facts),
         gpus=gpus,
-        no_gpus=no_gpus(facts),
+        no_gpus=curves.no_gpus(facts),
         series=_shown(groups_of(names), used),
         devices=_shown(
-            groups_of(list(devices(facts).values())), [n for one in gpus for n in one.lines]
+            groups_of(list(curves.devices(facts).values())), [n for one in gpus for n in one.lines]
         ),
         tasks=_tasks(facts),
         many=len(names) > MANY,
         limits=limits,
         range_label=range_label,
-        again=repeat.command(facts),
-        origin=repeat.rows(facts),
+        again=_again(facts),
+        origin=_origin(facts),
         commands=_commands(facts.plan.everything),
         rendezvous={
             task.name: _environment(task, None if len(names) > MANY else 2)
@@ -125,11 +124,14 @@ def render(facts: Facts, *, place: Path | None = None) -> str:
 
 
 def _charts(
-    facts: Facts, values: Sequence[ValueCharts], panels: Sequence[Panel], gpus: Sequence[Panel]
+    facts: Facts,
+    values: Sequence[curves.ValueCharts],
+    panels: Sequence[curves.Panel],
+    gpus: Sequence[curves.Panel],
 ) -> dict[str, Chart]:
     """Return the charts by the names that the template has for them."""
     charts = {"timeline": timeline(facts)} if facts.has_timeline else {}
-    for number, value in enumerate(values[:DRAWN]):
+    for number, value in enumerate(values[: curves.DRAWN]):
         charts |= {f"value-{number}": value.over_steps, f"value-{number}-time": value.over_time}
     charts |= {f"usage-{number}": panel.chart for number, panel in enumerate(panels)}
     charts |= {f"gpu-{number}": panel.chart for number, panel in enumerate(gpus)}
@@ -297,6 +299,55 @@ def _environment(task: Task, indent: int | None) -> dict[str, str]:
         with contextlib.suppress(ValueError):
             environment[key] = json.dumps(json.loads(environment[key]), indent=indent)
     return {key: printable(value) for key, value in environment.items()}
+
+
+# --- How to repeat it -----------------------------------------------------------------------------
+
+_SAYS = {"id": "Its id", "base": "Its base"}
+"""What is known of an image besides versions."""
+
+
+def _again(facts: Facts) -> str:
+    """Return the command that runs it again; of older records one that finds no file by itself."""
+    started = _started(facts)
+    if started is not None and (given := (started.origin or {}).get("command")):
+        return given
+    sets = [word for one in facts.plan.variant.split() for word in ("--set", one)]
+    return shlex.join(["emulate", "up", "scenario.yaml", "--engine", facts.plan.engine, *sets])
+
+
+def _origin(facts: Facts) -> list[tuple[str, str]]:
+    """Return names and texts of what is known."""
+    started, program = _started(facts), facts.plan.scenario.program
+    known = {} if started is None else started.origin or {}
+    machine = " ".join(known[key] for key in ("system", "machine") if key in known)
+    cores = f"{known['cores']} cores" if "cores" in known else ""
+    found = [
+        ("Emulator", "" if started is None else started.emulator_version),
+        ("Engine", facts.plan.engine),
+        *_software(facts, {} if started is None else started.software or {}),
+        ("Seed", str(facts.plan.scenario.seed)),
+        ("Program", "" if program.source is None else str(program.source)),
+        ("Its commit", known.get("commit", "")),
+        ("Machine", ", ".join(filter(None, (machine, cores)))),
+        ("Python of the emulator", known.get("python", "")),
+    ]
+    return [(name, text) for name, text in found if text]
+
+
+def _software(facts: Facts, software: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield each image with what is known of it, or what this machine has without images."""
+    for image in dict.fromkeys(task.image for task in facts.plan.everything):
+        known = software.get(image, {})
+        if image:
+            yield "Image", image
+        yield from ((head, known.get(key, "")) for key, head in _SAYS.items())
+        versions = [f"{name} {text}" for name, text in known.items() if name not in _SAYS]
+        yield "Its versions" if image else "Versions", ", ".join(versions)
+
+
+def _started(facts: Facts) -> RunStarted | None:
+    return next((e for e in facts.timeline.history if isinstance(e, RunStarted)), None)
 
 
 def linker(folder: Path, place: Path) -> Callable[[str], str]:

@@ -12,9 +12,8 @@ from emulator.errors import UsageError
 from emulator.runtime.bundled import scenarios as bundled
 
 
-def _complete_themes(incomplete: str) -> list[str]:
-    themes = sorted({path.parent.name for path in bundled()})
-    return [theme for theme in themes if theme.startswith(incomplete)]
+def _complete_themes() -> list[str]:
+    return sorted({path.parent.name for path in bundled()})
 
 
 def scenarios(

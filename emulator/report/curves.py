@@ -26,7 +26,7 @@ from emulator.report.charts import (
     line_chart,
 )
 from emulator.report.data import Facts
-from emulator.report.tables import range_label
+from emulator.report.tables import name_list
 from emulator.report.timeline_chart import fault_marks
 
 HEIGHT, USAGE_HEIGHT = 220, 190
@@ -75,8 +75,7 @@ def _once(of: Mapping[str, Lives]) -> str:
             text = "no number" if one.value is None else f"{one.value:.3g}"
             reported.setdefault((text, one.step), []).append(task)
     parts = [
-        f"{text} at step {step} by {range_label(tasks) if len(tasks) > 3 else ', '.join(tasks)}"
-        for (text, step), tasks in reported.items()
+        f"{text} at step {step} by {name_list(tasks)}" for (text, step), tasks in reported.items()
     ]
     return "; ".join(parts[:4] + (["…"] if len(parts) > 4 else []))
 

@@ -8,27 +8,31 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from urllib.parse import quote
+from typing import Any
 
-from emulator.analysis.analyse import Analysis, FaultResult
+from emulator.analysis.analyse import FaultResult
 from emulator.analysis.figures import FAULT_STAGES, fault_rates
 from emulator.planning.plan import Task
 from emulator.record.events import RunStarted
 from emulator.report import curves, document
 from emulator.report.charts import MANY, Chart, Group, groups_of
-from emulator.report.data import Facts, causes, key_figures, notes, sources_of_steps
-from emulator.report.failure import failure_of
-from emulator.report.grouped import Column, Table, table
-from emulator.report.tables import range_label
+from emulator.report.data import (
+    Facts,
+    causes,
+    failure_of,
+    key_figures,
+    machines,
+    notes,
+    sources_of_steps,
+)
+from emulator.report.tables import Column, Table, range_label, table_of
 from emulator.report.text import printable
 from emulator.report.timeline_chart import colour, timeline
 from emulator.validation.units import (
     format_duration,
-    format_money,
     format_number,
     format_rate,
     format_size,
@@ -71,7 +75,7 @@ def render(facts: Facts, *, place: Path | None = None) -> str:
     names = [task.name for task in facts.plan.tasks]
     reporting = [name for name in names if any(name in value.tasks for value in values)]
     used = [name for name in names if any(name in panel.lines for panel in panels)]
-    failure, speeds, paid = failure_of(facts), _speeds(facts), _paid(facts.analysis)
+    failure, speeds, paid = failure_of(facts), _speeds(facts), machines(facts.analysis.costs)
     there: dict[str, object] = {"failure": failure, "costs": paid, "throughput": speeds}
     there["recoveries"] = facts.has_failures
     return document.document(
@@ -119,7 +123,7 @@ def render(facts: Facts, *, place: Path | None = None) -> str:
             for task in facts.plan.tasks
         },
         files=facts.files | {"report.md", "junit.xml"},
-        link=linker(facts.folder, place or facts.folder),
+        link=document.linker(facts.folder, place or facts.folder),
     )
 
 
@@ -170,18 +174,14 @@ def _speeds(facts: Facts) -> Table | None:
     if not rates:
         return None
     times = {name: rate.step_times for name, rate in rates.items() if rate.step_times}
-    return table(
+    return table_of(
         "Task",
         list(rates),
         [
-            Column("Steps/s", lambda n: rates[n].steps_per_second, format_rate),
-            Column("Examples/s", lambda n: rates[n].examples_per_second, format_rate),
+            Column("Steps/s", {n: r.steps_per_second for n, r in rates.items()}, format_rate),
+            Column("Examples/s", {n: r.examples_per_second for n, r in rates.items()}, format_rate),
             *(
-                Column(
-                    head,
-                    lambda n, key=key: getattr(times[n], key) if n in times else None,  # type: ignore[misc]
-                    _milliseconds,
-                )
+                Column(head, {n: getattr(time, key) for n, time in times.items()}, _milliseconds)
                 for head, key in (
                     ("Step time, mean", "mean"),
                     ("p50", "p50"),
@@ -198,18 +198,14 @@ def _milliseconds(seconds: float) -> str:
     return f"{format_rate(1000 * seconds)}\N{NO-BREAK SPACE}ms"
 
 
-def _cores(number: float) -> str:
-    return f"{number:.2f}"
-
-
 def _used(facts: Facts) -> Table | None:
     """Return what each task used in total; None if nothing was sampled."""
     usage = facts.summary["usage"]
     if not usage:
         return None
-    columns = [
+    columns: list[tuple[str, str, Callable[[Any], str]]] = [
         ("CPU time", "cpu_seconds", format_duration),
-        ("Cores, mean", "cpu", _cores),
+        ("Cores, mean", "cpu", "{:.2f}".format),
         ("Memory, peak", "memory_peak", format_size),
         ("Throttled", "throttled", format_duration),
         ("Received", "received", format_size),
@@ -217,11 +213,11 @@ def _used(facts: Facts) -> Table | None:
         ("Read", "read", format_size),
         ("Written", "written", format_size),
     ]
-    return table(
+    return table_of(
         "Total",
         list(usage),
         [
-            Column(head, lambda name, key=key: usage[name][key], form)  # type: ignore[misc]
+            Column(head, {name: used[key] for name, used in usage.items()}, form)
             for head, key, form in columns
         ],
     )
@@ -229,45 +225,18 @@ def _used(facts: Facts) -> Table | None:
 
 def _tasks(facts: Facts) -> Table:
     """Return how each task and helper ended, its address and its limits."""
-    tasks = {task.name: task for task in facts.plan.tasks}
-    results = facts.analysis.tasks
-
-    def state(name: str) -> str:
-        result = results[name]
-        return f"{result.state} (out of memory)" if result.oom_killed else result.state
-
-    return table(
-        "Task",
-        list(tasks),
-        [
-            Column("State", state, number=False),
-            Column("Exit", lambda n: results[n].exit_code, format_number, number=False),
-            Column("Restarts", lambda n: results[n].restarts, format_number, number=False),
-            Column("Last step", lambda n: results[n].last_step, format_number, number=False),
-            Column("Address", lambda n: f"{tasks[n].host}:{tasks[n].port}", number=False),
-            Column("Limits", lambda n: limits(tasks[n]), number=False),
-        ],
-    )
-
-
-def _paid(analysis: Analysis) -> Table | None:
-    """Return what each machine cost; None without prices."""
-    if (costs := analysis.costs) is None:
-        return None
-
-    def money(amount: float) -> str:
-        return format_money(amount, costs.currency)
-
-    return table(
-        "Machine of",
-        list(costs.tasks),
-        [
-            Column("Paid", lambda name: costs.tasks[name].kind, number=False),
-            Column("An hour", lambda name: costs.tasks[name].per_hour, money),
-            Column("Seconds", lambda name: costs.tasks[name].paid, "{:.2f}".format),
-            Column("Cost", lambda name: costs.tasks[name].cost, money),
-        ],
-    )
+    tasks, results = facts.plan.tasks, facts.analysis.tasks
+    oom = {name: " (out of memory)" * one.oom_killed for name, one in results.items()}
+    columns: list[tuple[str, Mapping[str, Any], Callable[[Any], str]]] = [
+        ("State", {name: one.state + oom[name] for name, one in results.items()}, str),
+        ("Exit", {name: one.exit_code for name, one in results.items()}, format_number),
+        ("Restarts", {name: one.restarts for name, one in results.items()}, format_number),
+        ("Last step", {name: one.last_step for name, one in results.items()}, format_number),
+        ("Address", {task.name: f"{task.host}:{task.port}" for task in tasks}, str),
+        ("Limits", {task.name: limits(task) for task in tasks}, str),
+    ]
+    names = [task.name for task in tasks]
+    return table_of("Task", names, [Column(*one, number=False) for one in columns])
 
 
 def _fault_rates(fault: FaultResult) -> str:
@@ -348,9 +317,3 @@ def _software(facts: Facts, software: Mapping[str, Mapping[str, str]]) -> Iterat
 
 def _started(facts: Facts) -> RunStarted | None:
     return next((e for e in facts.timeline.history if isinstance(e, RunStarted)), None)
-
-
-def linker(folder: Path, place: Path) -> Callable[[str], str]:
-    """Return a function that links from a page in `place` to files of the run."""
-    relative = os.path.relpath(folder, place)
-    return lambda name: quote(name if relative == "." else f"{relative}/{name}")

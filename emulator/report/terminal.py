@@ -32,7 +32,16 @@ from emulator.report import HTML
 from emulator.report.data import causes, notes, sources_of_steps
 from emulator.report.event_text import describe
 from emulator.report.progress import Progress
-from emulator.report.tables import FOLD, STYLES, Row, fold, print_table, range_label, status_text
+from emulator.report.tables import (
+    FOLD,
+    STYLES,
+    Row,
+    Table,
+    fold,
+    print_table,
+    range_label,
+    status_text,
+)
 from emulator.report.text import printable, shown_line
 from emulator.results import Result, RunCallbacks
 from emulator.validation.units import format_duration, format_rate
@@ -198,13 +207,13 @@ def print_summary(summary: Mapping[str, Any], console: Console) -> None:
         console.print(f"\nThe last output of [bold]{task}[/bold]:")
         for line in lines:
             console.out(f"  {printable(line)}", highlight=False)
-    columns = ["task", "state", "exit", "restarts", "last step", "steps/s"]
-    print_table(console, columns, _task_rows(summary))
+    heads = ["task", "state", "exit", "restarts", "last step", "steps/s"]
+    print_table(console, Table(heads, [*_task_rows(summary)]))
     print_verdicts(summary, console)
     if summary["faults"]:
         stages = (head for head, _ in FAULT_STAGES.values())
-        columns = ["fault", "status", *stages, "exit", "steps/s"]
-        print_table(console, columns, map(_fault_row, summary["faults"]))
+        heads = ["fault", "status", *stages, "exit", "steps/s"]
+        print_table(console, Table(heads, [*map(_fault_row, summary["faults"])]))
     print_figures(summary, console)
     for name, helper in summary["helpers"].items():
         if helper["state"] == "failed":
@@ -242,11 +251,11 @@ def _fault_row(fault: Mapping[str, Any]) -> Row:
 
 def print_verdicts(summary: Mapping[str, Any], console: Console) -> None:
     """Print the verdict of each expectation."""
-    rows = (
+    rows = [
         (v["expectation"], status_text(v["status"]), v["expected"], v["actual"])
         for v in summary["verdicts"]
-    )
-    print_table(console, ("expectation", "verdict", "expected", "actual"), rows)
+    ]
+    print_table(console, Table(("expectation", "verdict", "expected", "actual"), rows))
 
 
 def print_figures(summary: Mapping[str, Any], console: Console) -> None:
@@ -298,8 +307,8 @@ def _millis(seconds: float) -> str:
 
 def print_findings(findings: Sequence[Finding], console: Console) -> None:
     """Print the findings of `emulate doctor`."""
-    rows = ((f.what, status_text(f.status), f.found, f.advice) for f in findings)
-    print_table(console, ("what", "", "found", "what to do"), rows)
+    rows = [(f.what, status_text(f.status), f.found, f.advice) for f in findings]
+    print_table(console, Table(("what", "", "found", "what to do"), rows))
     for finding in findings:
         if finding.below:
             console.print(finding.below, markup=False, highlight=False, soft_wrap=True, end="")

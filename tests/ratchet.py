@@ -20,7 +20,7 @@ LINES: Mapping[str, int] = {
     "scenario": 5_120,
     "": 4_360,
     "analysis": 3_630,
-    "report": 3_350,
+    "report": 3_470,
     "manifests": 3_020,
     "metrics": 2_850,
     "record": 2_490,

@@ -12,16 +12,16 @@ from emulator.cli.options import HERE, Out, Sets, chosen_scenario, find_run, not
 from emulator.errors import UsageError
 
 
-def _complete(context: typer.Context, incomplete: str) -> list[str]:
+def _complete(context: typer.Context) -> list[str]:
     from emulator.cli.options import complete_runs, complete_scenarios
 
-    return [*complete_runs(context, incomplete), *complete_scenarios(incomplete)]
+    return [*complete_runs(context), *complete_scenarios()]
 
 
-def _complete_formats(incomplete: str) -> list[str]:
+def _complete_formats() -> list[str]:
     from emulator.manifests.out.table import IN_CLUSTER, TARGETS
 
-    return [name for name in (*TARGETS, IN_CLUSTER) if name.startswith(incomplete)]
+    return [*TARGETS, IN_CLUSTER]
 
 
 What = Annotated[

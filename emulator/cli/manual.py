@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from inspect import Parameter, Signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from emulator.cli.command import SETTINGS, Command
+from emulator.cli.command import Command
 from emulator.cli.options import (
     ApiPort,
     Out,
@@ -37,75 +36,57 @@ if TYPE_CHECKING:
     from emulator.api.client import Cluster
     from emulator.faults.spec import FaultSpec
 
-Function = Callable[..., None]
-
 
 class _FaultCommand(Command):
-    """Takes its options from the fault table, which is imported when the command is called."""
+    """Takes options of the fault table too, which is imported when the command is called."""
+
+    _of_faults: Sequence[Any] = ()
 
     def make_context(self, *args: Any, **extra: Any) -> Any:  # noqa: ANN401  as in Typer
         """Parse with the options of all kinds, or with those of the kind of that name."""
         from emulator.faults.table import FAULTS
 
-        function: Function = inspect.unwrap(self.callback)  # type: ignore[arg-type]
-        kind = FAULTS.get(function.__name__)
-        one = typer.Typer(add_completion=False, **SETTINGS)
-        with_options = _with_options(function, *([kind] if kind else FAULTS.values()))
-        one.command(cls=Command, epilog=self.epilog)(with_options)
-        whole = typer.main.get_command(one)
-        for parameter in whole.params:
+        kind = FAULTS.get(str(self.name))
+        own = [one for one in self.params if one not in self._of_faults]
+        self._of_faults = _options([kind] if kind else [*FAULTS.values()])
+        self.params = [*own, *self._of_faults]
+        for parameter in self.params:
             if parameter.name == "kind":
                 parameter.help = f"{', '.join(FAULTS)}."  # type: ignore[attr-defined]
-        return whole.make_context(*args, **extra)
+        return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401
+        """Pass them on as the `obj` of the context."""
+        ctx.obj = {str(one.name): ctx.params.pop(one.name) for one in self._of_faults}
+        return super().invoke(ctx)
 
 
-def _takes_options(command: Function) -> Function:
-    """Have the options of the fault table passed to a command as its `**options`."""
-    signature = inspect.signature(command, eval_str=True)
-    own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    vars(command).update(
-        __signature__=signature.replace(parameters=own), command_class=_FaultCommand
-    )
-    return command
-
-
-def _with_options(command: Function, *kinds: type[FaultSpec]) -> Function:
-    @functools.wraps(command)
-    def with_options(*args: object, **options: object) -> None:
-        command(*args, **options)
-
-    options: dict[str, list[type[FaultSpec]]] = {}
+def _options(kinds: Sequence[type[FaultSpec]]) -> Sequence[Any]:
+    """Return an option for each key of kinds of faults; of several kinds, it names its own."""
+    texts: dict[str, dict[str, list[str]]] = {}
+    flags: set[str] = set()
     for kind in kinds:
-        for key in kind.key_fields():
+        for key, name in kind.key_fields().items():
             if key not in (kind.kind, "at", "name"):
-                options.setdefault(key, []).append(kind)
-    signature = inspect.signature(command)
-    several = len(kinds) > 1
-    added = [_option(key, having, several=several) for key, having in options.items()]
-    merged = sorted([*signature.parameters.values(), *added], key=lambda p: p.kind)
-    vars(with_options)["__signature__"] = signature.replace(parameters=merged)
-    return with_options
+                field = kind.model_fields[name]
+                what = (field.description or key).partition("\n")[0].removesuffix(".")
+                texts.setdefault(key, {}).setdefault(what, []).append(kind.kind)
+                flags |= {key} if field.annotation is bool else set()
+    options = []
+    for key, of in texts.items():
+        each = (f"{what} ({', '.join(of[what])})." if len(kinds) > 1 else f"{what}." for what in of)
+        is_flag, name = key in flags, f"{key}_" if key == "for" else key
+        type_: Any = bool if is_flag else str | None
+        given = Annotated[type_, typer.Option(f"--{key}", help=" ".join(each))]
+        default = False if is_flag else None
+        options.append(Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=given))
 
+    def take(**given: object) -> None: ...
 
-def _option(key: str, kinds: Sequence[type[FaultSpec]], *, several: bool) -> inspect.Parameter:
-    """Return the option for a key that some kinds have; of several, it names them."""
-    names: dict[str, list[str]] = {}
-    for kind in kinds:
-        field = kind.model_fields[kind.key_fields()[key]]
-        what = (field.description or key).partition("\n")[0].removesuffix(".")
-        names.setdefault(what, []).append(kind.kind)
-    type_: Any = bool if field.annotation is bool else str | None
-    each = (
-        f"{what} ({', '.join(having)})." if several else f"{what}."
-        for what, having in names.items()
-    )
-    option = typer.Option(f"--{key}", help=" ".join(each))
-    return inspect.Parameter(
-        "for_" if key == "for" else key,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=False if type_ is bool else None,
-        annotation=Annotated[type_, option],
-    )
+    vars(take)["__signature__"] = Signature(options)
+    one = typer.Typer(add_completion=False)
+    one.command()(take)
+    return typer.main.get_command(one).params
 
 
 def _complete_kinds() -> list[str]:
@@ -114,8 +95,8 @@ def _complete_kinds() -> list[str]:
     return list(FAULTS)
 
 
-@_takes_options
 def preempt(
+    context: typer.Context,
     target: Annotated[
         str,
         typer.Argument(
@@ -124,18 +105,17 @@ def preempt(
     ],
     run: RunOption = None,
     out: Out = Path("runs"),
-    **options: object,
 ) -> None:
     """Preempt a task now.
 
     It gets SIGTERM, the grace period, SIGKILL, is down, and starts again on a fresh disk. With
     `--loss silent` it loses power instead of SIGTERM.
     """
-    _inject("preempt", [target], run, out, options)
+    _inject("preempt", [target], run, out, context.obj)
 
 
-@_takes_options
 def fault(
+    context: typer.Context,
     kind: Annotated[
         str,
         typer.Argument(metavar="KIND", help="A kind of fault.", autocompletion=_complete_kinds),
@@ -150,10 +130,12 @@ def fault(
     ],
     run: RunOption = None,
     out: Out = Path("runs"),
-    **options: object,
 ) -> None:
     """Inject a fault of any kind now."""
-    _inject(kind, targets, run, out, options)
+    _inject(kind, targets, run, out, context.obj)
+
+
+preempt.command_class = fault.command_class = _FaultCommand  # type: ignore[attr-defined]
 
 
 def heal(

@@ -26,48 +26,49 @@ if TYPE_CHECKING:
     from emulator.record.reader import Record
 
 
-def complete_scenarios(incomplete: str) -> list[str]:
-    """Return the scenarios that a name may go on to, for the shell."""
-    here = [str(path) for path in Path().glob("*.yaml")] + [str(p) for p in Path().glob("*/*.yaml")]
-    names = [*here, *(path.stem for path in scenarios())]
-    return [name for name in names if name.startswith(incomplete)]
+# --- Completion: Typer leaves out what does not begin as the word does ----------------------------
 
 
-def complete_names(incomplete: str) -> list[str]:
+def complete_scenarios() -> list[str]:
+    """Return the scenarios that are here, and those that come with the emulator, for the shell."""
+    here = (path for pattern in ("*.yaml", "*/*.yaml") for path in Path().glob(pattern))
+    return [*map(str, here), *complete_names()]
+
+
+def complete_names() -> list[str]:
     """Return the names of scenarios that may have run: those that come with the emulator."""
-    return [path.stem for path in scenarios() if path.stem.startswith(incomplete)]
+    return [path.stem for path in scenarios()]
 
 
-def complete_runs(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the runs that a name may go on to, for the shell."""
+def complete_runs(context: typer.Context) -> list[str]:
+    """Return the runs in the folder that the command line names."""
     from emulator.record.folder import runs_in
 
-    return [r.run_id for r in runs_in(_out(context)) if r.run_id.startswith(incomplete)]
+    return [run.run_id for run in runs_in(_out(context))]
 
 
-def complete_tasks(context: typer.Context, incomplete: str) -> list[str]:
+def complete_tasks(context: typer.Context) -> list[str]:
     """Return the tasks of the run that the command line names, else of the latest."""
     with contextlib.suppress(EmulatorError):
         outline = live_folder(context.params.get("run") or "last", _out(context)).outline
-        names = (*outline.tasks, *outline.helpers, *outline.sidecars)
-        return [name for name in names if name.startswith(incomplete)]
+        return [*outline.tasks, *outline.helpers, *outline.sidecars]
     return []
 
 
-def complete_logs(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the runs and tasks that a word of `emulate logs` may go on to."""
-    tasks = complete_tasks(context, incomplete)
-    return tasks if context.params.get("names") else [*complete_runs(context, incomplete), *tasks]
+def complete_logs(context: typer.Context) -> list[str]:
+    """Return the tasks that a word of `emulate logs` may be, and runs for the first one."""
+    tasks = complete_tasks(context)
+    return tasks if context.params.get("names") else [*complete_runs(context), *tasks]
 
 
-def complete_exec(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the tasks that a word of `emulate exec` may go on to, and runs for the first one."""
+def complete_exec(context: typer.Context) -> list[str]:
+    """Return the tasks that a word of `emulate exec` may be, and runs for the first one."""
     words = context.params.get("words") or []
-    tasks = [one for one in complete_tasks(context, incomplete) if one not in words]
-    return tasks if words else [*tasks, *complete_runs(context, incomplete)]
+    tasks = [one for one in complete_tasks(context) if one not in words]
+    return tasks if words else [*tasks, *complete_runs(context)]
 
 
-def complete_faults(context: typer.Context, incomplete: str) -> list[str]:
+def complete_faults(context: typer.Context) -> list[str]:
     """Return the faults of a run that can be healed, or that are still to come: ids and names."""
     from emulator.record.reader import Record
 
@@ -76,7 +77,7 @@ def complete_faults(context: typer.Context, incomplete: str) -> list[str]:
         faults = Record(folder.path).timeline.faults.values()
         left = [one for one in faults if one.stage not in ("healed", "skipped", "failed")]
         names = dict.fromkeys([one.id for one in left] + [one.planned.name for one in left])
-        return [name for name in (*filter(None, names), "all") if name.startswith(incomplete)]
+        return [*filter(None, names), "all"]
     return []
 
 
@@ -86,7 +87,7 @@ def complete_sets(context: typer.Context, incomplete: str) -> list[str]:
     from emulator.scenario.loader import overridden
     from emulator.scenario.messages import fields_at
 
-    *parents, last = incomplete.split(".")
+    parents = incomplete.split(".")[:-1]
     data: Any = {}
     with contextlib.suppress(EmulatorError):
         given = context.params.get("scenario") or context.params.get("file") or HERE
@@ -97,7 +98,7 @@ def complete_sets(context: typer.Context, incomplete: str) -> list[str]:
     written = [str(key) for key in data] if isinstance(data, dict) else []
     by_name = parents in (["cluster"], ["helpers"], ["prices"])  # its keys are the user's
     keys = dict.fromkeys([*written, *([] if by_name else sorted(fields_at(parents)))])
-    return [".".join([*parents, key]) for key in keys if key.startswith(last)]
+    return [".".join([*parents, key]) for key in keys]
 
 
 def _out(context: typer.Context) -> Path:

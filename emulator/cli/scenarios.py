@@ -12,9 +12,8 @@ from emulator.errors import UsageError
 from emulator.runtime.bundled import scenarios as bundled
 
 
-def _complete_themes(incomplete: str) -> list[str]:
-    themes = sorted({path.parent.name for path in bundled()})
-    return [theme for theme in themes if theme.startswith(incomplete)]
+def _complete_themes() -> list[str]:
+    return sorted({path.parent.name for path in bundled()})
 
 
 def scenarios(
@@ -29,7 +28,7 @@ def scenarios(
     json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
 ) -> None:
     """List the scenarios that come with the emulator, by theme."""
-    from emulator.report.tables import print_table
+    from emulator.report.tables import Table, print_table
 
     paths = sorted(bundled(), key=lambda path: (path.parent.name, path.stem))
     themes = dict.fromkeys(path.parent.name for path in paths)
@@ -43,7 +42,7 @@ def scenarios(
         return
     keys = ("theme", "name", "description")
     rows = [[one[key] for key in keys] for one in found]
-    print_table(console(), keys, rows, no_wrap={"theme", "name"})
+    print_table(console(), Table(keys, rows, whole={"name"}))
 
 
 def _about(path: Path) -> dict[str, str]:

@@ -38,11 +38,10 @@ if TYPE_CHECKING:
 REQUIREMENTS = Path("requirements-emulator.txt")
 
 
-def _complete_images(incomplete: str) -> list[str]:
+def _complete_images() -> list[str]:
     from emulator.engines.recipes import KINDS
 
-    files = map(str, Path().glob("*.yaml"))
-    return [name for name in (*KINDS, "all", *files) if name.startswith(incomplete)]
+    return [*KINDS, "all", *map(str, Path().glob("*.yaml"))]
 
 
 def build(

@@ -91,9 +91,9 @@ def series_colour(number: int) -> str:
     return f"--series-{number % _COLOURS + 1}"
 
 
-def layout(height: int, **more: Any) -> dict[str, Any]:  # noqa: ANN401  Plotly's values
-    """Return the layout that all charts share."""
-    return {
+def chart(height: int, counts: str, data: Sequence[Trace], **more: Any) -> Chart:  # noqa: ANN401
+    """Return a chart with the layout that all share, and what is more in this one's."""
+    layout = {
         "height": height,
         "showlegend": False,
         "hovermode": "closest",
@@ -109,6 +109,7 @@ def layout(height: int, **more: Any) -> dict[str, Any]:  # noqa: ANN401  Plotly'
         },
         **more,
     }
+    return {"height": height, "x": counts, "data": data, "layout": layout}
 
 
 def axis_of(**more: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -173,27 +174,24 @@ def line_chart(
                 points = stretched(points, axis) if group.members else thinned(points)
                 line = line_trace(name, points, line_style(number), unit, axis.counts)
                 traces.append(line | ({"visible": False} if group.members else {}))
-    return {
-        "height": height,
-        "x": axis.counts,
-        "data": traces,
-        "layout": layout(
-            height,
-            margin={"l": 8, "r": 10, "t": 16, "b": 28},
-            xaxis=axis_of(
-                range=[axis.begin, axis.end],
-                fixedrange=False,
-                ticksuffix="" if axis.counts == STEPS else " s",
-            ),
-            yaxis=axis_of(
-                rangemode="tozero" if from_zero else "normal",
-                automargin=True,
-                nticks=5,
-                ticksuffix=" %" if unit == "%" else "",
-            ),
-            **marked(axis.marks, axis.end),
+    return chart(
+        height,
+        axis.counts,
+        traces,
+        margin={"l": 8, "r": 10, "t": 16, "b": 28},
+        xaxis=axis_of(
+            range=[axis.begin, axis.end],
+            fixedrange=False,
+            ticksuffix="" if axis.counts == STEPS else " s",
         ),
-    }
+        yaxis=axis_of(
+            rangemode="tozero" if from_zero else "normal",
+            automargin=True,
+            nticks=5,
+            ticksuffix=" %" if unit == "%" else "",
+        ),
+        **marked(axis.marks, axis.end),
+    )
 
 
 def marked(marks: Sequence[Mark], end: float, *, bands: bool = True) -> dict[str, Any]:

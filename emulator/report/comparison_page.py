@@ -21,8 +21,7 @@ from emulator.report.charts import (
 )
 from emulator.report.curves import leading_values, rate_over_steps
 from emulator.report.data import Facts, causes
-from emulator.report.document import document
-from emulator.report.page import linker
+from emulator.report.document import document, linker
 
 HEIGHT = 300
 """Pixels of its charts."""

@@ -1,20 +1,36 @@
-"""Charts of what programs report with their steps: loss, accuracy and other values (pure)."""
+"""Charts of what programs report with their steps, and of the usage of tasks and GPUs (pure)."""
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from emulator.analysis.progress import ProgressIndex
 from emulator.analysis.values import Lives, Reported, histories
-from emulator.report.charts import SECONDS, STEPS, Axis, Chart, Group, Mark, groups_of, line_chart
+from emulator.metrics import catalog
+from emulator.metrics.catalog import CHARTS, GPU, GPU_SHARE, GpuUsage, Metric, Rates, Scale, Usage
+from emulator.metrics.samples import device_numbers, series
+from emulator.record.events import SamplingStarted
+from emulator.report.charts import (
+    SECONDS,
+    STEPS,
+    Axis,
+    Chart,
+    Group,
+    Mark,
+    Points,
+    curve_points,
+    groups_of,
+    line_chart,
+)
 from emulator.report.data import Facts
-from emulator.report.tables import range_label
+from emulator.report.tables import name_list
 from emulator.report.timeline_chart import fault_marks
 
-HEIGHT = 220
-"""Pixels of one chart."""
+HEIGHT, USAGE_HEIGHT = 220, 190
+"""Pixels of one chart of values, and of usage."""
 DRAWN = 8
 """Values with charts; the page names the others."""
 
@@ -59,8 +75,7 @@ def _once(of: Mapping[str, Lives]) -> str:
             text = "no number" if one.value is None else f"{one.value:.3g}"
             reported.setdefault((text, one.step), []).append(task)
     parts = [
-        f"{text} at step {step} by {range_label(tasks) if len(tasks) > 3 else ', '.join(tasks)}"
-        for (text, step), tasks in reported.items()
+        f"{text} at step {step} by {name_list(tasks)}" for (text, step), tasks in reported.items()
     ]
     return "; ".join(parts[:4] + (["…"] if len(parts) > 4 else []))
 
@@ -146,3 +161,130 @@ def leading_values(facts: Facts, name: str) -> Iterator[tuple[float, float | Non
     if of:
         lives = max(of.values(), key=lambda lives: sum(map(len, lives)))
         yield from _points(lives, lambda one: one.step)
+
+
+# --- Usage of tasks and GPUs ----------------------------------------------------------------------
+
+Line = tuple[str, Points]
+"""Name of a task or device, and its values over time."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A chart with its title; each line is one task or device."""
+
+    title: str
+    note: str
+    lines: Sequence[str]
+    chart: Chart
+    quiet: bool
+    """All values are zero."""
+
+
+def task_panels(facts: Facts) -> Iterator[Panel]:
+    """Yield steps per second and usage of the tasks, without charts that have no values."""
+    names = [task.name for task in facts.plan.tasks]
+    speeds = facts.speed.tasks.items()
+    steps = [(name, curve_points(facts.speed, rates)) for name, rates in speeds if any(rates)]
+    if len(steps) > 1:  # the timeline shows a single one
+        scale = Scale("Steps per second", "steps/s", note="as each task reports them")
+        yield from _panel(scale, steps, names, facts)
+    rates = {name: dict(series(facts.samples, name)) for name in names}
+    first = {name: use for sample in reversed(facts.samples) for name, use in sample.tasks.items()}
+    for chart in CHARTS:
+        # A line has gaps where its task was not running.
+        lines: list[Line] = [
+            (name, [(s.t, _value(chart, rates[name].get(s.t))) for s in facts.samples])
+            for name in names
+            if name in first and _applies(chart, first[name])
+        ]
+        yield from _panel(*_scaled(chart.scale, lines), names, facts)
+
+
+def _value(chart: catalog.Chart, rates: Rates | None) -> float | None:
+    values = [getattr(rates, key, None) for key in chart.of]
+    known = [value for value in values if value is not None]
+    return sum(known) / chart.scale.size if len(known) == len(values) else None
+
+
+def _applies(chart: catalog.Chart, first: Usage) -> bool:
+    """Return whether a chart is for a task, by the limits in its first sample."""
+    limited = not chart.limit or getattr(first, chart.limit) is not None
+    return limited and (not chart.unlimited or getattr(first, chart.unlimited) is None)
+
+
+def _scaled(scale: Scale, lines: list[Line]) -> tuple[Scale, list[Line]]:
+    """Return lines in bytes per second in the unit that fits their maximum."""
+    if scale.unit != "B/s":
+        return scale, lines
+    most = max([1.0, *(value for _, points in lines for _, value in points if value)])
+    power = min(3, int(math.log(most, 1024)))
+    unit, size = f"{('B', 'KiB', 'MiB', 'GiB')[power]}/s", 1024.0**power
+    scaled: list[Line] = [
+        (name, [(t, None if value is None else value / size) for t, value in points])
+        for name, points in lines
+    ]
+    return replace(scale, unit=unit, note=f"{unit} {scale.note}"), scaled
+
+
+def gpu_panels(facts: Facts) -> Iterator[Panel]:
+    """Yield the metrics of each device, and of each task's share of all devices."""
+    for metric in GPU:
+        yield from _gpu_panel(facts, metric, devices(facts), _of_device)
+    for metric in GPU_SHARE:
+        yield from _gpu_panel(facts, metric, {t.name: t.name for t in facts.plan.tasks}, _of_task)
+
+
+def _of_device(gpu: GpuUsage, uuid: str) -> object:
+    return gpu if gpu.uuid == uuid else None
+
+
+def _of_task(gpu: GpuUsage, task: str) -> object:
+    return gpu.tasks.get(task)
+
+
+def _gpu_panel(
+    facts: Facts, metric: Metric, names: Mapping[str, str], part: Callable[[GpuUsage, str], object]
+) -> Iterator[Panel]:
+    """Yield the chart of a metric: for each key of `names`, the sum of its parts of all devices."""
+    if scale := metric.chart:
+        lines: list[Line] = []
+        for key, name in names.items():
+            points = []
+            for sample in facts.samples:
+                parts = [one for gpu in sample.gpus if (one := part(gpu, key)) is not None]
+                known = [v for one in parts if (v := getattr(one, metric.key)) is not None]
+                if parts:
+                    points.append((sample.t, sum(known) / scale.size if known else None))
+            lines.append((name, points))
+        yield from _panel(scale, lines, list(names.values()), facts)
+
+
+def no_gpus(facts: Facts) -> str:
+    """Return in one line why there are no GPU charts; empty if there are some."""
+    if any(sample.gpus for sample in facts.samples):
+        return ""
+    started = [event for event in facts.timeline.history if isinstance(event, SamplingStarted)]
+    if not started:
+        return "The record has no data about GPUs."
+    reason = started[0].why_no_gpus
+    return f"No GPU was sampled: {reason}" if reason else "No GPU was in use."
+
+
+def devices(facts: Facts) -> dict[str, str]:
+    """Return the name of each device by its uuid, in their order."""
+    return {uuid: f"GPU {number}" for uuid, number in device_numbers(facts.samples).items()}
+
+
+def _panel(
+    scale: Scale, lines: Sequence[Line], names: Sequence[str], facts: Facts
+) -> Iterator[Panel]:
+    """Yield a panel of the lines that have values, if any; `names` have the same colours in all."""
+    known = {name: points for name, points in lines if any(y is not None for _, y in points)}
+    if known:
+        axis = Axis(
+            SECONDS, 0.0, facts.end, [replace(m, kind="", target="") for m in fault_marks(facts)]
+        )
+        chart = line_chart(known, groups_of(names), scale.unit, USAGE_HEIGHT, axis)
+        quiet = not any(value for points in known.values() for _, value in points)
+        yield Panel(scale.title, scale.note, list(known), chart, quiet)

@@ -12,11 +12,13 @@ import contextlib
 import gzip
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import jinja2
 from markupsafe import Markup
@@ -55,6 +57,12 @@ def document(template: str, charts: Mapping[str, Chart], **context: Any) -> str:
             **context,
         )
     )
+
+
+def linker(folder: Path, place: Path) -> Callable[[str], str]:
+    """Return a function that links from a page in `place` to files of the run."""
+    relative = os.path.relpath(folder, place)
+    return lambda name: quote(name if relative == "." else f"{relative}/{name}")
 
 
 def load(template: str) -> None:

@@ -7,21 +7,17 @@ from datetime import datetime
 from typing import Any
 
 from rich.console import Console
-from rich.text import Text
 
 from emulator.analysis.figures import FIGURES
 from emulator.analysis.listing import LISTED, OTHER_FORMAT, UNREADABLE, Listed, listed
 from emulator.record.folder import RunFolder
-from emulator.report.tables import print_table, status_text
-
-GAP = 3
-"""Characters between two columns."""
+from emulator.report.tables import Table, print_table, status_text
 
 
 def print_listing(rows: Sequence[Listed], console: Console) -> None:
     """Print runs, in the order given; times are the machine's own."""
-    figures = (FIGURES[key].column for key in LISTED)
-    columns = ["run", "scenario", "when", "outcome", "verdict", *figures]
+    figures = [FIGURES[key].column for key in LISTED]
+    heads = ["run", "scenario", "when", "outcome", "verdict", *figures]
     cells = [
         [
             row.run_id,
@@ -34,26 +30,10 @@ def print_listing(rows: Sequence[Listed], console: Console) -> None:
         for row in rows
     ]
     if not any(row[1] for row in cells):
-        del columns[1]
+        del heads[1]
         for row in cells:
             del row[1]
-    count = _fitting(columns, cells, console.width, least=len(columns) - len(LISTED))
-    cells = [row[:count] for row in cells]
-    print_table(console, columns[:count], cells, no_wrap=set(columns) - {"scenario"})
-
-
-def _fitting(
-    columns: Sequence[str], rows: Sequence[Sequence[Text | str | None]], width: int, *, least: int
-) -> int:
-    """Return how many columns have room, the first `least` in any case."""
-    widths = [
-        max(len(name), *(len(row[number] or "") for row in rows))
-        for number, name in enumerate(columns)
-    ]
-    count = len(columns)
-    while count > least and sum(widths[:count]) + GAP * count > width:
-        count -= 1
-    return count
+    print_table(console, Table(heads, cells, whole={*heads} - {"scenario"}, spare=figures))
 
 
 def _scenario(row: Listed) -> str:
@@ -72,7 +52,7 @@ def print_runs(records: Sequence[RunFolder], left: Mapping[str, int], console: C
         resources = left.get(record.run_id) or None
         rows.append((record.run_id, scenario, row.engine, row.outcome, verdict, resources))
     columns = ("run", "scenario", "engine", "state", "verdict", "on the engine")
-    print_table(console, columns, rows)
+    print_table(console, Table(columns, rows))
 
 
 def print_status(status: Mapping[str, Any], console: Console) -> None:
@@ -80,21 +60,18 @@ def print_status(status: Mapping[str, Any], console: Console) -> None:
     head = f"{status['run_id']}: {status['state']}, on the {status['engine']} engine"
     console.print(head, highlight=False)
     keys = ("name", "state", "step", "restarts", "exit_code")
-    tasks = ([task[key] for key in keys] for task in status["tasks"])
-    print_table(console, ("task", "state", "step", "restarts", "exit"), tasks)
+    tasks = [[task[key] for key in keys] for task in status["tasks"]]
+    print_table(console, Table(("task", "state", "step", "restarts", "exit"), tasks))
     if status["faults"]:
-        faults = (
-            [fault[key] for key in ("id", "kind", "target", "stage")] for fault in status["faults"]
-        )
-        print_table(console, ("fault", "kind", "target", "stage"), faults)
+        said = ("kind", "target", "stage")
+        faults = [[fault[key] for key in ("id", *said)] for fault in status["faults"]]
+        print_table(console, Table(("fault", *said), faults))
     if status["helpers"]:
-        helpers = (
-            (name, one["state"], one["exit_code"]) for name, one in status["helpers"].items()
-        )
-        print_table(console, ("helper", "state", "exit"), helpers)
+        helpers = [(name, h["state"], h["exit_code"]) for name, h in status["helpers"].items()]
+        print_table(console, Table(("helper", "state", "exit"), helpers))
     if status.get("ports"):
-        ports = ([port[key] for key in ("name", "port", "address")] for port in status["ports"])
-        print_table(console, ("task", "port", "is at"), ports)
+        ports = [[port[key] for key in ("name", "port", "address")] for port in status["ports"]]
+        print_table(console, Table(("task", "port", "is at"), ports))
 
 
 def print_conditions(
@@ -108,4 +85,4 @@ def print_conditions(
         for one in listed
     ]
     if rows:
-        print_table(console, columns, rows)
+        print_table(console, Table(columns, rows))

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from emulator.analysis.analyse import FaultResult
 from emulator.analysis.figures import FAULT_STAGES, fault_rates, fault_stages
-from emulator.report.data import Facts, causes, key_figures, notes
+from emulator.report.data import Facts, causes, key_figures, machines, notes
 from emulator.report.text import printable
-from emulator.validation.units import format_duration, format_money
+from emulator.validation.units import format_duration
 
 _MARKS = {"ok": "✅ ok", "failed": "❌ failed", "unknown": "❓ unknown"}
 # Characters with a meaning in GitHub's Markdown.
@@ -56,20 +56,8 @@ def _lines(facts: Facts) -> Iterator[str]:
         ("task", "state", "exit", "restarts", "last step"),
         ((n, t.state, t.exit_code, t.restarts, t.last_step) for n, t in analysis.tasks.items()),
     )
-    if costs is not None:
-        yield from _table(
-            ("machine of", "paid", "an hour", "seconds", "cost"),
-            (
-                (
-                    name,
-                    t.kind,
-                    format_money(t.per_hour, costs.currency),
-                    f"{t.paid:.2f}",
-                    format_money(t.cost, costs.currency),
-                )
-                for name, t in costs.tasks.items()
-            ),
-        )
+    if paid := machines(costs):
+        yield from _table([head.lower() for head in paid.heads], paid.every or paid.rows)
     yield from _table(
         ("helper", "state", "exit"),
         ((name, one.state, one.exit_code) for name, one in analysis.helpers.items()),

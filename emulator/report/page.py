@@ -8,28 +8,31 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from urllib.parse import quote
+from typing import Any
 
-from emulator.analysis.analyse import Analysis, FaultResult
+from emulator.analysis.analyse import FaultResult
 from emulator.analysis.figures import FAULT_STAGES, fault_rates
 from emulator.planning.plan import Task
-from emulator.report import document, repeat
+from emulator.record.events import RunStarted
+from emulator.report import curves, document
 from emulator.report.charts import MANY, Chart, Group, groups_of
-from emulator.report.curves import DRAWN, ValueCharts, values_of
-from emulator.report.data import Facts, causes, key_figures, notes, sources_of_steps
-from emulator.report.failure import failure_of
-from emulator.report.grouped import Column, Table, table
-from emulator.report.tables import range_label
+from emulator.report.data import (
+    Facts,
+    causes,
+    failure_of,
+    key_figures,
+    machines,
+    notes,
+    sources_of_steps,
+)
+from emulator.report.tables import Column, Table, range_label, table_of
 from emulator.report.text import printable
 from emulator.report.timeline_chart import colour, timeline
-from emulator.report.usage import Panel, devices, gpu_panels, no_gpus, task_panels
 from emulator.validation.units import (
     format_duration,
-    format_money,
     format_number,
     format_rate,
     format_size,
@@ -65,14 +68,14 @@ def load() -> None:
 
 def render(facts: Facts, *, place: Path | None = None) -> str:
     """Return the page of a run; its links are relative to the folder `place`."""
-    all_panels, gpus = list(task_panels(facts)), list(gpu_panels(facts))
+    all_panels, gpus = list(curves.task_panels(facts)), list(curves.gpu_panels(facts))
     panels = [panel for panel in all_panels if not panel.quiet]
-    values, once = values_of(facts)
+    values, once = curves.values_of(facts)
     charts = _charts(facts, values, panels, gpus)
     names = [task.name for task in facts.plan.tasks]
     reporting = [name for name in names if any(name in value.tasks for value in values)]
     used = [name for name in names if any(name in panel.lines for panel in panels)]
-    failure, speeds, paid = failure_of(facts), _speeds(facts), _paid(facts.analysis)
+    failure, speeds, paid = failure_of(facts), _speeds(facts), machines(facts.analysis.costs)
     there: dict[str, object] = {"failure": failure, "costs": paid, "throughput": speeds}
     there["recoveries"] = facts.has_failures
     return document.document(
@@ -91,9 +94,9 @@ def render(facts: Facts, *, place: Path | None = None) -> str:
         paid=paid,
         notes=list(notes(facts.summary)),
         legend=list(_legend(facts)),
-        values=values[:DRAWN],
+        values=values[: curves.DRAWN],
         once=once,
-        more_values=[value.name for value in values[DRAWN:]],
+        more_values=[value.name for value in values[curves.DRAWN :]],
         reporting=_shown(groups_of(names), reporting),
         faults=facts.analysis.faults,
         stages=FAULT_STAGES,
@@ -103,33 +106,36 @@ def render(facts: Facts, *, place: Path | None = None) -> str:
         quiet=[f"{panel.title} ({panel.note})" for panel in all_panels if panel.quiet],
         used=_used(facts),
         gpus=gpus,
-        no_gpus=no_gpus(facts),
+        no_gpus=curves.no_gpus(facts),
         series=_shown(groups_of(names), used),
         devices=_shown(
-            groups_of(list(devices(facts).values())), [n for one in gpus for n in one.lines]
+            groups_of(list(curves.devices(facts).values())), [n for one in gpus for n in one.lines]
         ),
         tasks=_tasks(facts),
         many=len(names) > MANY,
         limits=limits,
         range_label=range_label,
-        again=repeat.command(facts),
-        origin=repeat.rows(facts),
+        again=_again(facts),
+        origin=_origin(facts),
         commands=_commands(facts.plan.everything),
         rendezvous={
             task.name: _environment(task, None if len(names) > MANY else 2)
             for task in facts.plan.tasks
         },
         files=facts.files | {"report.md", "junit.xml"},
-        link=linker(facts.folder, place or facts.folder),
+        link=document.linker(facts.folder, place or facts.folder),
     )
 
 
 def _charts(
-    facts: Facts, values: Sequence[ValueCharts], panels: Sequence[Panel], gpus: Sequence[Panel]
+    facts: Facts,
+    values: Sequence[curves.ValueCharts],
+    panels: Sequence[curves.Panel],
+    gpus: Sequence[curves.Panel],
 ) -> dict[str, Chart]:
     """Return the charts by the names that the template has for them."""
     charts = {"timeline": timeline(facts)} if facts.has_timeline else {}
-    for number, value in enumerate(values[:DRAWN]):
+    for number, value in enumerate(values[: curves.DRAWN]):
         charts |= {f"value-{number}": value.over_steps, f"value-{number}-time": value.over_time}
     charts |= {f"usage-{number}": panel.chart for number, panel in enumerate(panels)}
     charts |= {f"gpu-{number}": panel.chart for number, panel in enumerate(gpus)}
@@ -168,18 +174,14 @@ def _speeds(facts: Facts) -> Table | None:
     if not rates:
         return None
     times = {name: rate.step_times for name, rate in rates.items() if rate.step_times}
-    return table(
+    return table_of(
         "Task",
         list(rates),
         [
-            Column("Steps/s", lambda n: rates[n].steps_per_second, format_rate),
-            Column("Examples/s", lambda n: rates[n].examples_per_second, format_rate),
+            Column("Steps/s", {n: r.steps_per_second for n, r in rates.items()}, format_rate),
+            Column("Examples/s", {n: r.examples_per_second for n, r in rates.items()}, format_rate),
             *(
-                Column(
-                    head,
-                    lambda n, key=key: getattr(times[n], key) if n in times else None,  # type: ignore[misc]
-                    _milliseconds,
-                )
+                Column(head, {n: getattr(time, key) for n, time in times.items()}, _milliseconds)
                 for head, key in (
                     ("Step time, mean", "mean"),
                     ("p50", "p50"),
@@ -196,18 +198,14 @@ def _milliseconds(seconds: float) -> str:
     return f"{format_rate(1000 * seconds)}\N{NO-BREAK SPACE}ms"
 
 
-def _cores(number: float) -> str:
-    return f"{number:.2f}"
-
-
 def _used(facts: Facts) -> Table | None:
     """Return what each task used in total; None if nothing was sampled."""
     usage = facts.summary["usage"]
     if not usage:
         return None
-    columns = [
+    columns: list[tuple[str, str, Callable[[Any], str]]] = [
         ("CPU time", "cpu_seconds", format_duration),
-        ("Cores, mean", "cpu", _cores),
+        ("Cores, mean", "cpu", "{:.2f}".format),
         ("Memory, peak", "memory_peak", format_size),
         ("Throttled", "throttled", format_duration),
         ("Received", "received", format_size),
@@ -215,11 +213,11 @@ def _used(facts: Facts) -> Table | None:
         ("Read", "read", format_size),
         ("Written", "written", format_size),
     ]
-    return table(
+    return table_of(
         "Total",
         list(usage),
         [
-            Column(head, lambda name, key=key: usage[name][key], form)  # type: ignore[misc]
+            Column(head, {name: used[key] for name, used in usage.items()}, form)
             for head, key, form in columns
         ],
     )
@@ -227,45 +225,18 @@ def _used(facts: Facts) -> Table | None:
 
 def _tasks(facts: Facts) -> Table:
     """Return how each task and helper ended, its address and its limits."""
-    tasks = {task.name: task for task in facts.plan.tasks}
-    results = facts.analysis.tasks
-
-    def state(name: str) -> str:
-        result = results[name]
-        return f"{result.state} (out of memory)" if result.oom_killed else result.state
-
-    return table(
-        "Task",
-        list(tasks),
-        [
-            Column("State", state, number=False),
-            Column("Exit", lambda n: results[n].exit_code, format_number, number=False),
-            Column("Restarts", lambda n: results[n].restarts, format_number, number=False),
-            Column("Last step", lambda n: results[n].last_step, format_number, number=False),
-            Column("Address", lambda n: f"{tasks[n].host}:{tasks[n].port}", number=False),
-            Column("Limits", lambda n: limits(tasks[n]), number=False),
-        ],
-    )
-
-
-def _paid(analysis: Analysis) -> Table | None:
-    """Return what each machine cost; None without prices."""
-    if (costs := analysis.costs) is None:
-        return None
-
-    def money(amount: float) -> str:
-        return format_money(amount, costs.currency)
-
-    return table(
-        "Machine of",
-        list(costs.tasks),
-        [
-            Column("Paid", lambda name: costs.tasks[name].kind, number=False),
-            Column("An hour", lambda name: costs.tasks[name].per_hour, money),
-            Column("Seconds", lambda name: costs.tasks[name].paid, "{:.2f}".format),
-            Column("Cost", lambda name: costs.tasks[name].cost, money),
-        ],
-    )
+    tasks, results = facts.plan.tasks, facts.analysis.tasks
+    oom = {name: " (out of memory)" * one.oom_killed for name, one in results.items()}
+    columns: list[tuple[str, Mapping[str, Any], Callable[[Any], str]]] = [
+        ("State", {name: one.state + oom[name] for name, one in results.items()}, str),
+        ("Exit", {name: one.exit_code for name, one in results.items()}, format_number),
+        ("Restarts", {name: one.restarts for name, one in results.items()}, format_number),
+        ("Last step", {name: one.last_step for name, one in results.items()}, format_number),
+        ("Address", {task.name: f"{task.host}:{task.port}" for task in tasks}, str),
+        ("Limits", {task.name: limits(task) for task in tasks}, str),
+    ]
+    names = [task.name for task in tasks]
+    return table_of("Task", names, [Column(*one, number=False) for one in columns])
 
 
 def _fault_rates(fault: FaultResult) -> str:
@@ -299,7 +270,50 @@ def _environment(task: Task, indent: int | None) -> dict[str, str]:
     return {key: printable(value) for key, value in environment.items()}
 
 
-def linker(folder: Path, place: Path) -> Callable[[str], str]:
-    """Return a function that links from a page in `place` to files of the run."""
-    relative = os.path.relpath(folder, place)
-    return lambda name: quote(name if relative == "." else f"{relative}/{name}")
+# --- How to repeat it -----------------------------------------------------------------------------
+
+_SAYS = {"id": "Its id", "base": "Its base"}
+"""What is known of an image besides versions."""
+
+
+def _again(facts: Facts) -> str:
+    """Return the command that runs it again; of older records one that finds no file by itself."""
+    started = _started(facts)
+    if started is not None and (given := (started.origin or {}).get("command")):
+        return given
+    sets = [word for one in facts.plan.variant.split() for word in ("--set", one)]
+    return shlex.join(["emulate", "up", "scenario.yaml", "--engine", facts.plan.engine, *sets])
+
+
+def _origin(facts: Facts) -> list[tuple[str, str]]:
+    """Return names and texts of what is known."""
+    started, program = _started(facts), facts.plan.scenario.program
+    known = {} if started is None else started.origin or {}
+    machine = " ".join(known[key] for key in ("system", "machine") if key in known)
+    cores = f"{known['cores']} cores" if "cores" in known else ""
+    found = [
+        ("Emulator", "" if started is None else started.emulator_version),
+        ("Engine", facts.plan.engine),
+        *_software(facts, {} if started is None else started.software or {}),
+        ("Seed", str(facts.plan.scenario.seed)),
+        ("Program", "" if program.source is None else str(program.source)),
+        ("Its commit", known.get("commit", "")),
+        ("Machine", ", ".join(filter(None, (machine, cores)))),
+        ("Python of the emulator", known.get("python", "")),
+    ]
+    return [(name, text) for name, text in found if text]
+
+
+def _software(facts: Facts, software: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield each image with what is known of it, or what this machine has without images."""
+    for image in dict.fromkeys(task.image for task in facts.plan.everything):
+        known = software.get(image, {})
+        if image:
+            yield "Image", image
+        yield from ((head, known.get(key, "")) for key, head in _SAYS.items())
+        versions = [f"{name} {text}" for name, text in known.items() if name not in _SAYS]
+        yield "Its versions" if image else "Versions", ", ".join(versions)
+
+
+def _started(facts: Facts) -> RunStarted | None:
+    return next((e for e in facts.timeline.history if isinstance(e, RunStarted)), None)

@@ -19,7 +19,7 @@ from emulator.analysis.values import importance
 from emulator.metrics import catalog
 from emulator.metrics.catalog import GpuUsage
 from emulator.record.timeline import FaultTimeline
-from emulator.report.tables import FOLD, STYLES, fold, range_label
+from emulator.report.tables import FOLD, STYLES, fold, name_list, range_label
 from emulator.report.text import printable
 from emulator.validation.units import format_duration, format_rate, format_size
 
@@ -196,9 +196,8 @@ def _progress(live: RunState, width: int, *, ascii_only: bool) -> Text:
     estimate = live.eta()
     if waits_for := live.finishing:
         since = _roughly(live.t - live.front.at)
-        names = range_label(waits_for) if len(waits_for) > 3 else ", ".join(waits_for)
         return Text(
-            f"finishing: waiting for {names} to exit ({since})  "
+            f"finishing: waiting for {name_list(waits_for)} to exit ({since})  "
             f"step {live.step} of {estimate.target}"
         )
     rate, examples = _rate(live.steps_per_second), _rate(live.examples_per_second)

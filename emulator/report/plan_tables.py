@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from emulator.broker import Capacity, need_of
-from emulator.report.tables import print_table, range_label
+from emulator.report.tables import Table, print_table, range_label
 from emulator.validation.units import format_count, format_duration, format_money, format_size
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def print_plan(
         name = f"{task.name} (helper)" if task in plan.helpers else task.name
         name += f" (before {task.before})" if task.before else ""
         rows.append((name, f"{task.host}:{task.port}", _limits(task), f"[{number}]"))
-    print_table(console, ("task", "address", "limits", "runs"), rows)
+    print_table(console, Table(("task", "address", "limits", "runs"), rows))
     commands = (f"[{number}] {command}" for command, number in numbers.items())
     settings = [*_settings(plan), ""] if any(_settings(plan)) else []
     pods = [*_pods(plan), ""] if any(_pods(plan)) else []

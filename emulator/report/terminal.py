@@ -1,7 +1,11 @@
-"""Terminal output: the merged task output of a running job, tables for a finished one."""
+"""Terminal output: the merged task output of a running job, tables for a finished one.
+
+Also the text about a run below a failed test.
+"""
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,11 +27,21 @@ from emulator.analysis.last_words import is_boilerplate
 from emulator.engines.base import Finding
 from emulator.planning.plan import Plan
 from emulator.record.events import Entry
+from emulator.record.reader import Record
 from emulator.report import HTML
 from emulator.report.data import causes, notes, sources_of_steps
 from emulator.report.event_text import describe
 from emulator.report.progress import Progress
-from emulator.report.tables import FOLD, STYLES, Row, fold, print_table, range_label, status_text
+from emulator.report.tables import (
+    FOLD,
+    STYLES,
+    Row,
+    Table,
+    fold,
+    print_table,
+    range_label,
+    status_text,
+)
 from emulator.report.text import printable, shown_line
 from emulator.results import Result, RunCallbacks
 from emulator.validation.units import format_duration, format_rate
@@ -193,13 +207,13 @@ def print_summary(summary: Mapping[str, Any], console: Console) -> None:
         console.print(f"\nThe last output of [bold]{task}[/bold]:")
         for line in lines:
             console.out(f"  {printable(line)}", highlight=False)
-    columns = ["task", "state", "exit", "restarts", "last step", "steps/s"]
-    print_table(console, columns, _task_rows(summary))
+    heads = ["task", "state", "exit", "restarts", "last step", "steps/s"]
+    print_table(console, Table(heads, [*_task_rows(summary)]))
     print_verdicts(summary, console)
     if summary["faults"]:
         stages = (head for head, _ in FAULT_STAGES.values())
-        columns = ["fault", "status", *stages, "exit", "steps/s"]
-        print_table(console, columns, map(_fault_row, summary["faults"]))
+        heads = ["fault", "status", *stages, "exit", "steps/s"]
+        print_table(console, Table(heads, [*map(_fault_row, summary["faults"])]))
     print_figures(summary, console)
     for name, helper in summary["helpers"].items():
         if helper["state"] == "failed":
@@ -237,11 +251,11 @@ def _fault_row(fault: Mapping[str, Any]) -> Row:
 
 def print_verdicts(summary: Mapping[str, Any], console: Console) -> None:
     """Print the verdict of each expectation."""
-    rows = (
+    rows = [
         (v["expectation"], status_text(v["status"]), v["expected"], v["actual"])
         for v in summary["verdicts"]
-    )
-    print_table(console, ("expectation", "verdict", "expected", "actual"), rows)
+    ]
+    print_table(console, Table(("expectation", "verdict", "expected", "actual"), rows))
 
 
 def print_figures(summary: Mapping[str, Any], console: Console) -> None:
@@ -293,8 +307,44 @@ def _millis(seconds: float) -> str:
 
 def print_findings(findings: Sequence[Finding], console: Console) -> None:
     """Print the findings of `emulate doctor`."""
-    rows = ((f.what, status_text(f.status), f.found, f.advice) for f in findings)
-    print_table(console, ("what", "", "found", "what to do"), rows)
+    rows = [(f.what, status_text(f.status), f.found, f.advice) for f in findings]
+    print_table(console, Table(("what", "", "found", "what to do"), rows))
     for finding in findings:
         if finding.below:
             console.print(finding.below, markup=False, highlight=False, soft_wrap=True, end="")
+
+
+# --- Below a failed test --------------------------------------------------------------------------
+
+_MOST, _FIRST = 30, 6
+"""Lines of events at most; of a longer history the first ones, and the last."""
+_WIDTH = 110
+
+
+def story(result: Result) -> str:
+    """Return a summary of a run as plain text, from its folder."""
+    text = io.StringIO()
+    console = Console(file=text, width=_WIDTH, color_system=None, force_terminal=False)
+    print_verdicts(result.summary, console)
+    print_figures(result.summary, console)
+    tables = "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+    lines = [tables.strip("\n"), "", "what happened:", *event_lines(Record(result.folder).history)]
+    for task, words in list(result.last_words.items())[:1]:
+        lines += ["", f"the last output of {task}:", *(f"  {printable(line)}" for line in words)]
+    if said := [f"{kind}: {printable(text)}" for kind, text in notes(result.summary)]:
+        lines += ["", *said]
+    lines += ["", f"run     {result.folder}"]
+    if (page := result.folder / HTML).is_file():
+        lines.append(f"report  {page.as_uri()}")
+    return "\n".join(lines)
+
+
+def event_lines(history: Sequence[Entry]) -> list[str]:
+    """Return the events without steps and phases, one a line; of many the first and the last."""
+    lines = [
+        f"{format_duration(entry.t):>8}  {words}" for entry in history if (words := describe(entry))
+    ]
+    if len(lines) <= _MOST:
+        return lines
+    left_out = f"{'':8}  … {len(lines) - _MOST} more …"
+    return [*lines[:_FIRST], left_out, *lines[_FIRST - _MOST :]]

@@ -21,8 +21,8 @@ from emulator.report.charts import (
     Mark,
     Trace,
     axis_of,
+    chart,
     curve_points,
-    layout,
     line_trace,
     marked,
     overlapping,
@@ -70,37 +70,34 @@ def timeline(facts: Facts) -> Chart:
             rangemode="tozero",
         )
     }
-    return {
-        "height": height,
-        "x": SECONDS,
-        "data": [
+    return chart(
+        height,
+        SECONDS,
+        [
             *([_speed(speed, end), *_bands(facts, end, highest)] if above else ()),
             *_lanes(facts.timeline.states(), rows, 0.72, end),
             *_lanes(facts.timeline.phases(), rows, 0.3, end),
             *_exits(facts.exits, rows),
         ],
-        "layout": layout(
-            height,
-            margin={"l": 8, "r": 12, "t": HEAD, "b": FOOT},
-            barmode="overlay",
-            xaxis=axis_of(
-                range=[0, end], anchor="y2", fixedrange=False, ticksuffix=" s", ticks="outside"
-            ),
-            **(rates if above else {}),
-            yaxis2=axis_of(
-                domain=[0, lanes / (lanes + above)],
-                range=[len(rows) - 0.5, -0.5],
-                tickmode="array",
-                tickvals=list(rows.values()),
-                ticktext=[escape(name) for name in rows],
-                tickfont={"size": 12 if row_height >= 18 else 10},
-                automargin=True,
-                showgrid=False,
-            ),
-            # The areas of faults are traces here, so that they have hover texts.
-            **marked(fault_marks(facts) if len(faults) <= _DRAWN else (), end, bands=not above),
+        margin={"l": 8, "r": 12, "t": HEAD, "b": FOOT},
+        barmode="overlay",
+        xaxis=axis_of(
+            range=[0, end], anchor="y2", fixedrange=False, ticksuffix=" s", ticks="outside"
         ),
-    }
+        **(rates if above else {}),
+        yaxis2=axis_of(
+            domain=[0, lanes / (lanes + above)],
+            range=[len(rows) - 0.5, -0.5],
+            tickmode="array",
+            tickvals=list(rows.values()),
+            ticktext=[escape(name) for name in rows],
+            tickfont={"size": 12 if row_height >= 18 else 10},
+            automargin=True,
+            showgrid=False,
+        ),
+        # The areas of faults are traces here, so that they have hover texts.
+        **marked(fault_marks(facts) if len(faults) <= _DRAWN else (), end, bands=not above),
+    )
 
 
 def fault_marks(facts: Facts) -> list[Mark]:

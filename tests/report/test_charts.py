@@ -31,9 +31,9 @@ from emulator.report.charts import (
     summarised,
     thinned,
 )
+from emulator.report.curves import gpu_panels, no_gpus, task_panels
 from emulator.report.data import Facts
 from emulator.report.timeline_chart import colour, timeline
-from emulator.report.usage import gpu_panels, no_gpus, task_panels
 from tests.histories import Told, began_again, fault, happened, in_time, job, phase, step, steps_of
 from tests.report.runs import facts_of, preempted
 

@@ -1,4 +1,4 @@
-"""What a scenario says about a container: limits, mounts, files, ports."""
+"""What a scenario says about containers: limits, mounts, files, ports; init steps and side-cars."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
+from emulator.scenario.image import Image
 from emulator.scenario.paths import MountPath
 from emulator.scenario.program import SHARED, WORKDIR
-from emulator.validation.fields import Cores, Memory, Model, Size
-from emulator.validation.limits import FILES, MOUNTS, PORTS
+from emulator.validation.fields import Command, Cores, Env, Memory, Model, Size
+from emulator.validation.limits import FILES, MOUNTS, PARTS, PORTS
 from emulator.validation.units import parse_size
 
 RESERVED = (SHARED, "/proc", "/sys", "/dev", "/.emulator")
@@ -71,11 +72,12 @@ def _volume(name: str) -> str:
     return name
 
 
-_SCRATCH = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+# A label of RFC 1123, as the names of volumes and containers of a Kubernetes pod.
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def _scratch(name: str) -> str:
-    if not _SCRATCH.fullmatch(name):
+    if not _LABEL.fullmatch(name):
         hint = "lower-case letters, digits and dashes, at most 63"
         raise ValueError(f"{name!r} can't be the name of a scratch volume: {hint}")
     return name
@@ -310,3 +312,39 @@ class Container(ContainerBase):
 
     ports: Ports = []
     """TCP ports that are published on 127.0.0.1; a number is short for `{port: ...}`."""
+
+
+# --- Init steps and side-cars ---------------------------------------------------------------------
+# They follow the containers of a Kubernetes pod. Init steps run one after the other, each to exit
+# code 0, before the program of a task that starts on a fresh disk; side-cars run beside it.
+# https://kubernetes.io/docs/concepts/workloads/pods/init-containers/
+
+
+def _name(name: str) -> str:
+    if not _LABEL.fullmatch(name):
+        hint = "lower-case letters, digits and dashes, at most 63"
+        raise ValueError(f"{name!r} is not the name of a container: {hint}")
+    return name
+
+
+class PodContainer(ContainerBase):
+    """A container of a task beside its own."""
+
+    name: Annotated[str, AfterValidator(_name)] = Field(examples=["fetch"])
+    """Its name, unique in the role."""
+    command: Command = []
+    """What it runs; empty: the image's own command."""
+    env: Env = {}
+    """Its variables, besides those with the values of its task."""
+    image: Image | None = None
+    """Its image; default: the task's."""
+
+
+InitSteps = Annotated[
+    list[PodContainer],
+    Field(max_length=PARTS, examples=[[{"name": "fetch", "command": ["python", "fetch.py"]}]]),
+]
+Sidecars = Annotated[
+    list[PodContainer],
+    Field(max_length=PARTS, examples=[[{"name": "proxy", "image": "envoy:1"}]]),
+]

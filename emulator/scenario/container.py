@@ -9,7 +9,15 @@ import re
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    model_validator,
+)
 
 from emulator.scenario.image import Image
 from emulator.scenario.paths import MountPath
@@ -283,8 +291,10 @@ Ulimits = Annotated[
 ShmSize = Annotated[Size, Field(gt=0)]
 
 
-class ContainerBase(Model):
-    """What any container can have: that of a task, a helper, an init step or a side-car."""
+class ContainerSettings(BaseModel):
+    """What engines give a container, as a scenario says it and a plan has it."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     cpus: Cores | None = None
     """The CPU limit in cores; default: none."""
@@ -298,6 +308,11 @@ class ContainerBase(Model):
     """The size of /dev/shm; default: the engine's, 64 MiB with Docker."""
     ulimits: Ulimits = {}
     """Limits of its processes, by the names of setrlimit(2)."""
+
+
+class ContainerBase(Model, ContainerSettings):
+    """What any container can have: that of a task, a helper, an init step or a side-car."""
+
     files: Files = {}
     """Small files in its container, by their path there."""
     entrypoint: Entrypoint | None = None

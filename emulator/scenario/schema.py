@@ -476,21 +476,15 @@ class Scenario(Model):
 
     def in_full(self, role: Role) -> Role:
         """Return a role with what the scenario says for all tasks."""
-        program = self.program
-        return role.model_copy(
-            update={
-                "image": role.image or self.image,
-                "command": program.command if role.command is None else role.command,
-                "env": {**program.env, **role.env},
-                "source": role.source or program.source,
-                "entrypoint": role.entrypoint or program.entrypoint,
-                "working_dir": role.working_dir or program.working_dir,
-                "files": {**program.files, **role.files},
-                "mounts": {**self.mounts, **role.mounts},
-                "shm_size": self.shm_size if role.shm_size is None else role.shm_size,
-                "ulimits": {**self.ulimits, **role.ulimits},
-            }
-        )
+        merged: dict[str, object] = {}
+        for section in (self, self.program):
+            for key in type(section).model_fields.keys() & type(role).model_fields.keys():
+                of_all, own = getattr(section, key), getattr(role, key)
+                if isinstance(of_all, dict):
+                    merged[key] = {**of_all, **own}
+                else:
+                    merged[key] = of_all if own is None else own
+        return role.model_copy(update=merged)
 
     @property
     def images(self) -> Iterator[AnyImage]:

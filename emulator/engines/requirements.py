@@ -14,7 +14,7 @@ from emulator.errors import Misfit, Unsupported, UsageError
 from emulator.planning.planner import make_plan
 from emulator.planning.requested import RunOptions
 from emulator.runtime.files import disk, shortages
-from emulator.scenario.container import Container
+from emulator.scenario.container import Container, settings
 from emulator.scenario.frameworks.table import FRAMEWORKS
 from emulator.validation.units import format_size
 
@@ -241,7 +241,5 @@ def _mount_needs(who: str, spec: ContainerBase | Scenario) -> Iterator[Asked]:
         if str(mount.path) != target or not mount.is_writable:
             own = mount.scratch is not None or mount.tmpfs is not None
             yield "mounts", f"a mount at {target} for {who}", "scratch" if own else "mounts"
-    if spec.shm_size is not None:
-        yield "shm_size", f"a size of /dev/shm for {who}", "limits"
-    if spec.ulimits:
-        yield "ulimits", f"ulimits for {who}", "process-limits"
+    for key, setting, _ in settings(spec):
+        yield key, setting.need.format(who), setting.capability

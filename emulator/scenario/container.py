@@ -6,8 +6,10 @@ import base64
 import binascii
 import posixpath
 import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -24,7 +26,7 @@ from emulator.scenario.paths import MountPath
 from emulator.scenario.program import SHARED, WORKDIR
 from emulator.validation.fields import Command, Cores, Env, Memory, Model, Size
 from emulator.validation.limits import FILES, MOUNTS, PARTS, PORTS
-from emulator.validation.units import parse_size
+from emulator.validation.units import format_size, parse_size
 
 RESERVED = (SHARED, "/proc", "/sys", "/dev", "/.emulator")
 """Folders of a container in which nothing else can be mounted."""
@@ -273,6 +275,12 @@ class Ulimit(Model):
             raise ValueError("the soft limit is above the hard one")
         return self
 
+    @property
+    def shown(self) -> str:
+        """As `emulate plan` shows it."""
+        numbers = dict.fromkeys((self.soft, self.hard))
+        return "/".join(UNLIMITED if number == -1 else str(number) for number in numbers)
+
 
 # The names of setrlimit(2).
 UlimitName = Literal[
@@ -308,6 +316,57 @@ class ContainerSettings(BaseModel):
     """The size of /dev/shm; default: the engine's, 64 MiB with Docker."""
     ulimits: Ulimits = {}
     """Limits of its processes, by the names of setrlimit(2)."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A row of SETTINGS."""
+
+    need: str
+    """What an engine without the capability can't do, for `{}`."""
+    capability: str
+    shown: Callable[[Any], str]
+    """A value as `emulate plan` shows it."""
+    docker: Callable[[Any], Mapping[str, Any]]
+    """What a value is in Docker's HostConfig."""
+    compose: Callable[[Any], Any]
+    """A value in a Compose file, which has the same key."""
+    no_pod: str = ""
+    """Why a Pod can't have it."""
+
+
+SETTINGS: dict[str, Setting] = {
+    "shm_size": Setting(
+        need="a size of /dev/shm for {}",
+        capability="limits",
+        shown=lambda size: f"/dev/shm of {format_size(size)}",
+        docker=lambda size: {"ShmSize": size},
+        compose=lambda size: size,
+    ),
+    "ulimits": Setting(
+        need="ulimits for {}",
+        capability="process-limits",
+        shown=lambda limits: ", ".join(f"{key} {limits[key].shown}" for key in limits),
+        docker=lambda limits: {
+            "Ulimits": [
+                {"Name": k, "Soft": one.soft, "Hard": one.hard} for k, one in limits.items()
+            ]
+        },
+        compose=lambda limits: {
+            k: one.soft if one.soft == one.hard else {"soft": one.soft, "hard": one.hard}
+            for k, one in limits.items()
+        },
+        no_pod="ulimits are a setting of the nodes' container runtime",
+    ),
+}
+"""What becomes of settings, by key, but in Pods: manifests/out/pods.py writes these."""
+
+
+def settings(spec: object) -> Iterator[tuple[str, Setting, Any]]:
+    """Yield those that a container, or a scenario for all of its tasks, has, with their values."""
+    for key, setting in SETTINGS.items():
+        if value := getattr(spec, key, None):
+            yield key, setting, value
 
 
 class ContainerBase(Model, ContainerSettings):

@@ -331,6 +331,8 @@ class Setting:
     """What a value is in Docker's HostConfig."""
     compose: Callable[[Any], Any]
     """A value in a Compose file, which has the same key."""
+    pod: Callable[[Any], Mapping[str, Any]] = lambda value: {}
+    """What a value adds to a container of a Pod."""
     no_pod: str = ""
     """Why a Pod can't have it."""
 
@@ -359,7 +361,7 @@ SETTINGS: dict[str, Setting] = {
         no_pod="ulimits are a setting of the nodes' container runtime",
     ),
 }
-"""What becomes of settings, by key, but in Pods: manifests/out/pods.py writes these."""
+"""What becomes of settings, by key; the memory of /dev/shm is a volume of a Pod."""
 
 
 def settings(spec: object) -> Iterator[tuple[str, Setting, Any]]:

@@ -189,6 +189,7 @@ def _container(name: str, one: Task, options: Kubernetes, volumes: _Volumes) -> 
         limits[options.gpu_resource] = str(len(one.gpus))
     return filled(
         _base(name, one, options),
+        one,
         [literal(word) for word in one.command],
         has_entrypoint=one.entrypoint != "none",
         workingDir=home_of(one),
@@ -223,6 +224,7 @@ def _ours(name: str, task: Task, options: Kubernetes, script: str) -> Data:
     """
     return filled(
         _base(name, task, options),
+        None,
         ["sh", "-c", literal(script)],
         has_entrypoint=False,
         workingDir="/",

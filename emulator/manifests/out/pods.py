@@ -15,7 +15,7 @@ from typing import Any
 from emulator.errors import UsageError, shown
 from emulator.manifests.out.deployment import IMAGES, Deployment, Group, program_files
 from emulator.manifests.out.templates import INDEX, Different, Template, script, template
-from emulator.scenario.container import File, Mount, settings
+from emulator.scenario.container import ContainerSettings, File, Mount, settings
 from emulator.scenario.program import SHARED, WORKDIR
 from emulator.scenario.schema import Scenario
 from emulator.validation.units import format_size
@@ -194,11 +194,21 @@ def pod_template(group: Group, cluster: Cluster, kind: Kind, **spec: Any) -> Dat
 
 
 def filled(
-    container: Data, words: Sequence[str], *, has_entrypoint: bool, **fields: object
+    container: Data,
+    spec: ContainerSettings | None,
+    words: Sequence[str],
+    *,
+    has_entrypoint: bool,
+    **fields: object,
 ) -> Data:
-    """Return a container with its command, and with those of the fields that are not empty."""
-    command = {"args" if has_entrypoint else "command": [*words]}
-    return container | {key: value for key, value in {**command, **fields}.items() if value}
+    """Return a container with its command and settings, and those of `fields` that are not empty.
+
+    For exports and for the engine; `spec` is None for a container that is not the scenario's.
+    """
+    found = {"args" if has_entrypoint else "command": [*words], **fields}
+    for _, setting, value in settings(spec):
+        found |= setting.pod(value)
+    return container | {key: value for key, value in found.items() if value}
 
 
 def _container(one: Group, name: str, kind: Kind, volumes: _Volumes) -> Data:
@@ -226,6 +236,7 @@ def _container(one: Group, name: str, kind: Kind, volumes: _Volumes) -> Data:
     needs_index = bool(computed) or _uses_index(command, plain)
     return filled(
         container,
+        one.spec,
         words,
         has_entrypoint=one.has_entrypoint,
         workingDir=one.working_dir,

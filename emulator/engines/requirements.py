@@ -194,18 +194,15 @@ def _network_needs(scenario: Scenario) -> Iterator[Asked]:
 def _container_needs(who: str, spec: Container) -> Iterator[Asked]:
     """Yield what a role or a helper needs of its containers (pure)."""
     yield from _mount_needs(who, spec)
-    if spec.working_dir is not None:
-        yield "working_dir", f"the working directory {spec.working_dir} for {who}", "pods"
-    if spec.files:
-        yield "files", f"files for {who}", "pods"
-    if spec.cpus is not None:
-        yield "cpus", f"a CPU limit for {who}", "limits"
-    if spec.memory is not None:
-        yield "memory", f"a memory limit for {who}", "limits"
-    if spec.processes is not None:
-        yield "processes", f"a limit of processes for {who}", "process-limits"
-    if spec.ports:
-        yield "ports", f"published ports of {who}", "ports"
+    asked = {
+        "working_dir": (f"the working directory {spec.working_dir} for {who}", "pods"),
+        "files": (f"files for {who}", "pods"),
+        "cpus": (f"a CPU limit for {who}", "limits"),
+        "memory": (f"a memory limit for {who}", "limits"),
+        "processes": (f"a limit of processes for {who}", "process-limits"),
+        "ports": (f"published ports of {who}", "ports"),
+    }
+    yield from ((key, *need) for key, need in asked.items() if getattr(spec, key))
     for port in spec.ports:
         if port.host_port not in (None, port.port):
             yield (

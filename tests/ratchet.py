@@ -16,8 +16,8 @@ from xdist.workermanage import WorkerController
 
 LINES: Mapping[str, int] = {
     "engines": 15_250,
+    "scenario": 5_200,
     "supervisor": 5_150,
-    "scenario": 5_120,
     "": 4_360,
     "analysis": 3_630,
     "report": 3_470,

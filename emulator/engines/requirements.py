@@ -14,13 +14,14 @@ from emulator.errors import Misfit, Unsupported, UsageError
 from emulator.planning.planner import make_plan
 from emulator.planning.requested import RunOptions
 from emulator.runtime.files import disk, shortages
+from emulator.scenario.container import Container, settings
 from emulator.scenario.frameworks.table import FRAMEWORKS
 from emulator.validation.units import format_size
 
 if TYPE_CHECKING:
     from emulator.broker import Capacity
     from emulator.planning.plan import Plan
-    from emulator.scenario.container import Container, ContainerBase
+    from emulator.scenario.container import ContainerBase
     from emulator.scenario.document import KeyPath
     from emulator.scenario.schema import Helper, Role, Scenario
 
@@ -85,7 +86,7 @@ def require(scenario: Scenario, engine: Engine) -> None:
             if name not in engine.capabilities
         ]
         raise Unsupported(error.message, error.hint, lacks=error.lacks, keys=keys) from None
-    if any(spec.memory is not None for _, spec in _containers(scenario)):
+    if any(spec.memory is not None for _, spec, _ in scenario.containers):
         fits(scenario, engine.capacity())
 
 
@@ -94,7 +95,7 @@ def fits(scenario: Scenario, capacity: Capacity) -> None:
 
     Raises Misfit.
     """
-    for path, spec in _containers(scenario):
+    for path, spec, _ in scenario.containers:
         if (spec.memory or 0) > capacity.memory:
             raise Misfit(
                 (*path, "memory"),
@@ -102,12 +103,6 @@ def fits(scenario: Scenario, capacity: Capacity) -> None:
                 f"{format_size(capacity.memory)} that the engine's machine has",
                 "write less, or leave it out",
             )
-
-
-def _containers(scenario: Scenario) -> Iterator[tuple[tuple[str | int, ...], ContainerBase]]:
-    yield from ((("cluster", role), spec) for role, spec in scenario.cluster.items())
-    yield from scenario.pod_containers
-    yield from ((("helpers", name), helper) for name, helper in scenario.helpers.items())
 
 
 def require_of(engine: Engine, needs: Iterable[tuple[str, str]]) -> None:
@@ -177,10 +172,9 @@ def _helper_needs(name: str, helper: Helper) -> Iterator[Asked]:
 
 def _port_needs(scenario: Scenario) -> Iterator[Asked]:
     listeners = Counter[int]()
-    for spec in scenario.cluster.values():
-        listeners.update({port.port: spec.replicas for port in spec.ports})
-    for helper in scenario.helpers.values():
-        listeners.update({port.port: 1 for port in helper.ports})
+    for _, spec, count in scenario.containers:
+        if isinstance(spec, Container):
+            listeners.update({port.port: count for port in spec.ports})
     for port, count in listeners.items():
         if count > 1:
             yield "cluster", f"port {port} for {count} tasks", "port-mapping"
@@ -200,18 +194,15 @@ def _network_needs(scenario: Scenario) -> Iterator[Asked]:
 def _container_needs(who: str, spec: Container) -> Iterator[Asked]:
     """Yield what a role or a helper needs of its containers (pure)."""
     yield from _mount_needs(who, spec)
-    if spec.working_dir is not None:
-        yield "working_dir", f"the working directory {spec.working_dir} for {who}", "pods"
-    if spec.files:
-        yield "files", f"files for {who}", "pods"
-    if spec.cpus is not None:
-        yield "cpus", f"a CPU limit for {who}", "limits"
-    if spec.memory is not None:
-        yield "memory", f"a memory limit for {who}", "limits"
-    if spec.processes is not None:
-        yield "processes", f"a limit of processes for {who}", "process-limits"
-    if spec.ports:
-        yield "ports", f"published ports of {who}", "ports"
+    asked = {
+        "working_dir": (f"the working directory {spec.working_dir} for {who}", "pods"),
+        "files": (f"files for {who}", "pods"),
+        "cpus": (f"a CPU limit for {who}", "limits"),
+        "memory": (f"a memory limit for {who}", "limits"),
+        "processes": (f"a limit of processes for {who}", "process-limits"),
+        "ports": (f"published ports of {who}", "ports"),
+    }
+    yield from ((key, *need) for key, need in asked.items() if getattr(spec, key))
     for port in spec.ports:
         if port.host_port not in (None, port.port):
             yield (
@@ -247,7 +238,5 @@ def _mount_needs(who: str, spec: ContainerBase | Scenario) -> Iterator[Asked]:
         if str(mount.path) != target or not mount.is_writable:
             own = mount.scratch is not None or mount.tmpfs is not None
             yield "mounts", f"a mount at {target} for {who}", "scratch" if own else "mounts"
-    if spec.shm_size is not None:
-        yield "shm_size", f"a size of /dev/shm for {who}", "limits"
-    if spec.ulimits:
-        yield "ulimits", f"ulimits for {who}", "process-limits"
+    for key, setting, _ in settings(spec):
+        yield key, setting.need.format(who), setting.capability

@@ -18,7 +18,7 @@ from emulator.faults.schedule import PlannedFault
 from emulator.metrics.steps import PHASES_ONLY
 from emulator.planning.baseline import ThroughputReference
 from emulator.planning.context import Limits
-from emulator.scenario.container import Entrypoint, File, Mount, Port, Ulimit
+from emulator.scenario.container import ContainerSettings, Entrypoint, File, Mount, Port
 from emulator.scenario.frameworks.spec import Roles
 from emulator.scenario.frameworks.table import roles_of
 from emulator.scenario.schema import Scenario
@@ -35,13 +35,8 @@ RunId = Annotated[str, AfterValidator(_stored_run_id)]
 """A run id in a stored plan; refused if it is not valid."""
 
 
-class Task(BaseModel):
-    """One task of the training job, or a helper: a process in a container, or on loopback.
-
-    Also an init step or a side-car, which is part of a task and runs on the task's host.
-    """
-
-    model_config = ConfigDict(frozen=True)
+class _Member(BaseModel):
+    """Which task it is, and where the others reach it."""
 
     name: str
     """`<role>-<index>`, of a helper its own name.
@@ -56,6 +51,14 @@ class Task(BaseModel):
     port: int
     aliases: tuple[str, ...] = ()
     """Its names on the network, the shortest first, where the scenario sets them."""
+
+
+class Task(ContainerSettings, _Member):
+    """One task of the training job, or a helper: a process in a container, or on loopback.
+
+    Also an init step or a side-car, which is part of a task and runs on the task's host.
+    """
+
     image: str
     """Its image reference; empty if the engine uses none."""
     command: tuple[str, ...]
@@ -66,20 +69,15 @@ class Task(BaseModel):
     """File or folder to copy into its working directory."""
     working_dir: str | None = None
     """Where its program starts; None: where `source` is copied, else the image's own."""
-    cpus: float | None = None
     memory: int | None = None
-    """Limits set by the scenario: cores, bytes."""
-    processes: int | None = None
-    """Limit of processes and threads, set by the scenario."""
+    shm_size: int | None = None
+    """Bytes, which a plan has as numbers."""
+    mounts: dict[str, Mount] = {}
+    """By the path in its container; those of the job and its own."""
     defaults: Limits = Limits()
     """The engine's limits, for those that the scenario does not set."""
     gpus: tuple[str, ...] = ()
     """Device ids."""
-    mounts: dict[str, Mount] = {}
-    """By the path in its container."""
-    shm_size: int | None = None
-    """Bytes of /dev/shm; None: the engine's default."""
-    ulimits: dict[str, Ulimit] = {}
     ports: tuple[Port, ...] = ()
     """Published on 127.0.0.1."""
     init: tuple[Task, ...] = ()

@@ -22,11 +22,10 @@ from emulator.planning.plan import Plan, Task
 from emulator.planning.unreachable import unreachable
 from emulator.scenario import rendezvous
 from emulator.scenario.addresses import DEFAULT_NAMESPACE, naming
-from emulator.scenario.container import Container, ContainerBase
+from emulator.scenario.container import Container, ContainerBase, PodContainer
 from emulator.scenario.frameworks.spec import Job, Member, role_of
 from emulator.scenario.frameworks.table import FRAMEWORKS, module_of, roles_of
 from emulator.scenario.image import AnyImage
-from emulator.scenario.pod import PodContainer
 from emulator.scenario.schema import EVENTS, Helper, Role, Scenario
 from emulator.scenario.values import Expander, Values, of_variables, variables
 from emulator.validation.run_id import check_run_id

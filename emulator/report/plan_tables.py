@@ -11,11 +11,12 @@ from rich.text import Text
 
 from emulator.broker import Capacity, need_of
 from emulator.report.tables import Table, print_table, range_label
+from emulator.scenario.container import settings
 from emulator.validation.units import format_count, format_duration, format_money, format_size
 
 if TYPE_CHECKING:
     from emulator.planning.plan import Plan, Task
-    from emulator.scenario.container import Mount, Ulimit
+    from emulator.scenario.container import Mount
     from emulator.scenario.operator import Operator
     from emulator.scenario.schema import Scenario
 
@@ -136,9 +137,7 @@ def _settings(plan: Plan) -> Iterator[str]:
         parts += [
             f"file {path} ({len(file.content)} bytes)" for path, file in plan.files(task).items()
         ]
-        if task.shm_size is not None:
-            parts.append(f"/dev/shm of {format_size(task.shm_size)}")
-        parts += [f"{key} {_ulimit(limit)}" for key, limit in task.ulimits.items()]
+        parts += [setting.shown(value) for _, setting, value in settings(task)]
         parts += [f"port {p.port} at 127.0.0.1:{p.host_port or '(any)'}" for p in task.ports]
         if parts:
             yield f"{name}: {', '.join(parts)}"
@@ -151,12 +150,6 @@ def _mount(target: str, mount: Mount) -> str:
     if mount.scratch:
         source = f"the scratch volume {mount.scratch}"
     return f"{target} from {source}" + ("" if mount.is_writable else " (read-only)")
-
-
-def _ulimit(limit: Ulimit) -> str:
-    return "/".join(
-        "unlimited" if n == -1 else str(n) for n in dict.fromkeys((limit.soft, limit.hard))
-    )
 
 
 def _limits(task: Task) -> str:

@@ -1,4 +1,4 @@
-"""What a scenario says about a container: limits, mounts, files, ports."""
+"""What a scenario says about containers: limits, mounts, files, ports; init steps and side-cars."""
 
 from __future__ import annotations
 
@@ -6,16 +6,27 @@ import base64
 import binascii
 import posixpath
 import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    model_validator,
+)
 
+from emulator.scenario.image import Image
 from emulator.scenario.paths import MountPath
 from emulator.scenario.program import SHARED, WORKDIR
-from emulator.validation.fields import Cores, Memory, Model, Size
-from emulator.validation.limits import FILES, MOUNTS, PORTS
-from emulator.validation.units import parse_size
+from emulator.validation.fields import Command, Cores, Env, Memory, Model, Size
+from emulator.validation.limits import FILES, MOUNTS, PARTS, PORTS
+from emulator.validation.units import format_size, parse_size
 
 RESERVED = (SHARED, "/proc", "/sys", "/dev", "/.emulator")
 """Folders of a container in which nothing else can be mounted."""
@@ -71,11 +82,12 @@ def _volume(name: str) -> str:
     return name
 
 
-_SCRATCH = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+# A label of RFC 1123, as the names of volumes and containers of a Kubernetes pod.
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def _scratch(name: str) -> str:
-    if not _SCRATCH.fullmatch(name):
+    if not _LABEL.fullmatch(name):
         hint = "lower-case letters, digits and dashes, at most 63"
         raise ValueError(f"{name!r} can't be the name of a scratch volume: {hint}")
     return name
@@ -263,6 +275,12 @@ class Ulimit(Model):
             raise ValueError("the soft limit is above the hard one")
         return self
 
+    @property
+    def shown(self) -> str:
+        """As `emulate plan` shows it."""
+        numbers = dict.fromkeys((self.soft, self.hard))
+        return "/".join(UNLIMITED if number == -1 else str(number) for number in numbers)
+
 
 # The names of setrlimit(2).
 UlimitName = Literal[
@@ -281,8 +299,10 @@ Ulimits = Annotated[
 ShmSize = Annotated[Size, Field(gt=0)]
 
 
-class ContainerBase(Model):
-    """What any container can have: that of a task, a helper, an init step or a side-car."""
+class ContainerSettings(BaseModel):
+    """What engines give a container, as a scenario says it and a plan has it."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     cpus: Cores | None = None
     """The CPU limit in cores; default: none."""
@@ -296,6 +316,64 @@ class ContainerBase(Model):
     """The size of /dev/shm; default: the engine's, 64 MiB with Docker."""
     ulimits: Ulimits = {}
     """Limits of its processes, by the names of setrlimit(2)."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A row of SETTINGS."""
+
+    need: str
+    """What an engine without the capability can't do, for `{}`."""
+    capability: str
+    shown: Callable[[Any], str]
+    """A value as `emulate plan` shows it."""
+    docker: Callable[[Any], Mapping[str, Any]]
+    """What a value is in Docker's HostConfig."""
+    compose: Callable[[Any], Any]
+    """A value in a Compose file, which has the same key."""
+    pod: Callable[[Any], Mapping[str, Any]] = lambda value: {}
+    """What a value adds to a container of a Pod."""
+    no_pod: str = ""
+    """Why a Pod can't have it."""
+
+
+SETTINGS: dict[str, Setting] = {
+    "shm_size": Setting(
+        need="a size of /dev/shm for {}",
+        capability="limits",
+        shown=lambda size: f"/dev/shm of {format_size(size)}",
+        docker=lambda size: {"ShmSize": size},
+        compose=lambda size: size,
+    ),
+    "ulimits": Setting(
+        need="ulimits for {}",
+        capability="process-limits",
+        shown=lambda limits: ", ".join(f"{key} {limits[key].shown}" for key in limits),
+        docker=lambda limits: {
+            "Ulimits": [
+                {"Name": k, "Soft": one.soft, "Hard": one.hard} for k, one in limits.items()
+            ]
+        },
+        compose=lambda limits: {
+            k: one.soft if one.soft == one.hard else {"soft": one.soft, "hard": one.hard}
+            for k, one in limits.items()
+        },
+        no_pod="ulimits are a setting of the nodes' container runtime",
+    ),
+}
+"""What becomes of settings, by key; the memory of /dev/shm is a volume of a Pod."""
+
+
+def settings(spec: object) -> Iterator[tuple[str, Setting, Any]]:
+    """Yield those that a container, or a scenario for all of its tasks, has, with their values."""
+    for key, setting in SETTINGS.items():
+        if value := getattr(spec, key, None):
+            yield key, setting, value
+
+
+class ContainerBase(Model, ContainerSettings):
+    """What any container can have: that of a task, a helper, an init step or a side-car."""
+
     files: Files = {}
     """Small files in its container, by their path there."""
     entrypoint: Entrypoint | None = None
@@ -310,3 +388,39 @@ class Container(ContainerBase):
 
     ports: Ports = []
     """TCP ports that are published on 127.0.0.1; a number is short for `{port: ...}`."""
+
+
+# --- Init steps and side-cars ---------------------------------------------------------------------
+# They follow the containers of a Kubernetes pod. Init steps run one after the other, each to exit
+# code 0, before the program of a task that starts on a fresh disk; side-cars run beside it.
+# https://kubernetes.io/docs/concepts/workloads/pods/init-containers/
+
+
+def _name(name: str) -> str:
+    if not _LABEL.fullmatch(name):
+        hint = "lower-case letters, digits and dashes, at most 63"
+        raise ValueError(f"{name!r} is not the name of a container: {hint}")
+    return name
+
+
+class PodContainer(ContainerBase):
+    """A container of a task beside its own."""
+
+    name: Annotated[str, AfterValidator(_name)] = Field(examples=["fetch"])
+    """Its name, unique in the role."""
+    command: Command = []
+    """What it runs; empty: the image's own command."""
+    env: Env = {}
+    """Its variables, besides those with the values of its task."""
+    image: Image | None = None
+    """Its image; default: the task's."""
+
+
+InitSteps = Annotated[
+    list[PodContainer],
+    Field(max_length=PARTS, examples=[[{"name": "fetch", "command": ["python", "fetch.py"]}]]),
+]
+Sidecars = Annotated[
+    list[PodContainer],
+    Field(max_length=PARTS, examples=[[{"name": "proxy", "image": "envoy:1"}]]),
+]

@@ -10,14 +10,13 @@ from emulator.errors import shown
 from emulator.faults.schedule import cross_errors
 from emulator.faults.spec import is_glob, matches
 from emulator.scenario import rendezvous
-from emulator.scenario.container import File, Mounts
+from emulator.scenario.container import Container, File, Mounts
 from emulator.scenario.container_checks import container_errors
 from emulator.scenario.document import KeyPath
 from emulator.scenario.frameworks.pytorch import Elastic
 from emulator.scenario.frameworks.spec import WORKER, FrameworkName, Job, RendezvousForm, role_of
 from emulator.scenario.frameworks.table import FRAMEWORKS, roles_of
-from emulator.scenario.pod import PodContainer
-from emulator.scenario.schema import EVENTS, Expectations, Helper, Role, Scenario
+from emulator.scenario.schema import EVENTS, Expectations, Role, Scenario
 from emulator.scenario.value_checks import added_by_values, value_errors
 from emulator.validation.limits import GIVEN_BYTES, GLOBS, LINKS, STRIKES, TASKS
 from emulator.validation.similar import closest
@@ -158,29 +157,19 @@ def _of_texts(scenario: Scenario, *, has_values: bool) -> Iterator[CrossError]:
 
 def _text_size(scenario: Scenario) -> int:
     """Return the number of characters of all commands, variables, mounts and files, as written."""
-
-    def of_task(role: Role) -> int:
-        variables = [*scenario.program.env.items(), *role.env.items()]
-        command = scenario.program.command if role.command is None else role.command
-        words = [*command, *map("".join, variables)]
-        parts = sum(map(of_one, (*role.init, *role.sidecars)))
-        return sum(map(len, words)) + _length(scenario.mounts) + _length(role.mounts) + parts
-
-    def of_one(one: Helper | PodContainer) -> int:
-        words = [*one.command, *map("".join, one.env.items())]
-        return sum(map(len, words)) + _length(one.mounts)
-
-    of_tasks = sum(role.replicas * of_task(role) for role in scenario.cluster.values())
-    of_helpers = sum(map(of_one, scenario.helpers.values()))
-    return of_tasks + of_helpers + sum(map(_file_size, _with_files(scenario)))
+    program = scenario.program
+    size = _file_size(program.files)
+    for _, one, count in scenario.containers:
+        size += count * (_words_size(one.command or (), one.env) + _length(one.mounts))
+        size += _file_size(one.files)  # of which all tasks have the same
+        if isinstance(one, Role):
+            words = program.command if one.command is None else ()
+            size += count * (_words_size(words, program.env) + _length(scenario.mounts))
+    return size
 
 
-def _with_files(scenario: Scenario) -> Iterator[Mapping[str, File]]:
-    """Yield the files of each section, of which all its tasks have the same."""
-    yield scenario.program.files
-    parts = (part for _, part in scenario.pod_containers)
-    yield from (one.files for one in (*scenario.cluster.values(), *scenario.helpers.values()))
-    yield from (part.files for part in parts)
+def _words_size(command: Sequence[str], env: Mapping[str, str]) -> int:
+    return sum(map(len, (*command, *map("".join, env.items()))))
 
 
 def _file_size(files: Mapping[str, File]) -> int:
@@ -321,17 +310,12 @@ def _of_helpers(scenario: Scenario) -> Iterator[CrossError]:
                 yield CrossError((*path, "env", variable), _SET_BY_US, hint)
 
 
-def _containers(scenario: Scenario) -> Iterator[tuple[KeyPath, Role | Helper, int]]:
-    for role, spec in scenario.cluster.items():
-        yield ("cluster", role), spec, spec.replicas
-    for name, helper in scenario.helpers.items():
-        yield ("helpers", name), helper, 1
-
-
 def _of_ports(scenario: Scenario) -> Iterator[CrossError]:
     """Yield ports that can't be published, or not where they should be."""
     taken: dict[int, KeyPath] = {}
-    for path, spec, count in _containers(scenario):
+    for path, spec, count in scenario.containers:
+        if not isinstance(spec, Container):
+            continue
         if spec.ports and not scenario.network.internet:
             message = "can't be published from a network without internet"
             yield CrossError((*path, "ports"), message, "leave `network.internet: false` out")

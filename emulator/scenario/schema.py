@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
@@ -17,8 +17,11 @@ from emulator.scenario.container import (
     Container,
     Entrypoint,
     Files,
+    InitSteps,
     Mounts,
+    PodContainer,
     ShmSize,
+    Sidecars,
     Ulimits,
     WorkingDir,
 )
@@ -31,7 +34,6 @@ from emulator.scenario.image import NamedImage as NamedImage
 from emulator.scenario.kubernetes import Kubernetes
 from emulator.scenario.operator import Operator
 from emulator.scenario.paths import ProgramPath
-from emulator.scenario.pod import InitSteps, PodContainer, Sidecars
 from emulator.scenario.prices import Currency, Prices
 from emulator.scenario.pytest_options import Marks, Parametrize, Reference
 from emulator.scenario.restart import Restart, RestartPolicy
@@ -51,6 +53,9 @@ from emulator.validation.fields import (
 )
 from emulator.validation.limits import FAULTS, HELPERS, MIB, TASKS
 from emulator.validation.patterns import Pattern
+
+if TYPE_CHECKING:
+    from emulator.scenario.document import KeyPath
 
 SuccessRule = Literal["auto", "chief", "all-workers"]
 SCHEMA_ID = "urn:training-emulator:scenario"
@@ -138,6 +143,9 @@ Helpers = Annotated[
         examples=[{"files": {"command": ["python", "-m", "http.server"], "ports": [8000]}}],
     ),
 ]
+
+
+AnyContainer = Role | Helper | PodContainer
 
 
 class Reserve(Model):
@@ -468,36 +476,35 @@ class Scenario(Model):
 
     def in_full(self, role: Role) -> Role:
         """Return a role with what the scenario says for all tasks."""
-        program = self.program
-        return role.model_copy(
-            update={
-                "image": role.image or self.image,
-                "command": program.command if role.command is None else role.command,
-                "env": {**program.env, **role.env},
-                "source": role.source or program.source,
-                "entrypoint": role.entrypoint or program.entrypoint,
-                "working_dir": role.working_dir or program.working_dir,
-                "files": {**program.files, **role.files},
-                "mounts": {**self.mounts, **role.mounts},
-                "shm_size": self.shm_size if role.shm_size is None else role.shm_size,
-                "ulimits": {**self.ulimits, **role.ulimits},
-            }
-        )
+        merged: dict[str, object] = {}
+        for section in (self, self.program):
+            for key in type(section).model_fields.keys() & type(role).model_fields.keys():
+                of_all, own = getattr(section, key), getattr(role, key)
+                if isinstance(of_all, dict):
+                    merged[key] = {**of_all, **own}
+                else:
+                    merged[key] = of_all if own is None else own
+        return role.model_copy(update=merged)
 
     @property
     def images(self) -> Iterator[AnyImage]:
         """Each image that it names: its own, and those of roles, their parts and helpers."""
-        of_roles = (role.image for role in self.cluster.values())
-        of_helpers = (helper.image for helper in self.helpers.values())
-        of_parts = (part.image for _, part in self.pod_containers)
-        yield from filter(None, (self.image, *of_roles, *of_parts, *of_helpers))
+        yield from filter(None, (self.image, *(one.image for _, one, _ in self.containers)))
 
     @property
-    def pod_containers(self) -> Iterator[tuple[tuple[str | int, ...], PodContainer]]:
-        """Each init step and side-car of the roles, with the path of its keys."""
+    def containers(self) -> Iterator[tuple[KeyPath, AnyContainer, int]]:
+        """Each container as it is written, with the path of its keys, and how many there are.
+
+        Those of the roles' tasks, then their init steps and side-cars, then helpers.
+        """
+        for role, spec in self.cluster.items():
+            yield ("cluster", role), spec, spec.replicas
         for role, spec in self.cluster.items():
             for key, parts in (("init", spec.init), ("sidecars", spec.sidecars)):
-                yield from ((("cluster", role, key, n), part) for n, part in enumerate(parts))
+                for number, part in enumerate(parts):
+                    yield ("cluster", role, key, number), part, spec.replicas
+        for name, helper in self.helpers.items():
+            yield ("helpers", name), helper, 1
 
     @property
     def network_parts(self) -> frozenset[str]:

@@ -69,6 +69,7 @@ def added_by_values(scenario: Scenario) -> int:
     for role in scenario.cluster.values():
         with_program += role.replicas if role.command is None else 0
         replaced.update(dict.fromkeys(role.env, role.replicas))
+    counts = {path: count for path, _, count in scenario.containers}
     added = 0
     for path, (text, template) in templates.items():
         match path:
@@ -76,10 +77,8 @@ def added_by_values(scenario: Scenario) -> int:
                 count = with_program
             case ("program", "env", str(variable)):
                 count = tasks - replaced[variable]
-            case ("helpers", *_):
-                count = 1
-            case _:
-                count = scenario.cluster[str(path[1])].replicas
+            case (*above, _, _):
+                count = counts[tuple(above)]
         if template.names and all(name in longest for name in template.names):
             added += count * (template.size(longest) - len(text) + _OF_ITS_OWN)
     return added
@@ -90,9 +89,7 @@ def _templates(scenario: Scenario) -> Iterator[tuple[KeyPath, tuple[str, Templat
     program = scenario.program
     given: dict[KeyPath, tuple[Sequence[str], Mapping[str, str]]] = {
         ("program",): (program.command, program.env),
-        **{("cluster", n): (role.command or (), role.env) for n, role in scenario.cluster.items()},
-        **{path: (one.command, one.env) for path, one in scenario.pod_containers},
-        **{("helpers", n): (one.command, one.env) for n, one in scenario.helpers.items()},
+        **{path: (one.command or (), one.env) for path, one, _ in scenario.containers},
     }
     for above, (command, env) in given.items():
         for number, word in enumerate(command):

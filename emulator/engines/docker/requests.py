@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from emulator.engines.containers import add_folder, add_part, home_of, operator_labels, scratches
 from emulator.runtime.host import this_host
 from emulator.scenario import program
+from emulator.scenario.container import settings
 from emulator.scenario.program import ready
 
 if TYPE_CHECKING:
@@ -188,13 +189,8 @@ def _limits(task: Task) -> dict[str, Any]:
         limits |= {"Memory": task.memory_limit, "MemorySwap": task.memory_limit}
     if task.process_limit is not None:
         limits["PidsLimit"] = task.process_limit
-    if task.shm_size is not None:
-        limits["ShmSize"] = task.shm_size
-    if task.ulimits:
-        limits["Ulimits"] = [
-            {"Name": name, "Soft": limit.soft, "Hard": limit.hard}
-            for name, limit in task.ulimits.items()
-        ]
+    for _, setting, value in settings(task):
+        limits |= setting.docker(value)
     if task.ports:
         # An empty port of the host: the engine chooses a free one at each start.
         limits["PortBindings"] = {

@@ -19,7 +19,7 @@ from emulator.engines.kubernetes.role import PERMISSIONS, USES, Permission, Use,
 from emulator.engines.kubernetes.security import RESTRICTED, Level, obstacles, of_pod
 from emulator.engines.kubernetes.shared import decide, is_usable
 from emulator.errors import EngineError, Unsupported
-from emulator.manifests.out.pods import cpus, memory
+from emulator.manifests.out.pods import limits_of
 from emulator.scenario.dump import dump
 from emulator.scenario.kubernetes import Kubernetes
 from emulator.validation.units import format_size
@@ -168,11 +168,7 @@ def _refusal(cluster: Cluster, trial: Data) -> tuple[str, str]:
 
 def trial_pod(options: Kubernetes, role: ContainerBase | None = None) -> Data:
     """Return a Pod like those of a run, with the limits of a role (pure)."""
-    limits = {}
-    if role is not None and role.cpus is not None:
-        limits["cpu"] = cpus(role.cpus)
-    if role is not None and role.memory is not None:
-        limits["memory"] = memory(role.memory)
+    limits = {} if role is None else limits_of(role.cpus, role.memory)
     container: dict[str, Any] = {
         "name": MAIN,
         "image": f"{options.registry}/emulator-cpu" if options.registry else "emulator-cpu",

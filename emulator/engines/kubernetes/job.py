@@ -101,10 +101,7 @@ def _image(scenario: Scenario, given: Mapping[str, str]) -> str:
 
 
 def _refuse_builds(scenario: Scenario) -> None:
-    images = [scenario.image, *(one.image for one in scenario.cluster.values())]
-    images += [one.image for one in scenario.helpers.values()]
-    images += [one.image for _, one in scenario.pod_containers]
-    if any(isinstance(one, Dockerfile) for one in images):
+    if any(isinstance(one, Dockerfile) for one in scenario.images):
         raise UsageError(
             "A Job in a cluster can't build an image, and the scenario has a Dockerfile.",
             "Build it, push it to a registry, and name that: --set image=REGISTRY/NAME:TAG.",

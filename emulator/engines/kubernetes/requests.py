@@ -27,7 +27,7 @@ from emulator.engines.kubernetes.archives import (
 )
 from emulator.engines.kubernetes.shared import HOSTNAME, Shared
 from emulator.errors import Unsupported
-from emulator.manifests.out.pods import cpus, memory
+from emulator.manifests.out.pods import filled, in_memory, limits_of
 from emulator.scenario.program import SHARED
 from emulator.validation.units import format_size
 
@@ -184,21 +184,19 @@ def toleration(one: Toleration) -> Data:
 
 
 def _container(name: str, one: Task, options: Kubernetes, volumes: _Volumes) -> Data:
-    container = _base(name, one, options)
-    words = [literal(word) for word in one.command]
-    if words:
-        container["command" if one.entrypoint == "none" else "args"] = words
-    if home := home_of(one):
-        container["workingDir"] = home
-    container["env"] = [{"name": key, "value": literal(text)} for key, text in one.env.items()]
-    limits = _limits(one)
+    limits = limits_of(one.cpus, one.memory_limit)
     if one.gpus:
         limits[options.gpu_resource] = str(len(one.gpus))
-    if limits:
-        container["resources"] = {"requests": limits, "limits": limits}
-    if mounts := volumes.of(name, one):
-        container["volumeMounts"] = mounts
-    return container
+    return filled(
+        _base(name, one, options),
+        one,
+        [literal(word) for word in one.command],
+        has_entrypoint=one.entrypoint != "none",
+        workingDir=home_of(one),
+        env=[{"name": key, "value": literal(text)} for key, text in one.env.items()],
+        resources=_resources(limits),
+        volumeMounts=volumes.of(name, one),
+    )
 
 
 def _base(name: str, one: Task, options: Kubernetes) -> Data:
@@ -210,14 +208,8 @@ def _base(name: str, one: Task, options: Kubernetes) -> Data:
     }
 
 
-def _limits(one: Task) -> dict[str, str]:
-    """Return the limits of a container but its GPUs."""
-    limits = {}
-    if one.cpus is not None:
-        limits["cpu"] = cpus(one.cpus)
-    if one.memory_limit is not None:
-        limits["memory"] = memory(one.memory_limit)
-    return limits
+def _resources(limits: dict[str, str]) -> Data:
+    return {"requests": limits, "limits": limits} if limits else {}
 
 
 def literal(text: str) -> str:
@@ -230,13 +222,14 @@ def _ours(name: str, task: Task, options: Kubernetes, script: str) -> Data:
 
     It has the limits of the task: some namespaces want every container to have some.
     """
-    limits = _limits(task)
-    return {
-        **_base(name, task, options),
-        "command": ["sh", "-c", literal(script)],
-        "workingDir": "/",
-        **({"resources": {"requests": limits, "limits": limits}} if limits else {}),
-    }
+    return filled(
+        _base(name, task, options),
+        None,
+        ["sh", "-c", literal(script)],
+        has_entrypoint=False,
+        workingDir="/",
+        resources=_resources(limits_of(task.cpus, task.memory_limit)),
+    )
 
 
 def _open(task: Task, options: Kubernetes, volumes: _Volumes) -> Iterator[Data]:
@@ -311,7 +304,7 @@ class _Volumes:
         for number, (target, mount) in enumerate(one.mounts.items()):
             mounts.append(self._of_user(f"{name}-{number}", target, mount))
         if one.shm_size is not None:
-            source = _in_memory(one.shm_size)
+            source = in_memory(one.shm_size)
             mounts.append(self.mount(names.dns_label(f"shm-{name}"), "/dev/shm", source))
         for path, inside in file_mounts(self._plan, one, name).items():
             mounts.append({**self.mount("disk", path), "subPath": inside})
@@ -324,7 +317,7 @@ class _Volumes:
             )
             return found if mount.is_writable else {**found, "readOnly": True}
         assert mount.tmpfs is not None, "others are refused: they are of this machine"
-        return self.mount(names.dns_label(f"tmpfs-{name}"), target, _in_memory(mount.tmpfs))
+        return self.mount(names.dns_label(f"tmpfs-{name}"), target, in_memory(mount.tmpfs))
 
     def mount(self, name: str, path: str, source: Mapping[str, Any] | None = None) -> Data:
         """Return the mount of a volume, which is added to those of the Pod."""
@@ -347,10 +340,6 @@ class _Volumes:
             for number, config_map in enumerate(self._found[archive])
         ]
         return {"projected": {"sources": sources}}
-
-
-def _in_memory(size: int) -> Data:
-    return {"emptyDir": {"medium": "Memory", "sizeLimit": memory(size)}}
 
 
 # --- For people -----------------------------------------------------------------------------------

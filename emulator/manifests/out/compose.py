@@ -16,7 +16,7 @@ from emulator.manifests.out.pods import DEFAULT_MODE
 from emulator.manifests.out.restarts import limit
 from emulator.manifests.out.spec import Draft, Target
 from emulator.scenario.addresses import aliases, naming
-from emulator.scenario.container import Mount, Ulimit
+from emulator.scenario.container import Mount, settings
 from emulator.scenario.image import Dockerfile
 from emulator.scenario.program import SHARED, WORKDIR
 from emulator.scenario.schema import Scenario
@@ -153,8 +153,7 @@ class _File:
             "cpus": spec.cpus,
             "mem_limit": spec.memory,
             "pids_limit": spec.processes,
-            "shm_size": spec.shm_size,
-            "ulimits": {key: _ulimit(one) for key, one in spec.ulimits.items()} or None,
+            **{key: setting.compose(value) for key, setting, value in settings(spec)},
         }
         service |= {key: value for key, value in limits.items() if value is not None}
         if group.gpus:
@@ -244,12 +243,6 @@ def _build(image: Dockerfile, deployment: Deployment) -> Data:
 def _bind(source: str, target: str, *, writable: bool) -> Data:
     bind: Data = {"type": "bind", "source": _escaped(source), "target": target}
     return bind if writable else {**bind, "read_only": True}
-
-
-def _ulimit(limit: Ulimit) -> Any:  # noqa: ANN401  YAML
-    if limit.soft == limit.hard:
-        return limit.soft
-    return {"soft": limit.soft, "hard": limit.hard}
 
 
 def _restart(scenario: Scenario, group: Group, notes: dict[str, None]) -> Data:

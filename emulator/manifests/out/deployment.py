@@ -16,13 +16,12 @@ from typing import Any
 from emulator.errors import UsageError
 from emulator.scenario import rendezvous
 from emulator.scenario.addresses import DEFAULT_NAMESPACE, naming
-from emulator.scenario.container import Port
+from emulator.scenario.container import PodContainer, Port
 from emulator.scenario.frameworks.spec import Job, Member, Roles
 from emulator.scenario.frameworks.table import roles_of
 from emulator.scenario.image import AnyImage, Dockerfile, NamedImage
-from emulator.scenario.pod import PodContainer
 from emulator.scenario.program import SHARED, WORKDIR, Part, parts
-from emulator.scenario.schema import Helper, Role, Scenario
+from emulator.scenario.schema import AnyContainer, Helper, Role, Scenario
 from emulator.scenario.values import Expander, Values, variables
 
 OWN = re.compile(r"EMULATOR_[A-Z]+")
@@ -38,15 +37,12 @@ Host = Callable[[str, int], str]
 """The host name of a task, from its role and index; of a helper with the index -1."""
 
 
-Spec = Role | Helper | PodContainer
-
-
 @dataclass(frozen=True)
 class Group:
     """The tasks of a role, or a helper, which is a single one; or a container beside a task's."""
 
     name: str
-    spec: Spec
+    spec: AnyContainer
     """With what the scenario says for all tasks."""
     image: str
     commands: tuple[tuple[str, ...], ...]
@@ -277,7 +273,7 @@ class _Writer:
     def group(
         self,
         name: str,
-        spec: Spec,
+        spec: AnyContainer,
         image: AnyImage,
         values: Sequence[Mapping[str, str]],
         **others: Any,  # noqa: ANN401  fields of a group
@@ -303,7 +299,7 @@ class _Writer:
         every = {"EMULATOR_RUN": self._scenario.name, **variables(values)}
         return {name: text for name, text in every.items() if name in self._named}
 
-    def _reference(self, role: str, image: AnyImage, spec: Spec) -> str:
+    def _reference(self, role: str, image: AnyImage, spec: AnyContainer) -> str:
         """Return the reference of an image; note one that only this machine has."""
         if isinstance(image, Dockerfile):
             is_own = image is not self._scenario.image
@@ -328,18 +324,17 @@ class _Writer:
 
 def texts(scenario: Scenario) -> Iterator[str]:
     """Yield commands, variables and the files of programs, without those that are no text."""
-    beside = [one for _, one in scenario.pod_containers]
-    everything: list[Spec] = [*scenario.cluster.values(), *scenario.helpers.values(), *beside]
     yield from scenario.program.command
     yield from scenario.program.env.values()
     files = [*scenario.program.files.values()]
-    for one in everything:
+    sources = {scenario.program.source}
+    for _, one, _ in scenario.containers:
         yield from one.command or ()
         yield from one.env.values()
         files += one.files.values()
+        if not isinstance(one, PodContainer):
+            sources.add(one.source)
     yield from (file.text for file in files if file.text is not None)
-    roles: list[Role | Helper] = [*scenario.cluster.values(), *scenario.helpers.values()]
-    sources = {scenario.program.source, *(one.source for one in roles)}
     for source in filter(None, sources):
         yield from _files(source)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from emulator.manifests.out.deployment import Deployment, Group
-from emulator.manifests.out.pods import cpus, memory
+from emulator.manifests.out.pods import limits_of
 from emulator.manifests.out.spec import Draft, Target
 from emulator.manifests.out.templates import escaped
 from emulator.scenario.addresses import naming
@@ -98,11 +98,7 @@ def _env(training: tuple[Group, ...], notes: dict[str, None]) -> Data:
 
 
 def _resources(worker: Group, training: tuple[Group, ...], notes: dict[str, None]) -> Data:
-    limits: Data = {}
-    if worker.spec.cpus is not None:
-        limits["cpu"] = cpus(worker.spec.cpus)
-    if worker.spec.memory is not None:
-        limits["memory"] = memory(worker.spec.memory)
+    limits = limits_of(worker.spec.cpus, worker.spec.memory)
     own = {(one.spec.cpus, one.spec.memory) for one in training}
     if len(own) > 1:
         notes["the values have one limit for all tasks: that of the workers"] = None

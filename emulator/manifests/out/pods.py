@@ -15,7 +15,7 @@ from typing import Any
 from emulator.errors import UsageError, shown
 from emulator.manifests.out.deployment import IMAGES, Deployment, Group, program_files
 from emulator.manifests.out.templates import INDEX, Different, Template, script, template
-from emulator.scenario.container import File, Mount
+from emulator.scenario.container import ContainerSettings, File, Mount, settings
 from emulator.scenario.program import SHARED, WORKDIR
 from emulator.scenario.schema import Scenario
 from emulator.validation.units import format_size
@@ -179,11 +179,12 @@ class Kind:
 def pod_template(group: Group, cluster: Cluster, kind: Kind, **spec: Any) -> Data:  # noqa: ANN401
     """Return the pod template of a group; `spec` are further fields of the pod."""
     volumes = _Volumes(cluster, group)
-    main = {**_container(group, kind.container, group, cluster, kind), **volumes.of(group)}
-    init = [_beside(one, group, cluster, kind, volumes) for one in group.init]
+    main = _container(group, kind.container, kind, volumes)
+    beside = replace(kind, ports={})
+    init = [_container(one, one.name, beside, volumes) for one in group.init]
     # An init container that is always restarted runs beside the others.
     init += [
-        {**_beside(one, group, cluster, kind, volumes), "restartPolicy": "Always"}
+        {**_container(one, one.name, beside, volumes), "restartPolicy": "Always"}
         for one in group.sidecars
     ]
     pod: Data = {**spec, **({"initContainers": init} if init else {}), "containers": [main]}
@@ -192,13 +193,27 @@ def pod_template(group: Group, cluster: Cluster, kind: Kind, **spec: Any) -> Dat
     return {"spec": pod}
 
 
-def _beside(one: Group, group: Group, cluster: Cluster, kind: Kind, volumes: _Volumes) -> Data:
-    container = _container(one, one.name, group, cluster, replace(kind, ports={}))
-    return {**container, **volumes.of(one)}
+def filled(
+    container: Data,
+    spec: ContainerSettings | None,
+    words: Sequence[str],
+    *,
+    has_entrypoint: bool,
+    **fields: object,
+) -> Data:
+    """Return a container with its command and settings, and those of `fields` that are not empty.
+
+    For exports and for the engine; `spec` is None for a container that is not the scenario's.
+    """
+    found = {"args" if has_entrypoint else "command": [*words], **fields}
+    for _, setting, value in settings(spec):
+        found |= setting.pod(value)
+    return container | {key: value for key, value in found.items() if value}
 
 
-def _container(one: Group, name: str, group: Group, cluster: Cluster, kind: Kind) -> Data:
-    """Return a container of the pods of a group, without its volumes."""
+def _container(one: Group, name: str, kind: Kind, volumes: _Volumes) -> Data:
+    """Return a container of a pod; add its volumes to those of the pod."""
+    cluster, group = volumes.cluster, volumes.pod
     container: Data = {"name": name, "image": one.image}
     if one.image in cluster.deployment.images:
         container["imagePullPolicy"] = "IfNotPresent"
@@ -218,16 +233,18 @@ def _container(one: Group, name: str, group: Group, cluster: Cluster, kind: Kind
     else:
         words = [text.text for text in command]
     plain = {name: text for name, text in variables.items() if name not in computed}
-    if words:
-        container["args" if one.has_entrypoint else "command"] = words
-    if one.working_dir is not None:
-        container["workingDir"] = one.working_dir
-    env = _env(one, plain, kind, needs_index=bool(computed) or _uses_index(command, plain))
-    if env:
-        container["env"] = env
-    if ports := _ports(one, kind):
-        container["ports"] = ports
-    return {**container, **_resources(one, cluster)}
+    needs_index = bool(computed) or _uses_index(command, plain)
+    return filled(
+        container,
+        one.spec,
+        words,
+        has_entrypoint=one.has_entrypoint,
+        workingDir=one.working_dir,
+        env=_env(one, plain, kind, needs_index=needs_index),
+        ports=_ports(one, kind),
+        resources=_resources(one, cluster),
+        volumeMounts=volumes.of(one),
+    )
 
 
 def _variables(group: Group, makes: frozenset[str]) -> dict[str, list[str]]:
@@ -277,18 +294,26 @@ def _about_image(reference: str, scenario: Scenario) -> str:
 
 
 def _resources(group: Group, cluster: Cluster) -> Data:
-    limits: Data = {}
-    if group.spec.cpus is not None:
-        limits["cpu"] = cpus(group.spec.cpus)
-    if group.spec.memory is not None:
-        limits["memory"] = memory(group.spec.memory)
+    limits: Data = limits_of(group.spec.cpus, group.spec.memory)
     if group.gpus:
         limits["nvidia.com/gpu"] = group.gpus
     if group.spec.processes is not None:
         cluster.note("a limit of processes is a setting of the nodes (podPidsLimit)")
-    if group.spec.ulimits:
-        cluster.note("ulimits are a setting of the nodes' container runtime")
-    return {"resources": {"limits": limits}} if limits else {}
+    for _, setting, _ in settings(group.spec):
+        if setting.no_pod:
+            cluster.note(setting.no_pod)
+    return {"limits": limits} if limits else {}
+
+
+def limits_of(cores: float | None, size: int | None) -> dict[str, str]:
+    """Return the limits of a container, of cores and of bytes of memory."""
+    limits = {} if cores is None else {"cpu": cpus(cores)}
+    return limits if size is None else {**limits, "memory": memory(size)}
+
+
+def in_memory(size: int) -> Data:
+    """Return the source of a volume in memory, of so many bytes."""
+    return {"emptyDir": {"medium": "Memory", "sizeLimit": memory(size)}}
 
 
 def cpus(cores: float) -> str:
@@ -311,14 +336,14 @@ class _Volumes:
     """The volumes of a pod, as its containers ask for them."""
 
     def __init__(self, cluster: Cluster, pod: Group) -> None:
-        self._cluster, self._pod = cluster, pod
+        self.cluster, self.pod = cluster, pod
         self.volumes: list[Data] = []
         self._names: dict[str, str] = {}
 
-    def of(self, group: Group) -> Data:
+    def of(self, group: Group) -> list[Data]:
         """Return what a container has mounted; add the volumes."""
         mounts: list[Data] = []
-        cluster = self._cluster
+        cluster = self.cluster
         if group.source is not None and (program := cluster.program(group.source)) is not None:
             target = group.working_dir or WORKDIR
             mounts.append(
@@ -336,21 +361,19 @@ class _Volumes:
             options = {} if mount.is_writable else {"readOnly": True}
             mounts.append({"name": name, "mountPath": target, **options})
         if (size := group.spec.shm_size) is not None:
-            memory_of = {"emptyDir": {"medium": "Memory", "sizeLimit": memory(size)}}
-            mounts.append({"name": self._add("shm", memory_of), "mountPath": "/dev/shm"})
-        mounts += self._files(group)
-        return {"volumeMounts": mounts} if mounts else {}
+            mounts.append({"name": self._add("shm", in_memory(size)), "mountPath": "/dev/shm"})
+        return mounts + self._files(group)
 
     def _files(self, group: Group) -> list[Data]:
         """Return the mounts of small files, each at its path, from a ConfigMap of the container."""
         if not group.spec.files:
             return []
-        deployment = self._cluster.deployment
+        deployment = self.cluster.deployment
         names = [deployment.name]
         if group.spec.files != deployment.scenario.program.files:  # those of all tasks
-            names += [self._pod.name] if group is self._pod else [self._pod.name, group.name]
+            names += [self.pod.name] if group is self.pod else [self.pod.name, group.name]
         files = {path.lstrip("/"): file for path, file in group.spec.files.items()}
-        source = self._cluster.files("-".join([*names, "files"]), files)
+        source = self.cluster.files("-".join([*names, "files"]), files)
         name = self._add(f"files-{group.name}", {"configMap": source})
         return [{"name": name, "mountPath": f"/{path}", "subPath": path} for path in files]
 
@@ -367,7 +390,7 @@ class _Volumes:
 
 def _volume(target: str, mount: Mount, cluster: Cluster) -> Data:
     if mount.tmpfs is not None:
-        return {"emptyDir": {"medium": "Memory", "sizeLimit": memory(mount.tmpfs)}}
+        return in_memory(mount.tmpfs)
     if mount.volume is not None:
         return {"persistentVolumeClaim": {"claimName": cluster.claim(mount.volume)}}
     name = f"{cluster.deployment.name}-{target.strip('/')}"

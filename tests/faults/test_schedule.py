@@ -476,6 +476,8 @@ def test_what_network_faults_ask_of_engine_and_kernel() -> None:
     assert set(needs(asked)) == {"oom", "network", "replace", "same-address"}
     assert scenario(KINDS[1]).network_parts == {"iptables"}
     assert scenario(KINDS[3]).network_parts == {"iptables", "loss", "bandwidth", "delay"}
+    assert scenario("preempt: ps-0, at: 1s, loss: silent").network_parts == {"iptables"}
+    assert not scenario("preempt: ps-0, at: 1s").network_parts
 
 
 def test_two_faults_of_one_name_are_refused() -> None:

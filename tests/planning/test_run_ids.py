@@ -22,8 +22,6 @@ from emulator.planning.plan import Plan, new_run_id
 from emulator.planning.requested import RunOptions
 from emulator.record.folder import runs_in
 from emulator.record.reader import Record
-from emulator.record.writer import RunWriter
-from emulator.runtime.clock import RealClock
 from emulator.session.sweep import plan_all
 from emulator.supervisor.cleanup import abandoned, remove
 from emulator.validation.run_id import check_run_id, is_run_id
@@ -170,14 +168,6 @@ def test_a_folder_under_another_name_is_read_and_nothing_is_removed_by_it(
         done = emulate(command, other)
         assert done.returncode == 2
         assert f"holds the record of {run_id} under another name" in done.stderr
-
-
-def test_a_link_can_not_be_a_run_folder(tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "run-1").symlink_to("elsewhere")
-    with pytest.raises(UsageError, match="run-1 is a link"):
-        RunWriter(tmp_path / "run-1", a_plan(ONE), TEXT, RealClock())
-    assert os.listdir(tmp_path / "elsewhere") == []
 
 
 @pytest.mark.docker

@@ -10,14 +10,12 @@ import pytest
 
 from emulator.engines.base import Engine, Measuring
 from emulator.engines.capabilities import capable
+from emulator.engines.docker import DockerEngine
 from emulator.engines.process import ProcessEngine
 from emulator.metrics.catalog import GpuShare
 from emulator.metrics.gpu.device import shares
-from emulator.planning.plan import new_run_id
-from emulator.planning.planner import make_plan
-from emulator.scenario.schema import Program, Role, Scenario
-from tests.conftest import Emulate, going_on
-from tests.engines.inbox import EachLine
+from tests.conftest import Emulate
+from tests.engines.stage import shells, staged
 from tests.metrics.fake_gpus import (
     COLUMNS,
     DRIVER,
@@ -142,28 +140,13 @@ def test_a_device_without_uuid_goes_by_its_number(machine: Machine) -> None:
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     """An engine with two running tasks, each a shell and a process that it has started."""
     docker = request.param == "docker"
-    engine = request.getfixturevalue("docker_engine") if docker else ProcessEngine()
-    run_id, inbox = new_run_id("gpus"), EachLine()
-    folder = tmp_path / run_id
-    folder.mkdir()
-    live = going_on(folder)
-    live.acquire()
-    scenario = Scenario(
-        name="gpus",
-        framework="none",
-        image=request.getfixturevalue("tiny_image") if docker else "none",
-        program=Program(command=["sh", "-c", "sleep 600 & echo started; wait"]),
-        cluster={"worker": Role(replicas=2)},
-    )
-    plan = make_plan(scenario, run_id, engine.plan_context(run_id, folder))
-    engine.prepare(plan, folder, inbox)
-    for task in plan.tasks:
-        engine.start(task)
-    assert {inbox.get(timeout=300).text for _ in plan.tasks} == {"started"}
-    yield engine
-    engine.tear_down(run_id)
-    engine.close()
-    live.release()
+    image = request.getfixturevalue("tiny_image") if docker else "none"
+    role = {"replicas": 2, "command": ["sh", "-c", "sleep 600 & echo started; wait"]}
+    scenario = shells({}, image, cluster={"worker": role})
+    with staged(DockerEngine() if docker else ProcessEngine(), scenario, tmp_path) as stage:
+        for task in stage.plan.tasks:
+            stage.start(task.name, until="started")
+        yield stage.engine
 
 
 def test_the_processes_of_real_tasks(machine: Machine, engine: Engine) -> None:

@@ -90,10 +90,6 @@ def scenario(tmp_path: Path) -> Path:
     return path
 
 
-HARMLESS = [text for text in BAD if "\0" not in text and text[:1] != "/" and len(text) < 1000]
-"""If they were taken, the run would be written into the folder of the test."""
-
-
 NO_ID, LATEST = "can't be a run id. It has 1 to 63", "to all commands it means the latest run"
 UP, PLAN, VARY = ("up",), ("plan",), ("up", "--vary", "seed=1,2")
 
@@ -101,8 +97,8 @@ UP, PLAN, VARY = ("up",), ("plan",), ("up", "--vary", "seed=1,2")
 @pytest.mark.parametrize(
     ("how", "text", "why"),
     [
-        *((UP, text, NO_ID) for text in (*HARMLESS, "absolute")),
-        *((how, text, NO_ID) for how in (("up", "-d"), VARY, PLAN) for text in ("..", "a/b")),
+        *((UP, text, NO_ID) for text in ("", "-a", "a\n", "\x1b]52;c;aGk=\x07", "absolute")),
+        *((how, text, NO_ID) for how in (UP, ("up", "-d"), VARY, PLAN) for text in ("..", "a/b")),
         *((how, "last", LATEST) for how in (UP, ("up", "-d"), PLAN)),
     ],
 )
@@ -128,14 +124,6 @@ def test_variants_need_room_for_their_number(scenario: Path, tmp_path: Path) -> 
     with pytest.raises(UsageError, match=f"'{'a' * 63}-1' can't be a run id"):
         plan_all(result, scenarios, engine, RunOptions(out=tmp_path, run_id="a" * 63))
     engine.close()
-
-
-@pytest.mark.parametrize("text", [*HARMLESS, "a\0b", "a" * 100_000])
-def test_the_api_refuses_it(scenario: Path, tmp_path: Path, text: str) -> None:
-    before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(UsageError, match="can't be a run id"):
-        emulator.up(scenario, engine="process", out=tmp_path / "out", run_id=text)
-    assert sorted(tmp_path.rglob("*")) == before
 
 
 # --- Where it comes back ------------------------------------------------------------------------

@@ -267,12 +267,12 @@ def test_what_is_rarely_meant_is_warned_of(text: str, warnings: list[str]) -> No
 def test_the_same_scenario_gives_the_same_plan() -> None:
     scenario = parse(BASE + BOTH + "\nfaults: [{random: {kill: 'worker-*'}, every: 10s, max: 5}]\n")
 
-    def described(**changes: int) -> str:
+    def made(**changes: int) -> Plan:
         changed = scenario.model_copy(update=changes)
-        return make_plan(changed, "run-1", with_gpus("a", "b")).model_dump_json()
+        return make_plan(changed, "run-1", with_gpus("a", "b"))
 
-    assert described() == described()
-    assert described() != described(seed=4)
+    assert made().model_dump_json() == made().model_dump_json()
+    assert made().faults != made(seed=4).faults
 
 
 def test_a_run_id_begins_with_the_name_and_is_no_other_runs() -> None:

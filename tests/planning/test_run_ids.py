@@ -124,6 +124,8 @@ def test_variants_need_room_for_their_number(scenario: Path, tmp_path: Path) -> 
     with pytest.raises(UsageError, match=f"'{'a' * 63}-1' can't be a run id"):
         plan_all(result, scenarios, engine, RunOptions(out=tmp_path, run_id="a" * 63))
     engine.close()
+    with pytest.raises(UsageError, match=LATEST):
+        RunOptions(run_id="last").named(scenarios[0])
 
 
 # --- Where it comes back ------------------------------------------------------------------------

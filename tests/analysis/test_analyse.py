@@ -152,11 +152,6 @@ def test_steps_lost_in_several_restarts_add_up() -> None:
 # --- What may be missing ------------------------------------------------------------------------
 
 
-def test_a_record_that_ends_early_is_judged_as_far_as_it_goes() -> None:
-    result = analysed([step(1, "worker-0", 1), step(2, "worker-0", 2)])
-    assert (result.outcome, result.final_step, result.steps_per_second) == ("running", 2, 1.0)
-
-
 def test_an_empty_history_says_nothing() -> None:
     assert analysed([]) == Analysis(
         outcome="running",
@@ -168,7 +163,10 @@ def test_an_empty_history_says_nothing() -> None:
         faults=[],
         time=NO_TIME,
     )
-    assert analysed([step(0, "worker-0", 1), step(0, "worker-0", 2)]).goodput is None  # no time
+    at_once = analysed([step(0, "worker-0", 1), step(0, "worker-0", 2)])  # it has no time
+    assert (at_once.outcome, at_once.final_step, at_once.goodput) == ("running", 2, None)
+    early = analysed([step(1, "worker-0", 1), step(2, "worker-0", 2)])  # as far as it goes
+    assert (early.outcome, early.final_step, early.steps_per_second) == ("running", 2, 1.0)
 
 
 # --- Rates --------------------------------------------------------------------------------------

@@ -94,7 +94,7 @@ def test_a_fault_that_only_one_has_is_shown_whole() -> None:
     assert (first["preempt"], second) == ("worker-1", None)
 
 
-# --- The table ----------------------------------------------------------------------------------
+# --- The table, of which tests/report/expected/comparison.txt shows most ------------------------
 
 
 def table(*compared: Row, width: int = 140) -> list[str]:
@@ -109,24 +109,11 @@ def two(**second: Any) -> tuple[Row, Row]:
     return one, two
 
 
-def test_the_first_is_the_reference_and_others_have_their_ratio() -> None:
-    lines = table(*two(duration=25.0, steps_per_second=10.0, goodput=0.8, recoveries=[15.0]))
-    assert lines[0] == "seed: 1 | 2"
-    assert lines[-2:] == [
-        "run-1 succeeded ok 50 10 2 7.50s 40% 20.0 10.0s",
-        "run-2 succeeded failed 50 10 2 15.0s x2.00 80% x2.00 10.0 x0.50 25.0s x2.50",
-    ]
-
-
 def test_no_ratio_to_nothing() -> None:
     first, second = two()
     figures = {**first.figures, "steps_per_second": None, "goodput": 0.0}
     lines = table(replace(first, figures=figures), second)
     assert lines[-1] == "run-2 succeeded failed 50 10 2 7.50s x1.00 40% 20.0 10.0s x1.00"
-
-
-def test_a_run_that_never_recovered_is_shown_as_such() -> None:
-    assert "never" in table(*two(unrecovered=1))[-1].split()
 
 
 def named(first: str, second: str, width: int = 140, **changes: Any) -> list[str]:
@@ -195,14 +182,6 @@ def test_a_baseline_gives_each_run_its_efficiency() -> None:
     row = replace(scaled(Rate(18, 900)), run_id="mwms-1120180437-5d2e31")
     for width in (100, 110, 120, 130):
         assert any(line.rstrip().endswith("efficiency") for line in table(row, width=width))
-
-
-def test_an_efficiency_by_steps_has_a_note_on_its_validity() -> None:
-    row = scaled(Rate(18, None))
-    assert (row.efficiency, row.efficiency_by) == (0.9, "steps")
-    lines = table(row)
-    assert lines[-2].endswith(" 10.0s 0.90*")
-    assert lines[-1].startswith("* by steps, which holds where a step is the same work")
 
 
 def test_a_fault_that_differs_is_shown_as_it_was_written() -> None:

@@ -64,10 +64,6 @@ def paid(found: Costs) -> dict[str, float]:
     return {name: task.paid for name, task in found.tasks.items()}
 
 
-def test_without_prices_there_are_no_costs() -> None:
-    assert costs(timeline([*RUN, job(20)]), 20) is None
-
-
 def test_a_machine_is_paid_for_from_the_start_of_its_task_until_the_outcome() -> None:
     found = cost_of(*RUN, *steps_of("worker-0", {5: 10, 7: 12, 9: 14, 15: 20}), job(20))
     assert paid(found) == {"worker-0": 19, "worker-1": 19}

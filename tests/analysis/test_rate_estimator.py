@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from emulator.analysis.rate_estimator import FINE, STALL, WINDOW, RateEstimator
+from emulator.analysis.rate_estimator import FINE, WINDOW, RateEstimator
 
 
 def paced(*events: tuple[float, int]) -> RateEstimator:
@@ -31,21 +31,6 @@ def test_a_steady_rate_is_what_it_is(per_second: int) -> None:
     pace = steady(100, per_second)
     assert pace.rate(100.0) == pytest.approx(per_second, rel=0.01)
     assert pace.undisturbed == pytest.approx(per_second, rel=0.01)
-
-
-def test_steps_that_take_minutes_have_a_rate_as_well() -> None:
-    pace = paced((0, 0), (120, 1), (240, 2))
-    assert pace.rate(240) == pytest.approx(1 / 120)
-    assert pace.rate(359) == pytest.approx(1 / 120)  # the next is not late yet
-    assert pace.undisturbed == pytest.approx(1 / 120)
-
-
-def test_the_rate_falls_once_a_step_is_late_and_is_nothing_after_a_stall() -> None:
-    pace = steady(20, 10)
-    rates = [pace.rate(20 + late) or 0.0 for late in (0.0, 0.1, 2.0, 5.0, STALL, STALL + 0.1)]
-    assert rates[:2] == pytest.approx([10.0, 10.0], rel=0.01)
-    assert rates[1] > rates[2] > rates[3] > rates[4] > rates[5] == 0.0
-    assert rates[3] == pytest.approx(100 / (10 + 5), rel=0.02)
 
 
 def test_a_restart_from_an_older_step_counts_nothing_backwards() -> None:

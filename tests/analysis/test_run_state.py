@@ -112,12 +112,6 @@ def test_what_was_down_when_the_job_ended_stays_away() -> None:
 # --- Faults -------------------------------------------------------------------------------------
 
 
-def test_faults_are_those_of_the_timeline() -> None:
-    run = live([*UP, fault(7, "worker-1", "triggered"), fault(9, "worker-1", "applied")], PREEMPT)
-    (one,) = run.faults.values()
-    assert (one.stage, one.since, one.in_force, one.triggered) == ("applied", 9, True, 7)
-
-
 def test_a_manual_fault_is_added_by_its_event() -> None:
     pause = Pause.model_validate({"pause": "worker-0", "for": "forever"})
     trigger = Trigger.model_construct(time=0.0)

@@ -157,12 +157,15 @@ def test_what_is_wrong_with_a_scenario_is_refused_here_too(monkeypatch: pytest.M
 
 
 def test_a_fault_by_hand_has_no_place_in_the_scenario() -> None:
-    with pytest.raises(UsageError) as error:
-        expand_targets("manual-1", Kill(kill="boss"), ["ps-0"], Trigger(step=1))
-    assert (error.value.message, error.value.hint) == (
-        "no task is called 'boss'.",
-        "There are ps-0.",
-    )
+    cut = {"partition": [["ps-0"], ["*"]], "for": "1s"}
+    for fault, *said in (
+        ({"kill": "boss"}, "no task is called 'boss'.", "There are ps-0."),
+        (cut, "ps-0 is in two groups of the partition.", ""),
+    ):
+        by_hand = TypeAdapter[FaultSpec](OneFault).validate_python(fault)
+        with pytest.raises(UsageError) as error:
+            expand_targets("manual-1", by_hand, ["ps-0"], Trigger(step=1))
+        assert [error.value.message, error.value.hint] == said
 
 
 @pytest.mark.parametrize(
@@ -288,7 +291,10 @@ def test_a_wrong_fault_is_reported_with_its_line(fault: str, problem: str) -> No
     assert found.startswith(f"s.yaml:6: faults.0{problem}")
 
 
-def test_faults_that_wait_for_each_other_are_reported_with_their_lines() -> None:
+def test_what_two_faults_have_wrong_is_reported_with_their_lines() -> None:
+    twice = "  - {name: x, kill: ps-0, at: 1s}\n" * 2
+    found = only_problem(BASE + twice)
+    assert found.startswith("s.yaml:7: faults.1.name: another fault is called 'x'")
     two = "  - {kill: ps-0, name: a, at: {after: b}}\n  - {kill: ps-0, name: b, at: {recovery: a}}"
     assert problems(BASE + two) == [
         "s.yaml:6: faults.0.at: it waits for itself, directly or through other faults",
@@ -363,10 +369,10 @@ def test_links_are_counted_before_they_are_made(oneway: bool) -> None:
 
 
 def test_a_rolling_restart_is_a_chain() -> None:
-    first, second, third = planned("restart: 'worker-*', at: 5s, grace: 3s")
-    assert first.trigger.time == 5
-    assert (second.trigger.recovery, third.trigger.recovery) == (first.id, second.id)
-    assert {spec(fault).grace for fault in (first, second, third)} == {3}
+    found = planned("restart: 'worker-*', at: 5s, grace: 3s")
+    after = [Trigger(recovery=f"0:worker-{n}") for n in (0, 1)]
+    assert [fault.trigger for fault in found] == [Trigger(time="5s"), *after]
+    assert {spec(fault).grace for fault in found} == {3}
 
 
 def test_a_task_that_is_still_down_in_a_trace_is_preempted_once_it_is_back(tmp_path: Path) -> None:
@@ -476,20 +482,8 @@ def test_what_network_faults_ask_of_engine_and_kernel() -> None:
     assert set(needs(asked)) == {"oom", "network", "replace", "same-address"}
     assert scenario(KINDS[1]).network_parts == {"iptables"}
     assert scenario(KINDS[3]).network_parts == {"iptables", "loss", "bandwidth", "delay"}
-
-
-def test_two_faults_of_one_name_are_refused() -> None:
-    twice = "  - {name: x, kill: ps-0, at: 1s}\n" * 2
-    found = only_problem(BASE + twice)
-    assert found.startswith("s.yaml:7: faults.1.name: another fault is called 'x'")
-
-
-def test_a_task_in_two_groups_is_refused_by_hand_too() -> None:
-    cut = TypeAdapter[FaultSpec](OneFault).validate_python(
-        {"partition": [["ps-0"], ["*"]], "for": "1s"}
-    )
-    with pytest.raises(UsageError, match="ps-0 is in two groups of the partition"):
-        expand_targets("manual-1", cut, TASKS, Trigger(step=1))
+    assert scenario("preempt: ps-0, at: 1s, loss: silent").network_parts == {"iptables"}
+    assert not scenario("preempt: ps-0, at: 1s").network_parts
 
 
 @pytest.mark.parametrize(

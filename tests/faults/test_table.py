@@ -15,12 +15,9 @@ from emulator.api.client import Cluster
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.requirements import require
 from emulator.errors import Unsupported
-from emulator.execution import up
 from emulator.faults.schedule import build_schedule
 from emulator.faults.spec import LastingFault, Target
 from emulator.faults.table import FAULTS, OneFault
-from emulator.planning.requested import RunOptions
-from emulator.record.events import FaultEvent
 from emulator.record.reader import Record
 from emulator.record.timeline import all_states
 from emulator.report.event_text import describe
@@ -29,8 +26,8 @@ from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import json_schema
 from emulator.validation.fields import Glob, Size
-from tests.asked import asked
 from tests.scenario.mistakes import only_problem
+from tests.supervisor.in_memory import faults, run_on
 
 
 @runtime_checkable
@@ -129,13 +126,11 @@ def test_an_engine_without_its_capability_refuses_it() -> None:
 
 
 def test_it_is_injected_healed_reported_and_drawn(tmp_path: Path) -> None:
-    clock = ManualClock()
-    engine = Disks(clock, SCRIPTS)
-    result = up(asked(TEXT), engine, RunOptions(out=tmp_path), clock=clock)
+    engine = Disks(ManualClock(), SCRIPTS)
+    result = run_on(engine, tmp_path, TEXT, base="")
     assert engine.filled == [("worker-1", 1024), ("worker-1", None)]
     record = Record(result.folder)
-    events = [entry for entry in record.history if isinstance(entry, FaultEvent)]
-    assert [(entry.stage, entry.t, describe(entry)) for entry in events] == [
+    assert [(entry.stage, entry.t, describe(entry)) for entry in faults(record.history)] == [
         ("triggered", 5, "fault 0: fill_disk worker-1"),
         ("applied", 5, "fault 0: the disk of worker-1 is full"),
         ("healed", 15, "fault 0: the disk of worker-1 has room"),

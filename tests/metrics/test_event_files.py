@@ -50,12 +50,29 @@ def record(payload: bytes) -> bytes:
     return length + struct.pack("<I", masked_crc(length)) + payload + b"\0\0\0\0"
 
 
-def event(step: int, tag: str = "loss", wall: float = 5.0, value: float = 0.5) -> bytes:
-    name = tag.encode()
-    inner = b"\x0a" + bytes([len(name)]) + name + b"\x15" + struct.pack("<f", value)
-    summary = b"\x0a" + bytes([len(inner)]) + inner
-    head = b"\x09" + struct.pack("<d", wall) + b"\x10" + bytes([step])
-    return record(head + b"\x2a" + bytes([len(summary)]) + summary)
+def varint(number: int) -> bytes:
+    more = number >> 7
+    return bytes([number & 0x7F | 0x80]) + varint(more) if more else bytes([number])
+
+
+def field(number: int, content: bytes | int) -> bytes:
+    """Return a field of a protobuf: a varint, or bytes with their length."""
+    if isinstance(content, int):
+        return varint(number << 3) + varint(content)
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def fixed(number: int, form: str, content: float) -> bytes:
+    """Return a field of four or eight bytes."""
+    return varint(number << 3 | (5 if form == "f" else 1)) + struct.pack(f"<{form}", content)
+
+
+def value(*parts: bytes, tag: str = "loss") -> bytes:
+    return field(5, field(1, field(1, tag.encode()) + b"".join(parts)))
+
+
+def event(step: int, tag: str = "loss", wall: float = 5.0, scalar: float = 0.5) -> bytes:
+    return record(fixed(1, "d", wall) + field(2, step) + value(fixed(2, "f", scalar), tag=tag))
 
 
 def file_of(folder: Path, content: bytes, name: str = "events.out.tfevents.1.vm") -> Path:
@@ -222,27 +239,6 @@ def test_links_pipes_and_other_files_are_not_opened(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="symbolic links"):
         EventFile(str(inside / "events.out.tfevents.2.vm")).read()
     assert EventFile(str(inside / "events.out.tfevents.3.vm")).read() is None
-
-
-def varint(number: int) -> bytes:
-    more = number >> 7
-    return bytes([number & 0x7F | 0x80]) + varint(more) if more else bytes([number])
-
-
-def field(number: int, content: bytes | int) -> bytes:
-    """Return a field of a protobuf: a varint, or bytes with their length."""
-    if isinstance(content, int):
-        return varint(number << 3) + varint(content)
-    return varint(number << 3 | 2) + varint(len(content)) + content
-
-
-def fixed(number: int, form: str, content: float) -> bytes:
-    """Return a field of four or eight bytes."""
-    return varint(number << 3 | (5 if form == "f" else 1)) + struct.pack(f"<{form}", content)
-
-
-def value(*parts: bytes, tag: str = "loss") -> bytes:
-    return field(5, field(1, field(1, tag.encode()) + b"".join(parts)))
 
 
 def tensor(kind: int, *parts: bytes) -> bytes:

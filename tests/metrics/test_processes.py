@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -159,7 +161,26 @@ def test_what_this_session_uses_never_becomes_less() -> None:
     assert 0 < used["here"].cpu <= now.cpu
     assert (now.memory or 0) > own.memory_info().rss / 2
     assert (now.processes or 0) >= 1
+    assert (now.read is not None) == hasattr(psutil.Process, "io_counters")
     before = Usage(cpu=1e9, read=10**15, written=10**15)
     sampler._counted = {leaders["here"]: before}
     now = sampler.usage(leaders)["here"]
     assert (now.cpu, now.read, now.written) == (before.cpu, before.read, before.written)
+
+
+def test_a_session_is_measured_with_what_it_has_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    leader = {"a": os.getsid(0)}
+    one = SimpleNamespace(
+        oneshot=nullcontext,
+        cpu_times=lambda: (1.0, 2.0, 3.0, 4.0, 99.0),  # the last one is time of waiting
+        memory_info=lambda: SimpleNamespace(rss=7),
+        io_counters=lambda: SimpleNamespace(read_bytes=3, write_bytes=5),
+    )
+    monkeypatch.setattr(psutil, "Process", lambda _: one)
+    count = (found := ProcessSampler().usage(leader)["a"]).processes or 0
+    assert found == Usage(
+        10.0 * count, 7 * count, read=3 * count, written=5 * count, processes=count
+    )
+    del one.io_counters  # as on macOS
+    found = ProcessSampler().usage(leader)["a"]
+    assert (found.cpu > 0, found.read, found.written) == (True, None, None)

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
-from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
-from types import SimpleNamespace
 
-import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,7 +22,6 @@ from emulator.metrics.catalog import (
     Metric,
     Usage,
 )
-from emulator.metrics.processes import ProcessSampler
 from emulator.metrics.samples import (
     Sample,
     device_numbers,
@@ -37,27 +32,6 @@ from emulator.metrics.samples import (
     to_json,
 )
 from emulator.metrics.totals import GpuTotals, Totals, gpu_totals, totals
-
-
-def test_a_session_is_measured_with_what_it_has_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    leader = {"a": os.getsid(0)}
-    found = ProcessSampler().usage(leader)["a"]
-    assert found.processes
-    assert (found.read is not None) == hasattr(psutil.Process, "io_counters")
-    one = SimpleNamespace(
-        oneshot=nullcontext,
-        cpu_times=lambda: (1.0, 2.0, 3.0, 4.0, 99.0),  # the last one is time of waiting
-        memory_info=lambda: SimpleNamespace(rss=7),
-        io_counters=lambda: SimpleNamespace(read_bytes=3, write_bytes=5),
-    )
-    monkeypatch.setattr(psutil, "Process", lambda _: one)
-    count = (found := ProcessSampler().usage(leader)["a"]).processes or 0
-    assert found == Usage(
-        10.0 * count, 7 * count, read=3 * count, written=5 * count, processes=count
-    )
-    del one.io_counters  # as on macOS
-    found = ProcessSampler().usage(leader)["a"]
-    assert (found.cpu > 0, found.read, found.written) == (True, None, None)
 
 
 def test_a_restart_counts_from_zero_and_is_never_negative() -> None:

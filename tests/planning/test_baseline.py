@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,9 +19,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from emulator.analysis.expectations import Verdict
-from emulator.engines.memory import MemoryEngine, Script
+from emulator.engines.memory import Script
 from emulator.errors import ScenarioError, UsageError
-from emulator.execution import up
 from emulator.manifests.convert import Given
 from emulator.metrics.gpu import Gpu, GpuInventory
 from emulator.planning.baseline import (
@@ -36,12 +34,11 @@ from emulator.planning.baseline import (
     measured,
     reference_beside,
 )
-from emulator.planning.requested import RequestedScenario, RunOptions
+from emulator.planning.requested import RequestedScenario
 from emulator.record.reader import Record
 from emulator.results import Result, judge
-from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
-from tests.asked import asked
+from tests.report.runs import ran, step_line
 
 STORED = Baseline(steps_per_second=66.3, engine="docker", machine="8 x A", measured="2026-11-20")
 
@@ -264,28 +261,15 @@ TEXT = "name: b\nframework: none\nprogram: {command: [a]}\ncluster: {worker: 1}\
 BASELINE = "expect:\n  throughput: {at_least: 0.9, of: baseline}\n"
 
 
-def run(tmp_path: Path, reference: ThroughputReference | None, extra: str = "") -> Result:
+def run(tmp_path: Path, reference: ThroughputReference | None) -> Result:
     """Run a job of 10 steps a second on a manual clock."""
-    clock = ManualClock()
-    lines = [(n / 10, json.dumps({"emulate": "step", "step": n})) for n in range(1, 51)]
-    text, engine = TEXT + BASELINE + extra, MemoryEngine(clock, {"*": Script(lines, exits_at=6)})
-    out = tmp_path / "runs"
-    return up(asked(text), engine, RunOptions(out=out, reference=reference), clock=clock)
+    script = Script([(n / 10, step_line(n)) for n in range(1, 51)], exits_at=6)
+    return ran(tmp_path / "runs", TEXT + BASELINE, {"*": script}, reference=reference)
 
 
-def stored_at(rate: float, **more: Any) -> ThroughputReference:
+def stored_at(rate: float, *, storing: bool = False) -> ThroughputReference:
     stored = Baseline(steps_per_second=rate, engine="memory", machine="m", measured="2026-11-20")
-    return ThroughputReference(baseline=stored, machine="m", **more)
-
-
-def test_only_what_passes_otherwise_is_stored(tmp_path: Path) -> None:
-    """The steps end at 50; the rate alone would be stored."""
-    result = run(tmp_path, stored_at(12.0, storing=True), "  final_step: 51\n")
-    reported = {v.expectation: (v.status, v.actual) for v in result.verdicts}
-    assert reported["final_step"] == ("failed", "50")
-    status, got = reported["throughput.at_least"]
-    why = "not stored: another expectation is not met"
-    assert (status, got.partition(", ")[2]) == ("unknown", why)
+    return ThroughputReference(baseline=stored, machine="m", storing=storing)
 
 
 @pytest.mark.parametrize(

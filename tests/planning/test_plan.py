@@ -24,7 +24,7 @@ from emulator.planning.context import (
 from emulator.planning.plan import Plan, Task, new_run_id
 from emulator.planning.planner import event_reader, make_plan
 from emulator.scenario.loader import parse
-from emulator.scenario.schema import AnyImage, Dockerfile, Scenario
+from emulator.scenario.schema import AnyImage, Dockerfile
 
 BASE = "name: test\nprogram: {command: [python, t.py]}\n"
 
@@ -264,33 +264,15 @@ def test_what_is_rarely_meant_is_warned_of(text: str, warnings: list[str]) -> No
 # --- The plan as a value ------------------------------------------------------------------------
 
 
-def everything(tmp_path: Path) -> Scenario:
-    (tmp_path / "train.py").touch()
-    (tmp_path / "Dockerfile").touch()
-    return parse(
-        """\
-name: everything
-program: {source: train.py, command: [python, train.py], env: {A: 1}}
-image: {dockerfile: Dockerfile, context: ., args: {B: c}}
-cluster: {chief: 1, worker: {replicas: 2, cpus: 0.5, memory: 1.5g, gpus: {count: 1}}}
-restart: {policy: on-failure, scope: job, backoff: 0.01ms}
-timeout: 1h30m
-seed: 3
-network: {delay: 5ms, bandwidth: 100mbit}
-metrics: {steps: 'at (?P<step>\\d+)', examples_per_step: 64, interval: 250ms}
-expect: {final_step: 5, throughput: {min: 0.1}, recovers_within: 90s}
-""",
-        folder=tmp_path,
-    )
+def test_the_same_scenario_gives_the_same_plan() -> None:
+    scenario = parse(BASE + BOTH + "\nfaults: [{random: {kill: 'worker-*'}, every: 10s, max: 5}]\n")
 
+    def made(**changes: int) -> Plan:
+        changed = scenario.model_copy(update=changes)
+        return make_plan(changed, "run-1", with_gpus("a", "b"))
 
-def test_the_same_scenario_gives_the_same_plan(tmp_path: Path) -> None:
-    def described(**changes: int) -> str:
-        scenario = everything(tmp_path).model_copy(update=changes)
-        return make_plan(scenario, "run-1", with_gpus("a", "b")).model_dump_json()
-
-    assert described() == described()
-    assert described() != described(seed=4)
+    assert made().model_dump_json() == made().model_dump_json()
+    assert made().faults != made(seed=4).faults
 
 
 def test_a_run_id_begins_with_the_name_and_is_no_other_runs() -> None:

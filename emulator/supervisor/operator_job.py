@@ -6,48 +6,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from functools import cached_property
 
 from emulator.engines.base import Exited
 from emulator.errors import UsageError
-from emulator.planning.plan import Plan
 from emulator.record.events import Suspension
 from emulator.record.timeline import Timeline
 from emulator.scenario.operator import Operator
 from emulator.supervisor import operator_policy
-from emulator.supervisor.job import Job, JobEnd, TaskState
+from emulator.supervisor.job import JobEnd, TaskState
 from emulator.supervisor.restart_policy import Decision, RestartTask
+from emulator.supervisor.strategy import Strategy
 
 QUIET = 10.0
 """Seconds without output after which the pods that were left alone are stopped."""
 
 
-class OperatorJob:
-    """What the operator does with the job of one run, beside restarts.
+class OperatorJob(Strategy):
+    """What the operator does with the job of one run."""
 
-    `finish` settles the outcome, `stop` stops every task.
-    """
+    _active_since = math.inf
+    """When it was started, or resumed."""
+    _printed = math.inf
+    """When a task last printed, while the remaining pods finish by themselves."""
 
-    def __init__(
-        self,
-        operator: Operator,
-        plan: Plan,
-        job: Job,
-        *,
-        finish: Callable[[JobEnd], None],
-        stop: Callable[[], None],
-    ) -> None:
-        self._operator, self._plan, self._job = operator, plan, job
-        self._finish, self._stop = finish, stop
-        self._timers = job.timers
-        self.suspended = False
-        """Its pods are stopped, or were never made."""
-        self.resumptions = 0
-        """How often it was resumed."""
-        self._active_since = math.inf
-        """When it was started, or resumed."""
-        self._printed = math.inf
-        """When a task last printed, while the remaining pods finish by themselves."""
+    @cached_property
+    def _operator(self) -> Operator:
+        operator = self._plan.scenario.operator
+        assert operator is not None, "only its jobs have this strategy"
+        return operator
 
     # --- Its beginning --------------------------------------------------------------------------
 
@@ -61,6 +48,8 @@ class OperatorJob:
 
     def take_over(self, timeline: Timeline, began: float) -> None:
         """Continue with the job of a killed supervisor; the run began at the time `began`."""
+        for name, state in self._job.tasks.items():
+            state.crashes = operator_policy.crashes_of(timeline.tasks[name].incarnations)
         self.suspended = timeline.suspended
         since = timeline.prepared if timeline.resumed is None else timeline.resumed
         if not self.suspended and since is not None:
@@ -149,7 +138,7 @@ class OperatorJob:
 
     # --- Its end --------------------------------------------------------------------------------
 
-    def clean_pods(self, end: JobEnd) -> None:
+    def wind_down(self, end: JobEnd, *, drain: bool) -> None:
         """Stop the remaining pods, or let them finish by themselves.
 
         In Kubernetes those may run for ever. Here they are stopped once they are silent, once only

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
@@ -22,6 +22,7 @@ from emulator.scenario.container import (
     Ulimits,
     WorkingDir,
 )
+from emulator.scenario.extension import added
 from emulator.scenario.frameworks.pytorch import Elastic
 from emulator.scenario.frameworks.spec import FrameworkName, RendezvousForm
 from emulator.scenario.image import AnyImage as AnyImage
@@ -29,7 +30,6 @@ from emulator.scenario.image import Dockerfile as Dockerfile
 from emulator.scenario.image import Image
 from emulator.scenario.image import NamedImage as NamedImage
 from emulator.scenario.kubernetes import Kubernetes
-from emulator.scenario.operator import Operator
 from emulator.scenario.paths import ProgramPath
 from emulator.scenario.pod import InitSteps, PodContainer, Sidecars
 from emulator.scenario.prices import Currency, Prices
@@ -51,6 +51,11 @@ from emulator.validation.fields import (
 )
 from emulator.validation.limits import FAULTS, HELPERS, MIB, TASKS
 from emulator.validation.patterns import Pattern
+
+if TYPE_CHECKING:
+    from emulator.scenario.extension import AnyOperator as Operator
+else:  # the model of an extension; without one, no scenario has the section
+    Operator = next(added("section"), type(None))
 
 SuccessRule = Literal["auto", "chief", "all-workers"]
 SCHEMA_ID = "urn:training-emulator:scenario"

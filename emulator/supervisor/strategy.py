@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from emulator.errors import UsageError
+from emulator.scenario.extension import added
 from emulator.supervisor import restart_policy
 from emulator.supervisor.restart_policy import Decision
 
@@ -107,3 +108,8 @@ class Strategy:
 
     def time_out(self) -> None:
         """The time limit of the run has passed after the end of the job."""
+
+
+def strategy_of(plan: Plan) -> type[Strategy]:
+    """Return what a job follows: the rules of its scenario, or those of its operator."""
+    return Strategy if plan.scenario.operator is None else next(added("strategy"))

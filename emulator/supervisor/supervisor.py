@@ -57,9 +57,8 @@ from emulator.supervisor.engine_calls import Called, EngineCalls, Preparing
 from emulator.supervisor.helpers import Helpers, pending_helpers
 from emulator.supervisor.injector import ActiveFault, Injector
 from emulator.supervisor.job import Job, JobEnd, TaskState, have_started, is_stoppable, pending
-from emulator.supervisor.operator_job import OperatorJob
 from emulator.supervisor.sampling import Measured, Sampling
-from emulator.supervisor.strategy import Strategy
+from emulator.supervisor.strategy import strategy_of
 from emulator.supervisor.takeover import RecoveredState, init_line, resumption
 from emulator.supervisor.timers import Timers
 from emulator.supervisor.watchdog import DiskWatch, Watchdog
@@ -111,8 +110,9 @@ class Supervisor:
         self._disks = DiskWatch([history.record.path, *storage], self._timers)
         interval = plan.scenario.metrics.interval
         self._sampling = Sampling(interval, engine, self.inbox, clock, workers, self._job)
-        kind = Strategy if plan.scenario.operator is None else OperatorJob
-        self._strategy = kind(plan, self._job, finish=self._finish, stop=self._stop_all)
+        self._strategy = strategy_of(plan)(
+            plan, self._job, finish=self._finish, stop=self._stop_all
+        )
         self.control = RunControl(
             plan, engine, self.inbox, self._job, self._injector, self._helpers, self._strategy
         )

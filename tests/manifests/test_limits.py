@@ -27,7 +27,7 @@ from emulator.manifests.table import format_of
 from emulator.scenario.values import read
 from emulator.validation.limits import DOCUMENTS, MANIFEST_BYTES, SCENARIO_BYTES, TASKS, WORD
 from emulator.validation.units import parse_size
-from tests.manifests.test_bad_jobs import (
+from tests.kubeflow.test_bad_jobs import (
     CONFIGMAP,
     PYTORCHJOB,
     TFJOB,

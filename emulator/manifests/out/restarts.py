@@ -3,18 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
-from emulator.scenario.restart import RestartPolicy
 from emulator.scenario.schema import Scenario
-
-POLICIES: Mapping[RestartPolicy, str] = {
-    "never": "Never",
-    "on-failure": "OnFailure",
-    "always": "Always",
-    "exit-code": "ExitCode",
-}
-"""`restartPolicy` of a TFJob's or PyTorchJob's replicas."""
 
 
 def seconds(duration: float | None) -> int | None:

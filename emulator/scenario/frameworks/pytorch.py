@@ -17,7 +17,7 @@ from emulator.scenario.frameworks.spec import WORKER, Framework, Job, Member, Ro
 from emulator.validation.fields import Model, Text
 
 if TYPE_CHECKING:
-    from emulator.scenario.operator import OperatorElastic
+    from emulator.scenario.extension import AnyElastic
     from emulator.scenario.restart import RestartPolicy
     from emulator.scenario.schema import Scenario
 
@@ -221,9 +221,7 @@ def _policy(scenario: Scenario) -> RestartPolicy:
     return operator.policy_of(WORKER) if operator else scenario.restart.policy
 
 
-def _of_elastic(
-    scenario: Scenario, elastic: Elastic | OperatorElastic, jobs: Sequence[Job]
-) -> Iterator[str]:
+def _of_elastic(scenario: Scenario, elastic: AnyElastic, jobs: Sequence[Job]) -> Iterator[str]:
     if not elastic.max_restarts:
         yield (
             "elastic without max_restarts: torchrun ends with its processes when another task is "

@@ -189,7 +189,7 @@ def test_an_exported_job_is_the_same_job(tmp_path: Path) -> None:
     assert worker.command == ["python", "t.py", name, "--index", "${index}", "$(date)"]
     # The emulator sets its own variables itself, here as there.
     assert {**found.program.env, **worker.env} == {"WHERE": "worker-${index}/$EMULATOR_SEED"}
-    assert found.operator.restart["worker"] == "on-failure"
+    assert found.operator.policy_of("worker") == "on-failure"
     assert found.operator.backoff_limit == 5
 
 

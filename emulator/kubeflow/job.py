@@ -1,6 +1,6 @@
 """A job of Kubeflow's training operator: its deadline, its pods after its end, its suspension.
 
-`operator_policy.py` decides what follows from an exit; this acts.
+`policy.py` decides what follows from an exit; this acts.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from functools import cached_property
 
 from emulator.engines.base import Exited
 from emulator.errors import UsageError
+from emulator.kubeflow import policy
+from emulator.kubeflow.section import Operator, operator_of
 from emulator.record.events import Suspension
 from emulator.record.timeline import Timeline
-from emulator.scenario.operator import Operator
-from emulator.supervisor import operator_policy
 from emulator.supervisor.job import JobEnd, TaskState
 from emulator.supervisor.restart_policy import Decision, RestartTask
 from emulator.supervisor.strategy import Strategy
@@ -32,7 +32,7 @@ class OperatorJob(Strategy):
 
     @cached_property
     def _operator(self) -> Operator:
-        operator = self._plan.scenario.operator
+        operator = operator_of(self._plan.scenario)
         assert operator is not None, "only its jobs have this strategy"
         return operator
 
@@ -49,7 +49,7 @@ class OperatorJob(Strategy):
     def take_over(self, timeline: Timeline, began: float) -> None:
         """Continue with the job of a killed supervisor; the run began at the time `began`."""
         for name, state in self._job.tasks.items():
-            state.crashes = operator_policy.crashes_of(timeline.tasks[name].incarnations)
+            state.crashes = policy.crashes_of(timeline.tasks[name].incarnations)
         self.suspended = timeline.suspended
         since = timeline.prepared if timeline.resumed is None else timeline.resumed
         if not self.suspended and since is not None:
@@ -101,14 +101,14 @@ class OperatorJob(Strategy):
 
     def decide(self, state: TaskState, event: Exited, *, evicted: bool = False) -> Decision:
         """Return what follows from an exit; `evicted`: by a fault that may bring the task back."""
-        state.crashes = operator_policy.crashes_after(state.crashes, event.wall - state.starts[-1])
+        state.crashes = policy.crashes_after(state.crashes, event.wall - state.starts[-1])
         tasks = self._job.tasks
-        return operator_policy.decide(
+        return policy.decide(
             event.task,
             event.exit_code,
             operator=self._operator,
             restart=self._plan.scenario.restart,
-            pods=operator_policy.Pods(
+            pods=policy.Pods(
                 exits={n: s.exit_code if s.state == "ended" else None for n, s in tasks.items()},
                 restarts={name: one.restarts for name, one in tasks.items()},
                 crashes=state.crashes,
@@ -124,7 +124,7 @@ class OperatorJob(Strategy):
     def starts_fresh(self, state: TaskState) -> bool:
         """Return whether the next start of a task is that of a new pod."""
         ended = state.exit_code is not None
-        return ended and operator_policy.starts_fresh(self._operator, state.task.name)
+        return ended and policy.starts_fresh(self._operator, state.task.name)
 
     def on_line(self) -> None:
         """A task has printed."""
@@ -144,7 +144,7 @@ class OperatorJob(Strategy):
         In Kubernetes those may run for ever. Here they are stopped once they are silent, once only
         servers are left, or when the job would be deleted.
         """
-        if operator_policy.stops_pods(self._operator, end.outcome):
+        if policy.stops_pods(self._operator, end.outcome):
             self._stop()
             return
         self._printed = self._timers.now()

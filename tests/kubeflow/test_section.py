@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from emulator.errors import ScenarioError
+from emulator.kubeflow.section import operator_of
 from emulator.scenario.frameworks.table import roles_of
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import Scenario
@@ -31,7 +32,7 @@ def read(base: dict[str, Any], **changes: Any) -> Scenario:
 
 
 def test_the_defaults_are_those_of_the_operator() -> None:
-    tfjob, pytorchjob = read(TFJOB).operator, read(PYTORCHJOB).operator
+    tfjob, pytorchjob = operator_of(read(TFJOB)), operator_of(read(PYTORCHJOB))
     assert tfjob is not None
     assert pytorchjob is not None
     assert (tfjob.policy_of("worker"), tfjob.port_of("worker")) == ("never", 2222)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from emulator.kubeflow.lint import TRAPS, lint
 from emulator.scenario.loader import parse
-from emulator.scenario.operator_lint import TRAPS, lint
 
 PAGE = (Path(__file__).parents[2] / "docs" / "kubeflow.md").read_text()
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from emulator.kubeflow.section import Operator
 from emulator.record.timeline import Incarnation
 from emulator.scenario.frameworks.spec import WORKER, role_of
-from emulator.scenario.operator import Operator
 from emulator.scenario.restart import Restart, RestartPolicy
 from emulator.supervisor.restart_policy import (
     BACKOFF_CEILING,

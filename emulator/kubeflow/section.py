@@ -7,13 +7,20 @@ Source: kubeflow/training-operator v1.9.0, pkg/apis/kubeflow.org/v1 (types and d
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from emulator.scenario.frameworks.spec import FrameworkName
+from emulator.scenario.addresses import CLUSTER_DOMAIN, Naming
+from emulator.scenario.document import KeyPath
+from emulator.scenario.frameworks.spec import WORKER, FrameworkName, Member, Roles
 from emulator.scenario.restart import RestartPolicy
 from emulator.validation.fields import Duration, Model, Text
+from emulator.validation.units import format_duration
+
+if TYPE_CHECKING:
+    from emulator.scenario.schema import Scenario
 
 JobKind = Literal["TFJob", "PyTorchJob"]
 CleanPods = Literal["none", "running", "all"]
@@ -21,6 +28,19 @@ SuccessPolicy = Literal["default", "all-workers"]
 DEFAULT_PORTS: dict[JobKind, int] = {"TFJob": 2222, "PyTorchJob": 23456}
 DEFAULT_POLICIES: dict[JobKind, RestartPolicy] = {"TFJob": "never", "PyTorchJob": "on-failure"}
 FRAMEWORK_OF: dict[JobKind, FrameworkName] = {"TFJob": "tensorflow", "PyTorchJob": "pytorch"}
+TFJOB_ROLES = Roles(
+    names=("chief", "master", WORKER, "ps", "evaluator"), leaders=("chief", "master")
+)
+"""It has one role more than TensorFlow, and its evaluator is part of the cluster."""
+OF_JOB = (
+    "active_deadline",
+    "clean_pods",
+    "ttl_after_finished",
+    "suspend",
+    "labels",
+    "annotations",
+)
+"""Keys for the job itself: what other systems run has no such job."""
 NAME = 63
 """Characters of a pod's name that can also be the name of its service (a DNS label)."""
 
@@ -123,3 +143,69 @@ class Operator(Model):
     def pod(self, role: str, index: int) -> str:
         """Return the name of a task's pod, and of its service."""
         return f"{self.job}-{role}-{index}"
+
+    # --- What the rest asks of it: see `AnyOperator` of emulator/scenario/extension.py -----------
+
+    @property
+    def roles(self) -> Roles | None:
+        """What the roles of a TFJob mean; of a PyTorchJob, it is as in the framework."""
+        return TFJOB_ROLES if self.kind == "TFJob" else None
+
+    @property
+    def of_job(self) -> Sequence[str]:
+        """The keys for the job itself that are given."""
+        given = self.model_dump(exclude_defaults=True)
+        return [key for key in OF_JOB if key in given]
+
+    def naming(self, roles: Sequence[str]) -> Naming:
+        """Return the names of the pods' services: `genClusterSpec`, tensorflow.go of v1.9.0."""
+        return Naming(
+            f"{self.job}-{{role}}-{{index}}.{self.namespace}.svc",
+            tuple((role, self.port_of(role)) for role in roles),
+            self.port_of(""),
+            self.namespace,
+            CLUSTER_DOMAIN,
+        )
+
+    def environment(self, member: Member, members: Sequence[Member]) -> Mapping[str, str]:
+        """Return the variables that the operator appends to those of the pod's container."""
+        from emulator.kubeflow import variables  # few scenarios have an operator
+
+        return variables.environment(self, member, members)
+
+    def pod_labels(self, roles: Sequence[str], role: str, index: int) -> Mapping[str, str]:
+        """Return the labels of a pod; `roles` are those of the job."""
+        from emulator.kubeflow import variables
+
+        return variables.pod_labels(self, roles, role, index)
+
+    def errors(self, scenario: Scenario) -> Iterator[tuple[KeyPath, str, str]]:
+        """Yield each mistake: its path, what is wrong, and what to write instead."""
+        from emulator.kubeflow import checks
+
+        return checks.operator_errors(scenario, self)
+
+    def warnings(self, scenario: Scenario) -> Iterator[str]:
+        """Yield a warning for each trap that a scenario is in."""
+        from emulator.kubeflow import lint
+
+        return lint.lint(scenario)
+
+    def rules(self, roles: Sequence[str]) -> Iterator[str]:
+        """Yield what decides the end of the job."""
+        policies = ", ".join(f"{role} {self.policy_of(role)}" for role in roles)
+        limit = "no limit" if self.backoff_limit is None else f"limit {self.backoff_limit}"
+        yield f"{self.kind}: {self.namespace}/{self.job}"
+        yield f"restart: {policies}; {limit}"
+        if self.active_deadline is not None:
+            yield f"deadline: {format_duration(self.active_deadline)}"
+        if self.kind == "TFJob":
+            yield f"success: {self.success}"
+        yield f"pods at the end: {self.clean_pods}"
+        if self.suspend:
+            yield "suspended: its pods are not started"
+
+
+def operator_of(scenario: Scenario) -> Operator | None:
+    """Return the section of a scenario; None if it has none, or another system's."""
+    return scenario.operator if isinstance(scenario.operator, Operator) else None

@@ -9,19 +9,27 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from emulator.kubeflow.section import DEFAULT_PORTS, JobKind, Operator, operator_of
+from emulator.kubeflow.variables import PREFIX
 from emulator.manifests.out.deployment import Deployment, Group
 from emulator.manifests.out.pods import Cluster, Kind, pod_template
-from emulator.manifests.out.restarts import POLICIES, limit, seconds
+from emulator.manifests.out.restarts import limit, seconds
 from emulator.manifests.out.spec import Draft, Target
 from emulator.scenario.addresses import naming
-from emulator.scenario.operator import DEFAULT_PORTS, JobKind, Operator
+from emulator.scenario.restart import RestartPolicy
 from emulator.scenario.schema import Scenario
 
-LABEL = "metadata.labels['training.kubeflow.org/replica-index']"
+LABEL = f"metadata.labels['{PREFIX}replica-index']"
 """The field of a pod with its index, which the operator sets."""
 _CLEAN = {"none": "None", "running": "Running", "all": "All"}
 _CONTAINER: Mapping[JobKind, str] = {"TFJob": "tensorflow", "PyTorchJob": "pytorch"}
 _SPECS: Mapping[JobKind, str] = {"TFJob": "tfReplicaSpecs", "PyTorchJob": "pytorchReplicaSpecs"}
+_POLICIES: Mapping[RestartPolicy, str] = {
+    "never": "Never",
+    "on-failure": "OnFailure",
+    "always": "Always",
+    "exit-code": "ExitCode",
+}
 _TYPES = {"ps": "PS"}
 """The name of a type of replicas, where it is not the role with a capital letter."""
 
@@ -38,7 +46,7 @@ def host(scenario: Scenario, role: str, index: int) -> str:
 
 def _tfjob(deployment: Deployment) -> Draft:
     scenario = deployment.scenario
-    operator = scenario.operator
+    operator = operator_of(scenario)
     # The operator makes TF_CONFIG; it knows no other form.
     makes = frozenset() if scenario.rendezvous == "cluster-config" else frozenset({"TF_CONFIG"})
     draft, notes = _job(deployment, "TFJob", makes)
@@ -57,7 +65,7 @@ def _tfjob(deployment: Deployment) -> Draft:
 
 def _pytorchjob(deployment: Deployment) -> Draft:
     scenario = deployment.scenario
-    operator = scenario.operator
+    operator = operator_of(scenario)
     has_master = any(group.name == "master" for group in deployment.training)
     elastic = operator.elastic if operator else scenario.elastic
     makes = {"PYTHONUNBUFFERED", "PET_NPROC_PER_NODE", "PET_NNODES"}
@@ -127,7 +135,7 @@ def _elastic_of_operator(operator: Operator) -> Data:
 def _job(deployment: Deployment, kind: JobKind, makes: frozenset[str]) -> tuple[Draft, list[str]]:
     """Return the documents, the job as the last, and the notes so far."""
     scenario = deployment.scenario
-    operator = scenario.operator
+    operator = operator_of(scenario)
     cluster = Cluster(deployment)
     plural = f"{kind.lower()}s"
     written = Kind(_CONTAINER[kind], LABEL, makes)
@@ -136,7 +144,7 @@ def _job(deployment: Deployment, kind: JobKind, makes: frozenset[str]) -> tuple[
     replicas = {
         _TYPES.get(group.name, group.name.capitalize()): {
             "replicas": group.replicas,
-            "restartPolicy": POLICIES[
+            "restartPolicy": _POLICIES[
                 operator.policy_of(group.name) if operator else scenario.restart.policy
             ],
             "template": pod_template(group, cluster, written),
@@ -196,7 +204,7 @@ def _note_missing(groups: tuple[Group, ...], why: str, cluster: Cluster) -> None
         cluster.note(f"{group.name} {why}")
 
 
-TFJOB = Target(
+_TFJOB = Target(
     name="tfjob",
     about="a TFJob of Kubeflow's training operator v1",
     draft=_tfjob,
@@ -205,7 +213,7 @@ TFJOB = Target(
     frameworks=("tensorflow",),
     has_operator=True,
 )
-PYTORCHJOB = Target(
+_PYTORCHJOB = Target(
     name="pytorchjob",
     about="a PyTorchJob of Kubeflow's training operator v1",
     draft=_pytorchjob,
@@ -214,3 +222,4 @@ PYTORCHJOB = Target(
     frameworks=("pytorch",),
     has_operator=True,
 )
+TARGETS = (_TFJOB, _PYTORCHJOB)

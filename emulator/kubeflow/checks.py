@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from emulator.kubeflow.section import NAME, JobKind, Operator
 from emulator.scenario.document import KeyPath
 from emulator.scenario.frameworks.spec import WORKER
-from emulator.scenario.operator import NAME, JobKind, Operator
 from emulator.scenario.schema import Scenario
 from emulator.validation.similar import closest
 

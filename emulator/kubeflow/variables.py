@@ -11,21 +11,20 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from emulator.scenario.frameworks.pytorch import in_conf, shared_address
-from emulator.scenario.frameworks.spec import WORKER, Environment, Job, Member
+from emulator.scenario.frameworks.spec import WORKER, Member
 
 if TYPE_CHECKING:
-    from emulator.scenario.operator import JobKind, Operator, OperatorElastic
+    from emulator.kubeflow.section import Operator, OperatorElastic
 
 PS, MASTER = "ps", "master"
 LEADERS = ("chief", MASTER)
 PREFIX = "training.kubeflow.org/"
 
 
-def environment(member: Member, members: Sequence[Member], job: Job) -> Mapping[str, str]:
+def environment(operator: Operator, member: Member, members: Sequence[Member]) -> Mapping[str, str]:
     """Return the variables that the operator appends to those of the pod's container."""
-    operator = job.scenario.operator
-    assert operator is not None, "only a scenario with `operator` has them"
-    return _ENVIRONMENTS[operator.kind](member, members, job)
+    make = _tfjob if operator.kind == "TFJob" else _pytorchjob
+    return make(operator, member, members)
 
 
 def pod_labels(operator: Operator, roles: Sequence[str], role: str, index: int) -> dict[str, str]:
@@ -47,13 +46,12 @@ def pod_labels(operator: Operator, roles: Sequence[str], role: str, index: int) 
 # --- TFJob ----------------------------------------------------------------------------------------
 
 
-def _tfjob(member: Member, members: Sequence[Member], job: Job) -> Mapping[str, str]:
+def _tfjob(operator: Operator, member: Member, members: Sequence[Member]) -> Mapping[str, str]:
     """Return TF_CONFIG, unless the job is a single replica.
 
     Source: pkg/controller.v1/tensorflow/tensorflow.go, and `isDistributed` of util.go.
     """
-    operator = job.scenario.operator
-    if len(members) == 1 or operator is None:
+    if len(members) == 1:
         return {}
     make = _sparse if operator.dynamic_worker else _dense
     # As Go's json.Marshal writes it: no spaces, and struct fields in the order of the type.
@@ -98,14 +96,12 @@ def _sparse(member: Member, members: Sequence[Member]) -> dict[str, object]:
 # --- PyTorchJob -----------------------------------------------------------------------------------
 
 
-def _pytorchjob(member: Member, members: Sequence[Member], job: Job) -> Mapping[str, str]:
+def _pytorchjob(operator: Operator, member: Member, members: Sequence[Member]) -> Mapping[str, str]:
     """Return the variables of a PyTorchJob; where it sets one twice, the second.
 
     RANK is the rank of the pod, also where it runs several processes.
     Source: pkg/controller.v1/pytorch/envvar.go, master.go, elastic.go; pytorch_defaults.go.
     """
-    operator = job.scenario.operator
-    assert operator is not None, "only a scenario with `operator` has them"
     processes = operator.nproc_per_node
     variables = {"PYTHONUNBUFFERED": "1"}
     master = next((other for other in members if other.role == MASTER), None)
@@ -151,6 +147,3 @@ def _elastic(
         "PET_STANDALONE": "" if elastic.standalone else None,
     }
     return {**{name: str(value) for name, value in given.items() if value is not None}, **local}
-
-
-_ENVIRONMENTS: Mapping[JobKind, Environment] = {"TFJob": _tfjob, "PyTorchJob": _pytorchjob}

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from emulator.kubeflow.section import Operator, operator_of
+from emulator.kubeflow.section import LEADERS, Operator, operator_of
 from emulator.record.events import (
     Entry,
     JobEnded,
@@ -28,7 +28,6 @@ from emulator.scenario.frameworks.spec import WORKER, role_of
 ConditionType = Literal["Created", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
 LISTED = 200
 """Changes of conditions that a summary lists: the first and the last."""
-_LEADERS = ("chief", "master")
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ class _Pods:
     def __init__(self, timeline: Timeline, operator: Operator) -> None:
         self._history, self._operator = timeline.history, operator
         roles = timeline.plan.scenario.cluster
-        self._deciding = [role for role in _LEADERS if role in roles] or [WORKER]
+        self._deciding = [role for role in LEADERS if role in roles] or [WORKER]
         self._running: set[str] = set()
         """Pods that run; the container of one may wait to be restarted in it."""
         self._replaced: set[str] = set()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emulator.faults.spec import FaultSpec, matches
-from emulator.kubeflow.section import Operator, operator_of
+from emulator.kubeflow.section import LEADERS, Operator, operator_of
 from emulator.scenario.frameworks.pytorch import torchrun
 from emulator.scenario.frameworks.spec import WORKER, Job
 
@@ -39,7 +39,7 @@ class Facts:
     @property
     def deciding(self) -> Set[str]:
         """The roles of which the job waits for the success."""
-        return self.roles & {"chief", "master"} or self.roles & {WORKER}
+        return self.roles & {*LEADERS} or self.roles & {WORKER}
 
     @property
     def lasting(self) -> Set[str]:

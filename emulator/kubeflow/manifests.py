@@ -11,8 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from emulator.errors import Problem, ScenarioError, shown
-from emulator.kubeflow.section import DEFAULT_POLICIES, FRAMEWORK_OF, JobKind
-from emulator.kubeflow.variables import PREFIX
+from emulator.kubeflow.section import (
+    DEFAULT_POLICIES,
+    FRAMEWORK_OF,
+    LEADERS,
+    PREFIX,
+    CleanPods,
+    JobKind,
+)
 from emulator.manifests.common import gathered
 from emulator.manifests.documents import Document, dotted
 from emulator.manifests.expansion import Value, plain
@@ -24,20 +30,20 @@ from emulator.manifests.pod_context import Budget, Pod
 from emulator.manifests.pods import role_of
 from emulator.manifests.spec import Conversion, Format, Options, Origin
 from emulator.scenario.document import KeyPath
+from emulator.scenario.restart import RestartPolicy
 from emulator.validation.similar import closest
 
 NAME = 40
 """Characters of a scenario's name."""
 _LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_POLICIES = {
+POLICIES: Mapping[str, RestartPolicy] = {
     "Never": "never",
     "OnFailure": "on-failure",
     "Always": "always",
     "ExitCode": "exit-code",
 }
-_CLEAN = {"None": "none", "Running": "running", "All": "all"}
-
+CLEAN: Mapping[str, CleanPods] = {"None": "none", "Running": "running", "All": "all"}
 _PLACES: Mapping[str, KeyPath] = {
     "namespace": ("metadata", "namespace"),
     "labels": ("metadata", "labels"),
@@ -250,7 +256,7 @@ class _Conversion:
         default = DEFAULT_POLICIES[self._job.kind]
         ports = {role: port for role, (_, spec) in roles.items() if (port := self._port(spec))}
         restart = {
-            role: _POLICIES.get(spec.get("restartPolicy", ""), default)
+            role: POLICIES.get(spec.get("restartPolicy", ""), default)
             for role, (_, spec) in roles.items()
         }
         run: Spec = self._spec.get("runPolicy", {})
@@ -263,7 +269,7 @@ class _Conversion:
             "restart": restart,
             "backoff_limit": run.get("backoffLimit"),
             "active_deadline": _seconds(run.get("activeDeadlineSeconds")),
-            "clean_pods": _CLEAN.get(run.get("cleanPodPolicy", "")),
+            "clean_pods": CLEAN.get(run.get("cleanPodPolicy", "")),
             "success": {"AllWorkers": "all-workers"}.get(self._spec.get("successPolicy", "")),
             "ttl_after_finished": _seconds(run.get("ttlSecondsAfterFinished")),
             "suspend": run.get("suspend") or None,
@@ -326,8 +332,6 @@ def _refuse_others(document: Document, jobs: Sequence[Document]) -> None:
 
 # --- TFJob: pkg/webhooks/tensorflow, pkg/controller.v1/tensorflow ---------------------------------
 
-_LEADERS = ("chief", "master")
-
 
 def _variables_of_tfjob(spec: Spec) -> frozenset[str]:
     """Return TF_CONFIG, unless the job is a single replica."""
@@ -337,7 +341,7 @@ def _variables_of_tfjob(spec: Spec) -> frozenset[str]:
 
 
 def _of_tfjob(findings: Findings, spec: Spec) -> dict[str, Any]:
-    leaders = [key for key in spec.get("tfReplicaSpecs", {}) if key.lower() in _LEADERS]
+    leaders = [key for key in spec.get("tfReplicaSpecs", {}) if key.lower() in LEADERS]
     if len(leaders) > 1:
         path = ("spec", "tfReplicaSpecs", leaders[1])
         findings.mistake(path, f"there is {leaders[0]} already", "a TFJob has one of them")
@@ -443,4 +447,5 @@ _PYTORCHJOB = Job(
     operator=_of_pytorchjob,
 )
 
-FORMATS = tuple(Format(one.kind, recognises(one), convert(one)) for one in (_TFJOB, _PYTORCHJOB))
+JOBS: Mapping[JobKind, Job] = {job.kind: job for job in (_TFJOB, _PYTORCHJOB)}
+FORMATS = tuple(Format(job.kind, recognises(job), convert(job)) for job in JOBS.values())

@@ -5,33 +5,29 @@ Source: kubeflow/training-operator v1.9.0, pkg/apis/kubeflow.org/v1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from emulator.kubeflow.section import DEFAULT_PORTS, JobKind, Operator, operator_of
-from emulator.kubeflow.variables import PREFIX
-from emulator.manifests.out.deployment import Deployment, Group
+from emulator.kubeflow.manifests import CLEAN, JOBS, POLICIES
+from emulator.kubeflow.section import (
+    DEFAULT_PORTS,
+    FRAMEWORK_OF,
+    PREFIX,
+    JobKind,
+    Operator,
+    operator_of,
+)
+from emulator.manifests.out.deployment import Deployment, Group, limit, seconds
 from emulator.manifests.out.pods import Cluster, Kind, pod_template
-from emulator.manifests.out.restarts import limit, seconds
 from emulator.manifests.out.spec import Draft, Target
 from emulator.scenario.addresses import naming
-from emulator.scenario.restart import RestartPolicy
 from emulator.scenario.schema import Scenario
 
 LABEL = f"metadata.labels['{PREFIX}replica-index']"
 """The field of a pod with its index, which the operator sets."""
-_CLEAN = {"none": "None", "running": "Running", "all": "All"}
-_CONTAINER: Mapping[JobKind, str] = {"TFJob": "tensorflow", "PyTorchJob": "pytorch"}
-_SPECS: Mapping[JobKind, str] = {"TFJob": "tfReplicaSpecs", "PyTorchJob": "pytorchReplicaSpecs"}
-_POLICIES: Mapping[RestartPolicy, str] = {
-    "never": "Never",
-    "on-failure": "OnFailure",
-    "always": "Always",
-    "exit-code": "ExitCode",
-}
-_TYPES = {"ps": "PS"}
-"""The name of a type of replicas, where it is not the role with a capital letter."""
+_POLICIES = {policy: written for written, policy in POLICIES.items()}
+_CLEAN = {pods: written for written, pods in CLEAN.items()}
 
 Data = dict[str, Any]
 
@@ -40,8 +36,8 @@ def host(scenario: Scenario, role: str, index: int) -> str:
     """Return the name of a task's service."""
     if index >= 0 and scenario.operator and (named := naming(scenario)) is not None:
         return named.place(role, index).host
-    job = scenario.operator.job if scenario.operator else scenario.name
-    return f"{job}-{role}" if index < 0 else f"{job}-{role}-{index}"
+    name = f"{scenario.job_name}-{role}"
+    return name if index < 0 else f"{name}-{index}"
 
 
 def _tfjob(deployment: Deployment) -> Draft:
@@ -138,15 +134,14 @@ def _job(deployment: Deployment, kind: JobKind, makes: frozenset[str]) -> tuple[
     operator = operator_of(scenario)
     cluster = Cluster(deployment)
     plural = f"{kind.lower()}s"
-    written = Kind(_CONTAINER[kind], LABEL, makes)
+    types = {one.lower(): one for one in JOBS[kind].types}
+    written = Kind(JOBS[kind].container, LABEL, makes)
     if operator is not None:  # the operator adds its default port itself
-        written = replace(written, ports=dict.fromkeys(operator.ports, f"{kind.lower()}-port"))
+        written = replace(written, ports=dict.fromkeys(operator.ports, JOBS[kind].port))
     replicas = {
-        _TYPES.get(group.name, group.name.capitalize()): {
+        types[group.name]: {
             "replicas": group.replicas,
-            "restartPolicy": _POLICIES[
-                operator.policy_of(group.name) if operator else scenario.restart.policy
-            ],
+            "restartPolicy": _POLICIES[scenario.policy_of(group.name)],
             "template": pod_template(group, cluster, written),
         }
         for group in deployment.training
@@ -162,7 +157,7 @@ def _job(deployment: Deployment, kind: JobKind, makes: frozenset[str]) -> tuple[
         "metadata": metadata,
         "spec": {
             "runPolicy": _of_operator(operator) if operator else _run_policy(scenario, cluster),
-            _SPECS[kind]: replicas,
+            JOBS[kind].replica_specs: replicas,
         },
     }
     _note_missing(deployment.before, "runs before training: run it first, as a Job", cluster)
@@ -204,22 +199,19 @@ def _note_missing(groups: tuple[Group, ...], why: str, cluster: Cluster) -> None
         cluster.note(f"{group.name} {why}")
 
 
-_TFJOB = Target(
-    name="tfjob",
-    about="a TFJob of Kubeflow's training operator v1",
-    draft=_tfjob,
-    host=host,
-    port=DEFAULT_PORTS["TFJob"],
-    frameworks=("tensorflow",),
-    has_operator=True,
+_DRAFTS: Mapping[JobKind, Callable[[Deployment], Draft]] = {
+    "TFJob": _tfjob,
+    "PyTorchJob": _pytorchjob,
+}
+TARGETS = tuple(
+    Target(
+        name=kind.lower(),
+        about=f"a {kind} of Kubeflow's training operator v1",
+        draft=draft,
+        host=host,
+        port=DEFAULT_PORTS[kind],
+        frameworks=(FRAMEWORK_OF[kind],),
+        has_operator=True,
+    )
+    for kind, draft in _DRAFTS.items()
 )
-_PYTORCHJOB = Target(
-    name="pytorchjob",
-    about="a PyTorchJob of Kubeflow's training operator v1",
-    draft=_pytorchjob,
-    host=host,
-    port=DEFAULT_PORTS["PyTorchJob"],
-    frameworks=("pytorch",),
-    has_operator=True,
-)
-TARGETS = (_TFJOB, _PYTORCHJOB)

@@ -17,6 +17,7 @@ from emulator.scenario.document import KeyPath
 from emulator.scenario.frameworks.spec import WORKER, FrameworkName, Member, Roles
 from emulator.scenario.restart import RestartPolicy
 from emulator.validation.fields import Duration, Model, Text
+from emulator.validation.similar import closest
 from emulator.validation.units import format_duration
 
 if TYPE_CHECKING:
@@ -28,9 +29,8 @@ SuccessPolicy = Literal["default", "all-workers"]
 DEFAULT_PORTS: dict[JobKind, int] = {"TFJob": 2222, "PyTorchJob": 23456}
 DEFAULT_POLICIES: dict[JobKind, RestartPolicy] = {"TFJob": "never", "PyTorchJob": "on-failure"}
 FRAMEWORK_OF: dict[JobKind, FrameworkName] = {"TFJob": "tensorflow", "PyTorchJob": "pytorch"}
-TFJOB_ROLES = Roles(
-    names=("chief", "master", WORKER, "ps", "evaluator"), leaders=("chief", "master")
-)
+LEADERS = ("chief", "master")
+TFJOB_ROLES = Roles(names=(*LEADERS, WORKER, "ps", "evaluator"), leaders=LEADERS)
 """It has one role more than TensorFlow, and its evaluator is part of the cluster."""
 OF_JOB = (
     "active_deadline",
@@ -41,6 +41,8 @@ OF_JOB = (
     "annotations",
 )
 """Keys for the job itself: what other systems run has no such job."""
+PREFIX = "training.kubeflow.org/"
+"""Of the labels that the operator gives to pods."""
 NAME = 63
 """Characters of a pod's name that can also be the name of its service (a DNS label)."""
 
@@ -53,6 +55,7 @@ JobName = Annotated[
 Namespace = Annotated[
     str, Field(max_length=NAME, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", examples=["team-a"])
 ]
+Error = tuple[KeyPath, str, str]
 Metadata = dict[Annotated[str, Field(min_length=1, max_length=317)], str]
 
 
@@ -174,16 +177,32 @@ class Operator(Model):
         return variables.environment(self, member, members)
 
     def pod_labels(self, roles: Sequence[str], role: str, index: int) -> Mapping[str, str]:
-        """Return the labels of a pod; `roles` are those of the job."""
-        from emulator.kubeflow import variables
+        """Return the labels of a pod; `roles` are those of the job.
 
-        return variables.pod_labels(self, roles, role, index)
+        Source: pkg/controller.v1/common/pod.go, and `IsMasterRole` of both controllers.
+        """
+        leaders = [leader for leader in LEADERS if leader in roles]
+        leads = role in leaders if leaders else (role, index) == (WORKER, 0)
+        return {
+            f"{PREFIX}job-name": self.job,
+            f"{PREFIX}operator-name": f"{self.kind.lower()}-controller",
+            f"{PREFIX}replica-type": role,
+            f"{PREFIX}replica-index": str(index),
+            **({f"{PREFIX}job-role": "master"} if leads else {}),
+        }
 
-    def errors(self, scenario: Scenario) -> Iterator[tuple[KeyPath, str, str]]:
+    def errors(self, scenario: Scenario) -> Iterator[Error]:
         """Yield each mistake: its path, what is wrong, and what to write instead."""
-        from emulator.kubeflow import checks
-
-        return checks.operator_errors(scenario, self)
+        yield from _of_other_sections(scenario)
+        if scenario.framework != self.framework:
+            hint = f"write `framework: {self.framework}`"
+            message = f"a {self.kind} can't have framework {scenario.framework}"
+            yield ("operator", "kind"), message, hint
+        for key, kind in ONLY_FOR.items():
+            given = getattr(self, key) != Operator.model_fields[key].default
+            if given and self.kind != kind:
+                yield ("operator", key), f"a {self.kind} has none", f"it is for a {kind}"
+        yield from _of_roles(scenario, self)
 
     def warnings(self, scenario: Scenario) -> Iterator[str]:
         """Yield a warning for each trap that a scenario is in."""
@@ -209,3 +228,63 @@ class Operator(Model):
 def operator_of(scenario: Scenario) -> Operator | None:
     """Return the section of a scenario; None if it has none, or another system's."""
     return scenario.operator if isinstance(scenario.operator, Operator) else None
+
+
+# --- Mistakes: pkg/webhooks/tensorflow and pkg/webhooks/pytorch of v1.9.0 -------------------------
+
+OF_RESTART = ("policy", "scope", "limit")
+"""Keys of `restart` for which a job of the operator has its own."""
+INSTEAD = {
+    ("restart", "policy"): "`operator.restart`, such as `{worker: on-failure}`",
+    ("restart", "scope"): "the operator restarts single pods; leave it out",
+    ("restart", "limit"): "`operator.backoff_limit`",
+    ("success",): "`operator.success`",
+    ("rendezvous",): "the variables are those of the operator; leave it out",
+    ("elastic",): "`operator.elastic`",
+}
+ONLY_FOR: dict[str, JobKind] = {
+    "dynamic_worker": "TFJob",
+    "success": "TFJob",
+    "nproc_per_node": "PyTorchJob",
+    "elastic": "PyTorchJob",
+}
+"""Keys that only one kind of job has."""
+
+
+def _of_other_sections(scenario: Scenario) -> Iterator[Error]:
+    given: list[KeyPath] = [("restart", k) for k in OF_RESTART if k in _set(scenario)]
+    if "success" in scenario.model_fields_set:
+        given.append(("success",))
+    given += [(key,) for key in ("rendezvous", "elastic") if getattr(scenario, key) is not None]
+    for path in given:
+        message = "can't be set beside `operator`, which has its own rule"
+        yield path, message, f"instead: {INSTEAD[tuple(map(str, path))]}"
+
+
+def _set(scenario: Scenario) -> set[str]:
+    """Return the keys of `restart` that the scenario has."""
+    return scenario.restart.model_fields_set if "restart" in scenario.model_fields_set else set()
+
+
+def _of_roles(scenario: Scenario, operator: Operator) -> Iterator[Error]:
+    roles = list(scenario.cluster)
+    for key in ("ports", "restart"):
+        for role in getattr(operator, key):
+            if role not in scenario.cluster:
+                hint = closest(role, roles) or f"roles: {', '.join(roles[:8])}"
+                yield ("operator", key, role), "is not a role of the cluster", hint
+    for role, spec in scenario.cluster.items():
+        if spec.before is not None:
+            hint = "leave it out; a pod's own init containers are `init`"
+            message = f"a {operator.kind} has no tasks before training"
+            yield ("cluster", role, "before"), message, hint
+        pod = operator.pod(role, spec.replicas - 1)
+        if len(pod) > NAME:
+            message = f"the pod {pod} would have a name of {len(pod)} characters"
+            yield ("operator", "job"), message, f"{NAME} are the most; write a shorter name"
+    if {*LEADERS} <= scenario.cluster.keys():
+        message = "a TFJob has either a chief or a master"
+        yield ("cluster", "master"), message, "leave one of them out"
+    if operator.elastic is not None and WORKER not in scenario.cluster:
+        message = "an elastic job needs workers, and the cluster has none"
+        yield ("operator", "elastic"), message, "add `worker: 2` to cluster"

@@ -1,4 +1,4 @@
-"""What Kubeflow's training operator gives to each pod: variables and labels (pure).
+"""The variables that Kubeflow's training operator gives to each pod (pure).
 
 Byte for byte those of kubeflow/training-operator v1.9.0. The variables of other frameworks' files
 are for everyone else; these are for a scenario with `operator`.
@@ -17,30 +17,12 @@ if TYPE_CHECKING:
     from emulator.kubeflow.section import Operator, OperatorElastic
 
 PS, MASTER = "ps", "master"
-LEADERS = ("chief", MASTER)
-PREFIX = "training.kubeflow.org/"
 
 
 def environment(operator: Operator, member: Member, members: Sequence[Member]) -> Mapping[str, str]:
     """Return the variables that the operator appends to those of the pod's container."""
     make = _tfjob if operator.kind == "TFJob" else _pytorchjob
     return make(operator, member, members)
-
-
-def pod_labels(operator: Operator, roles: Sequence[str], role: str, index: int) -> dict[str, str]:
-    """Return the labels of a pod; `roles` are those of the job.
-
-    Source: pkg/controller.v1/common/pod.go, and `IsMasterRole` of both controllers.
-    """
-    leaders = [leader for leader in LEADERS if leader in roles]
-    leads = role in leaders if leaders else (role, index) == (WORKER, 0)
-    return {
-        f"{PREFIX}job-name": operator.job,
-        f"{PREFIX}operator-name": f"{operator.kind.lower()}-controller",
-        f"{PREFIX}replica-type": role,
-        f"{PREFIX}replica-index": str(index),
-        **({f"{PREFIX}job-role": "master"} if leads else {}),
-    }
 
 
 # --- TFJob ----------------------------------------------------------------------------------------

@@ -298,17 +298,10 @@ def _warnings(scenario: Scenario, tasks: Sequence[str]) -> Iterator[str]:
     restart = scenario.restart
     if restart.policy == "always" and restart.scope == "task" and scenario.success == "auto":
         yield "restart always: tasks that succeed restart until the success rule is met"
-    if scenario.expect.max_restarts and not _restarts(scenario):
+    never = all(scenario.policy_of(role) == "never" for role in scenario.cluster)
+    if scenario.expect.max_restarts and never:
         yield "max_restarts is expected, but restart.policy is never"
     yield from unreachable(scenario, tasks)
-
-
-def _restarts(scenario: Scenario) -> bool:
-    """Return whether a task is ever restarted by its policy."""
-    operator = scenario.operator
-    if operator is None:
-        return scenario.restart.policy != "never"
-    return any(operator.policy_of(role) != "never" for role in scenario.cluster)
 
 
 def event_reader(scenario: Scenario, tasks: Sequence[str]) -> Mapping[str, Helper]:

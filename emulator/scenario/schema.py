@@ -471,6 +471,15 @@ class Scenario(Model):
         """The roles of the job itself: all others."""
         return {name: role for name, role in self.cluster.items() if role.before is None}
 
+    @property
+    def job_name(self) -> str:
+        """The name of the job, which its operator may have given it."""
+        return self.operator.job if self.operator else self.name
+
+    def policy_of(self, role: str) -> RestartPolicy:
+        """Return when a task of a role is restarted."""
+        return self.operator.policy_of(role) if self.operator else self.restart.policy
+
     def in_full(self, role: Role) -> Role:
         """Return a role with what the scenario says for all tasks."""
         program = self.program

@@ -149,8 +149,6 @@ NAMES_KUBEFLOW = {
     # The list of extensions, and its manifests as examples in the help of commands:
     "scenario/extension",
     *(f"cli/{name}" for name in ("__init__", "convert", "export", "options")),
-    # The fields of its jobs, which are read as those of pods:
-    "manifests/kubernetes_fields",
     # Trainer v2, which has the same group; and texts for users that compare with it:
     *("manifests/out/trainjob", "metrics/formats", "scenario/frameworks/tensorflow"),
 }

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from emulator.errors import Problem, ScenarioError, shown
+from emulator.kubeflow.fields import GROUP, MOVED, OBJECTS
 from emulator.kubeflow.section import (
     DEFAULT_POLICIES,
     FRAMEWORK_OF,
@@ -24,7 +25,6 @@ from emulator.manifests.documents import Document, dotted
 from emulator.manifests.expansion import Value, plain
 from emulator.manifests.fields import Findings, Reader, refuse
 from emulator.manifests.images import Images
-from emulator.manifests.kubernetes_fields import GROUP, MOVED, OBJECTS
 from emulator.manifests.objects import check_used, read_objects
 from emulator.manifests.pod_context import Budget, Pod
 from emulator.manifests.pods import role_of

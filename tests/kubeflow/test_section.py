@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,9 +11,15 @@ import yaml
 
 from emulator.errors import ScenarioError
 from emulator.kubeflow.section import operator_of
+from emulator.planning.planner import make_plan
+from emulator.record.reader import Record
+from emulator.record.writer import RunWriter
+from emulator.runtime.clock import ManualClock
 from emulator.scenario.frameworks.table import roles_of
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import Scenario
+from tests.scenario.mistakes import only_problem
+from tests.scenario.plans import NAMED
 
 TFJOB: dict[str, Any] = {
     "name": "x",
@@ -100,3 +108,40 @@ def test_a_tfjob_may_have_a_master_that_leads() -> None:
     roles = roles_of(scenario)
     assert roles.leader([f"{role}-0" for role in scenario.cluster]) == "master-0"
     assert roles.trains("master")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "cluster: 5\noperator: {kind: TFJob, job: j, ports: {ps: 3333}}\n"
+            "helpers: {j-worker-0: {command: [a]}}\nprogram: {command: [a]}",
+            2,
+        ),
+        (
+            "framework: 5\ncluster: {master: 1, worker: 1}\nelastic: {min: 1}\n"
+            "operator: {kind: PyTorchJob, job: j}\n"
+            "program: {command: ['${env.MASTER_ADDR}'], env: {TF_CONFIG: a}}",
+            2,
+        ),
+        (
+            "operator: {kind: TFJob}\ncluster: {master: 1}\nsuccess: chief\n"
+            "program: {command: [a]}",
+            2,
+        ),
+    ],
+)
+def test_nothing_is_reported_that_rests_on_a_broken_section(text: str, line: int) -> None:
+    assert only_problem(f"name: x\n{text}\n").startswith(f"s.yaml:{line}: ")
+
+
+@pytest.mark.parametrize("quirks", [False, True])
+def test_what_a_section_of_an_earlier_version_had_is_ignored(tmp_path: Path, quirks: bool) -> None:
+    text = yaml.safe_dump(TFJOB)
+    made = make_plan(parse(text), "run-1", NAMED)
+    RunWriter(tmp_path / "run-1", made, text, ManualClock()).close()
+    file = tmp_path / "run-1" / "plan.json"
+    stored = json.loads(file.read_text())
+    stored["scenario"]["operator"]["quirks"] = quirks
+    file.write_text(json.dumps(stored))
+    assert Record.open(tmp_path / "run-1").plan == made

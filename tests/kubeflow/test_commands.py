@@ -119,54 +119,15 @@ def test_ps_wide_shows_the_conditions_of_a_training_operators_job(tmp_path: Path
     assert [one["type"] for one in data["conditions"]] == ["Created", "Running", "Succeeded"]
 
 
-# --- Exports --------------------------------------------------------------------------------------
-
-SCENARIO = """
-name: train
-program: {source: train.py, command: [python, train.py]}
-cluster: {worker: 2}
-"""
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "train.py").write_text("print('hello')\n")
-    (tmp_path / "s.yaml").write_text(SCENARIO)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def export(*words: str) -> str:
-    done = typed("export", *words)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_a_manifest_in_another_folder(folder: Path) -> None:
-    (folder / "out").mkdir()
-    assert export("s.yaml", "--to", "tfjob", "-o", "out/job.yaml") == ""
-    job = list(yaml.safe_load_all((folder / "out" / "job.yaml").read_text()))[-1]
+def test_a_scenario_is_exported_as_a_manifest_and_that_again(tmp_path: Path) -> None:
+    text = "name: train\nprogram: {command: [train]}\ncluster: {worker: 2}\n"
+    (tmp_path / "s.yaml").write_text(text)
+    (tmp_path / "out").mkdir()
+    words = (("s.yaml", "--to", "tfjob", "-o", "out/job.yaml"), ("out/job.yaml", "--to", "compose"))
+    first, second = (typed("export", *one, cwd=tmp_path) for one in words)
+    assert (first.returncode, first.stdout, second.returncode) == (0, "", 0)
+    job = list(yaml.safe_load_all((tmp_path / "out" / "job.yaml").read_text()))[-1]
     assert job["kind"] == "TFJob"
     assert "annotations" not in job["metadata"]
-    assert load(folder / "out" / "job.yaml").cluster["worker"].replicas == 2
-
-
-def test_a_manifest_can_be_exported(folder: Path) -> None:
-    export("s.yaml", "--to", "tfjob", "-o", "job.yaml")
-    export("job.yaml", "--to", "compose", "-o", "compose.yaml")
-    services = yaml.safe_load((folder / "compose.yaml").read_text())["services"]
-    assert services.keys() == {"worker-0", "worker-1"}
-
-
-@pytest.mark.parametrize(
-    ("format_", "message"),
-    [
-        ("nomad", "There is no format nomad. Formats: tfjob, pytorchjob, "),
-        ("pytorchjob", "--to pytorchjob is for framework: pytorch"),
-    ],
-)
-@pytest.mark.usefixtures("folder")
-def test_a_format_that_can_not_have_it(format_: str, message: str) -> None:
-    refused = typed("export", "s.yaml", "--to", format_)
-    assert refused.returncode == 2
-    assert message in refused.stderr
+    assert load(tmp_path / "out" / "job.yaml").cluster["worker"].replicas == 2
+    assert yaml.safe_load(second.stdout)["services"].keys() == {"worker-0", "worker-1"}

@@ -19,6 +19,7 @@ from emulator.planning.planner import make_plan
 from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
 from emulator.runtime.clock import ManualClock
+from emulator.scenario.extension import AnyOperator
 from emulator.scenario.frameworks.table import roles_of
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import Scenario
@@ -47,6 +48,8 @@ def test_the_defaults_are_those_of_the_operator() -> None:
     tfjob, pytorchjob = operator_of(read(TFJOB)), operator_of(read(PYTORCHJOB))
     assert tfjob is not None
     assert pytorchjob is not None
+    as_the_rest_knows_it: AnyOperator = tfjob
+    assert as_the_rest_knows_it.roles != pytorchjob.roles
     assert (tfjob.policy_of("worker"), tfjob.port_of("worker")) == ("never", 2222)
     assert (pytorchjob.policy_of("worker"), pytorchjob.port_of("worker")) == ("on-failure", 23456)
     assert (tfjob.clean_pods, tfjob.backoff_limit, tfjob.success) == ("none", None, "default")

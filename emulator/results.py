@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from emulator.analysis import conditions, expectations
+from emulator.analysis import expectations
 from emulator.analysis.analyse import Analysis, analyse
 from emulator.analysis.expectations import Status, Verdict
 from emulator.analysis.explanation import explain
@@ -237,7 +237,7 @@ def judge(record: Record) -> Judged:
         verdicts=verdicts,
         samples=samples,
         explanation=explain(record.timeline, plan.scenario.expect, analysis, record.tail),
-        conditions=conditions.changes(record.timeline),
+        conditions=expectations.conditions_of(record.timeline),
     )
     return Judged(analysis, verdicts, summary)
 

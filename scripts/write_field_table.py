@@ -2,7 +2,7 @@
 """Write the tables of fields in docs/kubeflow.md: what is made of each field of a manifest.
 
 Everything in them is read from the code that reads manifests. A test fails while the page differs
-from what this writes (tests/manifests/test_field_table.py).
+from what this writes (tests/kubeflow/test_field_table.py).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from emulator.kubeflow.fields import OBJECTS
 from emulator.manifests import helm_jobs, helm_statefulsets
 from emulator.manifests.fields import Fields
-from emulator.manifests.kubernetes_fields import OBJECTS
 from emulator.manifests.values import Key
 
 PAGE = Path(__file__).parent.parent / "docs" / "kubeflow.md"

@@ -7,12 +7,15 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Mapping
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import emulator
+from emulator.scenario import extension
 from scripts import draw_architecture as picture
 from scripts import structure
 from scripts.draw_architecture import imports, part
@@ -34,6 +37,7 @@ LAYERS = [
     {"analysis"},
     {"engines"},
     {"supervisor"},
+    {"kubeflow"},
     {"exports"},
     {"results", "api"},
     {"report"},
@@ -68,9 +72,9 @@ ONLY_IN = {
 
 
 MOST = {
-    "lines": 58_890,
-    "modules": 350,
-    "entries": 24,
+    "lines": 59_070,
+    "modules": 345,
+    "entries": 25,
     "imports a module": 4.61,
     "modules that one other imports": 106,
     "modules of the longest chain of imports": 22,
@@ -116,6 +120,7 @@ ROOMS = {
     "supervisor.takeover": {"execution", "supervisor.cleanup", "supervisor.supervisor"},
     "scenario.prices": {"scenario.schema"},
     "analysis.costs": {"analysis.analyse"},
+    "kubeflow": set(),
     "session": {
         *("cli.compare", "pytest_plugin.collect"),
         *("pytest_plugin.harness", "pytest_plugin.memory_cluster"),
@@ -126,8 +131,27 @@ ROOMS = {
 
 `emulator.__init__`, which lists what others import, and the registry of engines, which loads them
 by name, are not counted. The prices of a run are two rooms, since its machines are described in a
-scenario and its costs computed from a record; Kubeflow has no room yet.
+scenario and its costs computed from a record.
 """
+
+
+SEAMS = {
+    "section": "scenario",
+    "formats": "manifests",
+    "targets": "manifests",
+    "conditions": "analysis",
+    "strategy": "supervisor",
+}
+"""What extensions add, and the layer that asks for it: see `emulator/scenario/extension.py`."""
+
+KUBEFLOW = re.compile(r"(?i)kubeflow|tfjob|pytorchjob")
+NAMES_KUBEFLOW = {
+    # Its manifests as examples in the help of commands:
+    *(f"cli/{name}" for name in ("__init__", "convert", "export", "options")),
+    # Trainer v2, which has the same group; and texts for users that compare with it:
+    *("manifests/out/trainjob", "metrics/formats", "scenario/frameworks/tensorflow"),
+}
+"""The modules whose code has Kubeflow's names, besides its folder and the list of extensions."""
 
 
 def layer(name: str) -> int:
@@ -167,6 +191,41 @@ def test_a_feature_is_imported_by_its_seams_only(room: str) -> None:
         if not is_inside(module) and any(map(is_inside, one.imports))
     }
     assert outside - {"emulator", "engines"} == ROOMS[room]
+
+
+@pytest.mark.parametrize("what", SEAMS)
+def test_a_part_of_an_extension_is_of_the_layer_that_asks_for_it(what: str) -> None:
+    """It is loaded by name, so that no import shows that it is of a lower layer than its folder."""
+    found, seen = structure.modules(), set[str]()
+    left = {f"{folder}.{_added(folder)[what].partition(':')[0]}" for folder in extension.FOLDERS}
+    while left:
+        seen |= left
+        needed = {other for module in left for other in found[module].imports}
+        inside = {other for other in needed if other.startswith(extension.FOLDERS)}
+        tops = {other.split(".")[1] for other in needed - inside}
+        assert {top for top in tops if layer(top) > layer(SEAMS[what])} == set()
+        left = inside - seen - {*extension.FOLDERS}
+
+
+def _added(folder: str) -> Mapping[str, str]:
+    added: Mapping[str, str] = import_module(folder).ADDED
+    assert added.keys() == SEAMS.keys()
+    return added
+
+
+def test_an_extension_is_named_in_its_folder_only() -> None:
+    """By code: docstrings and comments may say where a rule is from."""
+
+    def code(path: Path) -> str:
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                node.value.value = None  # also those of attributes
+        return ast.unparse(tree)
+
+    names = {str(path.relative_to(ROOT / "emulator").with_suffix("")): path for path in MODULES}
+    outside = {name for name in names if not name.startswith(("kubeflow/", "scenario/extension"))}
+    assert {name for name in outside if KUBEFLOW.search(code(names[name]))} == NAMES_KUBEFLOW
 
 
 def test_imports_are_followed_as_python_follows_them(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 from emulator.analysis import regression
 from emulator.analysis.analyse import Analysis, TaskResult
-from emulator.analysis.conditions import Condition, as_data
 from emulator.analysis.explanation import NOTHING, Explanation
 from emulator.analysis.figures import FIGURES, put_in_summary, rounded
 from emulator.analysis.invariants import ALWAYS, INVARIANTS, Observed
@@ -23,6 +22,7 @@ from emulator.metrics.samples import Sample
 from emulator.metrics.totals import gpu_totals, totals
 from emulator.record.timeline import Timeline
 from emulator.record.version import header
+from emulator.scenario.extension import added
 from emulator.scenario.schema import Expectations, RelativeBounds, TrafficBounds
 from emulator.validation.units import format_duration, format_number, format_size
 
@@ -129,7 +129,7 @@ def summary(
     warm: Sequence[str] = (),
     samples: Sequence[Sample] = (),
     explanation: Explanation = NOTHING,
-    conditions: Sequence[Condition] = (),
+    conditions: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Return the content of `summary.json`; docs/results.md explains every key."""
     result: dict[str, Any] = {
@@ -172,8 +172,13 @@ def summary(
     if analysis.training_began is not None:
         result["startup"]["training"] = rounded(analysis.training_began)
     if conditions:
-        result["conditions"] = as_data(conditions)
+        result["conditions"] = conditions
     return result
+
+
+def conditions_of(timeline: Timeline) -> list[dict[str, Any]]:
+    """Return what the operator of a job says of it over time; nothing without one."""
+    return [one for of_job in added("conditions") for one in of_job(timeline)]
 
 
 def _task(task: TaskResult) -> dict[str, Any]:

@@ -109,11 +109,11 @@ def _summary(record: RunFolder) -> dict[str, Any] | None:
 
 def _conditions(folder: RunFolder) -> list[dict[str, Any]]:
     """Return the conditions of a run's job, also of one under way; none if it can't be read."""
-    from emulator.analysis.conditions import as_data, changes
+    from emulator.analysis.expectations import conditions_of
     from emulator.record.reader import Record
 
     with contextlib.suppress(RecordError):
-        return as_data(changes(Record(folder.path).timeline))
+        return conditions_of(Record(folder.path).timeline)
     return []
 
 

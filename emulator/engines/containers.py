@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tarfile
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from emulator.errors import EngineError
@@ -24,14 +25,12 @@ def scratches(task: Task) -> list[str]:
     return list(dict.fromkeys(mount.scratch for mount in mounts if mount.scratch))
 
 
-def operator_labels(plan: Plan, task: Task) -> dict[str, str]:
-    """Return the labels that Kubeflow's operator gives to the task's pod."""
+def operator_labels(plan: Plan, task: Task) -> Mapping[str, str]:
+    """Return the labels that the operator of a job gives to the task's pod."""
     job, roles = plan.scenario.operator, list(plan.scenario.cluster)
     if job is None or task.role not in roles:
         return {}
-    from emulator.scenario.frameworks.operator import pod_labels  # few scenarios have one
-
-    return pod_labels(job, roles, task.role, task.index)
+    return job.pod_labels(roles, task.role, task.index)
 
 
 def add_folder(tar: tarfile.TarFile, folder: str) -> None:

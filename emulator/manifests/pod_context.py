@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from emulator.manifests.expansion import Text
 from emulator.manifests.fields import Findings
 from emulator.manifests.objects import Objects
 from emulator.scenario.document import KeyPath
@@ -35,7 +36,6 @@ class Pod:
 
     findings: Findings
     objects: Objects
-    job: str
     namespace: str
     role: str
     """The replica type in lower case."""
@@ -45,6 +45,8 @@ class Pod:
     """The valid part of its spec."""
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
+    labels_of_operator: Mapping[str, Text]
+    """Labels that the operator adds to them."""
     container: str
     """The name of the container that trains."""
     set_by_operator: frozenset[str]

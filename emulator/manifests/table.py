@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from emulator.errors import Problem, ScenarioError, shown
 from emulator.manifests.cluster_json import CLUSTER_JSON
 from emulator.manifests.documents import Document
 from emulator.manifests.helm_values import HELM_VALUES
-from emulator.manifests.pytorchjob import PYTORCHJOB
 from emulator.manifests.spec import Format
-from emulator.manifests.tfjob import TFJOB
 from emulator.scenario.document import KeyPath
+from emulator.scenario.extension import added
 
-FORMATS: Sequence[Format] = (TFJOB, PYTORCHJOB, HELM_VALUES, CLUSTER_JSON)
+FORMATS: Sequence[Format] = (*chain.from_iterable(added("formats")), HELM_VALUES, CLUSTER_JSON)
 """Every format, in the order in which they are tried."""
 KEPT: Sequence[KeyPath] = (
     ("metadata", "annotations", "emulator/overlay"),

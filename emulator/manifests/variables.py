@@ -12,7 +12,6 @@ from emulator.manifests.pod_context import Pod
 from emulator.manifests.quantities import parse_quantity
 from emulator.scenario.document import KeyPath
 
-PREFIX = "training.kubeflow.org/"
 SECRETS = "its values are plain text in the scenario and in the run folder"
 _SOURCES = ("configMapKeyRef", "secretKeyRef", "fieldRef", "resourceFieldRef")
 
@@ -164,12 +163,7 @@ def _of_metadata(pod: Pod, section: str, name: str) -> Text:
     """Return a label or an annotation of the pod; of one that is missing, nothing."""
     if section == "metadata.annotations":
         return plain(pod.annotations.get(name, ""))
-    ours: dict[str, Text] = {
-        f"{PREFIX}job-name": plain(pod.job),
-        f"{PREFIX}replica-type": plain(pod.role),
-        f"{PREFIX}replica-index": (Value("index"),),
-    }
-    return ours.get(name) or plain(pod.labels.get(name, ""))
+    return pod.labels_of_operator.get(name) or plain(pod.labels.get(name, ""))
 
 
 # --- Limits and requests --------------------------------------------------------------------------

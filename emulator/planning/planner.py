@@ -293,23 +293,14 @@ def _warnings(scenario: Scenario, tasks: Sequence[str]) -> Iterator[str]:
         yield "there is a reference, but no expect.throughput.at_least that compares with it"
     yield from FRAMEWORKS[scenario.framework].warnings(scenario)
     if scenario.operator is not None:
-        from emulator.scenario import operator_lint
-
-        yield from operator_lint.lint(scenario)
+        yield from scenario.operator.warnings(scenario)
     restart = scenario.restart
     if restart.policy == "always" and restart.scope == "task" and scenario.success == "auto":
         yield "restart always: tasks that succeed restart until the success rule is met"
-    if scenario.expect.max_restarts and not _restarts(scenario):
+    never = all(scenario.policy_of(role) == "never" for role in scenario.cluster)
+    if scenario.expect.max_restarts and never:
         yield "max_restarts is expected, but restart.policy is never"
     yield from unreachable(scenario, tasks)
-
-
-def _restarts(scenario: Scenario) -> bool:
-    """Return whether a task is ever restarted by its policy."""
-    operator = scenario.operator
-    if operator is None:
-        return scenario.restart.policy != "never"
-    return any(operator.policy_of(role) != "never" for role in scenario.cluster)
 
 
 def event_reader(scenario: Scenario, tasks: Sequence[str]) -> Mapping[str, Helper]:

@@ -17,7 +17,6 @@ from emulator.validation.units import format_count, format_duration, format_mone
 if TYPE_CHECKING:
     from emulator.planning.plan import Plan, Task
     from emulator.scenario.container import Mount
-    from emulator.scenario.operator import Operator
     from emulator.scenario.schema import Scenario
 
 
@@ -81,7 +80,7 @@ def _rules(plan: Plan) -> Iterator[str]:
         backoff = format_duration(restart.first_backoff)
         rule += f" ({restart.scope}), at most {restart.limit}, backoff from {backoff}"
     if scenario.operator is not None:
-        yield from _of_operator(scenario.operator, scenario)
+        yield from scenario.operator.rules([*scenario.cluster])
     else:
         yield f"restart: {rule}"
         yield f"success: {_success(plan)}"
@@ -102,21 +101,6 @@ def _success(plan: Plan) -> str:
     names = range_label(who)
     finish = "finishes" if len(who) == 1 else "finish"
     return f"{plan.scenario.success}: when {names} {finish}"
-
-
-def _of_operator(operator: Operator, scenario: Scenario) -> Iterator[str]:
-    """Yield what decides the end of a job of a training operator."""
-    policies = ", ".join(f"{role} {operator.policy_of(role)}" for role in scenario.cluster)
-    limit = "no limit" if operator.backoff_limit is None else f"limit {operator.backoff_limit}"
-    yield f"{operator.kind}: {operator.namespace}/{operator.job}"
-    yield f"restart: {policies}; {limit}"
-    if operator.active_deadline is not None:
-        yield f"deadline: {format_duration(operator.active_deadline)}"
-    if operator.kind == "TFJob":
-        yield f"success: {operator.success}"
-    yield f"pods at the end: {operator.clean_pods}"
-    if operator.suspend:
-        yield "suspended: its pods are not started"
 
 
 def _money(amount: float, scenario: Scenario) -> str:

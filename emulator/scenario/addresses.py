@@ -140,15 +140,7 @@ class Naming:
 def naming(scenario: Scenario) -> Naming | None:
     """Return how the tasks are named; None: as the engine does it."""
     if operator := scenario.operator:
-        return Naming(
-            # As the operator names the service of each pod: `genClusterSpec` of its v1.9.0,
-            # pkg/controller.v1/tensorflow/tensorflow.go.
-            f"{operator.job}-{{role}}-{{index}}.{operator.namespace}.svc",
-            tuple((role, operator.port_of(role)) for role in scenario.cluster),
-            operator.port_of(""),
-            operator.namespace,
-            CLUSTER_DOMAIN,
-        )
+        return operator.naming([*scenario.cluster])
     if addresses := scenario.addresses:
         of_roles: dict[str, Any] = addresses.port if isinstance(addresses.port, dict) else {}
         port = DEFAULT_PORT if isinstance(addresses.port, dict) else addresses.port

@@ -99,9 +99,7 @@ def cross_section_errors(
     if not broken & {"cluster", "success", "operator"} and scenario.operator is None:
         yield from _of_success(scenario)
     if not broken & {"operator", "cluster", "framework", "restart"} and scenario.operator:
-        from emulator.scenario.operator_checks import operator_errors  # few scenarios have one
-
-        yield from (CrossError(*error) for error in operator_errors(scenario, scenario.operator))
+        yield from (CrossError(*error) for error in scenario.operator.errors(scenario))
     if scenario.prices and not broken & {"cluster", "prices"}:
         yield from _of_prices(scenario)
 

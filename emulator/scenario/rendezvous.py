@@ -21,9 +21,7 @@ def environment(member: Member, members: Sequence[Member], job: Job) -> dict[str
     if job.role.before is not None:
         return {}
     if job.scenario.operator:
-        from emulator.scenario.frameworks import operator  # few scenarios have one
-
-        return dict(operator.environment(member, members, job))
+        return dict(job.scenario.operator.environment(member, members))
     framework, form = FRAMEWORKS[job.scenario.framework], job.scenario.rendezvous
     make = framework.forms.get(form, framework.environment) if form else framework.environment
     return dict(make(member, members, job))

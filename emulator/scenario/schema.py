@@ -25,6 +25,7 @@ from emulator.scenario.container import (
     Ulimits,
     WorkingDir,
 )
+from emulator.scenario.extension import added
 from emulator.scenario.frameworks.pytorch import Elastic
 from emulator.scenario.frameworks.spec import FrameworkName, RendezvousForm
 from emulator.scenario.image import AnyImage as AnyImage
@@ -32,7 +33,6 @@ from emulator.scenario.image import Dockerfile as Dockerfile
 from emulator.scenario.image import Image
 from emulator.scenario.image import NamedImage as NamedImage
 from emulator.scenario.kubernetes import Kubernetes
-from emulator.scenario.operator import Operator
 from emulator.scenario.paths import ProgramPath
 from emulator.scenario.prices import Currency, Prices
 from emulator.scenario.pytest_options import Marks, Parametrize, Reference
@@ -56,6 +56,9 @@ from emulator.validation.patterns import Pattern
 
 if TYPE_CHECKING:
     from emulator.scenario.document import KeyPath
+    from emulator.scenario.extension import AnyOperator as Operator
+else:  # the model of an extension; without one, no scenario has the section
+    Operator = next(added("section"), type(None))
 
 SuccessRule = Literal["auto", "chief", "all-workers"]
 SCHEMA_ID = "urn:training-emulator:scenario"
@@ -473,6 +476,15 @@ class Scenario(Model):
     def in_training(self) -> dict[str, Role]:
         """The roles of the job itself: all others."""
         return {name: role for name, role in self.cluster.items() if role.before is None}
+
+    @property
+    def job_name(self) -> str:
+        """The name of the job, which its operator may have given it."""
+        return self.operator.job if self.operator else self.name
+
+    def policy_of(self, role: str) -> RestartPolicy:
+        """Return when a task of a role is restarted."""
+        return self.operator.policy_of(role) if self.operator else self.restart.policy
 
     def in_full(self, role: Role) -> Role:
         """Return a role with what the scenario says for all tasks."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from emulator.supervisor.helpers import Helpers
     from emulator.supervisor.injector import Injector
     from emulator.supervisor.job import Job
-    from emulator.supervisor.operator_job import OperatorJob
+    from emulator.supervisor.strategy import Strategy
 
 TASK_KEYS = ("state", "step", "restarts", "exit_code")
 """What `status` has of each task."""
@@ -71,11 +71,11 @@ class RunControl:
         job: Job,
         injector: Injector,
         helpers: Helpers,
-        operator: OperatorJob | None = None,
+        strategy: Strategy,
     ) -> None:
         self._plan, self._engine, self._inbox = plan, engine, inbox
         self._job, self._injector, self._helpers = job, injector, helpers
-        self._operator = operator
+        self._strategy = strategy
         self.ports: dict[tuple[str, int], str] = {}
         """Where the published ports are that were looked up, by name and number."""
 
@@ -107,7 +107,9 @@ class RunControl:
             "run_id": self._plan.run_id,
             "scenario": self._plan.scenario.name,
             "engine": self._plan.engine,
-            "state": "suspended" if self._is_suspended else self._job.phase,
+            "state": "suspended"
+            if self._strategy.suspended and not self._job.end
+            else self._job.phase,
             "tasks": [
                 {"name": name} | {key: getattr(state, key) for key in TASK_KEYS}
                 for name, state in self._job.tasks.items()
@@ -119,11 +121,6 @@ class RunControl:
                 for (name, port), address in self.ports.items()
             ],
         }
-
-    @property
-    def _is_suspended(self) -> bool:
-        over = self._job.end is not None
-        return self._operator is not None and self._operator.suspended and not over
 
     def inject(self, spec: FaultSpec) -> list[str]:
         """Inject a fault now; return the ids. Raises UsageError, Unsupported."""
@@ -148,16 +145,11 @@ class RunControl:
         return self._injector.heal_now(fault)
 
     def suspend(self, *, suspended: bool) -> None:
-        """Suspend a job of the training operator, or resume it. Raises UsageError."""
-        if self._operator is None:
-            raise UsageError(
-                "Only a job of the training operator can be suspended.",
-                "Its scenario has a section `operator`.",
-            )
+        """Suspend a job, or resume it, if it is one that can be. Raises UsageError."""
         if suspended:
-            self._operator.suspend()
+            self._strategy.suspend()
         else:
-            self._operator.resume()
+            self._strategy.resume()
 
     def stop(self) -> None:
         """End the job as Ctrl-C does; a second time: at once."""

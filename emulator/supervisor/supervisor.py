@@ -57,8 +57,8 @@ from emulator.supervisor.engine_calls import Called, EngineCalls, Preparing
 from emulator.supervisor.helpers import Helpers, pending_helpers
 from emulator.supervisor.injector import ActiveFault, Injector
 from emulator.supervisor.job import Job, JobEnd, TaskState, have_started, is_stoppable, pending
-from emulator.supervisor.operator_job import OperatorJob
 from emulator.supervisor.sampling import Measured, Sampling
+from emulator.supervisor.strategy import strategy_of
 from emulator.supervisor.takeover import RecoveredState, init_line, resumption
 from emulator.supervisor.timers import Timers
 from emulator.supervisor.watchdog import DiskWatch, Watchdog
@@ -72,8 +72,6 @@ if TYPE_CHECKING:
 
 STOP_GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL when the job is over (as `docker stop`)."""
-DRAIN = 10.0
-"""Seconds that the other workers get to finish by themselves once the job has succeeded."""
 
 NOTHING = Observation("", {})
 """What most lines report."""
@@ -112,13 +110,11 @@ class Supervisor:
         self._disks = DiskWatch([history.record.path, *storage], self._timers)
         interval = plan.scenario.metrics.interval
         self._sampling = Sampling(interval, engine, self.inbox, clock, workers, self._job)
-        self._operator: OperatorJob | None = None
-        if (operator := plan.scenario.operator) is not None:
-            self._operator = OperatorJob(
-                operator, plan, self._job, finish=self._finish, stop=self._stop_all
-            )
+        self._strategy = strategy_of(plan)(
+            plan, self._job, finish=self._finish, stop=self._stop_all
+        )
         self.control = RunControl(
-            plan, engine, self.inbox, self._job, self._injector, self._helpers, self._operator
+            plan, engine, self.inbox, self._job, self._injector, self._helpers, self._strategy
         )
         self._init_steps = {step.name for task in plan.tasks for step in task.init}
         self._event_steps = recovered.event_steps if recovered else EventSteps()
@@ -186,7 +182,7 @@ class Supervisor:
         self._tasks_begun = True
         if self._plan.scenario.timeout is not None:
             self._timers.after(self._plan.scenario.timeout, self._time_out)
-        if self._operator is not None and not self._operator.begin():
+        if not self._strategy.begin():
             return
         for name in self._job.before_training or self._job.in_training:
             self._job.start_task(name)
@@ -203,11 +199,7 @@ class Supervisor:
     @property
     def _starts_of_all(self) -> int:
         """How often all tasks were started again together."""
-        return self._generation + (self._operator.resumptions if self._operator else 0)
-
-    @property
-    def _is_suspended(self) -> bool:
-        return self._operator is not None and self._operator.suspended
+        return self._generation + self._strategy.resumptions
 
     @property
     def _is_under_way(self) -> bool:
@@ -304,8 +296,7 @@ class Supervisor:
             else:
                 self._on_line_of_helper(line)
             return
-        if self._operator is not None:
-            self._operator.on_line()
+        self._strategy.on_line()
         self._history.line(line.task, line.text, wall=line.wall)
         seen = state.reader.read(line.text)
         self._note_sources(line.task, state.reader.take_news())
@@ -374,7 +365,7 @@ class Supervisor:
         if state.early_exit:
             early, state.early_exit = state.early_exit, None
             self._on_exit(early)
-        elif self._stopping or self._restarting or self._is_suspended:
+        elif self._stopping or self._restarting or self._strategy.suspended:
             # Once more, if it was told before the engine had begun to start it.
             state.stop_sent = None
             self._stop(state)
@@ -415,7 +406,7 @@ class Supervisor:
         oom = event.oom_killed
         fault = self._injector.claim_exit(event)
         evicted = bool(fault)
-        if fault and self._operator is not None and not self._operator.comes_back(state, event):
+        if fault and not self._strategy.comes_back(state, event):
             fault = ""
         comes_back = fault and self._job.end is None
         state.state, state.exit_code = "down" if comes_back else "ended", event.exit_code
@@ -432,14 +423,13 @@ class Supervisor:
         )
         if self._restarting:
             self._restart_job_when_all_ended()
-        elif self._job.end is None and not fault and not self._is_suspended:
+        elif self._job.end is None and not fault and not self._strategy.suspended:
             self._decide(state, event, evicted=evicted)
-        if self._operator is not None:
-            self._operator.on_exit()
+        self._strategy.on_exit()
 
     def _decide(self, state: TaskState, event: Exited, *, evicted: bool = False) -> None:
         """Do what follows from an exit; `evicted`: by a fault that does not bring the task back."""
-        decision = self._decision(state, event, evicted=evicted)
+        decision = self._strategy.decide(state, event, evicted=evicted)
         match decision:
             case policy.BeginTraining():
                 self._begin_training()
@@ -461,32 +451,6 @@ class Supervisor:
                 self._restart_job_when_all_ended()
             case policy.Wait():
                 pass
-
-    def _decision(self, state: TaskState, event: Exited, *, evicted: bool) -> policy.Decision:
-        if self._operator is not None:
-            return self._operator.decide(state, event, evicted=evicted)
-        scenario, name = self._plan.scenario, event.task
-        is_before = name in self._job.before_training
-        tasks = self._job.before_training if is_before else self._job.in_training
-        exits = {n: s.exit_code if s.state == "ended" else None for n, s in tasks.items()}
-        if is_before:
-            return policy.decide_before_training(
-                name,
-                event.exit_code,
-                restart=scenario.restart,
-                exits=exits,
-                restarts=state.restarts,
-            )
-        by_job = scenario.restart.scope == "job"
-        return policy.decide(
-            name,
-            event.exit_code,
-            restart=scenario.restart,
-            success=scenario.success,
-            roles=self._plan.roles,
-            exits=exits,
-            restarts=self._job.restarts if by_job else state.restarts,
-        )
 
     def _note_restart(self, task: str, what: policy.RestartTask | policy.RestartJob) -> None:
         scope: RestartScope = "job" if isinstance(what, policy.RestartJob) else "task"
@@ -517,8 +481,7 @@ class Supervisor:
 
     def _start_again(self, state: TaskState) -> None:
         """Start a task, which may have run before."""
-        fresh = self._operator is not None and self._operator.starts_fresh(state)
-        self._job.start_task(state.task.name, fresh=fresh)
+        self._job.start_task(state.task.name, fresh=self._strategy.starts_fresh(state))
 
     def _restart_job_when_all_ended(self) -> None:
         restart = self._restarting
@@ -547,12 +510,7 @@ class Supervisor:
                 state.state = "ended"
             if drain and not self._plan.roles.trains(state.task.role):
                 self._stop(state)
-        if self._operator is not None:
-            self._operator.clean_pods(end)
-        elif drain:
-            self._timers.after(DRAIN, self._stop_all)
-        else:
-            self._stop_all()
+        self._strategy.wind_down(end, drain=drain)
 
     def _stop_all(self) -> None:
         """Send SIGTERM to every running task, and SIGKILL after the grace period."""
@@ -589,8 +547,8 @@ class Supervisor:
                 left = [name for name, one in before if (one.state, one.exit_code) != ("ended", 0)]
                 why += f"; training had not begun, because it waited for {', '.join(left)}"
             self._finish(JobEnd("timeout", why))
-        elif self._operator is not None:
-            self._operator.time_out()
+        else:
+            self._strategy.time_out()
 
     # --- Taking over ----------------------------------------------------------------------------
 
@@ -621,6 +579,7 @@ class Supervisor:
             self._history.write(observed("step", one.task, one.seen.data), wall=one.wall)
         self._tasks_begun = True
         self._helpers.resume(started, job_is_over=job.end is not None)
+        self._strategy.take_over(timeline, began)
         for name in job.tasks:
             self._resume_task(name, recovered, started)
         for task in self._plan.everything:
@@ -628,15 +587,10 @@ class Supervisor:
                 self._calls.look_up_ports(task)
         if job.all_running:
             self._watchdog.begin()
-        if self._operator is not None:
-            self._operator.take_over(timeline, began)
         if job.end is not None:
             self.inbox.rest = REST
             self._injector.end()
-            if self._operator is not None:
-                self._operator.clean_pods(job.end)
-            else:
-                self._stop_all()
+            self._strategy.wind_down(job.end, drain=False)
         else:
             self._resume_job(recovered, began)
         self._calls.update_links()

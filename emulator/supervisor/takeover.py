@@ -22,7 +22,6 @@ from emulator.scenario.schema import EVENTS
 from emulator.supervisor.helpers import HelperState, recovered_helpers
 from emulator.supervisor.injector import ActiveFault
 from emulator.supervisor.job import JobEnd, State, TaskState, pending
-from emulator.supervisor.operator_policy import crashes_of
 
 if TYPE_CHECKING:
     from emulator.metrics.steps import Observation, Seen
@@ -178,7 +177,6 @@ def _restore(state: TaskState, timeline: Timeline) -> None:
     state.exit_code = task.exits[-1].exit_code if task.exits else None
     own = (one for one in timeline.restarts if (one.scope, one.task) == ("task", task.name))
     state.restarts = max((one.number for one in own), default=0)
-    state.crashes = crashes_of(task.incarnations)
 
 
 def _state_of(name: str, timeline: Timeline) -> State:

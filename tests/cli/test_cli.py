@@ -11,13 +11,11 @@ from typing import Any
 import pytest
 
 from emulator.engines.docker import DockerEngine
-from emulator.engines.memory import Script
 from emulator.planning.baseline import Baseline, BaselineFile, machine
 from emulator.planning.context import of_machine
 from tests.cli.typed import NO_DOCKER, typed, write
 from tests.conftest import Emulate, own
 from tests.engines.docker.listeners import instead_of_docker
-from tests.report.runs import a_run
 
 RUN = own("cli")
 SAYS = 'echo "{\\"emulate\\": \\"step\\", \\"step\\": 7}"; echo $EMULATOR_TASK'
@@ -368,15 +366,3 @@ def test_a_run_folder_whose_path_is_no_text_is_refused(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "has bytes that are not text" in done.stderr
     assert not Path(out).exists()
-
-
-def test_ps_wide_shows_the_conditions_of_a_training_operators_job(tmp_path: Path) -> None:
-    job = "operator: {kind: TFJob, job: mnist}\n"
-    a_run(tmp_path, "cluster: {worker: 1}\n" + job, {"worker-0": Script()})
-    for which in ("last", "--all"):
-        shown = typed("ps", which, "-o", "wide", "--out", tmp_path, env=NO_DOCKER).stdout
-        reasons = [word for word in shown.split() if word.startswith("TFJob")]
-        assert reasons == ["TFJobCreated", "TFJobRunning", "TFJobSucceeded"]
-    assert "TFJob" not in typed("ps", "last", "--out", tmp_path).stdout
-    data = typed("ps", "last", "--json", "--out", tmp_path).json
-    assert [one["type"] for one in data["conditions"]] == ["Created", "Running", "Succeeded"]

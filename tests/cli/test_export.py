@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from emulator.manifests.convert import load
 from tests.cli.typed import typed
 
 SCENARIO = """
@@ -32,14 +31,9 @@ def export(*words: str) -> str:
     return done.stdout
 
 
-def test_a_manifest_in_another_folder(folder: Path) -> None:
+def test_a_file_in_another_folder(folder: Path) -> None:
     (folder / "out").mkdir()
-    assert export("s.yaml", "--to", "tfjob", "-o", "out/job.yaml") == ""
-    job = list(yaml.safe_load_all((folder / "out" / "job.yaml").read_text()))[-1]
-    assert job["kind"] == "TFJob"
-    assert "annotations" not in job["metadata"]
-    assert load(folder / "out" / "job.yaml").cluster["worker"].replicas == 2
-    export("s.yaml", "--to", "compose", "-o", "out/compose.yaml")
+    assert export("s.yaml", "--to", "compose", "-o", "out/compose.yaml") == ""
     services = yaml.safe_load((folder / "out" / "compose.yaml").read_text())["services"]
     assert services["worker-0"]["volumes"][0]["source"] == "../train.py"
 
@@ -59,13 +53,6 @@ def test_standard_output_and_what_is_different() -> None:
     assert left_out in export("s.yaml", "--to", "kubernetes", *more)
 
 
-def test_a_manifest_can_be_exported(folder: Path) -> None:
-    export("s.yaml", "--to", "tfjob", "-o", "job.yaml")
-    export("job.yaml", "--to", "compose", "-o", "compose.yaml")
-    services = yaml.safe_load((folder / "compose.yaml").read_text())["services"]
-    assert services.keys() == {"worker-0", "worker-1"}
-
-
 def test_only_exports_are_replaced(folder: Path) -> None:
     export("s.yaml", "--to", "compose", "-o", "compose.yaml")
     export("s.yaml", "--to", "compose", "-o", "compose.yaml")
@@ -78,12 +65,12 @@ def test_only_exports_are_replaced(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("s.yaml", "--to", "nomad"), "There is no format nomad. Formats: tfjob, "),
-        (("s.yaml", "--to", "pytorchjob"), "--to pytorchjob is for framework: pytorch"),
-        (("s.yaml", "--to", "tfjob", "--csv", "d"), "--csv is for a run, not with --to."),
+        (("s.yaml", "--to", "nomad"), "There is no format nomad. Formats: "),
+        (("s.yaml", "--to", "helm-values", "--set", "framework=none"), "--to helm-values is for"),
+        (("s.yaml", "--to", "compose", "--csv", "d"), "--csv is for a run, not with --to."),
         (("last", "--csv", "d", "-o", "f"), "-o needs --to: it is for a scenario."),
-        (("s.yaml", "--to", "tfjob", "--image", "cpu"), "--image cpu is not NAME=REF."),
-        (("none.yaml", "--to", "tfjob"), "Can't read"),
+        (("s.yaml", "--to", "compose", "--image", "cpu"), "--image cpu is not NAME=REF."),
+        (("none.yaml", "--to", "compose"), "Can't read"),
     ],
 )
 @pytest.mark.usefixtures("folder")

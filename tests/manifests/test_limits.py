@@ -23,19 +23,10 @@ from emulator.manifests.objects import is_key, read_objects
 from emulator.manifests.pod_context import Budget
 from emulator.manifests.quantities import as_cores, as_size, parse_quantity
 from emulator.manifests.spec import Options
-from emulator.manifests.table import format_of
+from emulator.manifests.table import FORMATS, format_of
 from emulator.scenario.values import read
 from emulator.validation.limits import DOCUMENTS, MANIFEST_BYTES, SCENARIO_BYTES, TASKS, WORD
 from emulator.validation.units import parse_size
-from tests.manifests.test_bad_jobs import (
-    CONFIGMAP,
-    PYTORCHJOB,
-    TFJOB,
-    T,
-    changed,
-    converted,
-    refused,
-)
 from tests.manifests.test_convert import SCENARIO
 
 
@@ -66,9 +57,6 @@ def test_names_of_files_scenarios_and_tasks() -> None:
     assert {name: as_name(name) for name in names} == names
     assert as_name(5) == ""
     assert [stem_of(file) for file in ("/x/a.values.yaml", "b", ".c")] == ["a", "b", ""]
-    for name, is_one in {"a" * 63: True, "a" * 64: False, "1a": False, "a-": False}.items():
-        text = changed(TFJOB, "metadata.name", name)
-        assert converted(text).scenario["name"] == name[:40] if is_one else refused(text)
 
 
 def problems(path: Path) -> list[str]:
@@ -114,18 +102,6 @@ def test_the_budget_of_a_job_is_spent_once() -> None:
     assert Budget().left == MANIFEST_BYTES
 
 
-def test_names_of_volumes_are_cut_with_a_digest() -> None:
-    names = ["x" * 63, "y" * 64, f"{'z' * 53}--a{'z' * 10}"]
-    mounts = [{"name": name, "mountPath": f"/{number}"} for number, name in enumerate(names)]
-    text = changed(TFJOB, f"{T}.containers.0.volumeMounts", mounts)
-    found = converted(changed(text, f"{T}.volumes", [{"name": name} for name in names]))
-    assert [mount["scratch"] for mount in found.scenario["mounts"].values()] == [
-        "x" * 63,
-        f"{'y' * 54}-ffbf30ab",
-        f"{'z' * 53}-6c57e7f6",
-    ]
-
-
 def test_a_scenario_has_a_size_and_a_file_that_is_there(tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
     with pytest.raises(UsageError, match=r"Can't read .*s\.yaml"):
@@ -155,39 +131,9 @@ def test_texts_documents_and_tasks_have_limits(tmp_path: Path) -> None:
     assert shown(template, 60) != shown(template, 61)
 
 
-@pytest.mark.parametrize("count", [200, 201])
-def test_a_map_has_at_most_as_many_values_as_a_folder(count: int) -> None:
-    text = f"{TFJOB}{CONFIGMAP}data: {{{', '.join(f'k{n}: v' for n in range(count))}}}\n"
-    if count > 200:
-        assert refused(text) == ["job.yaml:19: data: has 201 values; 200 are the most"]
-    else:
-        assert converted(text).notes == ()
-
-
-@pytest.mark.parametrize("more", [0, 1])
-def test_what_is_made_is_as_large_as_a_scenario_may_be(more: int, tmp_path: Path) -> None:
-    path, file = tmp_path / "job.yaml", tmp_path / "a"
-    text = changed(TFJOB, f"{T}.containers.0.volumeMounts", [{"name": "v", "mountPath": "/m"}])
-    path.write_text(changed(text, f"{T}.volumes", [{"name": "v", "configMap": {"name": "m"}}]))
-    added = Additions(configmaps={"m": file})
-    file.write_text("x")
-    file.write_text("x" * (SCENARIO_BYTES - len(read_scenario(path, added).text) + 1 + more))
-    if not more:
-        assert len(read_scenario(path, added).text) == SCENARIO_BYTES
-        return
-    with pytest.raises(ScenarioError) as caught:
-        read_scenario(path, added)
-    assert str(caught.value) == (
-        f"{path}: makes a scenario of 1 MiB (1 MiB are the most; mount large files as a folder)"
-    )
-
-
 @pytest.mark.parametrize(
     ("text", "name"),
     [
-        (TFJOB, "TFJob"),
-        (PYTORCHJOB, "PyTorchJob"),
-        ("kind: TFJob\n", "TFJob"),
         ("tfCluster: {}\n", "Helm values"),
         ("ps: 1\n", "Helm values"),
         ("worker: {}\n", "Helm values"),
@@ -198,17 +144,16 @@ def test_what_is_made_is_as_large_as_a_scenario_may_be(more: int, tmp_path: Path
         ("cluster: {}\n", "cluster JSON"),
         ("cluster: {}\ntask: {}\nenvironment: a\nrpc_layer: b\n", "cluster JSON"),
         ("cluster: {}\nother: {}\n", "m:1: neither a scenario nor a manifest (known: a scenario, "
-         "TFJob, PyTorchJob, Helm values, cluster JSON)"),
+         "{formats})"),
         ("worker: [a]\n---\nworker: [a]\n", "m:1: neither a scenario nor a manifest (known: a "
-         "scenario, TFJob, PyTorchJob, Helm values, cluster JSON)"),
-        ("worker: x\n", "m:1: neither a scenario nor a manifest (known: a scenario, TFJob, "
-         "PyTorchJob, Helm values, cluster JSON)"),
-        ("kind: Pod\nps: 1\n", "m:1: kind: Pod can't run here (known: TFJob, PyTorchJob, Helm "
-         "values, cluster JSON)"),
-        (f"kind: {'x' * 120}\n", f"m:1: kind: {'x' * 50}…{'x' * 50} can't run here (known: TFJob, "
-         "PyTorchJob, Helm values, cluster JSON)"),
+         "scenario, {formats})"),
+        ("worker: x\n", "m:1: neither a scenario nor a manifest (known: a scenario, "
+         "{formats})"),
+        ("kind: Pod\nps: 1\n", "m:1: kind: Pod can't run here (known: {formats})"),
+        (f"kind: {'x' * 120}\n", f"m:1: kind: {'x' * 50}…{'x' * 50} can't run here (known: "
+         "{formats})"),
         ("apiVersion: v1\nps: 1\n", "m:1: neither a scenario nor a manifest (known: a scenario, "
-         "TFJob, PyTorchJob, Helm values, cluster JSON)"),
+         "{formats})"),
     ],
 )  # fmt: skip
 def test_the_format_of_a_file(text: str, name: str) -> None:
@@ -216,7 +161,8 @@ def test_the_format_of_a_file(text: str, name: str) -> None:
         found = format_of(read_documents(text, "m"), "m").name
     except ScenarioError as error:
         found = str(error)
-    assert found == name
+    assert found == name.format(formats=", ".join(one.name for one in FORMATS))
+    assert [one.name for one in FORMATS[-2:]] == ["Helm values", "cluster JSON"]
 
 
 def test_an_image_is_given_by_role_then_by_itself_then_by_container() -> None:
@@ -233,32 +179,6 @@ def test_an_image_is_given_by_role_then_by_itself_then_by_container() -> None:
     assert [str(one) for one in images.problems()] == [
         "--image imag:1=4: there is no container, role or image imag:1 (did you mean 'image:1'?)",
         f"--image zzz=5: there is no container, role or image zzz (known: {known})",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("given", "processes"),
-    [
-        ("auto", "auto"),
-        ("cpu", "cpu"),
-        ("gpu", "gpu"),
-        ("1", 1),
-        ("0", None),
-        ("٣", None),
-        ("-1", None),
-    ],
-)
-def test_numbers_of_processes(given: str, processes: int | str | None) -> None:
-    text = changed(PYTORCHJOB, "spec.nprocPerNode", given)
-    if processes is None:
-        assert "is no number of processes" in refused(text)[0]
-        return
-    assert converted(text).scenario["operator"]["nproc_per_node"] == processes
-    text = changed(
-        text, "spec.elasticPolicy", {"nProcPerNode": 2, "minReplicas": 2, "maxReplicas": 2}
-    )
-    assert [line.partition(": ")[2] for line in refused(text)] == [
-        "spec.elasticPolicy.nProcPerNode: must not be used with spec.nprocPerNode (leave it out)"
     ]
 
 

@@ -188,7 +188,6 @@ C10D = TORCHRUN.replace("torchrun,", "torchrun, --rdzv_backend=c10d,")
 OWN_STORE = TORCHRUN.replace("{r", "{env: {TORCH_DISABLE_SHARE_RDZV_TCP_STORE: 1}, r") + ELASTIC
 KILL = "faults: [{kill: worker-1, at: 5s}]\n"
 LOST = "torchrun without `elastic`: once a task is lost, the others end too, within 60 s; `%s: {min"
-TFJOB = TWO + "expect: {max_restarts: 3}\noperator: {kind: TFJob, job: j"
 
 
 @pytest.mark.parametrize(
@@ -210,8 +209,6 @@ TFJOB = TWO + "expect: {max_restarts: 3}\noperator: {kind: TFJob, job: j"
         (TWO + "restart: always", ["restart always"]),
         (TWO + "restart: {policy: always, scope: job}", []),
         (TWO + "expect: {max_restarts: 3}", ["max_restarts is expected, but"]),
-        (TFJOB + "}", ["Trainer v2", "max_restarts is expected, but", "addresses"]),
-        (TFJOB + ", restart: {worker: on-failure}}", ["Trainer v2", "addresses"]),
         (TWO + "expect: {max_restarts: 0}", []),
         (TWO + "restart: on-failure\nexpect: {max_restarts: 3}", []),
         (
@@ -228,10 +225,6 @@ TFJOB = TWO + "expect: {max_restarts: 3}\noperator: {kind: TFJob, job: j"
         (TORCHRUN, []),
         (TORCHRUN + "restart: on-failure", [LOST % "elastic"]),
         (TORCHRUN + KILL, [LOST % "elastic"]),
-        (
-            TORCHRUN + "operator: {kind: PyTorchJob, job: j}",
-            [LOST % "operator.elastic", "without nprocPerNode", "addresses"],
-        ),
         (C10D + KILL, []),
         (TORCHRUN.replace("replicas: 2", "replicas: 1") + "restart: on-failure", []),
         (TORCHRUN.replace("torchrun,", "torchrun, --standalone,"), ["torchrun --standalone: each"]),

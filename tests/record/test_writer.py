@@ -319,18 +319,6 @@ def test_a_plan_that_can_not_be_read_is_reported_in_a_sentence(
     assert "\n" not in refused.value.message
 
 
-@pytest.mark.parametrize("quirks", [False, True])
-def test_what_a_scenario_of_an_earlier_version_had_is_ignored(tmp_path: Path, quirks: bool) -> None:
-    text = TEXT + "framework: tensorflow\noperator: {kind: TFJob, job: m}\n"
-    made = make_plan(parse(text), "run-1", SITE)
-    RunWriter(tmp_path / "run-1", made, text, ManualClock()).close()
-    file = tmp_path / "run-1" / "plan.json"
-    stored = json.loads(file.read_text())
-    stored["scenario"]["operator"]["quirks"] = quirks
-    file.write_text(json.dumps(stored))
-    assert Record.open(tmp_path / "run-1").plan == made
-
-
 @pytest.mark.parametrize("file", ["plan.json", "history.jsonl", "summary.json"])
 def test_a_record_of_another_format_is_refused_in_a_sentence(tmp_path: Path, file: str) -> None:
     record = a_run(tmp_path, "cluster: {worker: 1}\n", {"*": Script(exits_at=1.0)}, "run-1")

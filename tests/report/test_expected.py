@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -205,23 +205,15 @@ timeout: 1h
 prices: {ingest: 0.1/h, ps: 0/h, worker: {spot: 0.12/h, on_demand: 0.4/h}}
 faults: [{preempt: worker-1, at: {step: 5}}]
 """,
-    """\
-name: job
-program: {command: [a]}
-cluster: {worker: 2}
-operator: {kind: TFJob, job: mnist, namespace: team-a, success: all-workers, suspend: true,
-           backoff_limit: 3, active_deadline: 1h}
-""",
-    "name: job\nframework: pytorch\nprogram: {command: [a]}\ncluster: {master: 1, worker: 2}\n"
-    "operator: {kind: PyTorchJob, job: mnist, namespace: team-a}\n",
+    "name: job\nframework: pytorch\nprogram: {command: [a]}\ncluster: {master: 1, worker: 2}\n",
     "name: job\nprogram: {command: [a]}\ncluster: {worker: 4}\nsuccess: all-workers\n",
 ]
 
 
-def plans() -> str:
+def plans(texts: Sequence[str] = PLANS) -> str:
     """Return plans as they are printed, with the names of the tasks' variables, but no values."""
     shown = []
-    for number, text in enumerate(PLANS):
+    for number, text in enumerate(texts):
         capacity = Capacity(4, 2**33, ("0",)) if number % 2 == 0 else None
         plan = make_plan(parse(text), "run-1", SITE)
         show = partial(print_plan, plan, [{}] * (2 - number), capacity=capacity)

@@ -1,4 +1,4 @@
-"""Names of tasks on the network: `addresses`, and those of the training operator."""
+"""Names of tasks on the network: `addresses`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.engines import engine_class
-from emulator.engines.docker.requests import container_request
 from emulator.planning.context import PlanContext
 from emulator.planning.plan import Plan
 from emulator.planning.planner import make_plan
@@ -23,7 +22,6 @@ from tests.scenario.plans import NAMED
 LOOPBACK = replace(
     NAMED, engine="process", named=False, address=lambda task: ("127.0.0.1", 5000 + len(task))
 )
-MNIST = "operator: {kind: TFJob, job: mnist, namespace: team-a, ports: {ps: 3333}}\n"
 CLUSTER = "cluster: {ps: 1, worker: 2}\n"
 
 
@@ -31,38 +29,9 @@ def plan(text: str, site: PlanContext = NAMED) -> Plan:
     return make_plan(parse(HEAD + text), "x-1", site)
 
 
-def test_the_operator_names_each_pod_by_its_service() -> None:
-    made = plan(MNIST + CLUSTER)
-    assert [(task.host, task.port, task.aliases[0]) for task in made.tasks] == [
-        ("mnist-ps-0.team-a.svc", 3333, "mnist-ps-0"),
-        ("mnist-worker-0.team-a.svc", 2222, "mnist-worker-0"),
-        ("mnist-worker-1.team-a.svc", 2222, "mnist-worker-1"),
-    ]
-    assert made.task("worker-0").aliases[1:] == (
-        "mnist-worker-0.team-a",
-        "mnist-worker-0.team-a.svc",
-        "mnist-worker-0.team-a.svc.cluster.local",
-    )
-
-
-def test_pods_of_a_pytorchjob_have_its_port() -> None:
-    text = "framework: pytorch\noperator: {kind: PyTorchJob, job: mnist}\n"
-    made = plan(text + "cluster: {master: 1, worker: 1}\n")
-    assert [task.port for task in made.tasks] == [23456, 23456]
-
-
-def test_values_have_the_names() -> None:
-    words = "'${host}', '${address.ps-0}', '${hosts.worker}', '${pod}', '${namespace}', '${task}'"
-    text = f"cluster: {{ps: 1, worker: {{replicas: 2, command: [{words}]}}}}\n"
-    pod = ("mnist-worker-1", "team-a", "worker-1")
-    assert plan(MNIST + text).task("worker-1").command == (
-        *("mnist-worker-1.team-a.svc", "mnist-ps-0.team-a.svc:3333"),
-        "mnist-worker-0.team-a.svc,mnist-worker-1.team-a.svc",
-        *pod,
-    )
-    assert plan(text).task("worker-1").command[-3:] == ("worker-1", "default", "worker-1")
-    on_loopback = plan(MNIST + text, LOOPBACK).task("worker-1").command
-    assert on_loopback == ("127.0.0.1", "127.0.0.1:5004", "127.0.0.1,127.0.0.1", *pod)
+def test_values_have_the_names_of_the_engine() -> None:
+    text = "cluster: {worker: {replicas: 2, command: ['${pod}', '${namespace}', '${task}']}}\n"
+    assert plan(text).task("worker-1").command == ("worker-1", "default", "worker-1")
 
 
 def test_a_chart_tells_a_single_pod_its_name_too() -> None:
@@ -91,50 +60,6 @@ def test_processes_have_no_names(tmp_path: Path) -> None:
 # --- Requests -------------------------------------------------------------------------------------
 
 
-def test_a_container_has_the_names_of_its_pod_and_no_other() -> None:
-    made = plan(MNIST + CLUSTER)
-    request = container_request(made, made.task("worker-1"), {"emulator.run": "x-1"})
-    endpoint = request["NetworkingConfig"]["EndpointsConfig"]["x-1"]
-    assert endpoint["Aliases"] == list(made.task("worker-1").aliases)
-    assert request["Hostname"] == "mnist-worker-1"
-    assert request["Labels"] == {
-        "emulator.run": "x-1",
-        "emulator.task": "worker-1",
-        "training.kubeflow.org/job-name": "mnist",
-        "training.kubeflow.org/operator-name": "tfjob-controller",
-        "training.kubeflow.org/replica-type": "worker",
-        "training.kubeflow.org/replica-index": "1",
-    }
-
-
-@pytest.mark.parametrize(
-    ("kind", "cluster", "leader"),
-    [
-        ("TFJob", "{ps: 1, worker: 2}", "worker-0"),
-        ("TFJob", "{ps: 1, worker: 2, chief: 1}", "chief-0"),
-        ("PyTorchJob", "{worker: 2}", "worker-0"),
-        ("PyTorchJob", "{worker: 2, master: 1}", "master-0"),
-    ],
-)
-def test_one_pod_has_the_role_of_the_master(kind: str, cluster: str, leader: str) -> None:
-    framework = {"TFJob": "tensorflow", "PyTorchJob": "pytorch"}[kind]
-    made = plan(f"framework: {framework}\noperator: {{kind: {kind}, job: j}}\ncluster: {cluster}\n")
-    labelled = {task.name: container_request(made, task, {})["Labels"] for task in made.tasks}
-    key = "training.kubeflow.org/job-role"
-    assert {name: labels[key] for name, labels in labelled.items() if key in labels} == {
-        leader: "master"
-    }
-    names = {labels["training.kubeflow.org/operator-name"] for labels in labelled.values()}
-    assert names == {f"{kind.lower()}-controller"}
-
-
-def test_a_helper_keeps_its_name_and_is_no_pod_of_the_job() -> None:
-    made = plan(MNIST + CLUSTER + "helpers: {board: {command: [b]}}\n")
-    request = container_request(made, made.task("board"), {})
-    assert request["Hostname"] == "board"
-    assert request["Labels"] == {"emulator.task": "board"}
-
-
 # --- Mistakes -------------------------------------------------------------------------------------
 
 
@@ -156,9 +81,10 @@ WRONG = ["{task}.Release", "{task}..x", "{task}.x.", "{task.x", "../{task}", "10
         ("addresses: {host: '{index}a.x'}", "ps-0 and worker-0 have the same host name, 0a"),
         ("addresses: {host: 'x.{task}'}", "ps-0 and worker-0 have the same host name, x"),
         (f"addresses: {{host: '{'a' * 58}-{{task}}.x'}}", "63 between two dots"),
-        (f"operator: {{kind: TFJob, job: {'a' * 58}}}", "would have a name of 67 characters"),
-        (MNIST + "addresses: {host: '{task}.x'}", "which names the tasks itself"),
-        (MNIST + "helpers: {mnist-ps-0: {command: [a]}}", "is a name of the task ps-0"),
+        (
+            "addresses: {host: '{task}.x'}\nhelpers: {ps-0: {command: [a]}}",
+            "is a name of the task ps-0",
+        ),
     ],
 )
 def test_a_mistake_is_named(section: str, message: str) -> None:
@@ -171,10 +97,8 @@ def test_the_addresses_that_all_tasks_get_are_limited() -> None:
     part = ".".join(["a" * 63] * 3)
     text = f"addresses: {{host: '{{task}}.{part}'}}\ncluster: {{worker: 500}}\n"
     found = only_problem(HEAD + text)
-    why = "gives the tasks, which know each other, {} MiB of addresses"
-    assert found.startswith(f"s.yaml:3: addresses.host: {why.format(50)}")
-    text = f"operator: {{kind: TFJob, job: {'m' * 44}}}\ncluster: {{worker: 500}}\n"
-    assert only_problem(HEAD + text).startswith(f"s.yaml:3: operator.job: {why.format(18)}")
+    why = "gives the tasks, which know each other, 50 MiB of addresses"
+    assert found.startswith(f"s.yaml:3: addresses.host: {why}")
 
 
 def test_a_name_may_be_just_as_long_as_the_network_takes() -> None:

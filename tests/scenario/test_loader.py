@@ -320,22 +320,6 @@ faults: [{kill: ps-0, at: 1s}]
         ),
         ("framework: pytorch\ncluster: 5\nelastic: {min: 2}\nprogram: {command: [a]}", 3),
         (
-            "cluster: 5\noperator: {kind: TFJob, job: j, ports: {ps: 3333}}\n"
-            "helpers: {j-worker-0: {command: [a]}}\nprogram: {command: [a]}",
-            2,
-        ),
-        (
-            "framework: 5\ncluster: {master: 1, worker: 1}\nelastic: {min: 1}\n"
-            "operator: {kind: PyTorchJob, job: j}\n"
-            "program: {command: ['${env.MASTER_ADDR}'], env: {TF_CONFIG: a}}",
-            2,
-        ),
-        (
-            "operator: {kind: TFJob}\ncluster: {master: 1}\nsuccess: chief\n"
-            "program: {command: [a]}",
-            2,
-        ),
-        (
             "program: {command: [a], working_dir: /other, typo: 1}\n"
             "cluster: {worker: {source: ., mounts: {/job/t.py: t.py}}}",
             2,

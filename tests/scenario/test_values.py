@@ -301,13 +301,6 @@ def test_values_count_in_the_limits_of_text() -> None:
     )
     found = only_problem(many.format("', '".join(["${addresses}" * 50] * 3)))
     assert found.startswith("s.yaml:3: cluster: gives its tasks ")
-    operator = f"operator: {{kind: TFJob, job: j, namespace: {'n' * 40}}}\n"
-    for value, longest in {"role": "evaluator", "namespace": "n" * 40}.items():
-        most = 100_000 // len(longest)
-        text = f"{operator}name: x\ncluster: {{worker: 1, evaluator: 1, ps: 1}}\n"
-        text += "program: {command: [a, '%s']}\n"
-        parse(text % (f"${{{value}}}" * most))
-        assert "characters with its values" in only_problem(text % (f"${{{value}}}" * (most + 1)))
 
 
 def test_a_scenario_made_without_the_loader_is_refused_with_the_same_sentence() -> None:

@@ -25,7 +25,6 @@ from emulator.record.events import (
     HelperEvent,
     JobEnded,
     Step,
-    TaskStart,
     fields_of,
 )
 from emulator.record.reader import Record
@@ -205,15 +204,6 @@ CASES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "worker-1": SERVES,
         },
     ),
-    "pods of a training operator": (
-        "framework: tensorflow\ncluster: {chief: 1, worker: 2, ps: 1}\noperator:\n"
-        "  {kind: TFJob, job: m, restart: {worker: exit-code, ps: on-failure}, backoff_limit: 9,\n"
-        "   active_deadline: 1h}\nfaults:\n"
-        "  - {preempt: worker-1, at: 6s, grace: 1s, down: 4s}\n"
-        "  - {kill: worker-0, at: 8s}\n  - {kill: ps-0, at: 9s}\n"
-        "  - {kill: ps-0, at: {recovery: 2, delay: 2s}}\n",
-        {"chief-0": trains(), "*": SERVES},
-    ),
     "helpers": (
         "cluster: {worker: 1}\nhelpers:\n  board: {command: [board], ports: [6006]}\n"
         "  sink: {command: [sink]}\n  deaf: {command: [deaf]}\n",
@@ -284,31 +274,8 @@ SETTLED = {
 """How a fault may end: what took effect and lasts is healed."""
 
 
-def test_new_pods_after_a_take_over_have_new_disks(tmp_path: Path) -> None:
-    extra, scripts = CASES["pods of a training operator"]
-    for kill in range(1, length_of(tmp_path / "whole", extra, scripts, 0.25) + 1):
-        here = World(tmp_path / str(kill), extra, scripts, 0.25)
-        check(here, live_through(here, [kill, 0], 0.0))
-        assert not any(fresh(here, "ps-0"))
-        assert any(fresh(here, "worker-0"))
-
-
-def fresh(here: World, task: str) -> list[bool]:
-    return [e.fresh for e in here.history if isinstance(e, TaskStart) and e.task == task]
-
-
-def test_a_pod_that_was_taken_away_for_good_fails_the_job_also_after_a_take_over(
-    tmp_path: Path,
-) -> None:
-    extra = (
-        "framework: tensorflow\ncluster: {worker: 2}\noperator: {kind: TFJob, job: m}\n"
-        "faults: [{preempt: worker-1, at: 2s, grace: 1s, down: 4s}]\n"
-    )
-    for kill in range(1, 40):
-        here = World(tmp_path / str(kill), extra, {"*": Script(exits_at=60)}, 0.25)
-        assert live_through(here, [kill, 0], 0.0) == "failed", kill
-        (end,) = [entry for entry in here.history if isinstance(entry, JobEnded)]
-        assert "worker-1 was taken away with exit code 1" in end.reason
+WAYS = [(0.0, 0.25, False), (2.5, 0.0, False), (100.0, 0.25, False), (1.0, 0.0, True)]
+"""For how long nobody supervises the run, how long calls take, and whether it dies twice."""
 
 
 def length_of(folder: Path, extra: str, scripts: Mapping[str, Any], slow: float) -> int:
@@ -319,15 +286,23 @@ def length_of(folder: Path, extra: str, scripts: Mapping[str, Any], slow: float)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("away", "slow", "twice"),
-    [(0.0, 0.25, False), (2.5, 0.0, False), (100.0, 0.25, False), (1.0, 0.0, True)],
-)
+@pytest.mark.parametrize(("away", "slow", "twice"), WAYS)
 @pytest.mark.parametrize("case", CASES)
 def test_a_kill_between_any_two_effects_is_survived(
     tmp_path: Path, case: str, away: float, slow: float, twice: bool
 ) -> None:
-    extra, scripts = CASES[case]
+    survive_kills(tmp_path, *CASES[case], away=away, slow=slow, twice=twice)
+
+
+def survive_kills(
+    tmp_path: Path,
+    extra: str,
+    scripts: Mapping[str, Any],
+    *,
+    away: float,
+    slow: float,
+    twice: bool,
+) -> None:
     for kill in range(1, length_of(tmp_path / "whole", extra, scripts, slow) + 1):
         here = World(tmp_path / str(kill), extra, scripts, slow)
         try:
@@ -345,7 +320,10 @@ def test_a_kill_between_any_two_effects_is_survived(
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_that_is_taken_over_at_once_ends_as_it_would_have(tmp_path: Path, case: str) -> None:
-    extra, scripts = CASES[case]
+    end_as_it_would_have(tmp_path, *CASES[case])
+
+
+def end_as_it_would_have(tmp_path: Path, extra: str, scripts: Mapping[str, Any]) -> None:
     whole = World(tmp_path / "whole", extra, scripts)
     check(whole, whole.start(Fuse()))
     undisturbed, expected = whole.history, what_counts(whole)

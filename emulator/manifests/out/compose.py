@@ -11,9 +11,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from emulator.manifests.out.deployment import Deployment, Group, program_files
+from emulator.manifests.out.deployment import Deployment, Group, limit, program_files
 from emulator.manifests.out.pods import DEFAULT_MODE
-from emulator.manifests.out.restarts import limit
 from emulator.manifests.out.spec import Draft, Target
 from emulator.scenario.addresses import aliases, naming
 from emulator.scenario.container import Mount, settings
@@ -247,9 +246,7 @@ def _bind(source: str, target: str, *, writable: bool) -> Data:
 
 def _restart(scenario: Scenario, group: Group, notes: dict[str, None]) -> Data:
     """Return the restart policy that comes closest; one that ends before training has its own."""
-    policy = scenario.restart.policy
-    if operator := scenario.operator:
-        policy = operator.policy_of(group.name) if not group.is_before else "never"
+    policy = scenario.policy_of(group.name)
     if policy == "never":
         return {}
     if policy == "always" and not group.is_before:

@@ -6,6 +6,7 @@ there. A variable of the emulator (`EMULATOR_INDEX`) is part of it only where th
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -115,8 +116,7 @@ class Deployment:
     @property
     def name(self) -> str:
         """The name of the job."""
-        operator = self.scenario.operator
-        return operator.job if operator else self.scenario.name
+        return self.scenario.job_name
 
     @property
     def roles(self) -> Roles:
@@ -355,3 +355,13 @@ def _files(source: Path) -> Iterator[str]:
 
 def _named(scenario: Scenario) -> frozenset[str]:
     return frozenset(name for text in texts(scenario) for name in OWN.findall(text))
+
+
+def seconds(duration: float | None) -> int | None:
+    """Return a duration in whole seconds, rounded up, as Kubernetes counts them."""
+    return None if duration is None else max(1, math.ceil(duration))
+
+
+def limit(scenario: Scenario) -> int:
+    """Return how often a task may be restarted."""
+    return 0 if scenario.restart.policy == "never" else scenario.restart.limit

@@ -75,23 +75,11 @@ def export(
     return Written(head + text_of(draft.documents), notes)
 
 
-_OF_JOB = (
-    "active_deadline",
-    "clean_pods",
-    "ttl_after_finished",
-    "suspend",
-    "labels",
-    "annotations",
-)
-"""Keys of `operator` for the job itself: what other formats write has no such job."""
-
-
 def _without_operator(scenario: Scenario, to: Target) -> Iterator[str]:
     """Yield a note of what only the training operator does."""
-    if scenario.operator is not None and not to.has_operator:
-        given = scenario.operator.model_dump(exclude_defaults=True)
-        if left_out := [f"operator.{key}" for key in _OF_JOB if key in given]:
-            yield f"left out, as only the training operator knows them: {', '.join(left_out)}"
+    if scenario.operator is not None and not to.has_operator and scenario.operator.of_job:
+        left_out = ", ".join(f"operator.{key}" for key in scenario.operator.of_job)
+        yield f"left out, as only the training operator knows them: {left_out}"
 
 
 def _relative_to(folder: Path) -> Callable[[Path], str]:

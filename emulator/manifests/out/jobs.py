@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from emulator.manifests.out.deployment import Group
+from emulator.manifests.out.deployment import Group, limit, seconds
 from emulator.manifests.out.pods import Cluster, Kind, pod_template
-from emulator.manifests.out.restarts import limit, seconds
 from emulator.scenario.schema import Scenario
 
 COMPLETION_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"

@@ -23,14 +23,10 @@ JOB, ROLE = "app.kubernetes.io/instance", "app.kubernetes.io/component"
 Data = dict[str, Any]
 
 
-def _base(scenario: Scenario) -> str:
-    return scenario.operator.job if scenario.operator else scenario.name
-
-
 def host(scenario: Scenario, role: str, index: int) -> str:
     """Return the name of a task's pod below the headless service, or of a helper's service."""
-    name = f"{_base(scenario)}-{role}"
-    return name if index < 0 else f"{name}-{index}.{_base(scenario)}"
+    name = f"{scenario.job_name}-{role}"
+    return name if index < 0 else f"{name}-{index}.{scenario.job_name}"
 
 
 def _kubernetes(deployment: Deployment) -> Draft:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 
 from emulator.manifests.out.compose import COMPOSE
 from emulator.manifests.out.helm_values import HELM_VALUES
-from emulator.manifests.out.kubeflow import PYTORCHJOB, TFJOB
 from emulator.manifests.out.kubernetes import KUBERNETES
 from emulator.manifests.out.spec import Target
 from emulator.manifests.out.trainjob import TRAINJOB
+from emulator.scenario.extension import added
 
+_ADDED: list[Target] = [*chain.from_iterable(added("targets"))]
 TARGETS: Mapping[str, Target] = {
-    target.name: target
-    for target in (TFJOB, PYTORCHJOB, TRAINJOB, COMPOSE, KUBERNETES, HELM_VALUES)
+    target.name: target for target in (*_ADDED, TRAINJOB, COMPOSE, KUBERNETES, HELM_VALUES)
 }
 """Every format by the value of `--to`."""
 

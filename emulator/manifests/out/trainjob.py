@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from emulator.manifests.out.deployment import Deployment, Group
+from emulator.manifests.out.deployment import Deployment, Group, limit, seconds
 from emulator.manifests.out.jobs import COMPLETION_INDEX, job_spec
 from emulator.manifests.out.pods import Cluster, Kind, dns_label
-from emulator.manifests.out.restarts import limit, seconds
 from emulator.manifests.out.spec import Draft, Target
 from emulator.scenario.schema import Scenario
 
@@ -25,13 +24,9 @@ STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 Data = dict[str, Any]
 
 
-def _base(scenario: Scenario) -> str:
-    return scenario.operator.job if scenario.operator else scenario.name
-
-
 def host(scenario: Scenario, role: str, index: int) -> str:
     """Return the name of a task's pod below the service of the JobSet."""
-    base = _base(scenario)
+    base = scenario.job_name
     return f"{base}-{role}-0-{max(index, 0)}.{base}"
 
 

@@ -17,8 +17,7 @@ from emulator.scenario.frameworks.spec import WORKER, Framework, Job, Member, Ro
 from emulator.validation.fields import Model, Text
 
 if TYPE_CHECKING:
-    from emulator.scenario.operator import OperatorElastic
-    from emulator.scenario.restart import RestartPolicy
+    from emulator.scenario.extension import AnyElastic
     from emulator.scenario.schema import Scenario
 
 MASTER = "master"
@@ -205,7 +204,7 @@ def _warnings(scenario: Scenario) -> Iterator[str]:
     if count > 1 and any(launch.standalone for launch in found):
         yield f"torchrun --standalone: each task waits alone for the {count} of PET_NNODES"
     fixed = any(launch.backend != C10D and not launch.standalone for launch in found)
-    loses = bool(scenario.faults) or _policy(scenario) != "never"
+    loses = bool(scenario.faults) or scenario.policy_of(WORKER) != "never"
     if count > 1 and fixed and loses and not elastic:
         key = "operator.elastic" if operator else "elastic"
         yield (
@@ -215,15 +214,7 @@ def _warnings(scenario: Scenario) -> Iterator[str]:
         )
 
 
-def _policy(scenario: Scenario) -> RestartPolicy:
-    """Return when a lost worker is restarted."""
-    operator = scenario.operator
-    return operator.policy_of(WORKER) if operator else scenario.restart.policy
-
-
-def _of_elastic(
-    scenario: Scenario, elastic: Elastic | OperatorElastic, jobs: Sequence[Job]
-) -> Iterator[str]:
+def _of_elastic(scenario: Scenario, elastic: AnyElastic, jobs: Sequence[Job]) -> Iterator[str]:
     if not elastic.max_restarts:
         yield (
             "elastic without max_restarts: torchrun ends with its processes when another task is "
@@ -234,7 +225,7 @@ def _of_elastic(
             f"elastic: a task that comes back is not told where rank 0 is, and all end after "
             f"{STORE_TIMEOUT} s (PyTorch 2.4 to 2.13); `env: {{{UNSHARED}: 1}}` lets it join"
         )
-    if _policy(scenario) == "never":
+    if scenario.policy_of(WORKER) == "never":
         yield "elastic with restart.policy never: the job fails with the first task that fails"
     elif scenario.restart.scope == "job":
         yield "elastic with restart.scope job: the remaining tasks are stopped instead of used"

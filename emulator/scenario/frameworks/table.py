@@ -11,7 +11,7 @@ from emulator.scenario.frameworks.none import NONE
 from emulator.scenario.frameworks.pytorch import PYTORCH
 from emulator.scenario.frameworks.ray import RAY
 from emulator.scenario.frameworks.spec import Framework, FrameworkName, Job, Roles
-from emulator.scenario.frameworks.tensorflow import TENSORFLOW, TFJOB_ROLES
+from emulator.scenario.frameworks.tensorflow import TENSORFLOW
 
 if TYPE_CHECKING:
     from emulator.scenario.schema import Scenario
@@ -24,9 +24,8 @@ FRAMEWORKS: Mapping[FrameworkName, Framework] = {
 
 def roles_of(scenario: Scenario) -> Roles:
     """Return what the roles of a scenario's tasks mean."""
-    if scenario.operator is not None and scenario.operator.kind == "TFJob":
-        return TFJOB_ROLES
-    return FRAMEWORKS[scenario.framework].roles
+    operator = scenario.operator
+    return (operator and operator.roles) or FRAMEWORKS[scenario.framework].roles
 
 
 def module_of(scenario: Scenario) -> str:

@@ -78,8 +78,6 @@ def _warnings(scenario: Scenario) -> Iterator[str]:
         yield "an evaluator alone has nothing to evaluate"
 
 
-TFJOB_ROLES = Roles(names=("chief", "master", WORKER, "ps", EVALUATOR), leaders=("chief", "master"))
-"""Those of a TFJob: it has one more, and its evaluator is part of the cluster."""
 TENSORFLOW = Framework(
     "tensorflow",
     _environment,

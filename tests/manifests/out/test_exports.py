@@ -19,7 +19,7 @@ from emulator.manifests.convert import Given, read_scenario
 from emulator.manifests.out.table import TARGETS
 from emulator.runtime.bundled import ROOT
 from emulator.runtime.bundled import scenarios as bundled
-from tests.manifests.out.exporting import LOADER, as_manifest, documents, exported, given
+from tests.manifests.out.exporting import LOADER, documents, exported, given
 from tests.manifests.validation import check
 
 # --- Scenarios ------------------------------------------------------------------------------------
@@ -68,20 +68,6 @@ ROLE = st.integers(1, 12) | st.fixed_dictionaries(
         "sidecars": st.lists(STEP, max_size=1),
     },
 )
-OPERATOR: dict[str, Any] = {
-    "namespace": st.sampled_from(["default", "team-a"]),
-    "restart": st.dictionaries(
-        st.just("worker"), st.sampled_from(["never", "on-failure", "always", "exit-code"])
-    ),
-    "backoff_limit": st.integers(0, 3),
-    "active_deadline": st.sampled_from(["10m", "5s"]),
-    "clean_pods": st.sampled_from(["none", "running", "all"]),
-    "ttl_after_finished": st.just("60s"),
-    "suspend": st.booleans(),
-    "ports": st.just({"worker": 4000}),
-    "labels": st.just({"team": "a"}),
-    "annotations": st.just({"note": "b"}),
-}
 COMMON: dict[str, Any] = {
     "description": TEXT,
     "image": st.sampled_from(["auto", "cpu", "python:3.12-slim"]),
@@ -96,11 +82,13 @@ COMMON: dict[str, Any] = {
     "parametrize": st.just({"seed": [1, 2]}),
 }
 RESTART = st.sampled_from(["never", "on-failure", {"policy": "always", "limit": 2, "scope": "job"}])
+Sections = st.SearchStrategy[dict[str, Any]]
+RULES: Sections = st.fixed_dictionaries({}, optional={"restart": RESTART})
 
 
 @st.composite
-def scenarios(draw: st.DrawFn, framework: str, kind: str = "") -> dict[str, Any]:
-    """Return a scenario, of a job of the operator where it has a kind."""
+def scenarios(draw: st.DrawFn, framework: str, more: Sections = RULES) -> dict[str, Any]:
+    """Return a scenario with `more` sections."""
     leader = "chief" if framework == "tensorflow" else "master"
     others = {"ps": ROLE} if framework == "tensorflow" else {}
     cluster = draw(st.fixed_dictionaries({"worker": ROLE}, optional=others))
@@ -114,37 +102,31 @@ def scenarios(draw: st.DrawFn, framework: str, kind: str = "") -> dict[str, Any]
         "program": program,
         "cluster": cluster,
     }
-    if not kind:
-        return data | draw(st.fixed_dictionaries({}, optional={"restart": RESTART}))
-    own = {"success": st.just("all-workers"), "dynamic_worker": st.booleans()}
-    elastic = {"elastic": st.just({"min": 1, "max": 2, "rdzv_conf": {"timeout": "5"}})}
-    more = own if kind == "TFJob" else {**elastic, "nproc_per_node": st.sampled_from([2, "auto"])}
-    section = st.fixed_dictionaries(
-        {"kind": st.just(kind), "job": st.just("train")}, optional={**OPERATOR, **more}
-    )
-    return {**data, "operator": draw(section)}
+    return data | draw(more)
 
 
 SCENARIOS = {
-    "tfjob": scenarios("tensorflow") | scenarios("tensorflow", "TFJob"),
-    "pytorchjob": scenarios("pytorch") | scenarios("pytorch", "PyTorchJob"),
     "helm-values": scenarios("tensorflow"),
-    "trainjob": scenarios("pytorch") | scenarios("tensorflow", "TFJob"),
-    "kubernetes": scenarios("tensorflow") | scenarios("pytorch", "PyTorchJob"),
-    "compose": scenarios("pytorch") | scenarios("tensorflow", "TFJob"),
+    "trainjob": scenarios("pytorch"),
+    "kubernetes": scenarios("tensorflow"),
+    "compose": scenarios("pytorch"),
 }
 
 
 def test_every_format_is_tested() -> None:
-    assert SCENARIOS.keys() == TARGETS.keys()
+    assert SCENARIOS.keys() == {one.name for one in TARGETS.values() if not one.has_operator}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", SCENARIOS)
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @for_all(data=st.data())
 def test_scenarios_fit(name: str, data: st.DataObject) -> None:
-    made = data.draw(SCENARIOS[name])
+    fits(name, data.draw(SCENARIOS[name]))
+
+
+def fits(name: str, made: dict[str, Any]) -> None:
+    """Check the objects of an export of a scenario, if it is one."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         source = given(made, home)
@@ -174,23 +156,6 @@ JOB: dict[str, Any] = {
     "faults": [{"preempt": "worker-1", "at": "5s"}],
     "expect": {"max_restarts": 2},
 }
-
-
-def test_an_exported_job_is_the_same_job(tmp_path: Path) -> None:
-    command = ["python", "t.py", "--name=${task}", "--index", "${index}", "$(date)"]
-    program = {"command": command, "env": {"WHERE": "${task}/$EMULATOR_SEED"}}
-    data = {**JOB, "program": program, "faults": []}
-    written = exported(given(data, tmp_path), "tfjob", tmp_path)
-    found = as_manifest(written, tmp_path)
-    assert found.operator is not None
-    worker = found.cluster["worker"]
-    assert (worker.replicas, worker.memory) == (2, 2**30)
-    name = "--name=worker-${index}"
-    assert worker.command == ["python", "t.py", name, "--index", "${index}", "$(date)"]
-    # The emulator sets its own variables itself, here as there.
-    assert {**found.program.env, **worker.env} == {"WHERE": "worker-${index}/$EMULATOR_SEED"}
-    assert found.operator.restart["worker"] == "on-failure"
-    assert found.operator.backoff_limit == 5
 
 
 # --- The bundled scenarios ------------------------------------------------------------------------

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import strategies as st
 
 from emulator.errors import UsageError
-from emulator.manifests.out.deployment import program_files
+from emulator.manifests.out.deployment import program_files, seconds
 from emulator.manifests.out.pods import CONFIGMAP_BYTES, cpus, dns_label, memory
-from emulator.manifests.out.restarts import seconds
 from emulator.manifests.out.table import TARGETS
 from emulator.manifests.out.templates import Different, escaped, template
 from tests.manifests.out.exporting import as_manifest, documents, exported, given, in_pod
@@ -25,7 +24,6 @@ BARE: dict[str, Any] = {
     "cluster": {"worker": 2},
 }
 TORCH = {"framework": "pytorch"}
-AUTO = {"kind": "PyTorchJob", "job": "a", "nproc_per_node": "auto"}
 VALUES, JOB = ("tfCluster",), ("spec", "template", "spec")
 MAIN = (*JOB, "containers", 0)
 
@@ -33,23 +31,6 @@ MAIN = (*JOB, "containers", 0)
 @pytest.mark.parametrize(
     ("to", "more", "number", "path", "value"),
     [
-        ("pytorchjob", {**TORCH, "operator": AUTO}, -1, ("spec", "nprocPerNode"), None),
-        (
-            "pytorchjob",
-            {**TORCH, "elastic": {}},
-            -1,
-            ("spec", "elasticPolicy"),
-            {"minReplicas": 2, "maxReplicas": 2, "rdzvBackend": "c10d"},
-        ),
-        (
-            "pytorchjob",
-            {**TORCH, "elastic": {"max_restarts": 0}},
-            -1,
-            ("spec", "elasticPolicy", "maxRestarts"),
-            0,
-        ),
-        ("tfjob", {"success": "all-workers"}, -1, ("spec", "successPolicy"), "AllWorkers"),
-        ("tfjob", {"operator": {"kind": "TFJob", "job": "a"}}, -1, ("spec", "successPolicy"), None),
         ("helm-values", {"program": {"command": []}}, 0, (*VALUES, "service", "command"), None),
         (
             "helm-values",
@@ -79,42 +60,30 @@ MAIN = (*JOB, "containers", 0)
          -1, (*JOB, "volumes"),
          [{"name": name, "persistentVolumeClaim": {"claimName": "vo"}}
           for name in ("a-b", "a-b-2", "a-b-3", "x" * 50)]),
-        ("compose", {"operator": {"kind": "TFJob", "job": "a", "restart": {"worker": "always"}}}, 0,
-         ("services", "worker-0", "restart"), "always"),
     ],
 )  # fmt: skip
 def test_a_part_of_an_export(
     to: str, more: dict[str, Any], number: int, path: tuple[Any, ...], value: Any, tmp_path: Path
 ) -> None:
-    found: Any = documents(exported(given({**BARE, **more}, tmp_path), to, tmp_path))[number]
+    source = given({**BARE, **more}, tmp_path)
+    assert part_of(documents(exported(source, to, tmp_path))[number], path) == value
+
+
+def part_of(document: Any, path: tuple[Any, ...]) -> Any:
+    """Return what a document has at a path; None if there is nothing."""
     for step in path[:-1]:
-        found = found[step]
-    assert (found.get(path[-1]) if isinstance(found, dict) else found[path[-1]]) == value
+        document = document[step]
+    return document.get(path[-1]) if isinstance(document, dict) else document[path[-1]]
 
 
 @pytest.mark.parametrize(
     ("to", "more", "notes"),
     [
-        ("pytorchjob", TORCH, [
-            "without a master the operator sets no RANK and MASTER_ADDR: the manifest sets them",
-        ]),
-        ("pytorchjob", {**TORCH, "elastic": {}}, []),
-        ("tfjob", {"cluster": {"worker": 1, "evaluator": 1}}, [
-            "the operator's TF_CONFIG has the evaluator in its cluster, the emulator's has not: "
-            "ParameterServerStrategy waits for it there for ever",
-        ]),
-        ("tfjob", {"restart": {"policy": "on-failure", "scope": "job"}}, [
-            "backoffLimit counts the restarts of all pods together, restart.limit those of each",
-            "the operator restarts pods one by one, not the job (restart.scope: job)",
-        ]),
-        ("tfjob", {"restart": {"policy": "never", "scope": "task"}}, []),
         ("helm-values", {"program": {"command": []}, "rendezvous": "cluster-config"}, []),
         ("helm-values", {"program": {"command": [], "env": {"A": "${task}", "B": "${port}"}},
                          "rendezvous": "cluster-config"},
          ["the values have no room for A, which not all tasks have the same"]),
         ("compose", {"restart": {"policy": "always"}}, []),
-        ("kubernetes", {"operator": {"kind": "TFJob", "job": "a"}},
-         ["a Job restarts pods that fail, whatever the restart policies of the operator"]),
     ],
 )  # fmt: skip
 def test_the_notes_of_an_export(
@@ -126,13 +95,9 @@ def test_the_notes_of_an_export(
 @pytest.mark.parametrize(
     ("to", "more", "images", "error"),
     [
-        ("tfjobs", {}, {}, "There is no format tfjobs. Did you mean 'tfjob'? Formats: tfjob, "
-         "pytorchjob, trainjob, compose, kubernetes, helm-values, kubernetes-job."),
-        ("tfjob", TORCH, {}, "--to tfjob is for framework: tensorflow, and the scenario has "
-         "framework: pytorch. Formats for it: pytorchjob, trainjob, compose, kubernetes."),
-        ("tfjob", {}, {"x": "y"}, "--image x=...: the scenario has no role and no image x. "
+        ("kubernetes", {}, {"x": "y"}, "--image x=...: the scenario has no role and no image x. "
          "Names: worker, tf:2."),
-        ("tfjob", {"program": {"command": ["0${index}"]}}, {},
+        ("kubernetes", {"program": {"command": ["0${index}"]}}, {},
          "The commands or variables of worker differ between its tasks in more than the index, "
          "which a pod template can't say. Let the program read its index, or use --to compose, "
          "where each task has its own."),
@@ -219,12 +184,9 @@ def test_names_and_numbers_as_kubernetes_has_them() -> None:
     assert [seconds(n) for n in (None, 0.0, 0.5, 1.0, 1.5)] == [None, 1, 1, 1, 2]
 
 
-@pytest.mark.parametrize("operator", [False, True])
 @pytest.mark.parametrize(
     ("to", "hosts"),
     [
-        ("tfjob", ["a-ps", "a-ps-0", "a-ps-1"]),
-        ("pytorchjob", ["a-ps", "a-ps-0", "a-ps-1"]),
         ("kubernetes", ["a-ps", "a-ps-0.a", "a-ps-1.a"]),
         # <TrainJob>-<replicated job>-<job>-<pod>.<TrainJob>, pkg/runtime/framework/plugins/jobset
         ("trainjob", ["a-ps-0-0.a", "a-ps-0-0.a", "a-ps-0-1.a"]),
@@ -232,15 +194,9 @@ def test_names_and_numbers_as_kubernetes_has_them() -> None:
         ("helm-values", ["ps", "ps-0.a.svc.cluster.local", "ps-1.a.svc.cluster.local"]),
     ],
 )
-def test_the_names_of_helpers_and_tasks(
-    to: str, hosts: list[str], operator: bool, tmp_path: Path
-) -> None:
-    more = {"name": "n", "operator": {"kind": "TFJob", "job": "a"}} if operator else {}
-    scenario = given({**BARE, "cluster": {"worker": 1, "ps": 2}, **more}, tmp_path).parse()
-    found = [TARGETS[to].host(scenario, "ps", index) for index in (-1, 0, 1)]
-    if operator and to in ("tfjob", "pytorchjob", "compose", "helm-values"):
-        hosts = [hosts[0], "a-ps-0.default.svc", "a-ps-1.default.svc"]
-    assert found == hosts
+def test_the_names_of_helpers_and_tasks(to: str, hosts: list[str], tmp_path: Path) -> None:
+    scenario = given({**BARE, "cluster": {"worker": 1, "ps": 2}}, tmp_path).parse()
+    assert [TARGETS[to].host(scenario, "ps", index) for index in (-1, 0, 1)] == hosts
 
 
 # --- Texts of tasks as one text of a pod template, which a pod turns back into its own ------------
@@ -316,7 +272,7 @@ def test_a_program_that_was_removed_meanwhile_is_named(tmp_path: Path) -> None:
 def test_an_image_for_nothing_is_refused(tmp_path: Path) -> None:
     data = {"name": "a", "program": {"command": ["true"]}, "cluster": {"worker": 1}}
     with pytest.raises(UsageError, match="no role and no image gpu") as error:
-        exported(given(data, tmp_path), "tfjob", tmp_path, images={"gpu": "r/t:1"})
+        exported(given(data, tmp_path), "kubernetes", tmp_path, images={"gpu": "r/t:1"})
     assert error.value.hint == "Names: worker, cpu, emulator-cpu:latest."
 
 
@@ -404,14 +360,3 @@ def test_pytorch(name: str, tmp_path: Path) -> None:
             assert command == ["python", "ddp.py"]
             assert (env["MASTER_ADDR"], env["MASTER_PORT"]) == (master, "2222")
             assert (env["RANK"], env["PET_NODE_RANK"], env["WORLD_SIZE"]) == (rank, rank, "4")
-
-
-def test_workers_alone_get_what_the_operator_does_not_set(tmp_path: Path) -> None:
-    data = {**DDP, "cluster": {"worker": 2}}
-    job = documents(exported(given(data, tmp_path), "pytorchjob", tmp_path))[-1]
-    (container,) = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
-    for index in range(2):
-        env = in_pod(container, index)[1]
-        assert (env["RANK"], env["WORLD_SIZE"]) == (str(index), "2")
-        assert (env["MASTER_ADDR"], env["MASTER_PORT"]) == ("ddp-worker-0", "23456")
-        assert "PET_NNODES" not in env

@@ -1,53 +1,40 @@
 """A job of Kubeflow's training operator: its deadline, its pods after its end, its suspension.
 
-`operator_policy.py` decides what follows from an exit; this acts.
+`policy.py` decides what follows from an exit; this acts.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from functools import cached_property
 
 from emulator.engines.base import Exited
 from emulator.errors import UsageError
-from emulator.planning.plan import Plan
+from emulator.kubeflow import policy
+from emulator.kubeflow.section import Operator, operator_of
 from emulator.record.events import Suspension
 from emulator.record.timeline import Timeline
-from emulator.scenario.operator import Operator
-from emulator.supervisor import operator_policy
-from emulator.supervisor.job import Job, JobEnd, TaskState
+from emulator.supervisor.job import JobEnd, TaskState
 from emulator.supervisor.restart_policy import Decision, RestartTask
+from emulator.supervisor.strategy import Strategy
 
 QUIET = 10.0
 """Seconds without output after which the pods that were left alone are stopped."""
 
 
-class OperatorJob:
-    """What the operator does with the job of one run, beside restarts.
+class OperatorJob(Strategy):
+    """What the operator does with the job of one run."""
 
-    `finish` settles the outcome, `stop` stops every task.
-    """
+    _active_since = math.inf
+    """When it was started, or resumed."""
+    _printed = math.inf
+    """When a task last printed, while the remaining pods finish by themselves."""
 
-    def __init__(
-        self,
-        operator: Operator,
-        plan: Plan,
-        job: Job,
-        *,
-        finish: Callable[[JobEnd], None],
-        stop: Callable[[], None],
-    ) -> None:
-        self._operator, self._plan, self._job = operator, plan, job
-        self._finish, self._stop = finish, stop
-        self._timers = job.timers
-        self.suspended = False
-        """Its pods are stopped, or were never made."""
-        self.resumptions = 0
-        """How often it was resumed."""
-        self._active_since = math.inf
-        """When it was started, or resumed."""
-        self._printed = math.inf
-        """When a task last printed, while the remaining pods finish by themselves."""
+    @cached_property
+    def _operator(self) -> Operator:
+        operator = operator_of(self._plan.scenario)
+        assert operator is not None, "only its jobs have this strategy"
+        return operator
 
     # --- Its beginning --------------------------------------------------------------------------
 
@@ -61,6 +48,8 @@ class OperatorJob:
 
     def take_over(self, timeline: Timeline, began: float) -> None:
         """Continue with the job of a killed supervisor; the run began at the time `began`."""
+        for name, state in self._job.tasks.items():
+            state.crashes = policy.crashes_of(timeline.tasks[name].incarnations)
         self.suspended = timeline.suspended
         since = timeline.prepared if timeline.resumed is None else timeline.resumed
         if not self.suspended and since is not None:
@@ -112,14 +101,14 @@ class OperatorJob:
 
     def decide(self, state: TaskState, event: Exited, *, evicted: bool = False) -> Decision:
         """Return what follows from an exit; `evicted`: by a fault that may bring the task back."""
-        state.crashes = operator_policy.crashes_after(state.crashes, event.wall - state.starts[-1])
+        state.crashes = policy.crashes_after(state.crashes, event.wall - state.starts[-1])
         tasks = self._job.tasks
-        return operator_policy.decide(
+        return policy.decide(
             event.task,
             event.exit_code,
             operator=self._operator,
             restart=self._plan.scenario.restart,
-            pods=operator_policy.Pods(
+            pods=policy.Pods(
                 exits={n: s.exit_code if s.state == "ended" else None for n, s in tasks.items()},
                 restarts={name: one.restarts for name, one in tasks.items()},
                 crashes=state.crashes,
@@ -135,7 +124,7 @@ class OperatorJob:
     def starts_fresh(self, state: TaskState) -> bool:
         """Return whether the next start of a task is that of a new pod."""
         ended = state.exit_code is not None
-        return ended and operator_policy.starts_fresh(self._operator, state.task.name)
+        return ended and policy.starts_fresh(self._operator, state.task.name)
 
     def on_line(self) -> None:
         """A task has printed."""
@@ -149,13 +138,13 @@ class OperatorJob:
 
     # --- Its end --------------------------------------------------------------------------------
 
-    def clean_pods(self, end: JobEnd) -> None:
+    def wind_down(self, end: JobEnd, *, drain: bool) -> None:
         """Stop the remaining pods, or let them finish by themselves.
 
         In Kubernetes those may run for ever. Here they are stopped once they are silent, once only
         servers are left, or when the job would be deleted.
         """
-        if operator_policy.stops_pods(self._operator, end.outcome):
+        if policy.stops_pods(self._operator, end.outcome):
             self._stop()
             return
         self._printed = self._timers.now()

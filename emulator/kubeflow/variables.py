@@ -1,4 +1,4 @@
-"""What Kubeflow's training operator gives to each pod: variables and labels (pure).
+"""The variables that Kubeflow's training operator gives to each pod (pure).
 
 Byte for byte those of kubeflow/training-operator v1.9.0. The variables of other frameworks' files
 are for everyone else; these are for a scenario with `operator`.
@@ -11,49 +11,29 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from emulator.scenario.frameworks.pytorch import in_conf, shared_address
-from emulator.scenario.frameworks.spec import WORKER, Environment, Job, Member
+from emulator.scenario.frameworks.spec import WORKER, Member
 
 if TYPE_CHECKING:
-    from emulator.scenario.operator import JobKind, Operator, OperatorElastic
+    from emulator.kubeflow.section import Operator, OperatorElastic
 
 PS, MASTER = "ps", "master"
-LEADERS = ("chief", MASTER)
-PREFIX = "training.kubeflow.org/"
 
 
-def environment(member: Member, members: Sequence[Member], job: Job) -> Mapping[str, str]:
+def environment(operator: Operator, member: Member, members: Sequence[Member]) -> Mapping[str, str]:
     """Return the variables that the operator appends to those of the pod's container."""
-    operator = job.scenario.operator
-    assert operator is not None, "only a scenario with `operator` has them"
-    return _ENVIRONMENTS[operator.kind](member, members, job)
-
-
-def pod_labels(operator: Operator, roles: Sequence[str], role: str, index: int) -> dict[str, str]:
-    """Return the labels of a pod; `roles` are those of the job.
-
-    Source: pkg/controller.v1/common/pod.go, and `IsMasterRole` of both controllers.
-    """
-    leaders = [leader for leader in LEADERS if leader in roles]
-    leads = role in leaders if leaders else (role, index) == (WORKER, 0)
-    return {
-        f"{PREFIX}job-name": operator.job,
-        f"{PREFIX}operator-name": f"{operator.kind.lower()}-controller",
-        f"{PREFIX}replica-type": role,
-        f"{PREFIX}replica-index": str(index),
-        **({f"{PREFIX}job-role": "master"} if leads else {}),
-    }
+    make = _tfjob if operator.kind == "TFJob" else _pytorchjob
+    return make(operator, member, members)
 
 
 # --- TFJob ----------------------------------------------------------------------------------------
 
 
-def _tfjob(member: Member, members: Sequence[Member], job: Job) -> Mapping[str, str]:
+def _tfjob(operator: Operator, member: Member, members: Sequence[Member]) -> Mapping[str, str]:
     """Return TF_CONFIG, unless the job is a single replica.
 
     Source: pkg/controller.v1/tensorflow/tensorflow.go, and `isDistributed` of util.go.
     """
-    operator = job.scenario.operator
-    if len(members) == 1 or operator is None:
+    if len(members) == 1:
         return {}
     make = _sparse if operator.dynamic_worker else _dense
     # As Go's json.Marshal writes it: no spaces, and struct fields in the order of the type.
@@ -98,14 +78,12 @@ def _sparse(member: Member, members: Sequence[Member]) -> dict[str, object]:
 # --- PyTorchJob -----------------------------------------------------------------------------------
 
 
-def _pytorchjob(member: Member, members: Sequence[Member], job: Job) -> Mapping[str, str]:
+def _pytorchjob(operator: Operator, member: Member, members: Sequence[Member]) -> Mapping[str, str]:
     """Return the variables of a PyTorchJob; where it sets one twice, the second.
 
     RANK is the rank of the pod, also where it runs several processes.
     Source: pkg/controller.v1/pytorch/envvar.go, master.go, elastic.go; pytorch_defaults.go.
     """
-    operator = job.scenario.operator
-    assert operator is not None, "only a scenario with `operator` has them"
     processes = operator.nproc_per_node
     variables = {"PYTHONUNBUFFERED": "1"}
     master = next((other for other in members if other.role == MASTER), None)
@@ -151,6 +129,3 @@ def _elastic(
         "PET_STANDALONE": "" if elastic.standalone else None,
     }
     return {**{name: str(value) for name, value in given.items() if value is not None}, **local}
-
-
-_ENVIRONMENTS: Mapping[JobKind, Environment] = {"TFJob": _tfjob, "PyTorchJob": _pytorchjob}

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from emulator.analysis.conditions import changes
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import UsageError
+from emulator.kubeflow.conditions import changes
+from emulator.kubeflow.job import QUIET
 from emulator.record.events import Entry, TaskExit, TaskStart
 from emulator.record.reader import Record
 from emulator.results import Result
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from emulator.supervisor.control import RunControl
-from emulator.supervisor.operator_job import QUIET
 from tests.supervisor import in_memory
 from tests.supervisor.in_memory import DEAF, SERVES, Job, history, run_on
 

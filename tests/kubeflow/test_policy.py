@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from emulator.kubeflow.policy import Pods, crashes_after, crashes_of, decide, stops_pods
+from emulator.kubeflow.section import Operator
 from emulator.record.events import Restart as RestartEvent
 from emulator.record.events import TaskExit, TaskStart
 from emulator.record.timeline import Incarnation
-from emulator.scenario.operator import Operator
 from emulator.scenario.restart import Restart
-from emulator.supervisor.operator_policy import Pods, crashes_after, crashes_of, decide, stops_pods
 from emulator.supervisor.restart_policy import Decision, Fail, RestartTask, Succeed, Wait
 
 TASKS = ("worker-0", "worker-1", "ps-0")

@@ -10,7 +10,7 @@ import yaml
 from emulator.manifests.assembly import as_text
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import Scenario
-from tests.manifests.test_bad_jobs import (
+from tests.kubeflow.test_bad_jobs import (
     PYTORCHJOB,
     TFJOB,
     T,

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from emulator.kubeflow.fields import MOVED, OBJECTS
 from emulator.manifests.documents import read_documents
 from emulator.manifests.fields import Findings, Reader
-from emulator.manifests.kubernetes_fields import MOVED, OBJECTS
 from scripts import write_field_table as page
 
-SCHEMAS = Path(__file__).parent / "schemas"
+SCHEMAS = Path(__file__).parents[1] / "manifests" / "schemas"
 TYPES = {"text": "string", "integer": "integer", "boolean": "boolean", "object": "object"}
 DUMPED = {("PodMetadata", "creationTimestamp")}
 """Not in the schemas, but in what many clients write, as null."""

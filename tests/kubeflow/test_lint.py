@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from emulator.kubeflow.lint import TRAPS, lint
+from emulator.planning.planner import make_plan
 from emulator.scenario.loader import parse
-from emulator.scenario.operator_lint import TRAPS, lint
+from tests.scenario import plans
 
 PAGE = (Path(__file__).parents[2] / "docs" / "kubeflow.md").read_text()
 
@@ -171,3 +173,31 @@ def test_each_trap_has_jobs_here_and_a_row_in_the_documentation() -> None:
     table = {name: (reason, instead) for name, reason, instead in rows}
     for trap in TRAPS:
         assert table.get(trap.name) == (trap.reason, trap.instead)
+
+
+TWO = "name: x\nprogram: {command: [torchrun, t.py]}\ncluster: {worker: 2}\n"
+TFJOB = TWO + "expect: {max_restarts: 3}\noperator: {kind: TFJob, job: j"
+TORCHRUN = TWO + "framework: pytorch\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "beginnings"),
+    [
+        (TFJOB + "}", ["Trainer v2", "max_restarts is expected, but", "addresses"]),
+        (TFJOB + ", restart: {worker: on-failure}}", ["Trainer v2", "addresses"]),
+        (
+            TORCHRUN + "operator: {kind: PyTorchJob, job: j}",
+            [
+                "torchrun without `elastic`: once a task is lost, the others end too, within 60 s; "
+                "`operator.elastic: {min",
+                "without nprocPerNode",
+                "addresses",
+            ],
+        ),
+    ],
+)
+def test_a_plan_warns_of_them_among_others(text: str, beginnings: list[str]) -> None:
+    site = replace(plans.NAMED, named=False)
+    found = make_plan(parse(text), "x-1", site).warnings
+    assert len(found) == len(beginnings)
+    assert all(map(str.startswith, found, beginnings))

@@ -12,16 +12,17 @@ from typing import Any
 import pytest
 import yaml
 
+from emulator.kubeflow.lint import lint
+from emulator.kubeflow.section import operator_of
 from emulator.manifests.convert import Additions, load
 from emulator.planning.context import PlanContext
 from emulator.planning.plan import Plan
 from emulator.planning.planner import make_plan
-from emulator.scenario.operator_lint import lint
 from emulator.scenario.schema import Scenario
 from tests.conftest import Emulate
 from tests.manifests.validation import check
 
-JOBS = Path(__file__).parent / "jobs"
+JOBS = Path(__file__).parents[1] / "manifests" / "jobs"
 PROGRAMS = Path(__file__).parents[2] / "images" / "programs"
 DATA = ("digits.py", "digits.csv.gz")
 
@@ -101,7 +102,8 @@ def test_a_manifest_is_the_scenario_that_it_should_be_with_its_traps(
     files = {path for container in containers for path in container.files}
     assert files == {f"{job.place}/{name}" for name in job.files}
     traps = {*lint(made)}
-    assert bool(traps) == (made.operator is not None and made.operator.kind == "TFJob")
+    operator = operator_of(made)
+    assert bool(traps) == (operator is not None and operator.kind == "TFJob")
     assert traps <= {*planned.warnings}
 
 

@@ -5,25 +5,29 @@ Source: kubeflow/training-operator v1.9.0, pkg/apis/kubeflow.org/v1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from emulator.manifests.out.deployment import Deployment, Group
+from emulator.kubeflow.manifests import CLEAN, JOBS, POLICIES
+from emulator.kubeflow.section import (
+    DEFAULT_PORTS,
+    FRAMEWORK_OF,
+    PREFIX,
+    JobKind,
+    Operator,
+    operator_of,
+)
+from emulator.manifests.out.deployment import Deployment, Group, limit, seconds
 from emulator.manifests.out.pods import Cluster, Kind, pod_template
-from emulator.manifests.out.restarts import POLICIES, limit, seconds
 from emulator.manifests.out.spec import Draft, Target
 from emulator.scenario.addresses import naming
-from emulator.scenario.operator import DEFAULT_PORTS, JobKind, Operator
 from emulator.scenario.schema import Scenario
 
-LABEL = "metadata.labels['training.kubeflow.org/replica-index']"
+LABEL = f"metadata.labels['{PREFIX}replica-index']"
 """The field of a pod with its index, which the operator sets."""
-_CLEAN = {"none": "None", "running": "Running", "all": "All"}
-_CONTAINER: Mapping[JobKind, str] = {"TFJob": "tensorflow", "PyTorchJob": "pytorch"}
-_SPECS: Mapping[JobKind, str] = {"TFJob": "tfReplicaSpecs", "PyTorchJob": "pytorchReplicaSpecs"}
-_TYPES = {"ps": "PS"}
-"""The name of a type of replicas, where it is not the role with a capital letter."""
+_POLICIES = {policy: written for written, policy in POLICIES.items()}
+_CLEAN = {pods: written for written, pods in CLEAN.items()}
 
 Data = dict[str, Any]
 
@@ -32,13 +36,13 @@ def host(scenario: Scenario, role: str, index: int) -> str:
     """Return the name of a task's service."""
     if index >= 0 and scenario.operator and (named := naming(scenario)) is not None:
         return named.place(role, index).host
-    job = scenario.operator.job if scenario.operator else scenario.name
-    return f"{job}-{role}" if index < 0 else f"{job}-{role}-{index}"
+    name = f"{scenario.job_name}-{role}"
+    return name if index < 0 else f"{name}-{index}"
 
 
 def _tfjob(deployment: Deployment) -> Draft:
     scenario = deployment.scenario
-    operator = scenario.operator
+    operator = operator_of(scenario)
     # The operator makes TF_CONFIG; it knows no other form.
     makes = frozenset() if scenario.rendezvous == "cluster-config" else frozenset({"TF_CONFIG"})
     draft, notes = _job(deployment, "TFJob", makes)
@@ -57,7 +61,7 @@ def _tfjob(deployment: Deployment) -> Draft:
 
 def _pytorchjob(deployment: Deployment) -> Draft:
     scenario = deployment.scenario
-    operator = scenario.operator
+    operator = operator_of(scenario)
     has_master = any(group.name == "master" for group in deployment.training)
     elastic = operator.elastic if operator else scenario.elastic
     makes = {"PYTHONUNBUFFERED", "PET_NPROC_PER_NODE", "PET_NNODES"}
@@ -127,18 +131,17 @@ def _elastic_of_operator(operator: Operator) -> Data:
 def _job(deployment: Deployment, kind: JobKind, makes: frozenset[str]) -> tuple[Draft, list[str]]:
     """Return the documents, the job as the last, and the notes so far."""
     scenario = deployment.scenario
-    operator = scenario.operator
+    operator = operator_of(scenario)
     cluster = Cluster(deployment)
     plural = f"{kind.lower()}s"
-    written = Kind(_CONTAINER[kind], LABEL, makes)
+    types = {one.lower(): one for one in JOBS[kind].types}
+    written = Kind(JOBS[kind].container, LABEL, makes)
     if operator is not None:  # the operator adds its default port itself
-        written = replace(written, ports=dict.fromkeys(operator.ports, f"{kind.lower()}-port"))
+        written = replace(written, ports=dict.fromkeys(operator.ports, JOBS[kind].port))
     replicas = {
-        _TYPES.get(group.name, group.name.capitalize()): {
+        types[group.name]: {
             "replicas": group.replicas,
-            "restartPolicy": POLICIES[
-                operator.policy_of(group.name) if operator else scenario.restart.policy
-            ],
+            "restartPolicy": _POLICIES[scenario.policy_of(group.name)],
             "template": pod_template(group, cluster, written),
         }
         for group in deployment.training
@@ -154,7 +157,7 @@ def _job(deployment: Deployment, kind: JobKind, makes: frozenset[str]) -> tuple[
         "metadata": metadata,
         "spec": {
             "runPolicy": _of_operator(operator) if operator else _run_policy(scenario, cluster),
-            _SPECS[kind]: replicas,
+            JOBS[kind].replica_specs: replicas,
         },
     }
     _note_missing(deployment.before, "runs before training: run it first, as a Job", cluster)
@@ -196,21 +199,19 @@ def _note_missing(groups: tuple[Group, ...], why: str, cluster: Cluster) -> None
         cluster.note(f"{group.name} {why}")
 
 
-TFJOB = Target(
-    name="tfjob",
-    about="a TFJob of Kubeflow's training operator v1",
-    draft=_tfjob,
-    host=host,
-    port=DEFAULT_PORTS["TFJob"],
-    frameworks=("tensorflow",),
-    has_operator=True,
-)
-PYTORCHJOB = Target(
-    name="pytorchjob",
-    about="a PyTorchJob of Kubeflow's training operator v1",
-    draft=_pytorchjob,
-    host=host,
-    port=DEFAULT_PORTS["PyTorchJob"],
-    frameworks=("pytorch",),
-    has_operator=True,
+_DRAFTS: Mapping[JobKind, Callable[[Deployment], Draft]] = {
+    "TFJob": _tfjob,
+    "PyTorchJob": _pytorchjob,
+}
+TARGETS = tuple(
+    Target(
+        name=kind.lower(),
+        about=f"a {kind} of Kubeflow's training operator v1",
+        draft=draft,
+        host=host,
+        port=DEFAULT_PORTS[kind],
+        frameworks=(FRAMEWORK_OF[kind],),
+        has_operator=True,
+    )
+    for kind, draft in _DRAFTS.items()
 )

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emulator.faults.spec import FaultSpec, matches
+from emulator.kubeflow.section import LEADERS, Operator, operator_of
 from emulator.scenario.frameworks.pytorch import torchrun
 from emulator.scenario.frameworks.spec import WORKER, Job
 
 if TYPE_CHECKING:
-    from emulator.scenario.operator import Operator
     from emulator.scenario.restart import RestartPolicy
     from emulator.scenario.schema import Scenario
 
@@ -39,7 +39,7 @@ class Facts:
     @property
     def deciding(self) -> Set[str]:
         """The roles of which the job waits for the success."""
-        return self.roles & {"chief", "master"} or self.roles & {WORKER}
+        return self.roles & {*LEADERS} or self.roles & {WORKER}
 
     @property
     def lasting(self) -> Set[str]:
@@ -75,8 +75,8 @@ class Trap:
 
 def lint(scenario: Scenario) -> Iterator[str]:
     """Yield a warning for each trap that a scenario is in; none without `operator`."""
-    if scenario.operator is not None:
-        facts = Facts(scenario, scenario.operator)
+    if (operator := operator_of(scenario)) is not None:
+        facts = Facts(scenario, operator)
         yield from (trap.warning for trap in TRAPS if trap.applies(facts))
 
 

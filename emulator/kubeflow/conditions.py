@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from emulator.kubeflow.section import LEADERS, Operator, operator_of
 from emulator.record.events import (
     Entry,
     JobEnded,
@@ -23,12 +24,10 @@ from emulator.record.events import (
 )
 from emulator.record.timeline import Timeline
 from emulator.scenario.frameworks.spec import WORKER, role_of
-from emulator.scenario.operator import Operator
 
 ConditionType = Literal["Created", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
 LISTED = 200
 """Changes of conditions that a summary lists: the first and the last."""
-_LEADERS = ("chief", "master")
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Condition:
 
 def changes(timeline: Timeline) -> Sequence[Condition]:
     """Return every condition that was set, in order; none without `operator`."""
-    operator = timeline.plan.scenario.operator
+    operator = operator_of(timeline.plan.scenario)
     return () if operator is None else tuple(_changes(timeline, operator))
 
 
@@ -56,6 +55,11 @@ def present(changes: Sequence[Condition]) -> Sequence[Condition]:
     for change in changes:
         status = _with(status, change)
     return status
+
+
+def of_job(timeline: Timeline) -> list[dict[str, Any]]:
+    """Return what `summary.json` has of a job; nothing without `operator`."""
+    return as_data(changes(timeline))
 
 
 def as_data(changes: Sequence[Condition]) -> list[dict[str, Any]]:
@@ -90,7 +94,7 @@ class _Pods:
     def __init__(self, timeline: Timeline, operator: Operator) -> None:
         self._history, self._operator = timeline.history, operator
         roles = timeline.plan.scenario.cluster
-        self._deciding = [role for role in _LEADERS if role in roles] or [WORKER]
+        self._deciding = [role for role in LEADERS if role in roles] or [WORKER]
         self._running: set[str] = set()
         """Pods that run; the container of one may wait to be restarted in it."""
         self._replaced: set[str] = set()

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from emulator.kubeflow.section import LEADERS, Operator
 from emulator.record.timeline import Incarnation
 from emulator.scenario.frameworks.spec import WORKER, role_of
-from emulator.scenario.operator import Operator
 from emulator.scenario.restart import Restart, RestartPolicy
 from emulator.supervisor.restart_policy import (
     BACKOFF_CEILING,
@@ -30,7 +30,6 @@ KUBELET_BACKOFF = 10.0
 """Seconds before the second restart in a row; the first is at once."""
 KUBELET_RESET = 600.0
 """Seconds after which a container that ran is restarted at once again."""
-LEADERS = ("chief", "master")
 
 
 def crashes_after(crashes: int, ran: float) -> int:
@@ -99,9 +98,9 @@ def decide(
     return RestartTask(delay=_crash_delay(pods.crashes, restart), number=number)
 
 
-def starts_fresh(operator: Operator | None, task: str) -> bool:
+def starts_fresh(operator: Operator, task: str) -> bool:
     """Return whether a restart of the task by its policy is a new pod, with a new disk."""
-    return operator is not None and operator.policy_of(role_of(task)) == "exit-code"
+    return operator.policy_of(role_of(task)) == "exit-code"
 
 
 def stops_pods(operator: Operator, outcome: str) -> bool:

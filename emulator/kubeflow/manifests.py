@@ -1,6 +1,6 @@
-"""A job of Kubeflow's training operator as a scenario: what TFJob and PyTorchJob have in common.
+"""A TFJob or PyTorchJob as a scenario.
 
-Its rules are those of kubeflow/training-operator v1.9.0 (pure, but for the files of `--configmap`).
+The rules are those of kubeflow/training-operator v1.9.0 (pure, but for the files of `--configmap`).
 """
 
 from __future__ import annotations
@@ -11,31 +11,39 @@ from dataclasses import dataclass
 from typing import Any
 
 from emulator.errors import Problem, ScenarioError, shown
+from emulator.kubeflow.fields import GROUP, MOVED, OBJECTS
+from emulator.kubeflow.section import (
+    DEFAULT_POLICIES,
+    FRAMEWORK_OF,
+    LEADERS,
+    PREFIX,
+    CleanPods,
+    JobKind,
+)
 from emulator.manifests.common import gathered
 from emulator.manifests.documents import Document, dotted
+from emulator.manifests.expansion import Value, plain
 from emulator.manifests.fields import Findings, Reader, refuse
 from emulator.manifests.images import Images
-from emulator.manifests.kubernetes_fields import GROUP, MOVED, OBJECTS
 from emulator.manifests.objects import check_used, read_objects
 from emulator.manifests.pod_context import Budget, Pod
 from emulator.manifests.pods import role_of
-from emulator.manifests.spec import Conversion, Options, Origin
+from emulator.manifests.spec import Conversion, Format, Options, Origin
 from emulator.scenario.document import KeyPath
-from emulator.scenario.operator import DEFAULT_POLICIES, FRAMEWORK_OF, JobKind
+from emulator.scenario.restart import RestartPolicy
 from emulator.validation.similar import closest
 
 NAME = 40
 """Characters of a scenario's name."""
 _LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_POLICIES = {
+POLICIES: Mapping[str, RestartPolicy] = {
     "Never": "never",
     "OnFailure": "on-failure",
     "Always": "always",
     "ExitCode": "exit-code",
 }
-_CLEAN = {"None": "none", "Running": "running", "All": "all"}
-
+CLEAN: Mapping[str, CleanPods] = {"None": "none", "Running": "running", "All": "all"}
 _PLACES: Mapping[str, KeyPath] = {
     "namespace": ("metadata", "namespace"),
     "labels": ("metadata", "labels"),
@@ -223,13 +231,17 @@ class _Conversion:
         return Pod(
             findings=self._findings,
             objects=self._objects,
-            job=name,
             namespace=self._namespace,
             role=role,
             path=(*path, "template"),
             spec=template.get("spec", {}),
             labels=metadata.get("labels", {}),
             annotations=metadata.get("annotations", {}),
+            labels_of_operator={
+                f"{PREFIX}job-name": plain(name),
+                f"{PREFIX}replica-type": plain(role),
+                f"{PREFIX}replica-index": (Value("index"),),
+            },
             container=self._job.container,
             set_by_operator=variables,
             in_every_container=self._job.in_every_container,
@@ -244,7 +256,7 @@ class _Conversion:
         default = DEFAULT_POLICIES[self._job.kind]
         ports = {role: port for role, (_, spec) in roles.items() if (port := self._port(spec))}
         restart = {
-            role: _POLICIES.get(spec.get("restartPolicy", ""), default)
+            role: POLICIES.get(spec.get("restartPolicy", ""), default)
             for role, (_, spec) in roles.items()
         }
         run: Spec = self._spec.get("runPolicy", {})
@@ -257,7 +269,7 @@ class _Conversion:
             "restart": restart,
             "backoff_limit": run.get("backoffLimit"),
             "active_deadline": _seconds(run.get("activeDeadlineSeconds")),
-            "clean_pods": _CLEAN.get(run.get("cleanPodPolicy", "")),
+            "clean_pods": CLEAN.get(run.get("cleanPodPolicy", "")),
             "success": {"AllWorkers": "all-workers"}.get(self._spec.get("successPolicy", "")),
             "ttl_after_finished": _seconds(run.get("ttlSecondsAfterFinished")),
             "suspend": run.get("suspend") or None,
@@ -316,3 +328,124 @@ def _refuse_others(document: Document, jobs: Sequence[Document]) -> None:
             problems.append(other.problem(("kind",), message, "put it into a file of its own"))
     if problems:
         raise ScenarioError(problems)
+
+
+# --- TFJob: pkg/webhooks/tensorflow, pkg/controller.v1/tensorflow ---------------------------------
+
+
+def _variables_of_tfjob(spec: Spec) -> frozenset[str]:
+    """Return TF_CONFIG, unless the job is a single replica."""
+    specs = spec.get("tfReplicaSpecs", {}).values()
+    replicas = sum(one.get("replicas", 1) for one in specs)
+    return frozenset() if replicas == 1 else frozenset({"TF_CONFIG"})
+
+
+def _of_tfjob(findings: Findings, spec: Spec) -> dict[str, Any]:
+    leaders = [key for key in spec.get("tfReplicaSpecs", {}) if key.lower() in LEADERS]
+    if len(leaders) > 1:
+        path = ("spec", "tfReplicaSpecs", leaders[1])
+        findings.mistake(path, f"there is {leaders[0]} already", "a TFJob has one of them")
+    return {"dynamic_worker": True} if spec.get("enableDynamicWorker") else {}
+
+
+_TFJOB = Job(
+    kind="TFJob",
+    replica_specs="tfReplicaSpecs",
+    types=("PS", "Worker", "Chief", "Master", "Evaluator"),
+    folds_case=True,
+    container="tensorflow",
+    port="tfjob-port",
+    variables=_variables_of_tfjob,
+    in_every_container=False,
+    operator=_of_tfjob,
+)
+
+
+# --- PyTorchJob: pkg/webhooks/pytorch, pkg/controller.v1/pytorch ----------------------------------
+
+_OF_MASTER = (
+    "MASTER_PORT", "PET_MASTER_PORT", "MASTER_ADDR", "PET_MASTER_ADDR", "WORLD_SIZE", "RANK",
+    "PET_NODE_RANK",
+)  # fmt: skip
+_OF_ELASTIC = {
+    "maxRestarts": "PET_MAX_RESTARTS",
+    "rdzvId": "PET_RDZV_ID",
+    "rdzvConf": "PET_RDZV_CONF",
+    "standalone": "PET_STANDALONE",
+}
+"""Those of elasticPolicy that depend on one of its fields."""
+_ELASTIC: KeyPath = ("spec", "elasticPolicy")
+
+
+def _variables_of_pytorchjob(spec: Spec) -> frozenset[str]:
+    names = ["PYTHONUNBUFFERED", "PET_NNODES", "PET_NPROC_PER_NODE"]
+    if "Master" in spec.get("pytorchReplicaSpecs", {}):
+        names += _OF_MASTER
+    if (elastic := spec.get("elasticPolicy")) is not None:
+        names += "PET_RDZV_ENDPOINT", "PET_RDZV_BACKEND"
+        names += [name for field, name in _OF_ELASTIC.items() if elastic.get(field)]
+    return frozenset(names)
+
+
+def _of_pytorchjob(findings: Findings, spec: Spec) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    if (processes := spec.get("nprocPerNode")) is not None:
+        made["nproc_per_node"] = _processes(findings, processes)
+    if (elastic := spec.get("elasticPolicy")) is not None:
+        made["elastic"] = _elastic(findings, elastic)
+        if "Worker" not in spec.get("pytorchReplicaSpecs", {}):
+            path = ("spec", "pytorchReplicaSpecs", "Worker")
+            findings.mistake(path, "is missing", "an elasticPolicy is about the workers")
+        if "nProcPerNode" in elastic and processes is not None:
+            message = "must not be used with spec.nprocPerNode"
+            findings.mistake((*_ELASTIC, "nProcPerNode"), message, "leave it out")
+    return made
+
+
+def _processes(findings: Findings, text: str) -> int | str | None:
+    if text in ("auto", "cpu", "gpu"):
+        return text
+    # torchrun would refuse it; as a number the operator takes what strconv.Atoi does.
+    if text.isascii() and text.isdigit() and len(text) < 10 and int(text) >= 1:
+        return int(text)
+    hint = "auto, cpu, gpu or a number in quotes"
+    findings.mistake(("spec", "nprocPerNode"), f"{text!r} is no number of processes", hint)
+    return None
+
+
+def _elastic(findings: Findings, elastic: Spec) -> dict[str, Any]:
+    """Return the section; of the two bounds, one that is left out is the other."""
+    least, most = elastic.get("minReplicas"), elastic.get("maxReplicas")
+    if least is not None and most is not None and least > most:
+        findings.mistake((*_ELASTIC, "minReplicas"), f"{least} is more than maxReplicas, {most}")
+    given = {
+        "min": most if least is None else least,
+        "max": least if most is None else most,
+        "rdzv_host": elastic.get("rdzvHost"),
+        "rdzv_port": elastic.get("rdzvPort"),
+        "rdzv_backend": elastic.get("rdzvBackend"),
+        "rdzv_id": elastic.get("rdzvId"),
+        "rdzv_conf": {one.get("key", ""): one.get("value", "") for one in elastic["rdzvConf"]}
+        if elastic.get("rdzvConf")
+        else None,
+        "max_restarts": elastic.get("maxRestarts"),
+        "standalone": elastic.get("standalone") or None,
+        "nproc_per_node": elastic.get("nProcPerNode"),
+    }
+    return {key: value for key, value in given.items() if value is not None}
+
+
+_PYTORCHJOB = Job(
+    kind="PyTorchJob",
+    replica_specs="pytorchReplicaSpecs",
+    types=("Master", "Worker"),
+    folds_case=False,
+    container="pytorch",
+    port="pytorchjob-port",
+    variables=_variables_of_pytorchjob,
+    in_every_container=True,
+    operator=_of_pytorchjob,
+)
+
+JOBS: Mapping[JobKind, Job] = {job.kind: job for job in (_TFJOB, _PYTORCHJOB)}
+FORMATS = tuple(Format(job.kind, recognises(job), convert(job)) for job in JOBS.values())

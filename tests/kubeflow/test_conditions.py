@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from emulator.analysis.conditions import LISTED, as_data, changes, present
+from emulator.kubeflow.conditions import LISTED, as_data, changes, present
 from emulator.record.events import Entry
 from emulator.record.timeline import Timeline
 from tests import histories

@@ -30,9 +30,9 @@ from emulator.engines.kubernetes.refusals import access, refusal, unreachable
 from emulator.errors import EngineError, EngineLost, EngineMissing
 
 if TYPE_CHECKING:
+    import websocket
     from kubernetes.client import Configuration
 
-    from emulator.engines.inside import Stdio
     from emulator.scenario.kubernetes import Kubernetes
 
 ANSWERS_WITHIN = 5.0
@@ -66,14 +66,6 @@ class ApiError(EngineError):
         self.text = str(answer.get("message") or "")
         """What the server said of it."""
         self.details: Mapping[str, Any] = answer.get("details") or {}
-
-
-class Executed(NamedTuple):
-    """A command that ran in a container."""
-
-    code: int
-    stdout: str
-    stderr: str
 
 
 class _Login(NamedTuple):
@@ -173,65 +165,59 @@ class Cluster:
             raise self._lost(error) from None
         if answer.status >= 300:
             with contextlib.closing(answer):
-                raise self._refused("GET", path, answer.status, self._data(answer))
+                raise self.refused("GET", path, answer.status, self._data(answer))
         self._answered()
         return answer
 
-    def execute(
-        self, pod: str, container: str, command: Sequence[str], *, timeout: float
-    ) -> Executed:
-        """Run a command in a container of a Pod that runs, for `timeout` seconds at most.
+    @contextlib.contextmanager
+    def websocket(
+        self,
+        path: str,
+        protocols: Sequence[str],
+        timeout: float,
+        late: EngineError | None = None,
+        **query: object,
+    ) -> Iterator[websocket.WebSocket]:
+        """Open a websocket, such as that of a command, and close it after the block.
 
-        Never repeated. Raises ApiError, EngineLost; EngineError if it takes longer.
+        The server has `timeout` seconds to accept it. Never repeated. Raises ApiError, and
+        EngineLost, also for what the block raises of the connection; `late` if that took too long.
         """
-        from emulator.engines.kubernetes.execution import run
+        from websocket import (
+            WebSocket,
+            WebSocketBadStatusException,
+            WebSocketException,
+            WebSocketTimeoutException,
+        )
 
-        path = self.namespaced("pods", f"{pod}/exec")
-        query = {"container": container, "command": command, "stdout": "true", "stderr": "true"}
-        self.requests["create pods/exec"] += 1
-        url = self._url(path, query)
+        doing, url = access("POST", path), self._url(path, query)
+        self.requests[f"{doing.verb} {doing.resource}"] += 1
+        names = {"server_hostname": self._configuration.tls_server_name or None}
+        connection = WebSocket(sslopt={"context": self._tls, **names} if self._tls else {})
+        headers = [f"{name}: {value}" for name, value in self._headers().items()]
+        options: dict[str, Any] = {"http_no_proxy": ["*"]}
+        if (proxy := urlsplit(proxy_of(self._configuration))).hostname:
+            options = {"http_proxy_host": proxy.hostname, "http_proxy_port": proxy.port}
+            options["proxy_type"] = proxy.scheme or "http"
         try:
-            status, answer = run(
+            connection.settimeout(timeout)
+            connection.connect(  # type: ignore[no-untyped-call]
                 f"ws{url.removeprefix('http')}",
-                self._headers(),
-                self._tls,
-                self._configuration,
-                timeout=timeout,
-                what=f"{' '.join(command)[:80]} in {pod}",
+                header=[one for one in headers if not one.startswith("accept:")],
+                subprotocols=list(protocols),
+                suppress_origin=True,
+                **options,
             )
-        except OSError as error:
+            yield connection
+        except WebSocketBadStatusException as error:
+            body = bytes(error.resp_body or b"")
+            raise self.refused("POST", path, error.status_code, body) from None
+        except (WebSocketException, OSError) as error:
+            if late is not None and isinstance(error, WebSocketTimeoutException):
+                raise late from None
             raise self._lost(error) from None
-        if isinstance(answer, Executed):
-            return answer
-        raise self._refused("POST", path, status, answer)
-
-    def interact(self, pod: str, container: str, command: Sequence[str], stdio: Stdio) -> int:
-        """Run a command in a container of a Pod that runs; return its exit code.
-
-        Its stdin is empty where the server can't pass on its end. Raises ApiError, EngineLost,
-        also if the connection is lost meanwhile.
-        """
-        from emulator.engines.kubernetes.execution import interact
-
-        path = self.namespaced("pods", f"{pod}/exec")
-        terminal = stdio.is_terminal
-        query = {
-            "container": container,
-            "command": command,
-            "stdin": terminal or self.ends_stdin,
-            "stdout": True,
-            "stderr": not terminal,
-            "tty": terminal,
-        }
-        self.requests["create pods/exec"] += 1
-        url = f"ws{self._url(path, query).removeprefix('http')}"
-        try:
-            status, answer = interact(url, self._headers(), self._tls, self._configuration, stdio)
-        except OSError as error:
-            raise self._lost(error) from None
-        if isinstance(answer, int):
-            return answer
-        raise self._refused("POST", path, status, answer)
+        finally:
+            connection.close(timeout=1)
 
     def namespaced(self, kind: str, name: str = "", *, api: str = "api/v1") -> str:
         """Return the path of a kind of object in our namespace: `pods`, or of one with a name."""
@@ -254,6 +240,18 @@ class Cluster:
     def server(self) -> str:
         """The address of the API server."""
         return self._server
+
+    def refused(self, method: str, path: str, status: int, data: object) -> ApiError:
+        """Return the error for a refusal; `data` is its body, or what that says."""
+        answer: Any = data
+        if isinstance(data, bytes):
+            try:
+                answer = json.loads(data)
+            except ValueError:
+                answer = {"message": data[:200].decode("utf-8", "replace").partition("\n")[0]}
+        answer = answer if isinstance(answer, Mapping) else {}
+        sentence = refusal(access(method, path), status, answer, self.context)
+        return ApiError(*sentence, status=status, answer=answer)
 
     def close(self) -> None:
         """End what waits for an answer, and close connections; a second call does nothing."""
@@ -314,7 +312,7 @@ class Cluster:
                 if answer.status < 300:
                     self._answered()
                     return answer.data
-                refused = self._refused(method, path, answer.status, answer.data)
+                refused = self.refused(method, path, answer.status, answer.data)
                 if answer.status == 401 and not logged_in:
                     logged_in = True
                     if self._log_in_again():
@@ -366,17 +364,6 @@ class Cluster:
 
     def _answered(self) -> None:
         self._has_answered, self._patience = True, max(self.outage_timeout, ANSWERS_WITHIN)
-
-    def _refused(self, method: str, path: str, status: int, data: object) -> ApiError:
-        answer: Any = data
-        if isinstance(data, bytes):
-            try:
-                answer = json.loads(data)
-            except ValueError:
-                answer = {"message": data[:200].decode("utf-8", "replace").partition("\n")[0]}
-        answer = answer if isinstance(answer, Mapping) else {}
-        sentence = refusal(access(method, path), status, answer, self.context)
-        return ApiError(*sentence, status=status, answer=answer)
 
     def _lost(self, error: BaseException) -> EngineError:
         sentence = unreachable(self._server, self.context, error)

@@ -555,6 +555,8 @@ class KubernetesEngine:
         self, plan: Plan, folder: Path, task: str, command: Sequence[str], stdio: Stdio
     ) -> int:
         """Run a command in the container of a task, or of a side-car of one."""
+        from emulator.engines.kubernetes.execution import interact
+
         owner = plan.task(task.partition(".")[0])
         part = next((one for one in owner.sidecars if one.name == task), owner)
         container = names.container(part, owner)
@@ -564,7 +566,7 @@ class KubernetesEngine:
         for pod in made.get("items") or ():
             of = (pod["metadata"].get("annotations") or {}).get(names.TASK)
             if of == owner.name and isinstance(state_of(pod, container), Running):
-                return self.cluster.interact(pod["metadata"]["name"], container, command, stdio)
+                return interact(self.cluster, pod["metadata"]["name"], container, command, stdio)
         raise not_running(task, plan.run_id)
 
     def cordon(self, task: str) -> Cordoned:

@@ -13,13 +13,16 @@ import math
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from emulator.engines.kubernetes.connection import ApiError, Cluster, Executed
+from emulator.engines.kubernetes.connection import ApiError, Cluster
 from emulator.engines.kubernetes.names import MAIN
 from emulator.engines.kubernetes.status import Ended, state_of
 from emulator.errors import EngineError
 from emulator.faults.spec import Via
+
+if TYPE_CHECKING:
+    from emulator.engines.kubernetes.execution import Executed
 
 KILL_SLACK = 60.0
 """Seconds after a grace period in which the kubelet has killed a Pod of any node that answers."""
@@ -151,12 +154,14 @@ def send(cluster: Cluster, victim: Victim, number: int) -> None:
 
     Raises NotSent where that can't be done: it needs a shell, and the right to `exec`.
     """
+    from emulator.engines.kubernetes.execution import run
+
     name = signal.Signals(number).name
     head = f"Can't send {name} to {victim.task} alone"
     command = ["sh", "-c", _SCRIPT, "emulator", str(number)]
     refused: EngineError
     try:
-        done = cluster.execute(victim.pod, MAIN, command, timeout=EXEC_WITHIN)
+        done = run(cluster, victim.pod, MAIN, command, timeout=EXEC_WITHIN)
     except EngineError as error:
         # Also where the container ends meanwhile, which cuts the connection, or leaves it silent.
         text = error.text if isinstance(error, ApiError) else ""

@@ -18,6 +18,7 @@ import pytest
 from emulator.engines.base import Exited, Inbox, Note
 from emulator.engines.docker import DockerEngine
 from emulator.engines.kubernetes import KubernetesEngine, names
+from emulator.engines.kubernetes.execution import run
 from emulator.errors import EngineError, NameTaken
 from emulator.execution import up
 from emulator.planning.plan import Plan
@@ -304,7 +305,7 @@ def test_a_run_is_taken_over_without_losing_or_repeating_a_line(
         pod, touch = names.pod(killed.name, "worker-0"), ["touch", "/shared/over"]
         # The container ends at that, which may cut the connection or leave it silent.
         with contextlib.suppress(EngineError):
-            cluster.execute(pod, names.MAIN, touch, timeout=30)
+            run(cluster, pod, names.MAIN, touch, timeout=30)
     _, said = successor.communicate(timeout=120)
     assert successor.returncode == 0, said
     for task in ("worker-0", "worker-1"):

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from emulator.engines.kubernetes import eviction, nodes
-from emulator.engines.kubernetes.connection import ApiError, Cluster, Executed
+from emulator.engines.kubernetes.connection import ApiError, Cluster
 from emulator.engines.kubernetes.eviction import NotSent, Victim
+from emulator.engines.kubernetes.execution import Executed
 from emulator.engines.kubernetes.names import FOLDER, HOST, MAIN, RUN, TASK, Common
 from emulator.engines.kubernetes.watching import Watcher
 from emulator.errors import EngineError

@@ -8,11 +8,11 @@ inside the container instead, as any other signal.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from emulator.engines.kubernetes.connection import ApiError, Cluster
@@ -122,14 +122,12 @@ def preempt(cluster: Cluster, victim: Victim, grace: float, via: Via | None) -> 
     EngineError, with the budget's sentence where one forbids an eviction.
     """
     path, seconds = cluster.namespaced("pods", victim.pod), whole(grace)
-    try:
-        if via == "eviction":
-            cluster.post(f"{path}/eviction", eviction(victim, cluster.namespace, seconds))
-        else:
-            cluster.delete(path, delete_options(victim.uid, seconds))
-    except ApiError as error:
-        if not _is_gone(error):
-            raise
+    if via == "eviction":
+        body = eviction(victim, cluster.namespace, seconds)
+        ask = partial(cluster.post, f"{path}/eviction", body)
+    else:
+        ask = partial(cluster.delete, path, delete_options(victim.uid, seconds))
+    if not _is_there(ask):
         return ""
     done = "evicted" if via == "eviction" else "deleted"
     return f"the Pod {victim.pod} was {done} with a grace period of {seconds} s"
@@ -200,37 +198,27 @@ def kill(cluster: Cluster, victim: Victim) -> None:
         send(cluster, victim, signal.SIGKILL)
     except NotSent as error:
         grace = 0 if error.node_is_lost else LEAST_GRACE
-        with _gone_is_fine():
-            cluster.delete(
-                cluster.namespaced("pods", victim.pod), delete_options(victim.uid, grace)
-            )
+        path, body = cluster.namespaced("pods", victim.pod), delete_options(victim.uid, grace)
+        _is_there(lambda: cluster.delete(path, body))
 
 
-def _is_gone(error: ApiError) -> bool:
-    """Say whether there is no such Pod, or another one of the same name (pure)."""
-    return error.status == 404 or (error.status == 409 and "uid" in error.text.lower())
-
-
-@contextlib.contextmanager
-def _gone_is_fine() -> Iterator[None]:
+def _is_there(call: Callable[[], object]) -> bool:
+    """Perform a call; return False if its Pod is gone, perhaps replaced by one of the same name."""
     try:
-        yield
+        call()
     except ApiError as error:
-        if not _is_gone(error):
-            raise
+        if error.status == 404 or (error.status == 409 and "uid" in error.text.lower()):
+            return False
+        raise
+    return True
 
 
 def _has_ended(cluster: Cluster, victim: Victim) -> bool:
-    found = _found(cluster, victim)
-    return found is None or isinstance(state_of(found), Ended)
-
-
-def _found(cluster: Cluster, victim: Victim) -> dict[str, Any] | None:
-    """Return the Pod as it is now; None: it is gone."""
+    """Say whether a Pod's program has ended, or the Pod is gone."""
     try:
         found = cluster.get(cluster.namespaced("pods", victim.pod))
     except ApiError as error:
         if error.status == 404:
-            return None
+            return True
         raise
-    return found if found["metadata"]["uid"] == victim.uid else None
+    return found["metadata"]["uid"] != victim.uid or isinstance(state_of(found), Ended)

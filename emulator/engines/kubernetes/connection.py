@@ -12,12 +12,14 @@ import os
 import random
 import socket
 import ssl
+import sys
 import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
@@ -48,6 +50,8 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 OF_THIS_POD = "(of this Pod)"
 """In place of a context's name, where the Pod's service account is used."""
 CONNECTIONS = 64
+PAGE = 500
+"""Objects of a list that are requested at once."""
 
 Answer = dict[str, Any]
 
@@ -114,6 +118,28 @@ class Cluster:
     def get(self, path: str, **query: object) -> Answer:
         """Return an object or a list. Raises ApiError, EngineLost."""
         return self._call("GET", path, query)
+
+    def list_all(self, path: str, **query: object) -> tuple[list[Answer], str]:
+        """Return all objects of a kind, and the version from which a watch goes on.
+
+        PAGE of them are requested at once. Raises ApiError, EngineLost.
+        """
+        items: list[Answer] = []
+        query["limit"] = PAGE
+        while True:
+            try:
+                page = self.get(path, **query)
+            except ApiError as error:
+                if "continue" not in query or error.status != HTTPStatus.GONE:
+                    raise
+                items = []  # it took too long: all at once
+                del query["continue"], query["limit"]
+                continue
+            items += page.get("items") or ()
+            metadata = page.get("metadata") or {}
+            if not metadata.get("continue"):
+                return items, str(metadata.get("resourceVersion") or "")
+            query["continue"] = metadata["continue"]
 
     def post(self, path: str, body: Mapping[str, Any], **query: object) -> Answer:
         """Create an object; return it as the server has completed it. Raises ApiError, EngineLost.
@@ -533,17 +559,14 @@ def _keep_alive() -> list[tuple[int, int, int]]:
 
     Watches and logs may be silent for hours, and proxies forget silent connections.
     """
-    options = [
+    idle = getattr(socket, "TCP_KEEPALIVE" if sys.platform == "darwin" else "TCP_KEEPIDLE")
+    return [
         *HTTPConnection.default_socket_options,
         (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        (socket.IPPROTO_TCP, idle, 30),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
     ]
-    idle = getattr(socket, "TCP_KEEPIDLE", getattr(socket, "TCP_KEEPALIVE", None))
-    for name, seconds in ((idle, 30), (getattr(socket, "TCP_KEEPINTVL", None), 10)):
-        if name is not None:
-            options.append((socket.IPPROTO_TCP, name, seconds))
-    if hasattr(socket, "TCP_KEEPCNT"):
-        options.append((socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3))
-    return [(level, name, int(value)) for level, name, value in options]
 
 
 def ignoring_missing(call: Callable[[], object]) -> bool:

@@ -22,13 +22,14 @@ from emulator.engines.base import EngineDown, Exited, SidecarEnded
 from emulator.engines.inside import not_running
 from emulator.engines.kubernetes import eviction, names, nodes, permissions, removal
 from emulator.engines.kubernetes.archives import archives, delivery
-from emulator.engines.kubernetes.connection import ApiError, Cluster, ignoring_missing
+from emulator.engines.kubernetes.connection import ApiError, Cluster
 from emulator.engines.kubernetes.names import MAIN
 from emulator.engines.kubernetes.refusals import cannot_start
 from emulator.engines.kubernetes.requests import all_requests, pod_request, prepared, shown
 from emulator.engines.kubernetes.shared import Shared, decide, is_usable
 from emulator.engines.kubernetes.status import Ended, Running, Waiting, state_of
-from emulator.engines.kubernetes.table import NEVER, Pod, Table
+from emulator.engines.kubernetes.table import Pod, Table
+from emulator.engines.kubernetes.watching import NEVER, Watcher
 from emulator.engines.recipes import reference
 from emulator.errors import EngineError, EngineLost, EngineMissing, NameTaken
 from emulator.faults.nodes import Cordoned
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from emulator.engines.kubernetes.logs import Output
     from emulator.engines.kubernetes.notes import Notes
     from emulator.engines.kubernetes.usage import MeasuredPod, Measurement
-    from emulator.engines.kubernetes.watching import Kind, Watcher
+    from emulator.engines.kubernetes.watching import Kind
     from emulator.faults.spec import Via
     from emulator.metrics.catalog import GpuUsage, Usage
     from emulator.metrics.gpu import GpuInventory
@@ -54,9 +55,7 @@ GRACE = 30.0
 """Seconds between SIGTERM and SIGKILL where nobody says."""
 CHECKED_FOR = 5.0
 """Seconds for which a namespace that stays is not asked about again."""
-GONE_WITHIN = 60.0
-"""Seconds that the cluster has to remove a Pod that has ended."""
-SIDECAR_GRACE = 2.0
+SIDECAR_GRACE = 2
 """Seconds between SIGTERM and SIGKILL for side-cars whose task has ended."""
 ANY_NUMBER = Capacity(cpus=1000.0, memory=2**50, gpus=())
 """In place of what a cluster has whose nodes we may not list: it decides itself what fits."""
@@ -88,9 +87,9 @@ class _Run:
     """The ConfigMaps with the programs."""
     starts: dict[str, _Start] = field(default_factory=dict)
     """By task."""
-    making: int = 0
+    creating: int = 0
     """Requests for Pods that are under way."""
-    is_over: bool = False
+    is_closing: bool = False
     """Nothing is made any more: it is being removed."""
 
 
@@ -284,7 +283,6 @@ class KubernetesEngine:
     def _begin(self, run: _Run) -> None:
         """Watch the run's Pods, and what the cluster says of them. Raises EngineError."""
         from emulator.engines.kubernetes.notes import Notes
-        from emulator.engines.kubernetes.watching import Watcher
 
         self._run = run
         self._output.report_to(run.inbox)
@@ -335,7 +333,7 @@ class KubernetesEngine:
         self, run: _Run, task: Task, start: _Start, request: Mapping[str, Any]
     ) -> Pod | None:
         """Make a Pod; None if the task was told to end before."""
-        with self._making(run, task.name):
+        with self._creating(run, task.name):
             if start.told:
                 return None
             return self.table.created(
@@ -343,17 +341,17 @@ class KubernetesEngine:
             )
 
     @contextlib.contextmanager
-    def _making(self, run: _Run, task: str) -> Iterator[None]:
+    def _creating(self, run: _Run, task: str) -> Iterator[None]:
         """Have `tear_down` wait. Raises EngineError if it has begun."""
         with self._lock:
-            if run.is_over:
+            if run.is_closing:
                 raise EngineError(f"{task} can't start: its run is being removed.")
-            run.making += 1
+            run.creating += 1
         try:
             yield
         finally:
             with self._lock:
-                run.making -= 1
+                run.creating -= 1
                 self._lock.notify_all()
 
     def _wait_until_it_runs(self, run: _Run, task: Task, pod: Pod) -> None:
@@ -361,8 +359,8 @@ class KubernetesEngine:
 
         Raises EngineError if it can't start.
         """
-        timeout, parts = self.options.start_timeout, names.containers(task)
-        steps = [name for name, part in parts.items() if part in task.init]
+        timeout, containers = self.options.start_timeout, names.containers(task)
+        steps = [name for name, one in containers.items() if one in task.init]
         followed: set[str] = set()
         waited_since: list[float] = []
 
@@ -381,7 +379,7 @@ class KubernetesEngine:
             begun = [name for name in steps if name not in followed and _has_begun(pod, name)]
             for name in begun:
                 followed.add(name)
-                self._follow(parts[name], pod, name)
+                self._follow(containers[name], pod, name)
             if begun:
                 continue
             state = pod.state
@@ -395,9 +393,9 @@ class KubernetesEngine:
             self._give_up_unpacking(task, pod, state)
         if isinstance(state, Ended) and state.container != MAIN:
             return  # an init step has failed, which is the end of the task
-        for name, part in parts.items():
+        for name, one in containers.items():
             if name not in steps:
-                self._follow(part, pod, name)
+                self._follow(one, pod, name)
 
     def _give_up(self, task: Task, pod: Pod, state: Waiting, timeout: float) -> None:
         """Remove a Pod that does not start. Raises EngineError."""
@@ -406,7 +404,7 @@ class KubernetesEngine:
         sentence = cannot_start(
             task.name, state.reason, message, None if state.is_final else timeout
         )
-        self._delete(pod, 0)
+        removal.delete(self.cluster, _found(pod), 0)
         raise EngineError(*sentence)
 
     def _give_up_unpacking(self, task: Task, pod: Pod, state: Ended) -> None:
@@ -415,7 +413,7 @@ class KubernetesEngine:
         with contextlib.suppress(EngineError):
             path = self.cluster.namespaced("pods", f"{pod.name}/log")
             said = self.cluster.text(path, container=state.container, tailLines=3).strip()
-        self._delete(pod, 0)
+        removal.delete(self.cluster, _found(pod), 0)
         why = " ".join(said.split()) or state.message or f"exit code {state.exit_code}"
         raise EngineError(
             f"{task.name} can't start: its program could not be unpacked ({why}).",
@@ -423,16 +421,16 @@ class KubernetesEngine:
         )
 
     def _follow(
-        self, part: Task, pod: Pod, container: str, known: KnownOutput | None = None
+        self, one: Task, pod: Pod, container: str, known: KnownOutput | None = None
     ) -> None:
         """Report the output of a container after what is known, and what follows from its end."""
         task = self._prepared.plan.task(pod.task)
-        then = self._part_ended if part.part else self._main_ended
+        then = self._container_ended if one.part else self._main_ended
         self._output.follow(
-            part.name, pod.seen, container, known=known, then=partial(then, task, pod)
+            one.name, pod.seen, container, known=known, then=partial(then, task, pod)
         )
 
-    def _part_ended(self, task: Task, pod: Pod, exited: Exited) -> None:
+    def _container_ended(self, task: Task, pod: Pod, exited: Exited) -> None:
         """Report a side-car that has ended while its task runs, or an init step that has failed."""
         if any(one.name == exited.task for one in task.init):
             if exited.exit_code != 0:
@@ -444,14 +442,13 @@ class KubernetesEngine:
         """End what runs beside a program that has ended; then that is the task's end."""
         sidecars = [name for name, one in names.containers(task).items() if one in task.sidecars]
 
-        def over(now: float) -> float | None:
-            left = [one for one in sidecars if not isinstance(pod.states.get(one), Ended)]
-            return NEVER if left and not pod.is_gone else None
+        def over() -> bool:
+            return pod.is_gone or all(isinstance(pod.states.get(one), Ended) for one in sidecars)
 
         if sidecars:
             with contextlib.suppress(EngineError):  # it has ended, whatever else happens
-                self._delete(pod, SIDECAR_GRACE)
-                self.table.wait(over, GONE_WITHIN)
+                removal.delete(self.cluster, _found(pod), SIDECAR_GRACE)
+                self.table.wait_for(over, removal.GONE_WITHIN)
         self._report(pod, exited)
 
     def _report(self, pod: Pod, exited: Exited) -> None:
@@ -471,7 +468,7 @@ class KubernetesEngine:
         """
         with self._lock:
             now = time.monotonic()
-            if self._prepared.is_over or now < self._checked_at + CHECKED_FOR:
+            if self._prepared.is_closing or now < self._checked_at + CHECKED_FOR:
                 return
             self._checked_at = now
         body = {"metadata": {"generateName": "emulator-"}}
@@ -511,9 +508,9 @@ class KubernetesEngine:
                 ids[pod.task] = pod.uid[:8]
         for name in ids:
             task = plan.task(name)
-            for container, part in names.containers(task).items():
-                if part not in task.init:
-                    self._follow(part, self._pod(name), container, lives[part.name])
+            for container, one in names.containers(task).items():
+                if one not in task.init:
+                    self._follow(one, self._pod(name), container, lives[one.name])
         return ids
 
     def signal(self, task: str, number: int) -> None:
@@ -526,7 +523,7 @@ class KubernetesEngine:
         if pod is None or pod.is_gone or isinstance(pod.state, Ended):
             return
         if isinstance(pod.state, Waiting):
-            self._delete(pod, 0)
+            removal.delete(self.cluster, _found(pod), 0)
         elif number == signal.SIGTERM:
             if not pod.is_deleted:
                 eviction.preempt(self.cluster, _victim(pod), GRACE, None)
@@ -557,15 +554,15 @@ class KubernetesEngine:
         """Run a command in the container of a task, or of a side-car of one."""
         from emulator.engines.kubernetes.execution import interact
 
-        owner = plan.task(task.partition(".")[0])
-        part = next((one for one in owner.sidecars if one.name == task), owner)
-        container = names.container(part, owner)
+        main = plan.task(task.partition(".")[0])
+        program = next((one for one in main.sidecars if one.name == task), main)
+        container = names.container(program, main)
         made = self.cluster.get(
             self.cluster.namespaced("pods"), labelSelector=names.selector(plan.resources)
         )
         for pod in made.get("items") or ():
             of = (pod["metadata"].get("annotations") or {}).get(names.TASK)
-            if of == owner.name and isinstance(state_of(pod, container), Running):
+            if of == main.name and isinstance(state_of(pod, container), Running):
                 return interact(self.cluster, pod["metadata"]["name"], container, command, stdio)
         raise not_running(task, plan.run_id)
 
@@ -599,23 +596,8 @@ class KubernetesEngine:
             with contextlib.suppress(eviction.NotSent):  # deletion follows anyway
                 eviction.send(self.cluster, _victim(pod), signal.SIGKILL)
         if not pod.is_gone:
-            self._delete(pod, removal.NO_GRACE)
-            self.table.wait(
-                lambda now: None if pod.is_gone or removal.is_over(pod.seen) else NEVER,
-                removal.ENDS_WITHIN,
-            )
-        if not pod.is_gone:
-            self._delete(pod, 0)
-            if not self.table.wait(lambda now: None if pod.is_gone else NEVER, GONE_WITHIN):
-                raise EngineError(
-                    f"The cluster has not removed the Pod {pod.name} within {GONE_WITHIN:g} s.",
-                    f"Look at it with `kubectl describe pod {pod.name}`.",
-                )
+            removal.remove_pods(self.cluster, self.table, [_found(pod)])
         self.table.forget(pod)
-
-    def _delete(self, pod: Pod, grace: float) -> None:
-        path = self.cluster.namespaced("pods", pod.name)
-        ignoring_missing(lambda: self.cluster.delete(path, removal.options(pod.uid, grace)))
 
     def _pod(self, task: str) -> Pod:
         pod = self.table.of(task)
@@ -653,8 +635,8 @@ class KubernetesEngine:
         run = self._run
         if run is not None and run.plan.resources == run_id:
             with self._lock:
-                run.is_over = True
-                self._lock.wait_for(lambda: not run.making)
+                run.is_closing = True
+                self._lock.wait_for(lambda: not run.creating)
         freed = nodes.uncordon(self.cluster, run_id)
         return freed + removal.tear_down(self.cluster, run_id, everywhere=not self._is_configured)
 
@@ -673,6 +655,10 @@ class KubernetesEngine:
             self._output.close()
         if self._cluster is not None:
             self._cluster.close()
+
+
+def _found(pod: Pod) -> removal.Found:
+    return removal.Found("pods", pod.seen)
 
 
 def _victim(pod: Pod) -> eviction.Victim:

@@ -9,8 +9,8 @@ import pytest
 
 from emulator.engines.kubernetes import names
 from emulator.engines.kubernetes.status import Ended, Waiting
-from emulator.engines.kubernetes.table import NEVER, Pod, Table
-from emulator.engines.kubernetes.watching import Kind
+from emulator.engines.kubernetes.table import Pod, Table
+from emulator.engines.kubernetes.watching import NEVER, Kind
 from emulator.errors import EngineLost
 
 RUNS = {"running": {"startedAt": "2026-11-22T10:00:01Z"}}

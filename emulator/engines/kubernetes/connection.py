@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
     from emulator.scenario.kubernetes import Kubernetes
 
-ANSWERS_WITHIN = 5.0
+CONNECT_TIMEOUT = 5.0
 """Seconds that the API server has for its first answer, and for one after it was given up."""
-CALL_WITHIN = 30.0
+CALL_TIMEOUT = 30.0
 """Seconds between two bytes of an answer."""
 PAUSES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0)
 """Seconds before each repetition of a request; the last one for all that follow."""
@@ -83,11 +83,11 @@ class _Login(NamedTuple):
     """None: the server's address is http."""
 
 
-class Cluster:
-    """One cluster: a context of a kubeconfig, or that of the Pod this runs in.
+class ApiServer:
+    """The API server of a context of a kubeconfig, or of the cluster in which this is a Pod.
 
     Any thread may call it. A request that is lost, or that the server is too busy for, is repeated
-    for `outage_timeout`; at the start, and after it was in vain once, for ANSWERS_WITHIN.
+    for `outage_timeout`; at the start, and after it was in vain once, for CONNECT_TIMEOUT.
     """
 
     def __init__(self, login: _Login, outage_timeout: float) -> None:
@@ -99,13 +99,13 @@ class Cluster:
         self._configuration, self._tls = login.configuration, login.tls
         self._server = str(login.configuration.host).rstrip("/")
         self._pool = _pool(login)
-        self._patience = ANSWERS_WITHIN
+        self._patience = CONNECT_TIMEOUT
         self._has_answered = False
         self._closed = threading.Event()
         self._login_lock = threading.Lock()
 
     @classmethod
-    def open(cls, options: Kubernetes) -> Cluster:
+    def open(cls, options: Kubernetes) -> ApiServer:
         """Find the cluster as kubectl does; no request is sent.
 
         KUBECONFIG or ~/.kube/config, with the context and namespace of `options` or the current
@@ -185,7 +185,7 @@ class Cluster:
                 preload_content=False,
                 retries=False,
                 redirect=False,
-                timeout=urllib3.Timeout(connect=ANSWERS_WITHIN, read=silent_for),
+                timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT, read=silent_for),
             )
         except (HTTPError, OSError) as error:
             raise self._lost(error) from None
@@ -330,7 +330,7 @@ class Cluster:
                     headers={**self._headers(), **headers},
                     retries=False,
                     redirect=False,
-                    timeout=urllib3.Timeout(connect=ANSWERS_WITHIN, read=CALL_WITHIN),
+                    timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT, read=CALL_TIMEOUT),
                 )
             except (HTTPError, OSError) as lost:
                 error, was_lost = self._lost(lost), True
@@ -350,7 +350,7 @@ class Cluster:
                 error = refused
             waited = time.monotonic() - began
             if waited + pause > self._patience or self._closed.wait(pause):
-                self._patience = ANSWERS_WITHIN  # who then removes the run must not wait as long
+                self._patience = CONNECT_TIMEOUT  # who then removes the run must not wait as long
                 raise error
         raise AssertionError("the pauses never end")
 
@@ -389,7 +389,7 @@ class Cluster:
         return self._headers() != before
 
     def _answered(self) -> None:
-        self._has_answered, self._patience = True, max(self.outage_timeout, ANSWERS_WITHIN)
+        self._has_answered, self._patience = True, max(self.outage_timeout, CONNECT_TIMEOUT)
 
     def _lost(self, error: BaseException) -> EngineError:
         sentence = unreachable(self._server, self.context, error)

@@ -1,8 +1,8 @@
 """The Kubernetes engine: one Pod a task, in a namespace of a cluster.
 
 Every object is made as data by a pure function in `requests.py`; this module sends them. One watch
-tells what becomes of the Pods (`table.py`), and nothing is polled. A Pod is started once: a task
-that is started again has a new one, with a new disk and a new address under its old name.
+tells what becomes of the Pods (`pod_states.py`), and nothing is polled. A Pod is started once: a
+task that is started again has a new one, with a new disk and a new address under its old name.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from emulator.engines.base import EngineDown, Exited, SidecarEnded
 from emulator.engines.inside import not_running
 from emulator.engines.kubernetes import eviction, names, nodes, permissions, removal
 from emulator.engines.kubernetes.archives import archives, delivery
-from emulator.engines.kubernetes.connection import ApiError, Cluster
+from emulator.engines.kubernetes.connection import ApiError, ApiServer
 from emulator.engines.kubernetes.names import MAIN
+from emulator.engines.kubernetes.pod_states import Pod, PodStates
 from emulator.engines.kubernetes.refusals import cannot_start
 from emulator.engines.kubernetes.requests import all_requests, pod_request, prepared, shown
 from emulator.engines.kubernetes.shared import Shared, decide, is_usable
 from emulator.engines.kubernetes.status import Ended, Running, Waiting, state_of
-from emulator.engines.kubernetes.table import Pod, Table
 from emulator.engines.kubernetes.watching import NEVER, Watcher
 from emulator.engines.recipes import reference
 from emulator.errors import EngineError, EngineLost, EngineMissing, NameTaken
@@ -108,10 +108,10 @@ class KubernetesEngine:
 
     def __init__(self) -> None:
         self.options = Kubernetes()
-        self._cluster: Cluster | None = None
+        self._cluster: ApiServer | None = None
         self._missing: EngineMissing | None = None
         try:
-            self._cluster = Cluster.open(self.options)
+            self._cluster = ApiServer.open(self.options)
         except EngineMissing as error:
             if not error.configured:
                 raise
@@ -127,14 +127,14 @@ class KubernetesEngine:
         """When it was last asked whether the namespace stays."""
         self._reported: set[str] = set()
         """Unique ids of Pods whose task's end is in the inbox."""
-        self.table = Table()
+        self.pods = PodStates()
 
     def configure(self, scenario: Scenario) -> None:
         """Take context and namespace of the scenario. Raises EngineMissing."""
         wanted = (role.gpus.count * role.replicas for role in scenario.cluster.values())
         self._gpus_wanted = sum(wanted)
         if self._cluster is None or scenario.kubernetes != self.options:
-            cluster = Cluster.open(scenario.kubernetes)
+            cluster = ApiServer.open(scenario.kubernetes)
             self.close()
             self.options, self._cluster = scenario.kubernetes, cluster
             for cached in ("_nodes", "_shared"):
@@ -149,7 +149,7 @@ class KubernetesEngine:
         return scenario.kubernetes.context, scenario.kubernetes.namespace
 
     @property
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ApiServer:
         """The cluster. Raises EngineMissing if the kubeconfig leads to none."""
         if self._cluster is None:
             assert self._missing is not None, "one of them is set"
@@ -287,7 +287,7 @@ class KubernetesEngine:
         self._run = run
         self._output.report_to(run.inbox)
         selector = names.selector(run.plan.resources)
-        pods = Watcher(
+        watcher = Watcher(
             self.cluster,
             self.cluster.namespaced("pods"),
             selector,
@@ -297,13 +297,13 @@ class KubernetesEngine:
         tasks = {names.pod(run.plan.resources, one.name): one.name for one in run.plan.everything}
         self._notes = Notes(self.cluster, tasks.get, run.inbox)
         self._notes.start()
-        pods.start()
-        self._watchers.append(pods)
+        watcher.start()
+        self._watchers.append(watcher)
 
     def _failed(self, error: EngineError) -> None:
         """Nothing is known of the Pods any more."""
         lost = error if isinstance(error, EngineLost) else EngineLost(error.message, error.hint)
-        self.table.fail(lost)
+        self.pods.fail(lost)
         self._prepared.inbox.put(EngineDown(lost))
 
     def start(self, task: Task, *, same_address: bool = False) -> str:
@@ -336,7 +336,7 @@ class KubernetesEngine:
         with self._creating(run, task.name):
             if start.told:
                 return None
-            return self.table.created(
+            return self.pods.created(
                 task.name, self.cluster.post(self.cluster.namespaced("pods"), request)
             )
 
@@ -375,7 +375,7 @@ class KubernetesEngine:
             return waited_since[0] + timeout if now < waited_since[0] + timeout else None
 
         while True:
-            self.table.wait(reached)
+            self.pods.wait(reached)
             begun = [name for name in steps if name not in followed and _has_begun(pod, name)]
             for name in begun:
                 followed.add(name)
@@ -448,7 +448,7 @@ class KubernetesEngine:
         if sidecars:
             with contextlib.suppress(EngineError):  # it has ended, whatever else happens
                 removal.delete(self.cluster, _found(pod), SIDECAR_GRACE)
-                self.table.wait_for(over, removal.GONE_WITHIN)
+                self.pods.wait_for(over, removal.REMOVAL_TIMEOUT)
         self._report(pod, exited)
 
     def _report(self, pod: Pod, exited: Exited) -> None:
@@ -482,7 +482,7 @@ class KubernetesEngine:
 
     def _told(self, kind: Kind, pod: Mapping[str, Any]) -> None:
         """Take what the watch says of a Pod."""
-        self.table.told(kind, pod)
+        self.pods.told(kind, pod)
         self._output.look_at(kind, pod)
         if self._notes is not None:
             self._notes.look_at(pod)
@@ -499,10 +499,10 @@ class KubernetesEngine:
         run.found = delivery(made.get("items") or ())
         self._begin(run)
         ids = {}
-        for pod in self.table.all():
+        for pod in self.pods.all():
             if pod.task not in lives or pod.is_gone:
                 continue
-            self.table.adopt(pod)
+            self.pods.adopt(pod)
             # One that waits is no start: the supervisor makes it again.
             if isinstance(pod.state, Running | Ended) and _asked_at(pod) >= lives[pod.task].since:
                 ids[pod.task] = pod.uid[:8]
@@ -519,7 +519,7 @@ class KubernetesEngine:
             start = self._prepared.starts.get(task)
             if start is not None:
                 start.told = number
-        pod = self.table.of(task)
+        pod = self.pods.of(task)
         if pod is None or pod.is_gone or isinstance(pod.state, Ended):
             return
         if isinstance(pod.state, Waiting):
@@ -534,7 +534,7 @@ class KubernetesEngine:
 
     def terminate(self, task: str) -> None:
         """Send SIGTERM from inside of the container: the Pod stays."""
-        pod = self.table.of(task)
+        pod = self.pods.of(task)
         if pod is not None and pod.runs:
             eviction.terminate(self.cluster, _victim(pod))
 
@@ -543,7 +543,7 @@ class KubernetesEngine:
 
         Empty if there was nothing to do.
         """
-        pod = self.table.of(task)
+        pod = self.pods.of(task)
         if pod is None or pod.is_deleted or isinstance(pod.state, Ended):
             return ""
         return eviction.preempt(self.cluster, _victim(pod), grace, via)
@@ -569,12 +569,12 @@ class KubernetesEngine:
     def cordon(self, task: str) -> Cordoned:
         """Let the task's node take no new Pods; those that it has stay."""
         run = self._prepared
-        pod = self.table.of(task)
+        pod = self.pods.of(task)
         node = "" if pod is None or pod.is_gone else nodes.node_of(pod.seen)
         if not node:
             raise EngineError(f"Can't cordon the node of {task}: it is on none.")
         nodes.cordon(self.cluster, node, run.common, task)
-        current = ((one.name, self.table.of(one.name)) for one in run.plan.tasks)
+        current = ((one.name, self.pods.of(one.name)) for one in run.plan.tasks)
         pods = {name: found for name, found in current if found is not None}
         running = [name for name, found in pods.items() if found.runs]
         there = {name: found.seen for name, found in pods.items()}
@@ -589,18 +589,18 @@ class KubernetesEngine:
         self._remove_pod(task)
 
     def _remove_pod(self, task: str) -> None:
-        pod = self.table.of(task)
+        pod = self.pods.of(task)
         if pod is None:
             return
         if pod.runs and not pod.is_deleted:
             with contextlib.suppress(eviction.NotSent):  # deletion follows anyway
                 eviction.send(self.cluster, _victim(pod), signal.SIGKILL)
         if not pod.is_gone:
-            removal.remove_pods(self.cluster, self.table, [_found(pod)])
-        self.table.forget(pod)
+            removal.remove_pods(self.cluster, self.pods, [_found(pod)])
+        self.pods.forget(pod)
 
     def _pod(self, task: str) -> Pod:
-        pod = self.table.of(task)
+        pod = self.pods.of(task)
         assert pod is not None, f"{task} has a Pod"
         return pod
 
@@ -623,7 +623,7 @@ class KubernetesEngine:
 
         found = {}
         for task in self._prepared.plan.everything:
-            pod = self.table.of(task.name)
+            pod = self.pods.of(task.name)
             if pod is not None and not pod.is_gone and isinstance(state := pod.state, Running):
                 found[task.name] = measured_pod(pod.seen, state.since, task.cpus, task.memory_limit)
         return found

@@ -15,18 +15,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from emulator.engines.kubernetes.connection import ApiError, Cluster
+from emulator.engines.kubernetes.connection import ApiError, ApiServer
 from emulator.engines.kubernetes.names import MAIN
 from emulator.engines.kubernetes.status import Ended, state_of
 from emulator.errors import EngineError
-from emulator.faults.spec import Via
 
 if TYPE_CHECKING:
     from emulator.engines.kubernetes.execution import Executed
+    from emulator.faults.spec import Via
 
 KILL_SLACK = 60.0
 """Seconds after a grace period in which the kubelet has killed a Pod of any node that answers."""
-EXEC_WITHIN = 30.0
+EXEC_TIMEOUT = 30.0
 """Seconds in which a command in a container has sent a signal."""
 LEAST_GRACE = 1
 """Seconds: with 0 the object is gone at once, and with it the exit code."""
@@ -115,7 +115,7 @@ def eviction(victim: Victim, namespace: str, grace: int) -> dict[str, Any]:
     }
 
 
-def preempt(cluster: Cluster, victim: Victim, grace: float, via: Via | None) -> str:
+def preempt(cluster: ApiServer, victim: Victim, grace: float, via: Via | None) -> str:
     """Have the kubelet send SIGTERM, and SIGKILL after `grace` seconds; return what was asked for.
 
     Empty if the Pod is gone; one that was asked before keeps the shorter grace. Raises
@@ -133,7 +133,7 @@ def preempt(cluster: Cluster, victim: Victim, grace: float, via: Via | None) -> 
     return f"the Pod {victim.pod} was {done} with a grace period of {seconds} s"
 
 
-def terminate(cluster: Cluster, victim: Victim) -> None:
+def terminate(cluster: ApiServer, victim: Victim) -> None:
     """Send SIGTERM to a Pod's program; the Pod stays. Raises EngineError."""
     send(cluster, victim, signal.SIGTERM)
 
@@ -147,7 +147,7 @@ class NotSent(EngineError):
         """The API server does not reach the kubelet."""
 
 
-def send(cluster: Cluster, victim: Victim, number: int) -> None:
+def send(cluster: ApiServer, victim: Victim, number: int) -> None:
     """Send a signal to a Pod's program from inside; nothing happens if it has ended.
 
     Raises NotSent where that can't be done: it needs a shell, and the right to `exec`.
@@ -159,7 +159,7 @@ def send(cluster: Cluster, victim: Victim, number: int) -> None:
     command = ["sh", "-c", _SCRIPT, "emulator", str(number)]
     refused: EngineError
     try:
-        done = run(cluster, victim.pod, MAIN, command, timeout=EXEC_WITHIN)
+        done = run(cluster, victim.pod, MAIN, command, timeout=EXEC_TIMEOUT)
     except EngineError as error:
         # Also where the container ends meanwhile, which cuts the connection, or leaves it silent.
         text = error.text if isinstance(error, ApiError) else ""
@@ -188,7 +188,7 @@ def why_not_sent(done: Executed) -> tuple[str, str] | None:
     return said or f"the shell ended with {done.code}", ""
 
 
-def kill(cluster: Cluster, victim: Victim) -> None:
+def kill(cluster: ApiServer, victim: Victim) -> None:
     """Kill a Pod's program at once; where that can't be done, in the shortest grace period.
 
     The Pod stays with its exit code, in the second case until the kubelet has reported that. On a
@@ -213,7 +213,7 @@ def _is_there(call: Callable[[], object]) -> bool:
     return True
 
 
-def _has_ended(cluster: Cluster, victim: Victim) -> bool:
+def _has_ended(cluster: ApiServer, victim: Victim) -> bool:
     """Say whether a Pod's program has ended, or the Pod is gone."""
     try:
         found = cluster.get(cluster.namespaced("pods", victim.pod))

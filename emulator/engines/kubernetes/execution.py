@@ -11,13 +11,13 @@ from websocket import WebSocketException
 
 from emulator.engines.byte_stream import shut
 from emulator.engines.inside import Stdio, relay
-from emulator.engines.kubernetes.connection import ANSWERS_WITHIN
+from emulator.engines.kubernetes.connection import CONNECT_TIMEOUT
 from emulator.errors import EngineError
 
 if TYPE_CHECKING:
     from websocket import WebSocket
 
-    from emulator.engines.kubernetes.connection import Cluster
+    from emulator.engines.kubernetes.connection import ApiServer
 
 PROTOCOL = "v4.channel.k8s.io"
 """Known to all servers since 1.4; the first byte of each message is its channel."""
@@ -44,7 +44,7 @@ def exit_code(status: Mapping[str, Any]) -> int | None:
 
 
 def run(
-    cluster: Cluster, pod: str, container: str, command: Sequence[str], *, timeout: float
+    cluster: ApiServer, pod: str, container: str, command: Sequence[str], *, timeout: float
 ) -> Executed:
     """Run a command in a container of a Pod that runs, for `timeout` seconds at most.
 
@@ -60,7 +60,7 @@ def run(
     what = f"{' '.join(command)[:80]} in {pod}"
     late = EngineError(f"`{what}` did not end within {timeout:g} s.")
     printed = {STDOUT: bytearray(), STDERR: bytearray()}
-    patience = min(max(ANSWERS_WITHIN, timeout), 30)
+    patience = min(max(CONNECT_TIMEOUT, timeout), 30)
     with cluster.websocket(path, [PROTOCOL], patience, late, **query) as connection:
         channel = _Channel(connection, deadline)
         for number, data in channel.receive():
@@ -70,7 +70,7 @@ def run(
 
 
 def interact(
-    cluster: Cluster, pod: str, container: str, command: Sequence[str], stdio: Stdio
+    cluster: ApiServer, pod: str, container: str, command: Sequence[str], stdio: Stdio
 ) -> int:
     """Run a command with our stdin, stdout and stderr, for as long as it likes.
 
@@ -88,18 +88,18 @@ def interact(
     }
     # Only the newer one has a way to say that stdin has ended.
     protocols = [PROTOCOL_5, PROTOCOL]
-    with cluster.websocket(path, protocols, ANSWERS_WITHIN, **query) as connection:
+    with cluster.websocket(path, protocols, CONNECT_TIMEOUT, **query) as connection:
         connection.settimeout(None)
         channel = _Channel(connection)
         relay(channel, stdio, terminal=terminal)
     return _code(cluster, path, channel)
 
 
-def _path(cluster: Cluster, pod: str) -> str:
+def _path(cluster: ApiServer, pod: str) -> str:
     return cluster.namespaced("pods", f"{pod}/exec")
 
 
-def _code(cluster: Cluster, path: str, channel: _Channel) -> int:
+def _code(cluster: ApiServer, path: str, channel: _Channel) -> int:
     code = exit_code(channel.status)
     if code is None:
         raise cluster.refused("POST", path, 101, channel.status)

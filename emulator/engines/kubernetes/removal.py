@@ -17,7 +17,7 @@ from emulator.engines.kubernetes.watching import Watched, Watcher
 from emulator.errors import EngineError
 
 if TYPE_CHECKING:
-    from emulator.engines.kubernetes.connection import Cluster
+    from emulator.engines.kubernetes.connection import ApiServer
 
 Data = Mapping[str, Any]
 
@@ -33,9 +33,9 @@ NO_GRACE = 1
 """Seconds, the least that a kubelet takes: it still says how the containers have ended."""
 ENDS_WITHIN = 15.0
 """Seconds after which the object of a Pod is removed whose node has not ended it."""
-GONE_WITHIN = 60.0
+REMOVAL_TIMEOUT = 60.0
 """Seconds that the cluster has to remove the objects."""
-CLEANS_WITHIN = 60.0
+CLEAN_TIMEOUT = 60.0
 """Seconds for the Pod that removes a run's folder from a node."""
 PARALLEL = 16
 
@@ -83,7 +83,7 @@ class Found:
         )
 
 
-def find(cluster: Cluster, run_id: str | None, *, everywhere: bool) -> list[Found]:
+def find(cluster: ApiServer, run_id: str | None, *, everywhere: bool) -> list[Found]:
     """Return what a run has made, or all runs have.
 
     `everywhere`: in all namespaces, if we may look at them. Raises EngineError.
@@ -94,7 +94,7 @@ def find(cluster: Cluster, run_id: str | None, *, everywhere: bool) -> list[Foun
         return [Found(kind, one) for kind, found in zip(KINDS, lists, strict=True) for one in found]
 
 
-def _list(cluster: Cluster, kind: str, selector: str, everywhere: bool) -> Iterable[Data]:
+def _list(cluster: ApiServer, kind: str, selector: str, everywhere: bool) -> Iterable[Data]:
     if everywhere:
         try:
             return cluster.list_all(f"/api/v1/{kind}", labelSelector=selector)[0]
@@ -104,7 +104,7 @@ def _list(cluster: Cluster, kind: str, selector: str, everywhere: bool) -> Itera
     return cluster.list_all(cluster.namespaced(kind), labelSelector=selector)[0]
 
 
-def tear_down(cluster: Cluster, run_id: str, *, everywhere: bool) -> int:
+def tear_down(cluster: ApiServer, run_id: str, *, everywhere: bool) -> int:
     """Remove everything of a run, and wait until it is gone; return how many objects that were.
 
     Raises EngineError.
@@ -116,7 +116,7 @@ def tear_down(cluster: Cluster, run_id: str, *, everywhere: bool) -> int:
     return len(found)
 
 
-def _tear_down(cluster: Cluster, namespace: str, selector: str, found: Sequence[Found]) -> None:
+def _tear_down(cluster: ApiServer, namespace: str, selector: str, found: Sequence[Found]) -> None:
     by_kind = {kind: [one for one in found if one.kind == kind] for kind in KINDS}
     if by_kind["pods"]:
         with _watched(cluster, namespace, "pods", selector) as there:
@@ -134,7 +134,7 @@ def _tear_down(cluster: Cluster, namespace: str, selector: str, found: Sequence[
 
 @contextlib.contextmanager
 def _watched(
-    cluster: Cluster, namespace: str, kind: str, selector: str, fields: str = ""
+    cluster: ApiServer, namespace: str, kind: str, selector: str, fields: str = ""
 ) -> Iterator[Watched]:
     """Have a watch of the objects of a kind within the block. Raises EngineError."""
     there, path = Watched(), f"/api/v1/namespaces/{namespace}/{kind}"
@@ -144,7 +144,7 @@ def _watched(
         yield there
 
 
-def remove_pods(cluster: Cluster, there: Watched, pods: Sequence[Found]) -> None:
+def remove_pods(cluster: ApiServer, there: Watched, pods: Sequence[Found]) -> None:
     """Delete Pods without grace, and wait until they are gone. Raises EngineError.
 
     A kubelet removes the object of a Pod only some time after it has ended it: old ones take up to
@@ -174,17 +174,17 @@ def _wait_until_gone(there: Watched, found: Sequence[Found]) -> None:
     def left() -> list[Found]:
         return [one for one in found if there.seen(one.uid) is not None]
 
-    if not there.wait_for(lambda: not left(), GONE_WITHIN):
+    if not there.wait_for(lambda: not left(), REMOVAL_TIMEOUT):
         kind = found[0].kind
         raise EngineError(
             f"The cluster has not removed the {WORDS[kind]} "
-            f"{', '.join(one.name for one in left())} within {GONE_WITHIN:g} s.",
+            f"{', '.join(one.name for one in left())} within {REMOVAL_TIMEOUT:g} s.",
             f"Look at it with `kubectl describe {kind}`; `emulate clean --engine "
             "kubernetes` tries again.",
         )
 
 
-def delete(cluster: Cluster, one: Found, grace: int | None = None) -> bool:
+def delete(cluster: ApiServer, one: Found, grace: int | None = None) -> bool:
     """Delete an object, and no other of its name; return whether it was there."""
     return ignoring_missing(lambda: cluster.delete(one.path, options(one.uid, grace)))
 
@@ -195,7 +195,7 @@ def options(uid: str, grace: int | None = None) -> dict[str, Any]:
     return found if grace is None else {**found, "gracePeriodSeconds": grace}
 
 
-def clean_node(cluster: Cluster, service: Data) -> None:
+def clean_node(cluster: ApiServer, service: Data) -> None:
     """Remove the folder that a run has left on a node.
 
     Raises EngineError if it may still be there; the Service then stays, by which it is found.
@@ -221,13 +221,13 @@ def clean_node(cluster: Cluster, service: Data) -> None:
             return "Gone" if seen is None else (seen.get("status") or {}).get("phase", "Pending")
 
         # Not `is_over`: a Pod that has no node yet has not done its work.
-        there.wait_for(lambda: phase() in ("Succeeded", "Failed", "Gone"), CLEANS_WITHIN)
+        there.wait_for(lambda: phase() in ("Succeeded", "Failed", "Gone"), CLEAN_TIMEOUT)
         end = phase()
         delete(cluster, pod, 0)
     if end != "Succeeded":
         raise EngineError(
             f"The folder {folder_of(request)} may still be on the node {node_of(request)}: the Pod "
-            f"that removes it is {end.lower()} after {CLEANS_WITHIN:g} s.",
+            f"that removes it is {end.lower()} after {CLEAN_TIMEOUT:g} s.",
             "`emulate clean --engine kubernetes` tries again. If that node is gone for ever, give "
             f"the folder up with `kubectl delete service {metadata['name']} -n {namespace}`.",
         )

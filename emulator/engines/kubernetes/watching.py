@@ -21,7 +21,7 @@ from emulator.engines.byte_stream import shut, socket_of
 from emulator.errors import EngineError, EngineLost
 
 if TYPE_CHECKING:
-    from emulator.engines.kubernetes.connection import Cluster
+    from emulator.engines.kubernetes.connection import ApiServer
 
 Object = Mapping[str, Any]
 Kind = Literal["ADDED", "MODIFIED", "DELETED"]
@@ -138,7 +138,7 @@ class Watcher:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ApiServer,
         path: str,
         selector: str,
         on_change: OnChange,

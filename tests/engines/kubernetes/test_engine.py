@@ -224,8 +224,8 @@ def test_a_start_that_waits_for_a_node_can_be_called_off(
         done.set()
 
     threading.Thread(target=start, daemon=True).start()
-    engine.table.wait(
-        lambda now: None if (pod := engine.table.of("worker-0")) and pod.seen["status"] else 60.0
+    engine.pods.wait(
+        lambda now: None if (pod := engine.pods.of("worker-0")) and pod.seen["status"] else 60.0
     )
     match how:
         case "signal":

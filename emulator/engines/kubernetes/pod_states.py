@@ -49,7 +49,7 @@ class Pod:
         )
 
 
-class Table(Watched):
+class PodStates(Watched):
     """The Pods of one run; also those that are gone, until they are forgotten."""
 
     def __init__(self) -> None:

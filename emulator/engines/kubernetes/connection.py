@@ -45,7 +45,6 @@ PAUSES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0)
 """Seconds before each repetition of a request; the last one for all that follow."""
 BUSY = frozenset({429, 502, 503, 504})
 """Statuses of a server that may answer the same request later."""
-MERGE_PATCH = "application/merge-patch+json"
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 OF_THIS_POD = "(of this Pod)"
 """In place of a context's name, where the Pod's service account is used."""
@@ -53,6 +52,7 @@ CONNECTIONS = 64
 PAGE = 500
 """Objects of a list that are requested at once."""
 
+Data = Mapping[str, Any]
 Answer = dict[str, Any]
 
 
@@ -69,7 +69,7 @@ class ApiError(EngineError):
         """In one word: `Forbidden`, `NotFound`, `AlreadyExists`, …"""
         self.text = str(answer.get("message") or "")
         """What the server said of it."""
-        self.details: Mapping[str, Any] = answer.get("details") or {}
+        self.details: Data = answer.get("details") or {}
 
 
 class _Login(NamedTuple):
@@ -141,20 +141,26 @@ class ApiServer:
                 return items, str(metadata.get("resourceVersion") or "")
             query["continue"] = metadata["continue"]
 
-    def post(self, path: str, body: Mapping[str, Any], **query: object) -> Answer:
+    def post(self, path: str, body: Data, **query: object) -> Answer:
         """Create an object; return it as the server has completed it. Raises ApiError, EngineLost.
 
         Repeated after a lost connection: what the lost request has made is then returned.
         """
         return self._call("POST", path, query, body)
 
-    def patch(
-        self, path: str, body: object, content_type: str = MERGE_PATCH, **query: object
-    ) -> Answer:
-        """Change an object; return it. Raises ApiError, EngineLost."""
-        return self._call("PATCH", path, query, body, content_type)
+    def made_before(self, path: str, body: Data, refused: ApiError) -> Answer:
+        """Return the object that an earlier `post` has made; raise `refused` if it has not."""
+        if refused.reason == "AlreadyExists":
+            found = self.get(f"{path}/{body['metadata']['name']}")
+            if has_made(body, found):
+                return found
+        raise refused
 
-    def delete(self, path: str, body: Mapping[str, Any] | None = None, **query: object) -> Answer:
+    def patch(self, path: str, body: Data, **query: object) -> Answer:
+        """Change an object by a merge patch; return it. Raises ApiError, EngineLost."""
+        return self._call("PATCH", path, query, body)
+
+    def delete(self, path: str, body: Data | None = None, **query: object) -> Answer:
         """Delete an object, or all that a selector finds; `body` are DeleteOptions.
 
         Raises ApiError (404 if there is none), EngineLost.
@@ -177,18 +183,7 @@ class ApiServer:
         watches = str(query.get("watch", "")).lower() in ("true", "1")
         url, doing = self._url(path, query), access("GET", path, watches=watches)
         self.requests[f"{doing.verb} {doing.resource}"] += 1
-        try:
-            answer = self._pool.request(
-                "GET",
-                url,
-                headers=self._headers(),
-                preload_content=False,
-                retries=False,
-                redirect=False,
-                timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT, read=silent_for),
-            )
-        except (HTTPError, OSError) as error:
-            raise self._lost(error) from None
+        answer = self._request("GET", url, silent_for, preload_content=False)
         if answer.status >= 300:
             with contextlib.closing(answer):
                 raise self.refused("GET", path, answer.status, self._data(answer))
@@ -220,7 +215,7 @@ class ApiServer:
         self.requests[f"{doing.verb} {doing.resource}"] += 1
         names = {"server_hostname": self._configuration.tls_server_name or None}
         connection = WebSocket(sslopt={"context": self._tls, **names} if self._tls else {})
-        headers = [f"{name}: {value}" for name, value in self._headers().items()]
+        headers = [f"{key}: {one}" for key, one in self._headers().items() if key != "accept"]
         options: dict[str, Any] = {"http_no_proxy": ["*"]}
         if (proxy := urlsplit(proxy_of(self._configuration))).hostname:
             options = {"http_proxy_host": proxy.hostname, "http_proxy_port": proxy.port}
@@ -229,7 +224,7 @@ class ApiServer:
             connection.settimeout(timeout)
             connection.connect(  # type: ignore[no-untyped-call]
                 f"ws{url.removeprefix('http')}",
-                header=[one for one in headers if not one.startswith("accept:")],
+                header=headers,
                 subprotocols=list(protocols),
                 suppress_origin=True,
                 **options,
@@ -286,17 +281,9 @@ class ApiServer:
 
     # --- How they are sent ----------------------------------------------------------------------
 
-    def _call(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, object],
-        body: object = None,
-        content_type: str = "application/json",
-    ) -> Answer:
-        data = self._send(method, path, query, body, content_type)
+    def _call(self, method: str, path: str, query: Data, body: Data | None = None) -> Answer:
         try:
-            answer = json.loads(data)
+            answer = json.loads(self._send(method, path, query, body))
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
@@ -306,34 +293,20 @@ class ApiServer:
             )
         return answer
 
-    def _send(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, object],
-        body: object = None,
-        content_type: str = "application/json",
-    ) -> bytes:
+    def _send(self, method: str, path: str, query: Data, body: Data | None = None) -> bytes:
         """Send a request until it is answered; return the answer's body."""
         url, doing = self._url(path, query), access(method, path)
         sent = None if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": content_type} if sent is not None else {}
+        kind = "merge-patch+json" if method == "PATCH" else "json"
+        headers = {} if sent is None else {"Content-Type": f"application/{kind}"}
         began, was_lost, logged_in = time.monotonic(), False, False
         for pause in _pauses():
             self.requests[f"{doing.verb} {doing.resource}"] += 1
             error: EngineError
             try:
-                answer = self._pool.request(
-                    method,
-                    url,
-                    body=sent,
-                    headers={**self._headers(), **headers},
-                    retries=False,
-                    redirect=False,
-                    timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT, read=CALL_TIMEOUT),
-                )
-            except (HTTPError, OSError) as lost:
-                error, was_lost = self._lost(lost), True
+                answer = self._request(method, url, CALL_TIMEOUT, headers, body=sent)
+            except EngineError as lost:
+                error, was_lost = lost, True
             else:
                 if answer.status < 300:
                     self._answered()
@@ -344,7 +317,8 @@ class ApiServer:
                     if self._log_in_again():
                         continue
                 if method == "POST" and refused.reason == "AlreadyExists" and was_lost:
-                    return self._made_before(path, body, refused)
+                    assert body is not None
+                    return json.dumps(self.made_before(path, body, refused)).encode()
                 if not _may_repeat(doing.resource, answer.status, answer.headers, refused.text):
                     raise refused
                 error = refused
@@ -354,16 +328,29 @@ class ApiServer:
                 raise error
         raise AssertionError("the pauses never end")
 
-    def _made_before(self, path: str, body: object, refused: ApiError) -> bytes:
-        """Return the object that a lost request has made; raise `refused` if it is another's."""
-        assert isinstance(body, Mapping)
-        metadata = body["metadata"]
-        found = self.get(f"{path}/{metadata['name']}")
-        if not has_made(body, found):
-            raise refused
-        return json.dumps(found).encode()
+    def _request(
+        self,
+        method: str,
+        url: str,
+        silent_for: float | None,
+        headers: Mapping[str, str] = {},
+        **more: Any,  # noqa: ANN401  of urllib3
+    ) -> urllib3.BaseHTTPResponse:
+        """Send a request once. Raises EngineLost, EngineMissing."""
+        try:
+            return self._pool.request(
+                method,
+                url,
+                headers={**self._headers(), **headers},
+                retries=False,
+                redirect=False,
+                timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT, read=silent_for),
+                **more,
+            )
+        except (HTTPError, OSError) as error:
+            raise self._lost(error) from None
 
-    def _url(self, path: str, query: Mapping[str, object]) -> str:
+    def _url(self, path: str, query: Data) -> str:
         words = {
             name: str(value).lower() if isinstance(value, bool) else value
             for name, value in query.items()
@@ -374,7 +361,7 @@ class ApiServer:
     def _headers(self) -> dict[str, str]:
         """Return the login, renewed if it expires soon."""
         with self._login_lock:
-            settings: Mapping[str, Any] = {**self._configuration.auth_settings()}
+            settings: Data = {**self._configuration.auth_settings()}
         found = {
             one["key"].lower(): one["value"] for one in settings.values() if one["in"] == "header"
         }
@@ -408,7 +395,7 @@ class ApiServer:
             return b""
 
 
-def has_made(request: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
+def has_made(request: Data, found: Data) -> bool:
     """Say whether a request has made the object that has its name now (pure).
 
     Its labels say of which run it is, its annotations whose run that is.

@@ -362,33 +362,32 @@ class KubernetesEngine:
         timeout, containers = self.options.start_timeout, names.containers(task)
         steps = [name for name, one in containers.items() if one in task.init]
         followed: set[str] = set()
-        waited_since: list[float] = []
+        waited_since = 0.0
 
-        def reached(now: float) -> float | None:
+        def begun() -> list[str]:
+            return [name for name in steps if name not in followed and _has_begun(pod, name)]
+
+        def until(now: float) -> float | None:
+            nonlocal waited_since
             if not waited_since or pod.is_initialising(_OUR_STEPS):
-                waited_since[:] = [now]
-            if any(name not in followed and _has_begun(pod, name) for name in steps):
-                return None
-            state = pod.state
-            if isinstance(state, Running | Ended) or pod.is_gone or state.is_final:
-                return None
-            return waited_since[0] + timeout if now < waited_since[0] + timeout else None
+                waited_since = now
+            state, late = pod.state, waited_since + timeout
+            is_settled = isinstance(state, Running | Ended) or pod.is_gone or state.is_final
+            return None if begun() or is_settled or now >= late else late
 
         while True:
-            self.pods.wait(reached)
-            begun = [name for name in steps if name not in followed and _has_begun(pod, name)]
-            for name in begun:
-                followed.add(name)
-                self._follow(containers[name], pod, name)
-            if begun:
-                continue
-            state = pod.state
-            if isinstance(state, Running | Ended):
+            self.pods.wait(until)
+            if new := begun():
+                for name in new:
+                    followed.add(name)
+                    self._follow(containers[name], pod, name)
+            elif isinstance(state := pod.state, Running | Ended):
                 break
-            if pod.is_gone:
+            elif pod.is_gone:
                 self._report(pod, Exited(task.name, time.time(), 128 + signal.SIGKILL))
                 return
-            self._give_up(task, pod, state, timeout)
+            else:
+                self._give_up(task, pod, state, timeout)
         if isinstance(state, Ended) and state.container in _OUR_STEPS:
             self._give_up_unpacking(task, pod, state)
         if isinstance(state, Ended) and state.container != MAIN:

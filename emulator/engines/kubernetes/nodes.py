@@ -11,7 +11,7 @@ from typing import Any
 
 from emulator.broker import Capacity
 from emulator.engines.base import Resource
-from emulator.engines.kubernetes.connection import MERGE_PATCH, ApiError, ApiServer
+from emulator.engines.kubernetes.connection import ApiError, ApiServer
 from emulator.engines.kubernetes.names import FOLDER, HOST, RUN, TASK, Common, selector
 from emulator.engines.kubernetes.permissions import reviewed
 from emulator.engines.kubernetes.role import permissions
@@ -174,7 +174,7 @@ def _attempts() -> Iterator[bool]:
 def _patched(cluster: ApiServer, node: str, change: Mapping[str, Any], *, is_last: bool) -> bool:
     """Change a node; return whether it still was as it had been read."""
     try:
-        cluster.patch(f"{NODES}/{node}", change, MERGE_PATCH)
+        cluster.patch(f"{NODES}/{node}", change)
     except ApiError as error:
         if error.status != 409 or is_last:
             raise

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from emulator.engines.base import Resource
 from emulator.engines.kubernetes import names
-from emulator.engines.kubernetes.connection import ApiError, has_made, ignoring_missing
+from emulator.engines.kubernetes.connection import ApiError, ignoring_missing
 from emulator.engines.kubernetes.shared import cleaner, folder_of, node_of
+from emulator.engines.kubernetes.status import is_over
 from emulator.engines.kubernetes.watching import Watched, Watcher
 from emulator.errors import EngineError
 
@@ -208,11 +209,7 @@ def clean_node(cluster: ApiServer, service: Data) -> None:
     try:
         made = cluster.post(path, request)
     except ApiError as error:
-        if error.reason != "AlreadyExists":
-            raise
-        made = cluster.get(f"{path}/{name}")
-        if not has_made(request, made):  # else it is of an emulator that was killed
-            raise
+        made = cluster.made_before(path, request, error)  # by an emulator that was killed
     pod = Found("pods", made)
     with _watched(cluster, namespace, "pods", "", f"metadata.name={name}") as there:
 
@@ -233,30 +230,9 @@ def clean_node(cluster: ApiServer, service: Data) -> None:
         )
 
 
-def is_over(pod: Data) -> bool:
-    """Say whether no container of a Pod runs or will run any more (pure).
-
-    One that was never on a node has none.
-    """
-    status, spec = pod.get("status") or {}, pod["spec"]
-    if status.get("phase") in ("Succeeded", "Failed") or not spec.get("nodeName"):
-        return True
-    return not any(
-        "running" in (one.get("state") or {}) or "waiting" in (one.get("state") or {})
-        for one in _statuses(status)
-    ) and any(True for _ in _statuses(status))
-
-
-def _statuses(status: Data) -> Iterator[Data]:
-    for kind in ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"):
-        yield from status.get(kind) or ()
-
-
 def _each(found: Sequence[Found], call: Callable[[Found], object]) -> None:
     """Make a call for each object, some at once. Raises the first error, after all were made."""
-    if not found:
-        return
-    with contextlib.ExitStack() as stack:
-        pool = stack.enter_context(ThreadPoolExecutor(min(PARALLEL, len(found))))
-        for done in [pool.submit(call, one) for one in found]:
-            done.result()
+    if found:
+        with ThreadPoolExecutor(min(PARALLEL, len(found))) as pool:
+            for done in [pool.submit(call, one) for one in found]:
+                done.result()

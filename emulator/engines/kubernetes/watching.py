@@ -222,8 +222,9 @@ class Watcher:
 
     def _list(self) -> None:
         """Report what has changed since what is known; the watch goes on from there."""
-        items, self._version = self._cluster.list_all(self._path, **self._query)
+        items, version = self._cluster.list_all(self._path, **self._query)
         self._report(self._known.listed(items))
+        self._version = version
 
     def _watch(self) -> Iterator[None]:
         """Report changes until the server ends the watch; yield after everything that came."""
@@ -240,7 +241,7 @@ class Watcher:
                 self._socket = socket_of(response)
             if self._closed.is_set():  # before there was a socket to shut down
                 return
-            for line in _lines(response.stream(2**16)):
+            for line in response:
                 told = json.loads(line)
                 if told["type"] == "ERROR":
                     # Gone (410), as a rule. Whatever it is, a list leads on.
@@ -265,15 +266,3 @@ def what_next(error: EngineError, *, listing: bool) -> Literal["watch", "list", 
     if listing or (status and status not in _MAY_PASS):
         return "fail"
     return "list" if status else "watch"
-
-
-def _lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the lines that arrive in pieces; one that was cut off is dropped."""
-    rest: list[bytes] = []
-    for piece in pieces:
-        first, *others = piece.split(b"\n")
-        rest.append(first)
-        if others:
-            yield b"".join(rest)
-            yield from others[:-1]
-            rest = [others[-1]]

@@ -18,6 +18,7 @@ from emulator.engines.kubernetes.status import (
     State,
     Waiting,
     disruption_of,
+    is_over,
     removed,
     seconds,
     state_of,
@@ -307,3 +308,20 @@ def test_a_lost_exit_code_within_the_grace_period_is_that_of_sigterm(
     assert (end_of(pod).exit_code, end_of(pod).reason) == (code, "ContainerStatusUnknown")
     gone = removed({**pod, "status": {"phase": "Running"}})
     assert gone == killed(wall=seconds(stamp), is_reported=False)
+
+
+@pytest.mark.parametrize(
+    ("pod", "over"),
+    [
+        (a_pod("Pending"), False),  # its node has not looked at it yet
+        (a_pod("Succeeded"), True),
+        (a_pod(main={"running": {}}), False),
+        (a_pod(main=terminated(1)), True),
+        (a_pod(main=terminated(1), initContainerStatuses=[{"state": {"waiting": {}}}]), False),
+    ],
+)
+def test_a_pod_is_over_when_none_of_its_containers_runs_or_will(
+    pod: dict[str, Any], *, over: bool
+) -> None:
+    assert is_over({**pod, "spec": {"nodeName": "n1"}}) is over
+    assert is_over({**pod, "spec": {}})  # it never had a node

@@ -13,11 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.engines.kubernetes.connection import ApiError, ApiServer
-from emulator.engines.kubernetes.watching import Kind, Known, Object, Watcher, _lines, what_next
+from emulator.engines.kubernetes.watching import Kind, Known, Object, Watcher, what_next
 from emulator.errors import EngineError, EngineLost
 from tests.engines.kubernetes.kinds import added
 from tests.engines.kubernetes.relay import Relayed
-from tests.engines.pieces import cut
 
 
 def an_object(uid: str, version: int, name: str = "x") -> dict[str, Any]:
@@ -107,13 +106,6 @@ def test_however_often_it_lists_again_the_end_is_the_truth(
     for change in known.listed(there.values()):
         report(*change)
     assert seen == {uid: one["metadata"]["resourceVersion"] for uid, one in there.items()}
-
-
-@given(st.lists(st.binary()), st.lists(st.integers(min_value=0)))
-def test_lines_are_whole_however_they_arrive(texts: list[bytes], places: list[int]) -> None:
-    lines = [text.replace(b"\n", b"") for text in texts]
-    data = b"".join(line + b"\n" for line in lines) + b"cut off"
-    assert [*_lines(cut(data, places))] == lines
 
 
 def refusal(status: int) -> ApiError:

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from emulator.broker import Capacity
 from emulator.engines.base import EngineDown, Exited, SidecarEnded
-from emulator.engines.inside import not_running
+from emulator.engines.inside import Stdio, not_running
 from emulator.engines.kubernetes import eviction, names, nodes, permissions, removal
-from emulator.engines.kubernetes.archives import archives, delivery
+from emulator.engines.kubernetes.archives import Delivery, archives, delivery
 from emulator.engines.kubernetes.connection import ApiError, ApiServer
 from emulator.engines.kubernetes.names import MAIN
 from emulator.engines.kubernetes.pod_states import Pod, PodStates
@@ -29,7 +29,7 @@ from emulator.engines.kubernetes.refusals import cannot_start
 from emulator.engines.kubernetes.requests import all_requests, pod_request, prepared, shown
 from emulator.engines.kubernetes.shared import Shared, decide, is_usable
 from emulator.engines.kubernetes.status import Ended, Running, Waiting, state_of
-from emulator.engines.kubernetes.watching import NEVER, Watcher
+from emulator.engines.kubernetes.watching import NEVER, Kind, Watcher
 from emulator.engines.recipes import reference
 from emulator.errors import EngineError, EngineLost, EngineMissing, NameTaken
 from emulator.faults.nodes import Cordoned
@@ -39,12 +39,9 @@ from emulator.scenario.program import SHARED
 
 if TYPE_CHECKING:
     from emulator.engines.base import Finding, Inbox, KnownOutput, Resource
-    from emulator.engines.inside import Stdio
-    from emulator.engines.kubernetes.archives import Delivery
     from emulator.engines.kubernetes.logs import Output
     from emulator.engines.kubernetes.notes import Notes
     from emulator.engines.kubernetes.usage import MeasuredPod, Measurement
-    from emulator.engines.kubernetes.watching import Kind
     from emulator.faults.spec import Via
     from emulator.metrics.catalog import GpuUsage, Usage
     from emulator.metrics.gpu import GpuInventory

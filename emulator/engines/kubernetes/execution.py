@@ -11,13 +11,12 @@ from websocket import WebSocketException
 
 from emulator.engines.byte_stream import shut
 from emulator.engines.inside import Stdio, relay
-from emulator.engines.kubernetes.connection import CONNECT_TIMEOUT
+from emulator.engines.kubernetes.connection import CONNECT_TIMEOUT, ApiServer
 from emulator.errors import EngineError
 
 if TYPE_CHECKING:
     from websocket import WebSocket
 
-    from emulator.engines.kubernetes.connection import ApiServer
 
 PROTOCOL = "v4.channel.k8s.io"
 """Known to all servers since 1.4; the first byte of each message is its channel."""

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 from emulator.engines.base import Inbox, Note
 from emulator.engines.kubernetes import names
 from emulator.engines.kubernetes.status import condition_of, disruption_of, seconds
-from emulator.engines.kubernetes.watching import Watcher
+from emulator.engines.kubernetes.watching import Kind, Object, Watcher
 from emulator.errors import shown
 
 if TYPE_CHECKING:
     from emulator.engines.kubernetes.connection import ApiServer
-    from emulator.engines.kubernetes.watching import Kind, Object
 
 LONGEST = 1000
 """Characters of a message that are kept."""

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from emulator.engines.kubernetes.connection import ApiError
+from emulator.engines.kubernetes.connection import ApiError, ApiServer
 from emulator.engines.kubernetes.role import Permission, lacking, permissions, reviews, why_refused
 from emulator.errors import EngineError
-
-if TYPE_CHECKING:
-    from emulator.engines.kubernetes.connection import ApiServer
 
 API = "/apis/authorization.k8s.io/v1"
 RULES, ACCESS = f"{API}/selfsubjectrulesreviews", f"{API}/selfsubjectaccessreviews"

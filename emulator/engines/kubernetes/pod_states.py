@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from emulator.engines.kubernetes import names
 from emulator.engines.kubernetes.names import MAIN
 from emulator.engines.kubernetes.status import Ended, Running, State, Waiting, removed, state_of
-from emulator.engines.kubernetes.watching import Watched
-
-if TYPE_CHECKING:
-    from emulator.engines.kubernetes.watching import Kind
+from emulator.engines.kubernetes.watching import Kind, Watched
 
 
 @dataclass

@@ -7,18 +7,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from emulator.engines.base import Resource
 from emulator.engines.kubernetes import names
-from emulator.engines.kubernetes.connection import ApiError, ignoring_missing
+from emulator.engines.kubernetes.connection import ApiError, ApiServer, ignoring_missing
 from emulator.engines.kubernetes.shared import cleaner, folder_of, node_of
 from emulator.engines.kubernetes.status import is_over
 from emulator.engines.kubernetes.watching import Watched, Watcher
 from emulator.errors import EngineError
-
-if TYPE_CHECKING:
-    from emulator.engines.kubernetes.connection import ApiServer
 
 Data = Mapping[str, Any]
 

@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 from urllib3.exceptions import HTTPError
 
-from emulator.engines.kubernetes.connection import CONNECT_TIMEOUT, ApiError
+from emulator.engines.kubernetes.connection import CONNECT_TIMEOUT, ApiError, ApiServer
 from emulator.engines.kubernetes.dcgm import Device, devices, exporters, gpu_usage, numbered
 from emulator.engines.kubernetes.readings import METRICS, accumulated, of_summary, rates
 from emulator.errors import EngineError
 from emulator.metrics.gpu import Gpu, GpuInventory
 
 if TYPE_CHECKING:
-    from emulator.engines.kubernetes.connection import ApiServer
     from emulator.metrics.catalog import GpuUsage, Usage
 
 EVERY = 5.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -114,13 +115,8 @@ def test_whoever_waits_is_woken_by_a_change() -> None:
 def test_a_wait_ends_when_its_time_is_over() -> None:
     states, pod = states_with(a_pod(phase="Pending"))
     assert not states.wait(lambda now: None if pod.runs else NEVER, timeout=0.01)
-    times: list[float] = []
-
-    def until(now: float) -> float | None:
-        times.append(now)
-        return None if len(times) == 3 else now + 0.001
-
-    assert states.wait(until)
+    again = iter([time.monotonic() + 0.001, time.monotonic() + 0.002, None])
+    assert states.wait(lambda now: next(again))
 
 
 def test_a_wait_ends_when_nothing_will_be_told_any_more() -> None:

@@ -310,18 +310,11 @@ def test_a_lost_exit_code_within_the_grace_period_is_that_of_sigterm(
     assert gone == killed(wall=seconds(stamp), is_reported=False)
 
 
-@pytest.mark.parametrize(
-    ("pod", "over"),
-    [
-        (a_pod("Pending"), False),  # its node has not looked at it yet
-        (a_pod("Succeeded"), True),
-        (a_pod(main={"running": {}}), False),
-        (a_pod(main=terminated(1)), True),
-        (a_pod(main=terminated(1), initContainerStatuses=[{"state": {"waiting": {}}}]), False),
-    ],
-)
-def test_a_pod_is_over_when_none_of_its_containers_runs_or_will(
-    pod: dict[str, Any], *, over: bool
-) -> None:
-    assert is_over({**pod, "spec": {"nodeName": "n1"}}) is over
-    assert is_over({**pod, "spec": {}})  # it never had a node
+def test_a_pod_is_over_when_none_of_its_containers_runs_or_will() -> None:
+    node, waits = {"nodeName": "n1"}, [{"state": {"waiting": {"reason": "ImagePullBackOff"}}}]
+    over = (a_pod("Succeeded"), a_pod(main=terminated(1)))
+    waiting = a_pod(main=terminated(1), initContainerStatuses=waits)
+    goes_on = (a_pod("Pending"), a_pod(main={"running": {}}), waiting)
+    assert all(is_over({**pod, "spec": node}) for pod in over)
+    assert not any(is_over({**pod, "spec": node}) for pod in goes_on)
+    assert all(is_over({**pod, "spec": {}}) for pod in goes_on)  # they never had a node

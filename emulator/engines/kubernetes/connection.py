@@ -12,12 +12,14 @@ import os
 import random
 import socket
 import ssl
+import sys
 import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
@@ -30,25 +32,27 @@ from emulator.engines.kubernetes.refusals import access, refusal, unreachable
 from emulator.errors import EngineError, EngineLost, EngineMissing
 
 if TYPE_CHECKING:
+    import websocket
     from kubernetes.client import Configuration
 
-    from emulator.engines.inside import Stdio
     from emulator.scenario.kubernetes import Kubernetes
 
-ANSWERS_WITHIN = 5.0
+CONNECT_TIMEOUT = 5.0
 """Seconds that the API server has for its first answer, and for one after it was given up."""
-CALL_WITHIN = 30.0
+CALL_TIMEOUT = 30.0
 """Seconds between two bytes of an answer."""
 PAUSES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0)
 """Seconds before each repetition of a request; the last one for all that follow."""
 BUSY = frozenset({429, 502, 503, 504})
 """Statuses of a server that may answer the same request later."""
-MERGE_PATCH = "application/merge-patch+json"
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 OF_THIS_POD = "(of this Pod)"
 """In place of a context's name, where the Pod's service account is used."""
 CONNECTIONS = 64
+PAGE = 500
+"""Objects of a list that are requested at once."""
 
+Data = Mapping[str, Any]
 Answer = dict[str, Any]
 
 
@@ -65,15 +69,7 @@ class ApiError(EngineError):
         """In one word: `Forbidden`, `NotFound`, `AlreadyExists`, …"""
         self.text = str(answer.get("message") or "")
         """What the server said of it."""
-        self.details: Mapping[str, Any] = answer.get("details") or {}
-
-
-class Executed(NamedTuple):
-    """A command that ran in a container."""
-
-    code: int
-    stdout: str
-    stderr: str
+        self.details: Data = answer.get("details") or {}
 
 
 class _Login(NamedTuple):
@@ -87,11 +83,11 @@ class _Login(NamedTuple):
     """None: the server's address is http."""
 
 
-class Cluster:
-    """One cluster: a context of a kubeconfig, or that of the Pod this runs in.
+class ApiServer:
+    """The API server of a context of a kubeconfig, or of the cluster in which this is a Pod.
 
     Any thread may call it. A request that is lost, or that the server is too busy for, is repeated
-    for `outage_timeout`; at the start, and after it was in vain once, for ANSWERS_WITHIN.
+    for `outage_timeout`; at the start, and after it was in vain once, for CONNECT_TIMEOUT.
     """
 
     def __init__(self, login: _Login, outage_timeout: float) -> None:
@@ -103,13 +99,13 @@ class Cluster:
         self._configuration, self._tls = login.configuration, login.tls
         self._server = str(login.configuration.host).rstrip("/")
         self._pool = _pool(login)
-        self._patience = ANSWERS_WITHIN
+        self._patience = CONNECT_TIMEOUT
         self._has_answered = False
         self._closed = threading.Event()
         self._login_lock = threading.Lock()
 
     @classmethod
-    def open(cls, options: Kubernetes) -> Cluster:
+    def open(cls, options: Kubernetes) -> ApiServer:
         """Find the cluster as kubectl does; no request is sent.
 
         KUBECONFIG or ~/.kube/config, with the context and namespace of `options` or the current
@@ -123,20 +119,48 @@ class Cluster:
         """Return an object or a list. Raises ApiError, EngineLost."""
         return self._call("GET", path, query)
 
-    def post(self, path: str, body: Mapping[str, Any], **query: object) -> Answer:
+    def list_all(self, path: str, **query: object) -> tuple[list[Answer], str]:
+        """Return all objects of a kind, and the version from which a watch goes on.
+
+        PAGE of them are requested at once. Raises ApiError, EngineLost.
+        """
+        items: list[Answer] = []
+        query["limit"] = PAGE
+        while True:
+            try:
+                page = self.get(path, **query)
+            except ApiError as error:
+                if "continue" not in query or error.status != HTTPStatus.GONE:
+                    raise
+                items = []  # it took too long: all at once
+                del query["continue"], query["limit"]
+                continue
+            items += page.get("items") or ()
+            metadata = page.get("metadata") or {}
+            if not metadata.get("continue"):
+                return items, str(metadata.get("resourceVersion") or "")
+            query["continue"] = metadata["continue"]
+
+    def post(self, path: str, body: Data, **query: object) -> Answer:
         """Create an object; return it as the server has completed it. Raises ApiError, EngineLost.
 
         Repeated after a lost connection: what the lost request has made is then returned.
         """
         return self._call("POST", path, query, body)
 
-    def patch(
-        self, path: str, body: object, content_type: str = MERGE_PATCH, **query: object
-    ) -> Answer:
-        """Change an object; return it. Raises ApiError, EngineLost."""
-        return self._call("PATCH", path, query, body, content_type)
+    def made_before(self, path: str, body: Data, refused: ApiError) -> Answer:
+        """Return the object that an earlier `post` has made; raise `refused` if it has not."""
+        if refused.reason == "AlreadyExists":
+            found = self.get(f"{path}/{body['metadata']['name']}")
+            if has_made(body, found):
+                return found
+        raise refused
 
-    def delete(self, path: str, body: Mapping[str, Any] | None = None, **query: object) -> Answer:
+    def patch(self, path: str, body: Data, **query: object) -> Answer:
+        """Change an object by a merge patch; return it. Raises ApiError, EngineLost."""
+        return self._call("PATCH", path, query, body)
+
+    def delete(self, path: str, body: Data | None = None, **query: object) -> Answer:
         """Delete an object, or all that a selector finds; `body` are DeleteOptions.
 
         Raises ApiError (404 if there is none), EngineLost.
@@ -159,79 +183,62 @@ class Cluster:
         watches = str(query.get("watch", "")).lower() in ("true", "1")
         url, doing = self._url(path, query), access("GET", path, watches=watches)
         self.requests[f"{doing.verb} {doing.resource}"] += 1
-        try:
-            answer = self._pool.request(
-                "GET",
-                url,
-                headers=self._headers(),
-                preload_content=False,
-                retries=False,
-                redirect=False,
-                timeout=urllib3.Timeout(connect=ANSWERS_WITHIN, read=silent_for),
-            )
-        except (HTTPError, OSError) as error:
-            raise self._lost(error) from None
+        answer = self._request("GET", url, silent_for, preload_content=False)
         if answer.status >= 300:
             with contextlib.closing(answer):
-                raise self._refused("GET", path, answer.status, self._data(answer))
+                raise self.refused("GET", path, answer.status, self._data(answer))
         self._answered()
         return answer
 
-    def execute(
-        self, pod: str, container: str, command: Sequence[str], *, timeout: float
-    ) -> Executed:
-        """Run a command in a container of a Pod that runs, for `timeout` seconds at most.
+    @contextlib.contextmanager
+    def websocket(
+        self,
+        path: str,
+        protocols: Sequence[str],
+        timeout: float,
+        late: EngineError | None = None,
+        **query: object,
+    ) -> Iterator[websocket.WebSocket]:
+        """Open a websocket, such as that of a command, and close it after the block.
 
-        Never repeated. Raises ApiError, EngineLost; EngineError if it takes longer.
+        The server has `timeout` seconds to accept it. Never repeated. Raises ApiError, and
+        EngineLost, also for what the block raises of the connection; `late` if that took too long.
         """
-        from emulator.engines.kubernetes.execution import run
+        from websocket import (
+            WebSocket,
+            WebSocketBadStatusException,
+            WebSocketException,
+            WebSocketTimeoutException,
+        )
 
-        path = self.namespaced("pods", f"{pod}/exec")
-        query = {"container": container, "command": command, "stdout": "true", "stderr": "true"}
-        self.requests["create pods/exec"] += 1
-        url = self._url(path, query)
+        doing, url = access("POST", path), self._url(path, query)
+        self.requests[f"{doing.verb} {doing.resource}"] += 1
+        names = {"server_hostname": self._configuration.tls_server_name or None}
+        connection = WebSocket(sslopt={"context": self._tls, **names} if self._tls else {})
+        headers = [f"{key}: {one}" for key, one in self._headers().items() if key != "accept"]
+        options: dict[str, Any] = {"http_no_proxy": ["*"]}
+        if (proxy := urlsplit(proxy_of(self._configuration))).hostname:
+            options = {"http_proxy_host": proxy.hostname, "http_proxy_port": proxy.port}
+            options["proxy_type"] = proxy.scheme or "http"
         try:
-            status, answer = run(
+            connection.settimeout(timeout)
+            connection.connect(  # type: ignore[no-untyped-call]
                 f"ws{url.removeprefix('http')}",
-                self._headers(),
-                self._tls,
-                self._configuration,
-                timeout=timeout,
-                what=f"{' '.join(command)[:80]} in {pod}",
+                header=headers,
+                subprotocols=list(protocols),
+                suppress_origin=True,
+                **options,
             )
-        except OSError as error:
+            yield connection
+        except WebSocketBadStatusException as error:
+            body = bytes(error.resp_body or b"")
+            raise self.refused("POST", path, error.status_code, body) from None
+        except (WebSocketException, OSError) as error:
+            if late is not None and isinstance(error, WebSocketTimeoutException):
+                raise late from None
             raise self._lost(error) from None
-        if isinstance(answer, Executed):
-            return answer
-        raise self._refused("POST", path, status, answer)
-
-    def interact(self, pod: str, container: str, command: Sequence[str], stdio: Stdio) -> int:
-        """Run a command in a container of a Pod that runs; return its exit code.
-
-        Its stdin is empty where the server can't pass on its end. Raises ApiError, EngineLost,
-        also if the connection is lost meanwhile.
-        """
-        from emulator.engines.kubernetes.execution import interact
-
-        path = self.namespaced("pods", f"{pod}/exec")
-        terminal = stdio.is_terminal
-        query = {
-            "container": container,
-            "command": command,
-            "stdin": terminal or self.ends_stdin,
-            "stdout": True,
-            "stderr": not terminal,
-            "tty": terminal,
-        }
-        self.requests["create pods/exec"] += 1
-        url = f"ws{self._url(path, query).removeprefix('http')}"
-        try:
-            status, answer = interact(url, self._headers(), self._tls, self._configuration, stdio)
-        except OSError as error:
-            raise self._lost(error) from None
-        if isinstance(answer, int):
-            return answer
-        raise self._refused("POST", path, status, answer)
+        finally:
+            connection.close(timeout=1)
 
     def namespaced(self, kind: str, name: str = "", *, api: str = "api/v1") -> str:
         """Return the path of a kind of object in our namespace: `pods`, or of one with a name."""
@@ -255,6 +262,18 @@ class Cluster:
         """The address of the API server."""
         return self._server
 
+    def refused(self, method: str, path: str, status: int, data: object) -> ApiError:
+        """Return the error for a refusal; `data` is its body, or what that says."""
+        answer: Any = data
+        if isinstance(data, bytes):
+            try:
+                answer = json.loads(data)
+            except ValueError:
+                answer = {"message": data[:200].decode("utf-8", "replace").partition("\n")[0]}
+        answer = answer if isinstance(answer, Mapping) else {}
+        sentence = refusal(access(method, path), status, answer, self.context)
+        return ApiError(*sentence, status=status, answer=answer)
+
     def close(self) -> None:
         """End what waits for an answer, and close connections; a second call does nothing."""
         self._closed.set()
@@ -262,17 +281,9 @@ class Cluster:
 
     # --- How they are sent ----------------------------------------------------------------------
 
-    def _call(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, object],
-        body: object = None,
-        content_type: str = "application/json",
-    ) -> Answer:
-        data = self._send(method, path, query, body, content_type)
+    def _call(self, method: str, path: str, query: Data, body: Data | None = None) -> Answer:
         try:
-            answer = json.loads(data)
+            answer = json.loads(self._send(method, path, query, body))
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
@@ -282,64 +293,64 @@ class Cluster:
             )
         return answer
 
-    def _send(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, object],
-        body: object = None,
-        content_type: str = "application/json",
-    ) -> bytes:
+    def _send(self, method: str, path: str, query: Data, body: Data | None = None) -> bytes:
         """Send a request until it is answered; return the answer's body."""
         url, doing = self._url(path, query), access(method, path)
         sent = None if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": content_type} if sent is not None else {}
+        kind = "merge-patch+json" if method == "PATCH" else "json"
+        headers = {} if sent is None else {"Content-Type": f"application/{kind}"}
         began, was_lost, logged_in = time.monotonic(), False, False
         for pause in _pauses():
             self.requests[f"{doing.verb} {doing.resource}"] += 1
             error: EngineError
             try:
-                answer = self._pool.request(
-                    method,
-                    url,
-                    body=sent,
-                    headers={**self._headers(), **headers},
-                    retries=False,
-                    redirect=False,
-                    timeout=urllib3.Timeout(connect=ANSWERS_WITHIN, read=CALL_WITHIN),
-                )
-            except (HTTPError, OSError) as lost:
-                error, was_lost = self._lost(lost), True
+                answer = self._request(method, url, CALL_TIMEOUT, headers, body=sent)
+            except EngineError as lost:
+                error, was_lost = lost, True
             else:
                 if answer.status < 300:
                     self._answered()
                     return answer.data
-                refused = self._refused(method, path, answer.status, answer.data)
+                refused = self.refused(method, path, answer.status, answer.data)
                 if answer.status == 401 and not logged_in:
                     logged_in = True
                     if self._log_in_again():
                         continue
                 if method == "POST" and refused.reason == "AlreadyExists" and was_lost:
-                    return self._made_before(path, body, refused)
+                    assert body is not None
+                    return json.dumps(self.made_before(path, body, refused)).encode()
                 if not _may_repeat(doing.resource, answer.status, answer.headers, refused.text):
                     raise refused
                 error = refused
             waited = time.monotonic() - began
             if waited + pause > self._patience or self._closed.wait(pause):
-                self._patience = ANSWERS_WITHIN  # who then removes the run must not wait as long
+                self._patience = CONNECT_TIMEOUT  # who then removes the run must not wait as long
                 raise error
         raise AssertionError("the pauses never end")
 
-    def _made_before(self, path: str, body: object, refused: ApiError) -> bytes:
-        """Return the object that a lost request has made; raise `refused` if it is another's."""
-        assert isinstance(body, Mapping)
-        metadata = body["metadata"]
-        found = self.get(f"{path}/{metadata['name']}")
-        if not has_made(body, found):
-            raise refused
-        return json.dumps(found).encode()
+    def _request(
+        self,
+        method: str,
+        url: str,
+        silent_for: float | None,
+        headers: Mapping[str, str] = {},
+        **more: Any,  # noqa: ANN401  of urllib3
+    ) -> urllib3.BaseHTTPResponse:
+        """Send a request once. Raises EngineLost, EngineMissing."""
+        try:
+            return self._pool.request(
+                method,
+                url,
+                headers={**self._headers(), **headers},
+                retries=False,
+                redirect=False,
+                timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT, read=silent_for),
+                **more,
+            )
+        except (HTTPError, OSError) as error:
+            raise self._lost(error) from None
 
-    def _url(self, path: str, query: Mapping[str, object]) -> str:
+    def _url(self, path: str, query: Data) -> str:
         words = {
             name: str(value).lower() if isinstance(value, bool) else value
             for name, value in query.items()
@@ -350,7 +361,7 @@ class Cluster:
     def _headers(self) -> dict[str, str]:
         """Return the login, renewed if it expires soon."""
         with self._login_lock:
-            settings: Mapping[str, Any] = {**self._configuration.auth_settings()}
+            settings: Data = {**self._configuration.auth_settings()}
         found = {
             one["key"].lower(): one["value"] for one in settings.values() if one["in"] == "header"
         }
@@ -365,18 +376,7 @@ class Cluster:
         return self._headers() != before
 
     def _answered(self) -> None:
-        self._has_answered, self._patience = True, max(self.outage_timeout, ANSWERS_WITHIN)
-
-    def _refused(self, method: str, path: str, status: int, data: object) -> ApiError:
-        answer: Any = data
-        if isinstance(data, bytes):
-            try:
-                answer = json.loads(data)
-            except ValueError:
-                answer = {"message": data[:200].decode("utf-8", "replace").partition("\n")[0]}
-        answer = answer if isinstance(answer, Mapping) else {}
-        sentence = refusal(access(method, path), status, answer, self.context)
-        return ApiError(*sentence, status=status, answer=answer)
+        self._has_answered, self._patience = True, max(self.outage_timeout, CONNECT_TIMEOUT)
 
     def _lost(self, error: BaseException) -> EngineError:
         sentence = unreachable(self._server, self.context, error)
@@ -395,7 +395,7 @@ class Cluster:
             return b""
 
 
-def has_made(request: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
+def has_made(request: Data, found: Data) -> bool:
     """Say whether a request has made the object that has its name now (pure).
 
     Its labels say of which run it is, its annotations whose run that is.
@@ -546,17 +546,14 @@ def _keep_alive() -> list[tuple[int, int, int]]:
 
     Watches and logs may be silent for hours, and proxies forget silent connections.
     """
-    options = [
+    idle = getattr(socket, "TCP_KEEPALIVE" if sys.platform == "darwin" else "TCP_KEEPIDLE")
+    return [
         *HTTPConnection.default_socket_options,
         (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        (socket.IPPROTO_TCP, idle, 30),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
     ]
-    idle = getattr(socket, "TCP_KEEPIDLE", getattr(socket, "TCP_KEEPALIVE", None))
-    for name, seconds in ((idle, 30), (getattr(socket, "TCP_KEEPINTVL", None), 10)):
-        if name is not None:
-            options.append((socket.IPPROTO_TCP, name, seconds))
-    if hasattr(socket, "TCP_KEEPCNT"):
-        options.append((socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3))
-    return [(level, name, int(value)) for level, name, value in options]
 
 
 def ignoring_missing(call: Callable[[], object]) -> bool:

@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, get_args
 
 from emulator.engines.base import Finding
-from emulator.engines.kubernetes.connection import ANSWERS_WITHIN, ApiError, Cluster
+from emulator.engines.kubernetes.connection import CONNECT_TIMEOUT, ApiError, ApiServer
 from emulator.engines.kubernetes.names import MAIN
 from emulator.engines.kubernetes.nodes import capacity_of
 from emulator.engines.kubernetes.permissions import reviewed
@@ -74,9 +74,9 @@ def examine(scenario: Scenario | None = None) -> Iterator[Finding]:
     """
     options = scenario.kubernetes if scenario else Kubernetes()
     role = next(iter(scenario.cluster.values())) if scenario else None
-    patience = {"outage_timeout": ANSWERS_WITHIN}
+    patience = {"outage_timeout": CONNECT_TIMEOUT}
     try:
-        cluster = Cluster.open(options.model_copy(update=patience))
+        cluster = ApiServer.open(options.model_copy(update=patience))
         with contextlib.closing(cluster):
             answers = collect(cluster, options, trial_pod(options, role))
     except EngineError as error:
@@ -85,7 +85,7 @@ def examine(scenario: Scenario | None = None) -> Iterator[Finding]:
     yield from judge(answers, options, trial_pod(options, role))
 
 
-def collect(cluster: Cluster, options: Kubernetes, trial: Data) -> Answers:
+def collect(cluster: ApiServer, options: Kubernetes, trial: Data) -> Answers:
     """Ask the cluster everything; `trial` is a Pod that it is asked about, and does not make.
 
     Raises EngineError where it does not answer, or not us.
@@ -123,12 +123,12 @@ def _allowed(ask: Callable[[], Data]) -> Data | None:
         raise
 
 
-def _listed(cluster: Cluster, path: str) -> Sequence[Data] | None:
+def _listed(cluster: ApiServer, path: str) -> Sequence[Data] | None:
     answer = _allowed(lambda: cluster.get(path))
     return None if answer is None else list(answer.get("items") or ())
 
 
-def _namespace(cluster: Cluster) -> tuple[Data | None, str]:
+def _namespace(cluster: ApiServer) -> tuple[Data | None, str]:
     try:
         return cluster.get(f"/api/v1/namespaces/{cluster.namespace}"), ""
     except ApiError as error:
@@ -139,7 +139,7 @@ def _namespace(cluster: Cluster) -> tuple[Data | None, str]:
         return None, ""
 
 
-def _kubelet(cluster: Cluster, nodes: Sequence[Data] | None, options: Kubernetes) -> Data | None:
+def _kubelet(cluster: ApiServer, nodes: Sequence[Data] | None, options: Kubernetes) -> Data | None:
     """Return the configuration of a node's agent; None where no node tells us."""
     for node in (one for one in nodes or () if is_usable(one, options)):
         with contextlib.suppress(EngineError):
@@ -150,7 +150,7 @@ def _kubelet(cluster: Cluster, nodes: Sequence[Data] | None, options: Kubernetes
     return None
 
 
-def _has_metrics(cluster: Cluster) -> bool | None:
+def _has_metrics(cluster: ApiServer) -> bool | None:
     try:
         cluster.get(f"{METRICS}/namespaces/{cluster.namespace}/pods", limit=1)
     except ApiError as error:
@@ -158,7 +158,7 @@ def _has_metrics(cluster: Cluster) -> bool | None:
     return True
 
 
-def _refusal(cluster: Cluster, trial: Data) -> tuple[str, str]:
+def _refusal(cluster: ApiServer, trial: Data) -> tuple[str, str]:
     try:
         cluster.post(cluster.namespaced("pods"), trial, dryRun="All")
     except ApiError as error:

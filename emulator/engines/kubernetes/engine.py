@@ -1,8 +1,8 @@
 """The Kubernetes engine: one Pod a task, in a namespace of a cluster.
 
 Every object is made as data by a pure function in `requests.py`; this module sends them. One watch
-tells what becomes of the Pods (`table.py`), and nothing is polled. A Pod is started once: a task
-that is started again has a new one, with a new disk and a new address under its old name.
+tells what becomes of the Pods (`pod_states.py`), and nothing is polled. A Pod is started once: a
+task that is started again has a new one, with a new disk and a new address under its old name.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from typing import TYPE_CHECKING, Any
 
 from emulator.broker import Capacity
 from emulator.engines.base import EngineDown, Exited, SidecarEnded
-from emulator.engines.inside import not_running
+from emulator.engines.inside import Stdio, not_running
 from emulator.engines.kubernetes import eviction, names, nodes, permissions, removal
-from emulator.engines.kubernetes.archives import archives, delivery
-from emulator.engines.kubernetes.connection import ApiError, Cluster, ignoring_missing
+from emulator.engines.kubernetes.archives import Delivery, archives, delivery
+from emulator.engines.kubernetes.connection import ApiError, ApiServer
 from emulator.engines.kubernetes.names import MAIN
+from emulator.engines.kubernetes.pod_states import Pod, PodStates
 from emulator.engines.kubernetes.refusals import cannot_start
 from emulator.engines.kubernetes.requests import all_requests, pod_request, prepared, shown
 from emulator.engines.kubernetes.shared import Shared, decide, is_usable
 from emulator.engines.kubernetes.status import Ended, Running, Waiting, state_of
-from emulator.engines.kubernetes.table import NEVER, Pod, Table
+from emulator.engines.kubernetes.watching import NEVER, Kind, Watcher
 from emulator.engines.recipes import reference
 from emulator.errors import EngineError, EngineLost, EngineMissing, NameTaken
 from emulator.faults.nodes import Cordoned
@@ -38,12 +39,9 @@ from emulator.scenario.program import SHARED
 
 if TYPE_CHECKING:
     from emulator.engines.base import Finding, Inbox, KnownOutput, Resource
-    from emulator.engines.inside import Stdio
-    from emulator.engines.kubernetes.archives import Delivery
     from emulator.engines.kubernetes.logs import Output
     from emulator.engines.kubernetes.notes import Notes
     from emulator.engines.kubernetes.usage import MeasuredPod, Measurement
-    from emulator.engines.kubernetes.watching import Kind, Watcher
     from emulator.faults.spec import Via
     from emulator.metrics.catalog import GpuUsage, Usage
     from emulator.metrics.gpu import GpuInventory
@@ -54,9 +52,7 @@ GRACE = 30.0
 """Seconds between SIGTERM and SIGKILL where nobody says."""
 CHECKED_FOR = 5.0
 """Seconds for which a namespace that stays is not asked about again."""
-GONE_WITHIN = 60.0
-"""Seconds that the cluster has to remove a Pod that has ended."""
-SIDECAR_GRACE = 2.0
+SIDECAR_GRACE = 2
 """Seconds between SIGTERM and SIGKILL for side-cars whose task has ended."""
 ANY_NUMBER = Capacity(cpus=1000.0, memory=2**50, gpus=())
 """In place of what a cluster has whose nodes we may not list: it decides itself what fits."""
@@ -88,9 +84,9 @@ class _Run:
     """The ConfigMaps with the programs."""
     starts: dict[str, _Start] = field(default_factory=dict)
     """By task."""
-    making: int = 0
+    creating: int = 0
     """Requests for Pods that are under way."""
-    is_over: bool = False
+    is_closing: bool = False
     """Nothing is made any more: it is being removed."""
 
 
@@ -109,10 +105,10 @@ class KubernetesEngine:
 
     def __init__(self) -> None:
         self.options = Kubernetes()
-        self._cluster: Cluster | None = None
+        self._cluster: ApiServer | None = None
         self._missing: EngineMissing | None = None
         try:
-            self._cluster = Cluster.open(self.options)
+            self._cluster = ApiServer.open(self.options)
         except EngineMissing as error:
             if not error.configured:
                 raise
@@ -128,14 +124,14 @@ class KubernetesEngine:
         """When it was last asked whether the namespace stays."""
         self._reported: set[str] = set()
         """Unique ids of Pods whose task's end is in the inbox."""
-        self.table = Table()
+        self.pods = PodStates()
 
     def configure(self, scenario: Scenario) -> None:
         """Take context and namespace of the scenario. Raises EngineMissing."""
         wanted = (role.gpus.count * role.replicas for role in scenario.cluster.values())
         self._gpus_wanted = sum(wanted)
         if self._cluster is None or scenario.kubernetes != self.options:
-            cluster = Cluster.open(scenario.kubernetes)
+            cluster = ApiServer.open(scenario.kubernetes)
             self.close()
             self.options, self._cluster = scenario.kubernetes, cluster
             for cached in ("_nodes", "_shared"):
@@ -150,7 +146,7 @@ class KubernetesEngine:
         return scenario.kubernetes.context, scenario.kubernetes.namespace
 
     @property
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ApiServer:
         """The cluster. Raises EngineMissing if the kubeconfig leads to none."""
         if self._cluster is None:
             assert self._missing is not None, "one of them is set"
@@ -284,12 +280,11 @@ class KubernetesEngine:
     def _begin(self, run: _Run) -> None:
         """Watch the run's Pods, and what the cluster says of them. Raises EngineError."""
         from emulator.engines.kubernetes.notes import Notes
-        from emulator.engines.kubernetes.watching import Watcher
 
         self._run = run
         self._output.report_to(run.inbox)
         selector = names.selector(run.plan.resources)
-        pods = Watcher(
+        watcher = Watcher(
             self.cluster,
             self.cluster.namespaced("pods"),
             selector,
@@ -299,13 +294,13 @@ class KubernetesEngine:
         tasks = {names.pod(run.plan.resources, one.name): one.name for one in run.plan.everything}
         self._notes = Notes(self.cluster, tasks.get, run.inbox)
         self._notes.start()
-        pods.start()
-        self._watchers.append(pods)
+        watcher.start()
+        self._watchers.append(watcher)
 
     def _failed(self, error: EngineError) -> None:
         """Nothing is known of the Pods any more."""
         lost = error if isinstance(error, EngineLost) else EngineLost(error.message, error.hint)
-        self.table.fail(lost)
+        self.pods.fail(lost)
         self._prepared.inbox.put(EngineDown(lost))
 
     def start(self, task: Task, *, same_address: bool = False) -> str:
@@ -335,25 +330,25 @@ class KubernetesEngine:
         self, run: _Run, task: Task, start: _Start, request: Mapping[str, Any]
     ) -> Pod | None:
         """Make a Pod; None if the task was told to end before."""
-        with self._making(run, task.name):
+        with self._creating(run, task.name):
             if start.told:
                 return None
-            return self.table.created(
+            return self.pods.created(
                 task.name, self.cluster.post(self.cluster.namespaced("pods"), request)
             )
 
     @contextlib.contextmanager
-    def _making(self, run: _Run, task: str) -> Iterator[None]:
+    def _creating(self, run: _Run, task: str) -> Iterator[None]:
         """Have `tear_down` wait. Raises EngineError if it has begun."""
         with self._lock:
-            if run.is_over:
+            if run.is_closing:
                 raise EngineError(f"{task} can't start: its run is being removed.")
-            run.making += 1
+            run.creating += 1
         try:
             yield
         finally:
             with self._lock:
-                run.making -= 1
+                run.creating -= 1
                 self._lock.notify_all()
 
     def _wait_until_it_runs(self, run: _Run, task: Task, pod: Pod) -> None:
@@ -361,43 +356,42 @@ class KubernetesEngine:
 
         Raises EngineError if it can't start.
         """
-        timeout, parts = self.options.start_timeout, names.containers(task)
-        steps = [name for name, part in parts.items() if part in task.init]
+        timeout, containers = self.options.start_timeout, names.containers(task)
+        steps = [name for name, one in containers.items() if one in task.init]
         followed: set[str] = set()
-        waited_since: list[float] = []
+        waited_since = 0.0
 
-        def reached(now: float) -> float | None:
+        def begun() -> list[str]:
+            return [name for name in steps if name not in followed and _has_begun(pod, name)]
+
+        def until(now: float) -> float | None:
+            nonlocal waited_since
             if not waited_since or pod.is_initialising(_OUR_STEPS):
-                waited_since[:] = [now]
-            if any(name not in followed and _has_begun(pod, name) for name in steps):
-                return None
-            state = pod.state
-            if isinstance(state, Running | Ended) or pod.is_gone or state.is_final:
-                return None
-            return waited_since[0] + timeout if now < waited_since[0] + timeout else None
+                waited_since = now
+            state, late = pod.state, waited_since + timeout
+            is_settled = isinstance(state, Running | Ended) or pod.is_gone or state.is_final
+            return None if begun() or is_settled or now >= late else late
 
         while True:
-            self.table.wait(reached)
-            begun = [name for name in steps if name not in followed and _has_begun(pod, name)]
-            for name in begun:
-                followed.add(name)
-                self._follow(parts[name], pod, name)
-            if begun:
-                continue
-            state = pod.state
-            if isinstance(state, Running | Ended):
+            self.pods.wait(until)
+            if new := begun():
+                for name in new:
+                    followed.add(name)
+                    self._follow(containers[name], pod, name)
+            elif isinstance(state := pod.state, Running | Ended):
                 break
-            if pod.is_gone:
+            elif pod.is_gone:
                 self._report(pod, Exited(task.name, time.time(), 128 + signal.SIGKILL))
                 return
-            self._give_up(task, pod, state, timeout)
+            else:
+                self._give_up(task, pod, state, timeout)
         if isinstance(state, Ended) and state.container in _OUR_STEPS:
             self._give_up_unpacking(task, pod, state)
         if isinstance(state, Ended) and state.container != MAIN:
             return  # an init step has failed, which is the end of the task
-        for name, part in parts.items():
+        for name, one in containers.items():
             if name not in steps:
-                self._follow(part, pod, name)
+                self._follow(one, pod, name)
 
     def _give_up(self, task: Task, pod: Pod, state: Waiting, timeout: float) -> None:
         """Remove a Pod that does not start. Raises EngineError."""
@@ -406,7 +400,7 @@ class KubernetesEngine:
         sentence = cannot_start(
             task.name, state.reason, message, None if state.is_final else timeout
         )
-        self._delete(pod, 0)
+        removal.delete(self.cluster, _found(pod), 0)
         raise EngineError(*sentence)
 
     def _give_up_unpacking(self, task: Task, pod: Pod, state: Ended) -> None:
@@ -415,7 +409,7 @@ class KubernetesEngine:
         with contextlib.suppress(EngineError):
             path = self.cluster.namespaced("pods", f"{pod.name}/log")
             said = self.cluster.text(path, container=state.container, tailLines=3).strip()
-        self._delete(pod, 0)
+        removal.delete(self.cluster, _found(pod), 0)
         why = " ".join(said.split()) or state.message or f"exit code {state.exit_code}"
         raise EngineError(
             f"{task.name} can't start: its program could not be unpacked ({why}).",
@@ -423,16 +417,16 @@ class KubernetesEngine:
         )
 
     def _follow(
-        self, part: Task, pod: Pod, container: str, known: KnownOutput | None = None
+        self, one: Task, pod: Pod, container: str, known: KnownOutput | None = None
     ) -> None:
         """Report the output of a container after what is known, and what follows from its end."""
         task = self._prepared.plan.task(pod.task)
-        then = self._part_ended if part.part else self._main_ended
+        then = self._container_ended if one.part else self._main_ended
         self._output.follow(
-            part.name, pod.seen, container, known=known, then=partial(then, task, pod)
+            one.name, pod.seen, container, known=known, then=partial(then, task, pod)
         )
 
-    def _part_ended(self, task: Task, pod: Pod, exited: Exited) -> None:
+    def _container_ended(self, task: Task, pod: Pod, exited: Exited) -> None:
         """Report a side-car that has ended while its task runs, or an init step that has failed."""
         if any(one.name == exited.task for one in task.init):
             if exited.exit_code != 0:
@@ -444,14 +438,13 @@ class KubernetesEngine:
         """End what runs beside a program that has ended; then that is the task's end."""
         sidecars = [name for name, one in names.containers(task).items() if one in task.sidecars]
 
-        def over(now: float) -> float | None:
-            left = [one for one in sidecars if not isinstance(pod.states.get(one), Ended)]
-            return NEVER if left and not pod.is_gone else None
+        def over() -> bool:
+            return pod.is_gone or all(isinstance(pod.states.get(one), Ended) for one in sidecars)
 
         if sidecars:
             with contextlib.suppress(EngineError):  # it has ended, whatever else happens
-                self._delete(pod, SIDECAR_GRACE)
-                self.table.wait(over, GONE_WITHIN)
+                removal.delete(self.cluster, _found(pod), SIDECAR_GRACE)
+                self.pods.wait_for(over, removal.REMOVAL_TIMEOUT)
         self._report(pod, exited)
 
     def _report(self, pod: Pod, exited: Exited) -> None:
@@ -471,7 +464,7 @@ class KubernetesEngine:
         """
         with self._lock:
             now = time.monotonic()
-            if self._prepared.is_over or now < self._checked_at + CHECKED_FOR:
+            if self._prepared.is_closing or now < self._checked_at + CHECKED_FOR:
                 return
             self._checked_at = now
         body = {"metadata": {"generateName": "emulator-"}}
@@ -485,7 +478,7 @@ class KubernetesEngine:
 
     def _told(self, kind: Kind, pod: Mapping[str, Any]) -> None:
         """Take what the watch says of a Pod."""
-        self.table.told(kind, pod)
+        self.pods.told(kind, pod)
         self._output.look_at(kind, pod)
         if self._notes is not None:
             self._notes.look_at(pod)
@@ -502,18 +495,18 @@ class KubernetesEngine:
         run.found = delivery(made.get("items") or ())
         self._begin(run)
         ids = {}
-        for pod in self.table.all():
+        for pod in self.pods.all():
             if pod.task not in lives or pod.is_gone:
                 continue
-            self.table.adopt(pod)
+            self.pods.adopt(pod)
             # One that waits is no start: the supervisor makes it again.
             if isinstance(pod.state, Running | Ended) and _asked_at(pod) >= lives[pod.task].since:
                 ids[pod.task] = pod.uid[:8]
         for name in ids:
             task = plan.task(name)
-            for container, part in names.containers(task).items():
-                if part not in task.init:
-                    self._follow(part, self._pod(name), container, lives[part.name])
+            for container, one in names.containers(task).items():
+                if one not in task.init:
+                    self._follow(one, self._pod(name), container, lives[one.name])
         return ids
 
     def signal(self, task: str, number: int) -> None:
@@ -522,11 +515,11 @@ class KubernetesEngine:
             start = self._prepared.starts.get(task)
             if start is not None:
                 start.told = number
-        pod = self.table.of(task)
+        pod = self.pods.of(task)
         if pod is None or pod.is_gone or isinstance(pod.state, Ended):
             return
         if isinstance(pod.state, Waiting):
-            self._delete(pod, 0)
+            removal.delete(self.cluster, _found(pod), 0)
         elif number == signal.SIGTERM:
             if not pod.is_deleted:
                 eviction.preempt(self.cluster, _victim(pod), GRACE, None)
@@ -537,7 +530,7 @@ class KubernetesEngine:
 
     def terminate(self, task: str) -> None:
         """Send SIGTERM from inside of the container: the Pod stays."""
-        pod = self.table.of(task)
+        pod = self.pods.of(task)
         if pod is not None and pod.runs:
             eviction.terminate(self.cluster, _victim(pod))
 
@@ -546,7 +539,7 @@ class KubernetesEngine:
 
         Empty if there was nothing to do.
         """
-        pod = self.table.of(task)
+        pod = self.pods.of(task)
         if pod is None or pod.is_deleted or isinstance(pod.state, Ended):
             return ""
         return eviction.preempt(self.cluster, _victim(pod), grace, via)
@@ -555,27 +548,29 @@ class KubernetesEngine:
         self, plan: Plan, folder: Path, task: str, command: Sequence[str], stdio: Stdio
     ) -> int:
         """Run a command in the container of a task, or of a side-car of one."""
-        owner = plan.task(task.partition(".")[0])
-        part = next((one for one in owner.sidecars if one.name == task), owner)
-        container = names.container(part, owner)
+        from emulator.engines.kubernetes.execution import interact
+
+        main = plan.task(task.partition(".")[0])
+        program = next((one for one in main.sidecars if one.name == task), main)
+        container = names.container(program, main)
         made = self.cluster.get(
             self.cluster.namespaced("pods"), labelSelector=names.selector(plan.resources)
         )
         for pod in made.get("items") or ():
             of = (pod["metadata"].get("annotations") or {}).get(names.TASK)
-            if of == owner.name and isinstance(state_of(pod, container), Running):
-                return self.cluster.interact(pod["metadata"]["name"], container, command, stdio)
+            if of == main.name and isinstance(state_of(pod, container), Running):
+                return interact(self.cluster, pod["metadata"]["name"], container, command, stdio)
         raise not_running(task, plan.run_id)
 
     def cordon(self, task: str) -> Cordoned:
         """Let the task's node take no new Pods; those that it has stay."""
         run = self._prepared
-        pod = self.table.of(task)
+        pod = self.pods.of(task)
         node = "" if pod is None or pod.is_gone else nodes.node_of(pod.seen)
         if not node:
             raise EngineError(f"Can't cordon the node of {task}: it is on none.")
         nodes.cordon(self.cluster, node, run.common, task)
-        current = ((one.name, self.table.of(one.name)) for one in run.plan.tasks)
+        current = ((one.name, self.pods.of(one.name)) for one in run.plan.tasks)
         pods = {name: found for name, found in current if found is not None}
         running = [name for name, found in pods.items() if found.runs]
         there = {name: found.seen for name, found in pods.items()}
@@ -590,33 +585,18 @@ class KubernetesEngine:
         self._remove_pod(task)
 
     def _remove_pod(self, task: str) -> None:
-        pod = self.table.of(task)
+        pod = self.pods.of(task)
         if pod is None:
             return
         if pod.runs and not pod.is_deleted:
             with contextlib.suppress(eviction.NotSent):  # deletion follows anyway
                 eviction.send(self.cluster, _victim(pod), signal.SIGKILL)
         if not pod.is_gone:
-            self._delete(pod, removal.NO_GRACE)
-            self.table.wait(
-                lambda now: None if pod.is_gone or removal.is_over(pod.seen) else NEVER,
-                removal.ENDS_WITHIN,
-            )
-        if not pod.is_gone:
-            self._delete(pod, 0)
-            if not self.table.wait(lambda now: None if pod.is_gone else NEVER, GONE_WITHIN):
-                raise EngineError(
-                    f"The cluster has not removed the Pod {pod.name} within {GONE_WITHIN:g} s.",
-                    f"Look at it with `kubectl describe pod {pod.name}`.",
-                )
-        self.table.forget(pod)
-
-    def _delete(self, pod: Pod, grace: float) -> None:
-        path = self.cluster.namespaced("pods", pod.name)
-        ignoring_missing(lambda: self.cluster.delete(path, removal.options(pod.uid, grace)))
+            removal.remove_pods(self.cluster, self.pods, [_found(pod)])
+        self.pods.forget(pod)
 
     def _pod(self, task: str) -> Pod:
-        pod = self.table.of(task)
+        pod = self.pods.of(task)
         assert pod is not None, f"{task} has a Pod"
         return pod
 
@@ -639,7 +619,7 @@ class KubernetesEngine:
 
         found = {}
         for task in self._prepared.plan.everything:
-            pod = self.table.of(task.name)
+            pod = self.pods.of(task.name)
             if pod is not None and not pod.is_gone and isinstance(state := pod.state, Running):
                 found[task.name] = measured_pod(pod.seen, state.since, task.cpus, task.memory_limit)
         return found
@@ -651,8 +631,8 @@ class KubernetesEngine:
         run = self._run
         if run is not None and run.plan.resources == run_id:
             with self._lock:
-                run.is_over = True
-                self._lock.wait_for(lambda: not run.making)
+                run.is_closing = True
+                self._lock.wait_for(lambda: not run.creating)
         freed = nodes.uncordon(self.cluster, run_id)
         return freed + removal.tear_down(self.cluster, run_id, everywhere=not self._is_configured)
 
@@ -671,6 +651,10 @@ class KubernetesEngine:
             self._output.close()
         if self._cluster is not None:
             self._cluster.close()
+
+
+def _found(pod: Pod) -> removal.Found:
+    return removal.Found("pods", pod.seen)
 
 
 def _victim(pod: Pod) -> eviction.Victim:

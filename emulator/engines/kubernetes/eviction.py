@@ -8,22 +8,25 @@ inside the container instead, as any other signal.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from emulator.engines.kubernetes.connection import ApiError, Cluster, Executed
+from emulator.engines.kubernetes.connection import ApiError, ApiServer
 from emulator.engines.kubernetes.names import MAIN
 from emulator.engines.kubernetes.status import Ended, state_of
 from emulator.errors import EngineError
-from emulator.faults.spec import Via
+
+if TYPE_CHECKING:
+    from emulator.engines.kubernetes.execution import Executed
+    from emulator.faults.spec import Via
 
 KILL_SLACK = 60.0
 """Seconds after a grace period in which the kubelet has killed a Pod of any node that answers."""
-EXEC_WITHIN = 30.0
+EXEC_TIMEOUT = 30.0
 """Seconds in which a command in a container has sent a signal."""
 LEAST_GRACE = 1
 """Seconds: with 0 the object is gone at once, and with it the exit code."""
@@ -112,27 +115,25 @@ def eviction(victim: Victim, namespace: str, grace: int) -> dict[str, Any]:
     }
 
 
-def preempt(cluster: Cluster, victim: Victim, grace: float, via: Via | None) -> str:
+def preempt(cluster: ApiServer, victim: Victim, grace: float, via: Via | None) -> str:
     """Have the kubelet send SIGTERM, and SIGKILL after `grace` seconds; return what was asked for.
 
     Empty if the Pod is gone; one that was asked before keeps the shorter grace. Raises
     EngineError, with the budget's sentence where one forbids an eviction.
     """
     path, seconds = cluster.namespaced("pods", victim.pod), whole(grace)
-    try:
-        if via == "eviction":
-            cluster.post(f"{path}/eviction", eviction(victim, cluster.namespace, seconds))
-        else:
-            cluster.delete(path, delete_options(victim.uid, seconds))
-    except ApiError as error:
-        if not _is_gone(error):
-            raise
+    if via == "eviction":
+        body = eviction(victim, cluster.namespace, seconds)
+        ask = partial(cluster.post, f"{path}/eviction", body)
+    else:
+        ask = partial(cluster.delete, path, delete_options(victim.uid, seconds))
+    if not _is_there(ask):
         return ""
     done = "evicted" if via == "eviction" else "deleted"
     return f"the Pod {victim.pod} was {done} with a grace period of {seconds} s"
 
 
-def terminate(cluster: Cluster, victim: Victim) -> None:
+def terminate(cluster: ApiServer, victim: Victim) -> None:
     """Send SIGTERM to a Pod's program; the Pod stays. Raises EngineError."""
     send(cluster, victim, signal.SIGTERM)
 
@@ -146,17 +147,19 @@ class NotSent(EngineError):
         """The API server does not reach the kubelet."""
 
 
-def send(cluster: Cluster, victim: Victim, number: int) -> None:
+def send(cluster: ApiServer, victim: Victim, number: int) -> None:
     """Send a signal to a Pod's program from inside; nothing happens if it has ended.
 
     Raises NotSent where that can't be done: it needs a shell, and the right to `exec`.
     """
+    from emulator.engines.kubernetes.execution import run
+
     name = signal.Signals(number).name
     head = f"Can't send {name} to {victim.task} alone"
     command = ["sh", "-c", _SCRIPT, "emulator", str(number)]
     refused: EngineError
     try:
-        done = cluster.execute(victim.pod, MAIN, command, timeout=EXEC_WITHIN)
+        done = run(cluster, victim.pod, MAIN, command, timeout=EXEC_TIMEOUT)
     except EngineError as error:
         # Also where the container ends meanwhile, which cuts the connection, or leaves it silent.
         text = error.text if isinstance(error, ApiError) else ""
@@ -185,7 +188,7 @@ def why_not_sent(done: Executed) -> tuple[str, str] | None:
     return said or f"the shell ended with {done.code}", ""
 
 
-def kill(cluster: Cluster, victim: Victim) -> None:
+def kill(cluster: ApiServer, victim: Victim) -> None:
     """Kill a Pod's program at once; where that can't be done, in the shortest grace period.
 
     The Pod stays with its exit code, in the second case until the kubelet has reported that. On a
@@ -195,37 +198,27 @@ def kill(cluster: Cluster, victim: Victim) -> None:
         send(cluster, victim, signal.SIGKILL)
     except NotSent as error:
         grace = 0 if error.node_is_lost else LEAST_GRACE
-        with _gone_is_fine():
-            cluster.delete(
-                cluster.namespaced("pods", victim.pod), delete_options(victim.uid, grace)
-            )
+        path, body = cluster.namespaced("pods", victim.pod), delete_options(victim.uid, grace)
+        _is_there(lambda: cluster.delete(path, body))
 
 
-def _is_gone(error: ApiError) -> bool:
-    """Say whether there is no such Pod, or another one of the same name (pure)."""
-    return error.status == 404 or (error.status == 409 and "uid" in error.text.lower())
-
-
-@contextlib.contextmanager
-def _gone_is_fine() -> Iterator[None]:
+def _is_there(call: Callable[[], object]) -> bool:
+    """Perform a call; return False if its Pod is gone, perhaps replaced by one of the same name."""
     try:
-        yield
+        call()
     except ApiError as error:
-        if not _is_gone(error):
-            raise
+        if error.status == 404 or (error.status == 409 and "uid" in error.text.lower()):
+            return False
+        raise
+    return True
 
 
-def _has_ended(cluster: Cluster, victim: Victim) -> bool:
-    found = _found(cluster, victim)
-    return found is None or isinstance(state_of(found), Ended)
-
-
-def _found(cluster: Cluster, victim: Victim) -> dict[str, Any] | None:
-    """Return the Pod as it is now; None: it is gone."""
+def _has_ended(cluster: ApiServer, victim: Victim) -> bool:
+    """Say whether a Pod's program has ended, or the Pod is gone."""
     try:
         found = cluster.get(cluster.namespaced("pods", victim.pod))
     except ApiError as error:
         if error.status == 404:
-            return None
+            return True
         raise
-    return found if found["metadata"]["uid"] == victim.uid else None
+    return found["metadata"]["uid"] != victim.uid or isinstance(state_of(found), Ended)

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import json
-import socket
-import ssl
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import websocket
+from websocket import WebSocketException
 
 from emulator.engines.byte_stream import shut
 from emulator.engines.inside import Stdio, relay
-from emulator.engines.kubernetes.connection import ANSWERS_WITHIN, Executed, proxy_of
+from emulator.engines.kubernetes.connection import CONNECT_TIMEOUT, ApiServer
 from emulator.errors import EngineError
 
 if TYPE_CHECKING:
-    from kubernetes.client import Configuration
+    from websocket import WebSocket
+
 
 PROTOCOL = "v4.channel.k8s.io"
 """Known to all servers since 1.4; the first byte of each message is its channel."""
 PROTOCOL_5 = "v5.channel.k8s.io"
 """Of 1.30 and later: one end can close a channel."""
 STDIN, STDOUT, STDERR, STATUS, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
+
+
+class Executed(NamedTuple):
+    """A command that ran in a container."""
+
+    code: int
+    stdout: str
+    stderr: str
 
 
 def exit_code(status: Mapping[str, Any]) -> int | None:
@@ -37,68 +43,74 @@ def exit_code(status: Mapping[str, Any]) -> int | None:
 
 
 def run(
-    url: str,
-    headers: Mapping[str, str],
-    tls: ssl.SSLContext | None,
-    configuration: Configuration,
-    *,
-    timeout: float,
-    what: str,
-) -> tuple[int, Executed | Mapping[str, Any]]:
-    """Run a command; return the HTTP status with what it printed, or with the server's refusal.
+    cluster: ApiServer, pod: str, container: str, command: Sequence[str], *, timeout: float
+) -> Executed:
+    """Run a command in a container of a Pod that runs, for `timeout` seconds at most.
 
-    Raises OSError if the connection is lost, EngineError after `timeout` seconds.
+    Never repeated. Raises ApiError, EngineLost; EngineError if it takes longer.
     """
-    deadline = time.monotonic() + timeout
-    connection = _socket(tls, configuration)
-    try:
-        _connect(connection, url, headers, configuration, [PROTOCOL], min(timeout, 30))
-        return 101, _read(connection, deadline, what)
-    except websocket.WebSocketBadStatusException as error:
-        return _refusal(error)
-    except websocket.WebSocketTimeoutException:
-        raise EngineError(f"`{what}` did not end within {timeout:g} s.") from None
-    except websocket.WebSocketException as error:
-        raise ConnectionError(str(error)) from None
-    finally:
-        connection.close(timeout=1)
+    path, deadline = _path(cluster, pod), time.monotonic() + timeout
+    query: dict[str, Any] = {
+        "container": container,
+        "command": command,
+        "stdout": True,
+        "stderr": True,
+    }
+    what = f"{' '.join(command)[:80]} in {pod}"
+    late = EngineError(f"`{what}` did not end within {timeout:g} s.")
+    printed = {STDOUT: bytearray(), STDERR: bytearray()}
+    patience = min(max(CONNECT_TIMEOUT, timeout), 30)
+    with cluster.websocket(path, [PROTOCOL], patience, late, **query) as connection:
+        channel = _Channel(connection, deadline)
+        for number, data in channel.receive():
+            printed[number] += data
+    out, err = (printed[one].decode("utf-8", "replace") for one in (STDOUT, STDERR))
+    return Executed(_code(cluster, path, channel), out, err)
 
 
 def interact(
-    url: str,
-    headers: Mapping[str, str],
-    tls: ssl.SSLContext | None,
-    configuration: Configuration,
-    stdio: Stdio,
-) -> tuple[int, int | Mapping[str, Any]]:
+    cluster: ApiServer, pod: str, container: str, command: Sequence[str], stdio: Stdio
+) -> int:
     """Run a command with our stdin, stdout and stderr, for as long as it likes.
 
-    Return the HTTP status with its exit code, or with the server's refusal. Raises OSError if the
-    connection is lost.
+    Return its exit code. Its stdin is empty where the server can't pass on its end. Raises
+    ApiError, EngineLost, also if the connection is lost meanwhile.
     """
-    connection = _socket(tls, configuration)
-    try:
-        # Only the newer one has a way to say that stdin has ended.
-        protocols = [PROTOCOL_5, PROTOCOL]
-        _connect(connection, url, headers, configuration, protocols, ANSWERS_WITHIN)
+    path, terminal = _path(cluster, pod), stdio.is_terminal
+    query: dict[str, Any] = {
+        "container": container,
+        "command": command,
+        "stdin": terminal or cluster.ends_stdin,
+        "stdout": True,
+        "stderr": not terminal,
+        "tty": terminal,
+    }
+    # Only the newer one has a way to say that stdin has ended.
+    protocols = [PROTOCOL_5, PROTOCOL]
+    with cluster.websocket(path, protocols, CONNECT_TIMEOUT, **query) as connection:
         connection.settimeout(None)
         channel = _Channel(connection)
-        relay(channel, stdio, terminal=stdio.is_terminal)
-        code = exit_code(channel.status)
-        return 101, channel.status if code is None else code
-    except websocket.WebSocketBadStatusException as error:
-        return _refusal(error)
-    except websocket.WebSocketException as error:
-        raise ConnectionError(str(error)) from None
-    finally:
-        connection.close(timeout=1)
+        relay(channel, stdio, terminal=terminal)
+    return _code(cluster, path, channel)
+
+
+def _path(cluster: ApiServer, pod: str) -> str:
+    return cluster.namespaced("pods", f"{pod}/exec")
+
+
+def _code(cluster: ApiServer, path: str, channel: _Channel) -> int:
+    code = exit_code(channel.status)
+    if code is None:
+        raise cluster.refused("POST", path, 101, channel.status)
+    return code
 
 
 class _Channel:
     """The websocket of a command: the first byte of each message is its channel."""
 
-    def __init__(self, connection: websocket.WebSocket) -> None:
-        self._connection = connection
+    def __init__(self, connection: WebSocket, deadline: float | None = None) -> None:
+        """`deadline`: until when something is received (monotonic seconds); None: for ever."""
+        self._connection, self._deadline = connection, deadline
         self.status: Mapping[str, Any] = {}
         """How the command ended, in the server's words."""
 
@@ -113,7 +125,7 @@ class _Channel:
         self._send(RESIZE, json.dumps({"Width": columns, "Height": rows}).encode())
 
     def receive(self) -> Iterator[tuple[int, bytes]]:
-        while message := self._connection.recv():
+        while message := self._receive():
             data = message.encode() if isinstance(message, str) else bytes(message)
             if data[0] in (STDOUT, STDERR) and data[1:]:
                 yield data[0], data[1:]
@@ -123,77 +135,16 @@ class _Channel:
         raise ConnectionError("the connection was closed before the command ended")
 
     def cut(self) -> None:
-        if isinstance(own := self._connection.sock, socket.socket):
+        if (own := self._connection.sock) is not None:
             shut(own)
+
+    def _receive(self) -> str | bytes:
+        if self._deadline is not None:
+            self._connection.settimeout(max(0.001, self._deadline - time.monotonic()))
+        return self._connection.recv()
 
     def _send(self, channel: int, data: bytes) -> None:
         try:
             self._connection.send_binary(bytes([channel]) + data)
-        except websocket.WebSocketException as error:
+        except WebSocketException as error:
             raise ConnectionError(str(error)) from None
-
-
-def _socket(tls: ssl.SSLContext | None, configuration: Configuration) -> websocket.WebSocket:
-    return websocket.WebSocket(
-        sslopt={"context": tls, "server_hostname": configuration.tls_server_name or None}
-        if tls
-        else {}
-    )
-
-
-def _connect(
-    connection: websocket.WebSocket,
-    url: str,
-    headers: Mapping[str, str],
-    configuration: Configuration,
-    protocols: Sequence[str],
-    timeout: float,
-) -> None:
-    """Open the websocket; the server has `timeout` seconds, and ANSWERS_WITHIN at least."""
-    options: dict[str, Any] = {}
-    if proxy := urlsplit(proxy_of(configuration)):
-        if proxy.hostname:
-            options = {"http_proxy_host": proxy.hostname, "http_proxy_port": proxy.port}
-            options["proxy_type"] = proxy.scheme or "http"
-        else:
-            options = {"http_no_proxy": ["*"]}
-    connection.settimeout(max(ANSWERS_WITHIN, timeout))
-    connection.connect(  # type: ignore[no-untyped-call]
-        url,
-        header=[f"{name}: {value}" for name, value in headers.items() if name != "accept"],
-        subprotocols=list(protocols),
-        suppress_origin=True,
-        **options,
-    )
-
-
-def _refusal(error: websocket.WebSocketBadStatusException) -> tuple[int, Mapping[str, Any]]:
-    """Return the HTTP status, and what the server says of it."""
-    body = error.resp_body or b""
-    try:
-        return error.status_code, json.loads(body)
-    except ValueError:
-        return error.status_code, {"message": bytes(body[:200]).decode("utf-8", "replace")}
-
-
-def _read(
-    connection: websocket.WebSocket, deadline: float, what: str
-) -> Executed | Mapping[str, Any]:
-    """Read until the server says how the command ended."""
-    printed: dict[int, bytearray] = {STDOUT: bytearray(), STDERR: bytearray()}
-    while True:
-        connection.settimeout(max(0.001, deadline - time.monotonic()))
-        message = connection.recv()
-        if not message:
-            raise ConnectionError(f"the connection was closed before `{what}` ended")
-        data = message.encode() if isinstance(message, str) else bytes(message)
-        channel, text = data[0], data[1:]
-        if channel in printed:
-            printed[channel] += text
-        elif channel == STATUS and text:
-            status: Mapping[str, Any] = json.loads(text)
-            code = exit_code(status)
-            if code is None:
-                return status
-            out, err = (printed[one].decode("utf-8", "replace") for one in (STDOUT, STDERR))
-            return Executed(code, out, err)

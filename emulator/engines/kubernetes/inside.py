@@ -27,7 +27,7 @@ from emulator.errors import EmulatorError, EngineError, EngineLost, EngineMissin
 from emulator.validation.units import format_size
 
 if TYPE_CHECKING:
-    from emulator.engines.kubernetes.connection import Cluster
+    from emulator.engines.kubernetes.connection import ApiServer
 
 MOUNTED, WORK = "/scenario", "/work"
 """Where the Pod has the ConfigMaps, and where the emulator runs."""
@@ -111,12 +111,12 @@ def keep(runs: Path, environ: Mapping[str, str] = os.environ) -> str:
 
 def _store(body: Mapping[str, Any]) -> None:
     """Create a ConfigMap, or replace it; an API server that is away is waited for."""
-    from emulator.engines.kubernetes.connection import Cluster, ignoring_missing
+    from emulator.engines.kubernetes.connection import ApiServer, ignoring_missing
     from emulator.scenario.kubernetes import Kubernetes
 
     for pause in (*PAUSES, None):
         try:
-            with contextlib.closing(Cluster.open(Kubernetes())) as cluster:
+            with contextlib.closing(ApiServer.open(Kubernetes())) as cluster:
                 path = cluster.namespaced("configmaps", body["metadata"]["name"])
                 ignoring_missing(partial(_remove, cluster, path, body))
                 cluster.post(cluster.namespaced("configmaps"), body)
@@ -127,7 +127,7 @@ def _store(body: Mapping[str, Any]) -> None:
             time.sleep(pause)
 
 
-def _remove(cluster: Cluster, path: str, body: Mapping[str, Any]) -> None:
+def _remove(cluster: ApiServer, path: str, body: Mapping[str, Any]) -> None:
     cluster.delete(path, replacing(cluster.get(path), body))
 
 

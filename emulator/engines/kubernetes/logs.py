@@ -39,7 +39,7 @@ from emulator.errors import EngineError, EngineLost
 if TYPE_CHECKING:
     from urllib3.response import BaseHTTPResponse
 
-    from emulator.engines.kubernetes.connection import Cluster
+    from emulator.engines.kubernetes.connection import ApiServer
     from emulator.engines.kubernetes.watching import Kind, Object
 
 DELAYS = (0.0, 0.5, 1.0, 2.0, 5.0)
@@ -64,7 +64,7 @@ _NO_LOG = frozenset({400, 404})
 class Output:
     """Follows the containers of one run. `look_at` must be told each change of its Pods."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ApiServer) -> None:
         self.cluster = cluster
         self.inbox = Inbox()
         self.streams = Streams(self.inbox, stamped=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from emulator.broker import Capacity
 from emulator.engines.base import Resource
-from emulator.engines.kubernetes.connection import MERGE_PATCH, ApiError, Cluster
+from emulator.engines.kubernetes.connection import ApiError, ApiServer
 from emulator.engines.kubernetes.names import FOLDER, HOST, RUN, TASK, Common, selector
 from emulator.engines.kubernetes.permissions import reviewed
 from emulator.engines.kubernetes.role import permissions
@@ -101,7 +101,7 @@ def _change(
     }
 
 
-def require(cluster: Cluster) -> None:
+def require(cluster: ApiServer) -> None:
     """Refuse faults of nodes before the start where our role does not allow them.
 
     Raises Unsupported, EngineError.
@@ -121,7 +121,7 @@ def require(cluster: Cluster) -> None:
         )
 
 
-def cordon(cluster: Cluster, node: str, common: Common, task: str) -> None:
+def cordon(cluster: ApiServer, node: str, common: Common, task: str) -> None:
     """Let a node take no new Pods, and mark it as ours. Raises EngineError."""
     for is_last in _attempts():
         found = cluster.get(f"{NODES}/{node}")
@@ -130,7 +130,7 @@ def cordon(cluster: Cluster, node: str, common: Common, task: str) -> None:
             return
 
 
-def uncordon(cluster: Cluster, run_id: str | None, task: str | None = None) -> int:
+def uncordon(cluster: ApiServer, run_id: str | None, task: str | None = None) -> int:
     """Let nodes take Pods again that faults of a run, or of one of its tasks, have cordoned.
 
     Returns how many. Raises EngineError; who may not list nodes has cordoned none.
@@ -141,7 +141,7 @@ def uncordon(cluster: Cluster, run_id: str | None, task: str | None = None) -> i
     return len(nodes)
 
 
-def find(cluster: Cluster, run_id: str | None) -> list[Resource]:
+def find(cluster: ApiServer, run_id: str | None) -> list[Resource]:
     """Return the nodes that a run, or any run, has cordoned."""
     return [
         Resource(
@@ -156,7 +156,7 @@ def find(cluster: Cluster, run_id: str | None) -> list[Resource]:
     ]
 
 
-def _uncordon(cluster: Cluster, node: Mapping[str, Any]) -> None:
+def _uncordon(cluster: ApiServer, node: Mapping[str, Any]) -> None:
     """Undo `cordon`, unless that was done meanwhile."""
     name, run = node["metadata"]["name"], _mark(node, RUN)
     for is_last in _attempts():
@@ -171,10 +171,10 @@ def _attempts() -> Iterator[bool]:
     yield from (number == ATTEMPTS for number in range(1, ATTEMPTS + 1))
 
 
-def _patched(cluster: Cluster, node: str, change: Mapping[str, Any], *, is_last: bool) -> bool:
+def _patched(cluster: ApiServer, node: str, change: Mapping[str, Any], *, is_last: bool) -> bool:
     """Change a node; return whether it still was as it had been read."""
     try:
-        cluster.patch(f"{NODES}/{node}", change, MERGE_PATCH)
+        cluster.patch(f"{NODES}/{node}", change)
     except ApiError as error:
         if error.status != 409 or is_last:
             raise
@@ -182,7 +182,7 @@ def _patched(cluster: Cluster, node: str, change: Mapping[str, Any], *, is_last:
     return True
 
 
-def _marked(cluster: Cluster, run_id: str | None) -> Sequence[dict[str, Any]]:
+def _marked(cluster: ApiServer, run_id: str | None) -> Sequence[dict[str, Any]]:
     """Return the nodes that carry our mark."""
     try:
         answer = cluster.get(NODES, labelSelector=selector(run_id))

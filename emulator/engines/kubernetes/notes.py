@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 from emulator.engines.base import Inbox, Note
 from emulator.engines.kubernetes import names
 from emulator.engines.kubernetes.status import condition_of, disruption_of, seconds
-from emulator.engines.kubernetes.watching import Watcher
+from emulator.engines.kubernetes.watching import Kind, Object, Watcher
 from emulator.errors import shown
 
 if TYPE_CHECKING:
-    from emulator.engines.kubernetes.connection import Cluster
-    from emulator.engines.kubernetes.watching import Kind, Object
+    from emulator.engines.kubernetes.connection import ApiServer
 
 LONGEST = 1000
 """Characters of a message that are kept."""
@@ -66,7 +65,7 @@ class Notes:
     """Reports what the cluster says of the Pods of one run, each text about a Pod once."""
 
     def __init__(
-        self, cluster: Cluster, task_of: Callable[[str], str | None], inbox: Inbox
+        self, cluster: ApiServer, task_of: Callable[[str], str | None], inbox: Inbox
     ) -> None:
         """`task_of` returns the task of a Pod by its name, None if it is not the run's."""
         self._task_of, self._inbox = task_of, inbox

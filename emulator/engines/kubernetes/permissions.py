@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from emulator.engines.kubernetes.connection import ApiError
+from emulator.engines.kubernetes.connection import ApiError, ApiServer
 from emulator.engines.kubernetes.role import Permission, lacking, permissions, reviews, why_refused
 from emulator.errors import EngineError
-
-if TYPE_CHECKING:
-    from emulator.engines.kubernetes.connection import Cluster
 
 API = "/apis/authorization.k8s.io/v1"
 RULES, ACCESS = f"{API}/selfsubjectrulesreviews", f"{API}/selfsubjectaccessreviews"
 PARALLEL = 8
 
 
-def require(cluster: Cluster) -> None:
+def require(cluster: ApiServer) -> None:
     """Refuse a run that could not be removed again, or not be watched. Raises EngineError."""
     wanted = permissions("run")
     try:
@@ -31,7 +28,7 @@ def require(cluster: Cluster) -> None:
         raise EngineError(*why_refused(missing, cluster.namespace))
 
 
-def _missing(cluster: Cluster, wanted: Sequence[Permission]) -> Iterator[tuple[Permission, str]]:
+def _missing(cluster: ApiServer, wanted: Sequence[Permission]) -> Iterator[tuple[Permission, str]]:
     """Yield what is not allowed: one request, where the cluster knows all our rules."""
     body = {"spec": {"namespace": cluster.namespace}}
     status = cluster.post(RULES, body).get("status") or {}
@@ -46,7 +43,9 @@ def _missing(cluster: Cluster, wanted: Sequence[Permission]) -> Iterator[tuple[P
             yield one, verb
 
 
-def reviewed(cluster: Cluster, wanted: Iterable[Permission]) -> list[tuple[Permission, str, bool]]:
+def reviewed(
+    cluster: ApiServer, wanted: Iterable[Permission]
+) -> list[tuple[Permission, str, bool]]:
     """Return each verb of the permissions, and whether we have it. Raises EngineError."""
 
     def ask(one: tuple[Permission, str, Mapping[str, Any]]) -> tuple[Permission, str, bool]:

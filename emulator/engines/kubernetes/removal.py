@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from emulator.engines.base import Resource
 from emulator.engines.kubernetes import names
-from emulator.engines.kubernetes.connection import ApiError, has_made, ignoring_missing
+from emulator.engines.kubernetes.connection import ApiError, ApiServer, ignoring_missing
 from emulator.engines.kubernetes.shared import cleaner, folder_of, node_of
-from emulator.engines.kubernetes.watching import Watcher
+from emulator.engines.kubernetes.status import is_over
+from emulator.engines.kubernetes.watching import Watched, Watcher
 from emulator.errors import EngineError
-
-if TYPE_CHECKING:
-    from emulator.engines.kubernetes.connection import Cluster
-    from emulator.engines.kubernetes.watching import Kind
 
 Data = Mapping[str, Any]
 
@@ -35,9 +31,9 @@ NO_GRACE = 1
 """Seconds, the least that a kubelet takes: it still says how the containers have ended."""
 ENDS_WITHIN = 15.0
 """Seconds after which the object of a Pod is removed whose node has not ended it."""
-GONE_WITHIN = 60.0
+REMOVAL_TIMEOUT = 60.0
 """Seconds that the cluster has to remove the objects."""
-CLEANS_WITHIN = 60.0
+CLEAN_TIMEOUT = 60.0
 """Seconds for the Pod that removes a run's folder from a node."""
 PARALLEL = 16
 
@@ -85,7 +81,7 @@ class Found:
         )
 
 
-def find(cluster: Cluster, run_id: str | None, *, everywhere: bool) -> list[Found]:
+def find(cluster: ApiServer, run_id: str | None, *, everywhere: bool) -> list[Found]:
     """Return what a run has made, or all runs have.
 
     `everywhere`: in all namespaces, if we may look at them. Raises EngineError.
@@ -96,29 +92,17 @@ def find(cluster: Cluster, run_id: str | None, *, everywhere: bool) -> list[Foun
         return [Found(kind, one) for kind, found in zip(KINDS, lists, strict=True) for one in found]
 
 
-def _list(cluster: Cluster, kind: str, selector: str, everywhere: bool) -> Iterable[Data]:
+def _list(cluster: ApiServer, kind: str, selector: str, everywhere: bool) -> Iterable[Data]:
     if everywhere:
         try:
-            return _items(cluster, f"/api/v1/{kind}", selector)
+            return cluster.list_all(f"/api/v1/{kind}", labelSelector=selector)[0]
         except ApiError as error:
             if error.status != 403:
                 raise
-    return _items(cluster, cluster.namespaced(kind), selector)
+    return cluster.list_all(cluster.namespaced(kind), labelSelector=selector)[0]
 
 
-def _items(cluster: Cluster, path: str, selector: str) -> list[Data]:
-    found: list[Data] = []
-    more = ""
-    while True:
-        query = {"continue": more} if more else {}
-        page = cluster.get(path, labelSelector=selector, limit=500, **query)
-        found += page.get("items") or ()
-        more = (page.get("metadata") or {}).get("continue", "")
-        if not more:
-            return found
-
-
-def tear_down(cluster: Cluster, run_id: str, *, everywhere: bool) -> int:
+def tear_down(cluster: ApiServer, run_id: str, *, everywhere: bool) -> int:
     """Remove everything of a run, and wait until it is gone; return how many objects that were.
 
     Raises EngineError.
@@ -130,11 +114,11 @@ def tear_down(cluster: Cluster, run_id: str, *, everywhere: bool) -> int:
     return len(found)
 
 
-def _tear_down(cluster: Cluster, namespace: str, selector: str, found: Sequence[Found]) -> None:
+def _tear_down(cluster: ApiServer, namespace: str, selector: str, found: Sequence[Found]) -> None:
     by_kind = {kind: [one for one in found if one.kind == kind] for kind in KINDS}
     if by_kind["pods"]:
-        with _Gone(cluster, namespace, "pods", selector) as gone:
-            remove_pods(cluster, gone, by_kind["pods"])
+        with _watched(cluster, namespace, "pods", selector) as there:
+            remove_pods(cluster, there, by_kind["pods"])
     others = [*by_kind["configmaps"], *by_kind["persistentvolumeclaims"]]
     _each(others, lambda one: delete(cluster, one))
     for service in by_kind["services"]:
@@ -142,11 +126,23 @@ def _tear_down(cluster: Cluster, namespace: str, selector: str, found: Sequence[
         delete(cluster, service)
     if claims := by_kind["persistentvolumeclaims"]:
         # The cluster removes them only when no Pod has them any more.
-        with _Gone(cluster, namespace, "persistentvolumeclaims", selector) as gone:
-            gone.wait_for([one.uid for one in claims], GONE_WITHIN)
+        with _watched(cluster, namespace, "persistentvolumeclaims", selector) as there:
+            _wait_until_gone(there, claims)
 
 
-def remove_pods(cluster: Cluster, gone: _Gone, pods: Sequence[Found]) -> None:
+@contextlib.contextmanager
+def _watched(
+    cluster: ApiServer, namespace: str, kind: str, selector: str, fields: str = ""
+) -> Iterator[Watched]:
+    """Have a watch of the objects of a kind within the block. Raises EngineError."""
+    there, path = Watched(), f"/api/v1/namespaces/{namespace}/{kind}"
+    watcher = Watcher(cluster, path, selector, there.told, there.fail, fields=fields)
+    with contextlib.closing(watcher):
+        watcher.start()
+        yield there
+
+
+def remove_pods(cluster: ApiServer, there: Watched, pods: Sequence[Found]) -> None:
     """Delete Pods without grace, and wait until they are gone. Raises EngineError.
 
     A kubelet removes the object of a Pod only some time after it has ended it: old ones take up to
@@ -157,29 +153,47 @@ def remove_pods(cluster: Cluster, gone: _Gone, pods: Sequence[Found]) -> None:
 
     def over() -> list[Found]:
         late = time.monotonic() >= patient_until
-        return [one for uid, one in left.items() if late or gone.is_over(uid)]
+        seen = [(one, there.seen(uid)) for uid, one in left.items()]
+        return [one for one, pod in seen if late or pod is None or is_over(pod)]
 
     while left:
-        gone.wait(lambda: bool(over()), patient_until - time.monotonic())
+        there.wait_for(lambda: bool(over()), patient_until - time.monotonic())
         ended = over()
-        _each([one for one in ended if not gone.has(one.uid)], lambda one: delete(cluster, one, 0))
+        still = [one for one in ended if there.seen(one.uid) is not None]
+        _each(still, lambda one: delete(cluster, one, 0))
         for one in ended:
             del left[one.uid]
-    gone.wait_for([one.uid for one in pods], GONE_WITHIN)
+    _wait_until_gone(there, pods)
 
 
-def delete(cluster: Cluster, one: Found, grace: int | None = None) -> bool:
+def _wait_until_gone(there: Watched, found: Sequence[Found]) -> None:
+    """Wait for objects of one kind. Raises EngineError if some are not gone in time."""
+
+    def left() -> list[Found]:
+        return [one for one in found if there.seen(one.uid) is not None]
+
+    if not there.wait_for(lambda: not left(), REMOVAL_TIMEOUT):
+        kind = found[0].kind
+        raise EngineError(
+            f"The cluster has not removed the {WORDS[kind]} "
+            f"{', '.join(one.name for one in left())} within {REMOVAL_TIMEOUT:g} s.",
+            f"Look at it with `kubectl describe {kind}`; `emulate clean --engine "
+            "kubernetes` tries again.",
+        )
+
+
+def delete(cluster: ApiServer, one: Found, grace: int | None = None) -> bool:
     """Delete an object, and no other of its name; return whether it was there."""
     return ignoring_missing(lambda: cluster.delete(one.path, options(one.uid, grace)))
 
 
-def options(uid: str, grace: float | None = None) -> dict[str, Any]:
+def options(uid: str, grace: int | None = None) -> dict[str, Any]:
     """Return DeleteOptions for the object with that id and no other of its name (pure)."""
     found: dict[str, Any] = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
-    return found if grace is None else {**found, "gracePeriodSeconds": round(grace)}
+    return found if grace is None else {**found, "gracePeriodSeconds": grace}
 
 
-def clean_node(cluster: Cluster, service: Data) -> None:
+def clean_node(cluster: ApiServer, service: Data) -> None:
     """Remove the folder that a run has left on a node.
 
     Raises EngineError if it may still be there; the Service then stays, by which it is found.
@@ -192,122 +206,30 @@ def clean_node(cluster: Cluster, service: Data) -> None:
     try:
         made = cluster.post(path, request)
     except ApiError as error:
-        if error.reason != "AlreadyExists":
-            raise
-        made = cluster.get(f"{path}/{name}")
-        if not has_made(request, made):  # else it is of an emulator that was killed
-            raise
+        made = cluster.made_before(path, request, error)  # by an emulator that was killed
     pod = Found("pods", made)
-    with _Gone(cluster, namespace, "pods", "", fields=f"metadata.name={name}") as gone:
+    with _watched(cluster, namespace, "pods", "", f"metadata.name={name}") as there:
+
+        def phase() -> str:
+            seen = there.seen(pod.uid)
+            return "Gone" if seen is None else (seen.get("status") or {}).get("phase", "Pending")
+
         # Not `is_over`: a Pod that has no node yet has not done its work.
-        gone.wait(lambda: gone.phase(pod.uid) in ("Succeeded", "Failed", None), CLEANS_WITHIN)
-        phase = gone.phase(pod.uid)
+        there.wait_for(lambda: phase() in ("Succeeded", "Failed", "Gone"), CLEAN_TIMEOUT)
+        end = phase()
         delete(cluster, pod, 0)
-    if phase != "Succeeded":
+    if end != "Succeeded":
         raise EngineError(
             f"The folder {folder_of(request)} may still be on the node {node_of(request)}: the Pod "
-            f"that removes it is {(phase or 'gone').lower()} after {CLEANS_WITHIN:g} s.",
+            f"that removes it is {end.lower()} after {CLEAN_TIMEOUT:g} s.",
             "`emulate clean --engine kubernetes` tries again. If that node is gone for ever, give "
             f"the folder up with `kubectl delete service {metadata['name']} -n {namespace}`.",
         )
 
 
-class _Gone:
-    """Which objects of a kind are gone, by a watch; a context."""
-
-    def __init__(
-        self, cluster: Cluster, namespace: str, kind: str, selector: str, fields: str = ""
-    ) -> None:
-        self._there: dict[str, Data] = {}
-        self._changed = threading.Condition()
-        self._error: EngineError | None = None
-        path = f"/api/v1/namespaces/{namespace}/{kind}"
-        self._kind = kind
-        self._watcher = Watcher(cluster, path, selector, self._told, self._failed, fields=fields)
-
-    def __enter__(self) -> _Gone:
-        self._watcher.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._watcher.close()
-
-    def has(self, uid: str) -> bool:
-        """Say whether an object is gone."""
-        return uid not in self._there
-
-    def phase(self, uid: str) -> str | None:
-        """Return the phase of a Pod; None: it is gone."""
-        pod = self._there.get(uid)
-        return None if pod is None else str((pod.get("status") or {}).get("phase", "Pending"))
-
-    def is_over(self, uid: str) -> bool:
-        """Say whether all containers of a Pod have ended, or none was ever started."""
-        pod = self._there.get(uid)
-        return pod is None or is_over(pod)
-
-    def wait(self, reached: Callable[[], bool], timeout: float) -> bool:
-        """Wait until something is reached; return whether it was in time. Raises EngineError."""
-        deadline = time.monotonic() + timeout
-        with self._changed:
-            while not reached():
-                if self._error is not None:
-                    raise self._error
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return False
-                self._changed.wait(left)
-        return True
-
-    def wait_for(self, uids: Sequence[str], timeout: float) -> None:
-        """Wait until objects are gone. Raises EngineError if some are not in time."""
-        if not self.wait(lambda: all(map(self.has, uids)), timeout):
-            left = [self._there[uid]["metadata"]["name"] for uid in uids if not self.has(uid)]
-            raise EngineError(
-                f"The cluster has not removed the {WORDS[self._kind]} {', '.join(left)} within "
-                f"{timeout:g} s.",
-                f"Look at it with `kubectl describe {self._kind}`; `emulate clean --engine "
-                "kubernetes` tries again.",
-            )
-
-    def _told(self, kind: Kind, seen: Data) -> None:
-        with self._changed:
-            if kind == "DELETED":
-                self._there.pop(seen["metadata"]["uid"], None)
-            else:
-                self._there[seen["metadata"]["uid"]] = seen
-            self._changed.notify_all()
-
-    def _failed(self, error: EngineError) -> None:
-        with self._changed:
-            self._error = error
-            self._changed.notify_all()
-
-
-def is_over(pod: Data) -> bool:
-    """Say whether no container of a Pod runs or will run any more (pure).
-
-    One that was never on a node has none.
-    """
-    status, spec = pod.get("status") or {}, pod["spec"]
-    if status.get("phase") in ("Succeeded", "Failed") or not spec.get("nodeName"):
-        return True
-    return not any(
-        "running" in (one.get("state") or {}) or "waiting" in (one.get("state") or {})
-        for one in _statuses(status)
-    ) and any(True for _ in _statuses(status))
-
-
-def _statuses(status: Data) -> Iterator[Data]:
-    for kind in ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"):
-        yield from status.get(kind) or ()
-
-
 def _each(found: Sequence[Found], call: Callable[[Found], object]) -> None:
     """Make a call for each object, some at once. Raises the first error, after all were made."""
-    if not found:
-        return
-    with contextlib.ExitStack() as stack:
-        pool = stack.enter_context(ThreadPoolExecutor(min(PARALLEL, len(found))))
-        for done in [pool.submit(call, one) for one in found]:
-            done.result()
+    if found:
+        with ThreadPoolExecutor(min(PARALLEL, len(found))) as pool:
+            for done in [pool.submit(call, one) for one in found]:
+                done.result()

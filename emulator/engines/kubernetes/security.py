@@ -7,9 +7,10 @@ a Pod of ours may have. They are what our containers with Docker have too.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from emulator.scenario.kubernetes import Kubernetes
+if TYPE_CHECKING:
+    from emulator.scenario.kubernetes import Kubernetes
 
 Level = Literal["privileged", "baseline", "restricted"]
 RESTRICTED: Mapping[str, Any] = {

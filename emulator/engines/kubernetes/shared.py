@@ -9,12 +9,14 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from emulator.engines.kubernetes import names
 from emulator.errors import Unsupported
-from emulator.scenario.kubernetes import Kubernetes, Toleration
 from emulator.validation.run_id import is_run_id
+
+if TYPE_CHECKING:
+    from emulator.scenario.kubernetes import Kubernetes, Toleration
 
 Data = Mapping[str, Any]
 

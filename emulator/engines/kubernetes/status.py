@@ -130,6 +130,18 @@ def removed(pod: Mapping[str, Any], container: str = MAIN) -> Ended:
     return Ended(KILLED, False, reason, wall, message, container, is_reported=False)
 
 
+def is_over(pod: Mapping[str, Any]) -> bool:
+    """Say whether no container of a Pod runs or will run any more.
+
+    One that was never on a node has none.
+    """
+    status = pod.get("status") or {}
+    if status.get("phase") in _OVER or not pod["spec"].get("nodeName"):
+        return True
+    states = [one.get("state") or {} for one in _statuses(status)]
+    return bool(states) and not any("running" in one or "waiting" in one for one in states)
+
+
 def seconds(stamp: str) -> float:
     """Return the seconds since 1970 of an RFC 3339 stamp."""
     return datetime.fromisoformat(stamp).timestamp()

@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 from urllib3.exceptions import HTTPError
 
-from emulator.engines.kubernetes.connection import ANSWERS_WITHIN, ApiError
+from emulator.engines.kubernetes.connection import CONNECT_TIMEOUT, ApiError, ApiServer
 from emulator.engines.kubernetes.dcgm import Device, devices, exporters, gpu_usage, numbered
 from emulator.engines.kubernetes.readings import METRICS, accumulated, of_summary, rates
 from emulator.errors import EngineError
 from emulator.metrics.gpu import Gpu, GpuInventory
 
 if TYPE_CHECKING:
-    from emulator.engines.kubernetes.connection import Cluster
     from emulator.metrics.catalog import GpuUsage, Usage
 
 EVERY = 5.0
@@ -78,7 +77,7 @@ class Measurement:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ApiServer,
         selector: str,
         service: str | None = None,
         now: Callable[[], float] = time.monotonic,
@@ -202,12 +201,12 @@ def why_no_summary(status: int, message: str) -> str:
     return f"its nodes do not answer ({message.rstrip('.')})"
 
 
-def ask(cluster: Cluster, path: str, **query: object) -> bytes:
+def ask(cluster: ApiServer, path: str, **query: object) -> bytes:
     """Return an answer, without trying again: the next sample asks anew.
 
     Raises ApiError, EngineLost.
     """
-    with contextlib.closing(cluster.stream(path, silent_for=ANSWERS_WITHIN, **query)) as answer:
+    with contextlib.closing(cluster.stream(path, silent_for=CONNECT_TIMEOUT, **query)) as answer:
         try:
             return answer.read()
         except (HTTPError, OSError) as error:
@@ -217,7 +216,7 @@ def ask(cluster: Cluster, path: str, **query: object) -> bytes:
 class Exporters:
     """DCGM's exporters on the nodes of the Pods; `service` is `namespace/service:port`."""
 
-    def __init__(self, cluster: Cluster, service: str | None) -> None:
+    def __init__(self, cluster: ApiServer, service: str | None) -> None:
         self._cluster, self._service = cluster, service
         self._numbers: dict[tuple[str, str], int] = {}
         self._seen: dict[str, Gpu] = {}

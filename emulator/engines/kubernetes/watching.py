@@ -21,20 +21,17 @@ from emulator.engines.byte_stream import shut, socket_of
 from emulator.errors import EngineError, EngineLost
 
 if TYPE_CHECKING:
-    from emulator.engines.kubernetes.connection import Cluster
+    from emulator.engines.kubernetes.connection import ApiServer
 
 Object = Mapping[str, Any]
 Kind = Literal["ADDED", "MODIFIED", "DELETED"]
 OnChange = Callable[[Kind, Object], None]
 
-PAGE = 500
-"""Objects of a list that are requested at once."""
 WATCH_FOR = 300
 """Seconds after which the server is asked to end a watch: its end is then no surprise."""
 DELAYS = (0.0, 0.1, 0.3, 1.0, 2.0)
 """Seconds before each attempt to go on; the last one repeats."""
-_GONE = 410
-_MAY_PASS = frozenset({401, _GONE, 429, 500, 502, 503, 504})
+_MAY_PASS = frozenset({401, 410, 429, 500, 502, 503, 504})
 """Statuses of a refused watch after which a list may succeed."""
 
 
@@ -71,6 +68,67 @@ class Known:
             yield ("ADDED" if before is None else "MODIFIED"), changed
 
 
+NEVER = float("inf")
+"""In seconds: a wait has no end of its own."""
+
+
+class Watched:
+    """Objects as a watch tells of them on any thread, and waiting for what becomes of them."""
+
+    def __init__(self) -> None:
+        self._there: dict[str, Object] = {}
+        """By unique id."""
+        self._changed = threading.Condition()
+        self._error: Exception | None = None
+
+    def told(self, kind: Kind, seen: Object) -> None:
+        """Take what the watch says of an object."""
+        with self._changed:
+            if kind == "DELETED":
+                self._there.pop(seen["metadata"]["uid"], None)
+            else:
+                self._there[seen["metadata"]["uid"]] = seen
+            self._changed.notify_all()
+
+    def seen(self, uid: str) -> Object | None:
+        """Return an object as it was told of last; None: it is gone."""
+        return self._there.get(uid)
+
+    def fail(self, error: Exception) -> None:
+        """End all waiting: nothing will be told any more."""
+        with self._changed:
+            self._error = error
+            self._changed.notify_all()
+
+    def wait(self, until: Callable[[float], float | None], timeout: float | None = None) -> bool:
+        """Wait until something is reached; return whether it was, within `timeout` seconds.
+
+        `until` gets monotonic seconds, and is called again after each change. It returns None when
+        it is reached, else the latest time at which to call it again (NEVER: any). Raises what
+        `fail` got.
+        """
+        deadline = NEVER if timeout is None else time.monotonic() + timeout
+        with self._changed:
+            while True:
+                now = time.monotonic()
+                again = until(now)
+                if again is None:
+                    return True
+                if self._error is not None:
+                    raise self._error
+                if now >= deadline:
+                    return False
+                left = min(again, deadline) - now
+                self._changed.wait(None if left == NEVER else max(0.0, left))
+
+    def wait_for(self, reached: Callable[[], bool], timeout: float) -> bool:
+        """Wait until something is so; return whether it was, within `timeout` seconds.
+
+        Raises what `fail` got.
+        """
+        return self.wait(lambda _: None if reached() else NEVER, timeout)
+
+
 class Watcher:
     """Lists and watches the objects of one kind on one thread, until it is closed.
 
@@ -80,7 +138,7 @@ class Watcher:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ApiServer,
         path: str,
         selector: str,
         on_change: OnChange,
@@ -164,23 +222,9 @@ class Watcher:
 
     def _list(self) -> None:
         """Report what has changed since what is known; the watch goes on from there."""
-        items: list[Object] = []
-        query: dict[str, Any] = {**self._query, "limit": PAGE}
-        while True:
-            try:
-                page = self._cluster.get(self._path, **query)
-            except EngineError as error:
-                if "continue" not in query or not _is_gone(error):
-                    raise
-                items, query = [], dict(self._query)  # it took too long: all at once
-                continue
-            items += page.get("items") or ()
-            metadata = page.get("metadata") or {}
-            if not metadata.get("continue"):
-                break
-            query["continue"] = metadata["continue"]
+        items, version = self._cluster.list_all(self._path, **self._query)
         self._report(self._known.listed(items))
-        self._version = str(metadata.get("resourceVersion") or "")
+        self._version = version
 
     def _watch(self) -> Iterator[None]:
         """Report changes until the server ends the watch; yield after everything that came."""
@@ -197,7 +241,7 @@ class Watcher:
                 self._socket = socket_of(response)
             if self._closed.is_set():  # before there was a socket to shut down
                 return
-            for line in _lines(response.stream(2**16)):
+            for line in response:
                 told = json.loads(line)
                 if told["type"] == "ERROR":
                     # Gone (410), as a rule. Whatever it is, a list leads on.
@@ -222,19 +266,3 @@ def what_next(error: EngineError, *, listing: bool) -> Literal["watch", "list", 
     if listing or (status and status not in _MAY_PASS):
         return "fail"
     return "list" if status else "watch"
-
-
-def _is_gone(error: EngineError) -> bool:
-    return getattr(error, "status", 0) == _GONE
-
-
-def _lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the lines that arrive in pieces; one that was cut off is dropped."""
-    rest: list[bytes] = []
-    for piece in pieces:
-        first, *others = piece.split(b"\n")
-        rest.append(first)
-        if others:
-            yield b"".join(rest)
-            yield from others[:-1]
-            rest = [others[-1]]

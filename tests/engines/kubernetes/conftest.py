@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from emulator.engines.kubernetes.connection import Cluster
+from emulator.engines.kubernetes.connection import ApiServer
 from tests.clusters import ForTest
 from tests.engines.kubernetes.pods import Pods
 from tests.engines.kubernetes.relay import Relayed, opened, relayed
 
 
 @pytest.fixture
-def cluster(kubernetes_cluster: ForTest) -> Iterator[Cluster]:
+def cluster(kubernetes_cluster: ForTest) -> Iterator[ApiServer]:
     with opened(kubernetes_cluster) as found:
         yield found
 
@@ -28,7 +28,7 @@ def through_relay(kubernetes_cluster: ForTest, tmp_path: Path) -> Iterator[Relay
 
 
 @pytest.fixture
-def pods(cluster: Cluster, tiny_image: str) -> Iterator[Pods]:
+def pods(cluster: ApiServer, tiny_image: str) -> Iterator[Pods]:
     with contextlib.closing(Pods(cluster, tiny_image)) as found:
         yield found
         assert found.errors.empty()

@@ -6,14 +6,14 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
-from emulator.engines.kubernetes.connection import Cluster
+from emulator.engines.kubernetes.connection import ApiServer
 from emulator.engines.kubernetes.watching import Kind, Object, Watcher
 
 KINDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 @contextlib.contextmanager
-def added(cluster: Cluster, plural: str, kind: str, group: str, version: str) -> Iterator[str]:
+def added(cluster: ApiServer, plural: str, kind: str, group: str, version: str) -> Iterator[str]:
     """Have a kind within the block; yield where its objects are in the test's namespace."""
     name = f"{plural}.{group}"
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from emulator.engines.base import EngineDown, Exited, Line, Note
-from emulator.engines.kubernetes.connection import Cluster
+from emulator.engines.kubernetes.connection import ApiServer
 from emulator.engines.kubernetes.logs import Output
 from emulator.engines.kubernetes.names import MAIN
 from emulator.engines.kubernetes.watching import Kind, Object, Watcher
@@ -18,7 +18,7 @@ from tests.engines.inbox import EachLine
 class Pods:
     """Starts Pods of a shell, and collects what is reported of them."""
 
-    def __init__(self, cluster: Cluster, image: str) -> None:
+    def __init__(self, cluster: ApiServer, image: str) -> None:
         self.cluster, self._image = cluster, image
         self.inbox = EachLine()
         self.output = Output(cluster)

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from emulator.engines.kubernetes.connection import Cluster
+from emulator.engines.kubernetes.connection import ApiServer
 from emulator.scenario.kubernetes import Kubernetes
 from tests.clusters import ForTest
 
@@ -106,15 +106,15 @@ class Relay:
             return True
 
 
-Relayed = tuple[Cluster, Relay]
+Relayed = tuple[ApiServer, Relay]
 
 
 @contextlib.contextmanager
-def opened(found: ForTest, kubeconfig: Path | None = None) -> Iterator[Cluster]:
+def opened(found: ForTest, kubeconfig: Path | None = None) -> Iterator[ApiServer]:
     """Open a test's cluster, by its own kubeconfig or another."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("KUBECONFIG", str(kubeconfig or found.kubeconfig))
-        cluster = Cluster.open(Kubernetes(namespace=found.namespace))
+        cluster = ApiServer.open(Kubernetes(namespace=found.namespace))
     with contextlib.closing(cluster):
         yield cluster
 

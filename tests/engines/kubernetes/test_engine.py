@@ -18,6 +18,7 @@ import pytest
 from emulator.engines.base import Exited, Inbox, Note
 from emulator.engines.docker import DockerEngine
 from emulator.engines.kubernetes import KubernetesEngine, names
+from emulator.engines.kubernetes.execution import run
 from emulator.errors import EngineError, NameTaken
 from emulator.execution import up
 from emulator.planning.plan import Plan
@@ -223,8 +224,8 @@ def test_a_start_that_waits_for_a_node_can_be_called_off(
         done.set()
 
     threading.Thread(target=start, daemon=True).start()
-    engine.table.wait(
-        lambda now: None if (pod := engine.table.of("worker-0")) and pod.seen["status"] else 60.0
+    engine.pods.wait(
+        lambda now: None if (pod := engine.pods.of("worker-0")) and pod.seen["status"] else 60.0
     )
     match how:
         case "signal":
@@ -304,7 +305,7 @@ def test_a_run_is_taken_over_without_losing_or_repeating_a_line(
         pod, touch = names.pod(killed.name, "worker-0"), ["touch", "/shared/over"]
         # The container ends at that, which may cut the connection or leave it silent.
         with contextlib.suppress(EngineError):
-            cluster.execute(pod, names.MAIN, touch, timeout=30)
+            run(cluster, pod, names.MAIN, touch, timeout=30)
     _, said = successor.communicate(timeout=120)
     assert successor.returncode == 0, said
     for task in ("worker-0", "worker-1"):

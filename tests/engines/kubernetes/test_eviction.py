@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from emulator.engines.kubernetes import eviction, nodes
-from emulator.engines.kubernetes.connection import ApiError, Cluster, Executed
+from emulator.engines.kubernetes.connection import ApiError, ApiServer
 from emulator.engines.kubernetes.eviction import NotSent, Victim
+from emulator.engines.kubernetes.execution import Executed
 from emulator.engines.kubernetes.names import FOLDER, HOST, MAIN, RUN, TASK, Common
 from emulator.engines.kubernetes.watching import Watcher
 from emulator.errors import EngineError
@@ -224,13 +225,13 @@ def run_of(tmp_path: Path) -> Common:
     return Common("ns", {RUN: run}, {RUN: run, FOLDER: str(tmp_path), HOST: "laptop"})
 
 
-def is_cordoned(cluster: Cluster, name: str) -> bool:
+def is_cordoned(cluster: ApiServer, name: str) -> bool:
     return bool(cluster.get(f"{nodes.NODES}/{name}")["spec"].get("unschedulable"))
 
 
 @pytest.mark.kubernetes
 def test_a_cordoned_node_is_found_by_its_mark_and_freed(
-    cluster: Cluster, fake_node: str, tmp_path: Path
+    cluster: ApiServer, fake_node: str, tmp_path: Path
 ) -> None:
     node, ours = fake_node, run_of(tmp_path)
     run_id = ours.annotations[RUN]
@@ -258,7 +259,7 @@ def test_a_cordoned_node_is_found_by_its_mark_and_freed(
 
 @pytest.mark.kubernetes
 def test_runs_that_want_a_node_at_once_do_not_both_get_it(
-    cluster: Cluster, fake_node: str, tmp_path: Path
+    cluster: ApiServer, fake_node: str, tmp_path: Path
 ) -> None:
     """A heartbeat may change the node at any time, and so may another run."""
     runs = [run_of(tmp_path) for _ in range(8)]

@@ -10,7 +10,7 @@ import pytest
 
 from emulator.engines.base import Resource
 from emulator.engines.kubernetes import nodes
-from emulator.engines.kubernetes.connection import MERGE_PATCH, ApiError, Cluster
+from emulator.engines.kubernetes.connection import ApiError, ApiServer
 from emulator.engines.kubernetes.names import FOLDER, HOST, RUN, TASK, Common, selector
 from emulator.engines.kubernetes.role import permissions
 from emulator.errors import EngineError, Unsupported
@@ -83,8 +83,7 @@ class Server:
         every = [one for one in self.nodes.values() if one["metadata"]["annotations"]]
         return {"items": every or None}
 
-    def patch(self, path: str, change: Mapping[str, Any], kind: str) -> None:
-        assert kind == MERGE_PATCH
+    def patch(self, path: str, change: Mapping[str, Any]) -> None:
         self.told.append(f"patch {path}")
         if self.conflicts:
             self.conflicts -= 1
@@ -96,8 +95,8 @@ class Server:
         }
 
     @property
-    def cluster(self) -> Cluster:
-        return cast("Cluster", self)
+    def cluster(self) -> ApiServer:
+        return cast("ApiServer", self)
 
 
 N1, PATCH = "get /api/v1/nodes/n1", "patch /api/v1/nodes/n1"

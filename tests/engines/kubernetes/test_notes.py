@@ -13,7 +13,7 @@ import pytest
 
 from emulator.engines.base import Inbox, Note
 from emulator.engines.kubernetes import names
-from emulator.engines.kubernetes.connection import Cluster
+from emulator.engines.kubernetes.connection import ApiServer
 from emulator.engines.kubernetes.notes import Notes, disruption_note, note_of
 from emulator.engines.kubernetes.status import Running, seconds, state_of
 from emulator.engines.kubernetes.watching import Kind, Object, Watcher
@@ -77,14 +77,14 @@ def test_a_disruption_is_a_note_as_well() -> None:
 # --- Against a real API server ------------------------------------------------------------------
 
 
-def make(cluster: Cluster, name: str, image: str, **more: Any) -> dict[str, Any]:
+def make(cluster: ApiServer, name: str, image: str, **more: Any) -> dict[str, Any]:
     main = {"name": "main", "image": image, "imagePullPolicy": "Never", "command": ["sleep", "60"]}
     metadata = {"name": f"run-{name}", "annotations": {names.TASK: name}}
     spec = {"restartPolicy": "Never", "containers": [main], **more}
     return cluster.post(cluster.namespaced("pods"), {"metadata": metadata, "spec": spec})
 
 
-def until_it_runs(cluster: Cluster, name: str) -> None:
+def until_it_runs(cluster: ApiServer, name: str) -> None:
     runs = threading.Event()
 
     def look(kind: Kind, pod: Object) -> None:
@@ -103,7 +103,7 @@ def task_of(pod: str) -> str | None:
 
 
 @contextlib.contextmanager
-def notes_of(cluster: Cluster, inbox: Inbox) -> Iterator[Notes]:
+def notes_of(cluster: ApiServer, inbox: Inbox) -> Iterator[Notes]:
     notes = Notes(cluster, task_of, inbox)
     notes.start()
     with contextlib.closing(notes):
@@ -111,7 +111,7 @@ def notes_of(cluster: Cluster, inbox: Inbox) -> Iterator[Notes]:
 
 
 @pytest.mark.kubernetes
-def test_what_a_cluster_says_is_reported_once(cluster: Cluster, tiny_image: str) -> None:
+def test_what_a_cluster_says_is_reported_once(cluster: ApiServer, tiny_image: str) -> None:
     inbox, said = Inbox(), list[Note]()
 
     def until(task: str, reason: str) -> Note:
@@ -142,7 +142,7 @@ def test_what_a_cluster_says_is_reported_once(cluster: Cluster, tiny_image: str)
 
 
 @pytest.mark.kubernetes
-def test_what_was_said_before_is_not_repeated(cluster: Cluster, tiny_image: str) -> None:
+def test_what_was_said_before_is_not_repeated(cluster: ApiServer, tiny_image: str) -> None:
     with notes_of(cluster, first := Inbox()):
         make(cluster, "early", tiny_image, nodeSelector={"emulator": "nowhere"})
         assert first.get(timeout=120).task == "early"

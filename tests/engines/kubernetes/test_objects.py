@@ -14,7 +14,7 @@ import pytest
 
 from emulator.engines.kubernetes import names, removal
 from emulator.engines.kubernetes.archives import archives
-from emulator.engines.kubernetes.connection import Cluster
+from emulator.engines.kubernetes.connection import ApiServer
 from emulator.engines.kubernetes.requests import all_requests, unpack_script
 from emulator.engines.kubernetes.shared import Shared, cleaner, decide
 from emulator.errors import EngineError
@@ -46,7 +46,7 @@ def a_plan(text: str, folder: Path, image: str, run: str = RUN) -> Plan:
     return make_plan(parse(f"name: objects\n{text}", folder=folder), run, site)
 
 
-def objects(plan: Plan, cluster: Cluster, shared: Shared | None = None) -> list[Object]:
+def objects(plan: Plan, cluster: ApiServer, shared: Shared | None = None) -> list[Object]:
     options = plan.scenario.kubernetes
     nodes = cluster.get("/api/v1/nodes")["items"]
     classes = cluster.get("/apis/storage.k8s.io/v1/storageclasses")["items"]
@@ -55,7 +55,7 @@ def objects(plan: Plan, cluster: Cluster, shared: Shared | None = None) -> list[
     return all_requests(plan, common, options, found, archives(plan))
 
 
-def create(cluster: Cluster, objects: Sequence[Object], **query: object) -> list[Object]:
+def create(cluster: ApiServer, objects: Sequence[Object], **query: object) -> list[Object]:
     return [cluster.post(cluster.namespaced(PLURAL[one["kind"]]), one, **query) for one in objects]
 
 
@@ -132,7 +132,7 @@ kubernetes:
     ],
     ids=lambda shared: shared.kind,
 )
-def test_the_server_takes_every_field(shared: Shared, cluster: Cluster, tmp_path: Path) -> None:
+def test_the_server_takes_every_field(shared: Shared, cluster: ApiServer, tmp_path: Path) -> None:
     (tmp_path / "t.py").write_text("")
     asked = objects(a_plan(EVERYTHING, tmp_path, "img:1"), cluster, shared)
     got = create(cluster, asked, dryRun="All")
@@ -142,7 +142,7 @@ def test_the_server_takes_every_field(shared: Shared, cluster: Cluster, tmp_path
 
 
 @pytest.mark.kubernetes
-def test_the_server_takes_the_pod_that_removes_a_folder(cluster: Cluster) -> None:
+def test_the_server_takes_the_pod_that_removes_a_folder(cluster: ApiServer) -> None:
     labels = {names.RUN: RUN}
     notes = {names.HOST_PATH: "true", names.NODE: "n1", names.IMAGE: "img:1", names.SECRET: "s"}
     metadata = {"namespace": cluster.namespace, "labels": labels, "annotations": notes}
@@ -217,7 +217,7 @@ def test_the_pods_do_their_work(
     options: str,
     process: str,
     kubernetes_cluster: ForTest,
-    cluster: Cluster,
+    cluster: ApiServer,
     tiny_image: str,
     tmp_path: Path,
 ) -> None:
@@ -248,9 +248,9 @@ def test_the_pods_do_their_work(
 
 @pytest.mark.kubernetes
 def test_a_folder_that_could_not_be_removed_stays_known(
-    cluster: Cluster, tiny_image: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    cluster: ApiServer, tiny_image: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(removal, "CLEANS_WITHIN", 2.0)
+    monkeypatch.setattr(removal, "CLEAN_TIMEOUT", 2.0)
     text = "program: {command: [a]}\ncluster: {worker: 1}"
     plan = a_plan(text, tmp_path, tiny_image, cluster.namespace)
     service, *_ = objects(plan, cluster, Shared("host-path", node="no-such-node"))

@@ -18,6 +18,7 @@ from emulator.engines.kubernetes.status import (
     State,
     Waiting,
     disruption_of,
+    is_over,
     removed,
     seconds,
     state_of,
@@ -307,3 +308,13 @@ def test_a_lost_exit_code_within_the_grace_period_is_that_of_sigterm(
     assert (end_of(pod).exit_code, end_of(pod).reason) == (code, "ContainerStatusUnknown")
     gone = removed({**pod, "status": {"phase": "Running"}})
     assert gone == killed(wall=seconds(stamp), is_reported=False)
+
+
+def test_a_pod_is_over_when_none_of_its_containers_runs_or_will() -> None:
+    node, waits = {"nodeName": "n1"}, [{"state": {"waiting": {"reason": "ImagePullBackOff"}}}]
+    over = (a_pod("Succeeded"), a_pod(main=terminated(1)))
+    waiting = a_pod(main=terminated(1), initContainerStatuses=waits)
+    goes_on = (a_pod("Pending"), a_pod(main={"running": {}}), waiting)
+    assert all(is_over({**pod, "spec": node}) for pod in over)
+    assert not any(is_over({**pod, "spec": node}) for pod in goes_on)
+    assert all(is_over({**pod, "spec": {}}) for pod in goes_on)  # they never had a node

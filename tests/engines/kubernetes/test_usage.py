@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from emulator.engines.kubernetes.connection import Cluster
+from emulator.engines.kubernetes.connection import ApiServer
 from emulator.engines.kubernetes.role import cluster_role, permissions, role, rules
 from emulator.engines.kubernetes.usage import (
     EVERY,
@@ -156,7 +156,7 @@ def metrics(name: str, stamp: str, cpu: str, memory: str, run: str = "run") -> d
 
 @pytest.mark.kubernetes
 @pytest.mark.usefixtures("kubernetes_alone")
-def test_metrics_of_the_cluster_come_first(cluster: Cluster) -> None:
+def test_metrics_of_the_cluster_come_first(cluster: ApiServer) -> None:
     """The API server serves metrics.k8s.io, though nobody measures: its objects are the test's."""
     clock = Clock()
     measurement = Measurement(cluster, "emulator.run=run", now=clock)

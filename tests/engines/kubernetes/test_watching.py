@@ -12,12 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.engines.kubernetes.connection import ApiError, Cluster
-from emulator.engines.kubernetes.watching import Kind, Known, Object, Watcher, _lines, what_next
+from emulator.engines.kubernetes.connection import ApiError, ApiServer
+from emulator.engines.kubernetes.watching import Kind, Known, Object, Watcher, what_next
 from emulator.errors import EngineError, EngineLost
 from tests.engines.kubernetes.kinds import added
 from tests.engines.kubernetes.relay import Relayed
-from tests.engines.pieces import cut
 
 
 def an_object(uid: str, version: int, name: str = "x") -> dict[str, Any]:
@@ -109,13 +108,6 @@ def test_however_often_it_lists_again_the_end_is_the_truth(
     assert seen == {uid: one["metadata"]["resourceVersion"] for uid, one in there.items()}
 
 
-@given(st.lists(st.binary()), st.lists(st.integers(min_value=0)))
-def test_lines_are_whole_however_they_arrive(texts: list[bytes], places: list[int]) -> None:
-    lines = [text.replace(b"\n", b"") for text in texts]
-    data = b"".join(line + b"\n" for line in lines) + b"cut off"
-    assert [*_lines(cut(data, places))] == lines
-
-
 def refusal(status: int) -> ApiError:
     return ApiError("It would not.", status=status)
 
@@ -158,7 +150,7 @@ class Changes:
 class Maker:
     """Makes, changes and deletes objects of a kind with `data`: ConfigMaps, or another kind."""
 
-    def __init__(self, cluster: Cluster, path: str = "", **kind: str) -> None:
+    def __init__(self, cluster: ApiServer, path: str = "", **kind: str) -> None:
         self._cluster, self._kind = cluster, kind
         self.path = path or cluster.namespaced("configmaps")
 
@@ -175,12 +167,12 @@ class Maker:
 
 
 @pytest.fixture
-def made(cluster: Cluster) -> Maker:
+def made(cluster: ApiServer) -> Maker:
     return Maker(cluster)
 
 
 @pytest.fixture
-def new_kind(cluster: Cluster) -> Iterator[Maker]:
+def new_kind(cluster: ApiServer) -> Iterator[Maker]:
     """A kind of object that this test alone has: the server knows no version before it."""
     group = f"{cluster.namespace}.emulator.test"
     with added(cluster, "things", "Thing", group, "v1") as path:
@@ -200,7 +192,7 @@ def watching(cluster: Any, path: str = "") -> Iterator[Changes]:
 class Meddling:
     """A cluster whose next watch is asked for from the first version of all, which is gone."""
 
-    def __init__(self, cluster: Cluster, meanwhile: Callable[[], None]) -> None:
+    def __init__(self, cluster: ApiServer, meanwhile: Callable[[], None]) -> None:
         self._cluster, self._meanwhile = cluster, meanwhile
         self.watches = 0
 
@@ -216,7 +208,7 @@ class Meddling:
 
 
 @pytest.mark.kubernetes
-def test_changes_come_in_their_order(cluster: Cluster, made: Maker) -> None:
+def test_changes_come_in_their_order(cluster: ApiServer, made: Maker) -> None:
     made.make("before", 1)
     made.make("other", watched="no")
     with watching(cluster) as changes:
@@ -232,7 +224,7 @@ def test_changes_come_in_their_order(cluster: Cluster, made: Maker) -> None:
 
 
 @pytest.mark.kubernetes
-def test_a_version_that_is_gone_leads_to_a_list(cluster: Cluster, new_kind: Maker) -> None:
+def test_a_version_that_is_gone_leads_to_a_list(cluster: ApiServer, new_kind: Maker) -> None:
     new_kind.make("stays", 1)
     new_kind.make("changes", 1)
     new_kind.make("goes", 1)
@@ -300,7 +292,7 @@ def test_an_outage_that_lasts_ends_the_watch(through_relay: Relayed) -> None:
 
 
 @pytest.mark.kubernetes
-def test_a_closed_watch_ends(cluster: Cluster, made: Maker) -> None:
+def test_a_closed_watch_ends(cluster: ApiServer, made: Maker) -> None:
     with watching(cluster) as changes:
         made.make("x")
         assert changes.next() == ("ADDED", "x", "0")
@@ -315,7 +307,7 @@ def test_a_closed_watch_ends(cluster: Cluster, made: Maker) -> None:
 
 
 @pytest.mark.kubernetes
-def test_what_may_not_be_listed_is_said_at_once(cluster: Cluster) -> None:
+def test_what_may_not_be_listed_is_said_at_once(cluster: ApiServer) -> None:
     path = "/apis/nothing.example/v1/things"
     watcher = Watcher(cluster, path, "", lambda kind, one: None, lambda error: None)
     with pytest.raises(ApiError) as caught:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pytest
 
 from emulator.engines.kubernetes import names
+from emulator.engines.kubernetes.pod_states import Pod, PodStates
 from emulator.engines.kubernetes.status import Ended, Waiting
-from emulator.engines.kubernetes.table import NEVER, Pod, Table
-from emulator.engines.kubernetes.watching import Kind
+from emulator.engines.kubernetes.watching import NEVER, Kind
 from emulator.errors import EngineLost
 
 RUNS = {"running": {"startedAt": "2026-11-22T10:00:01Z"}}
@@ -41,43 +42,43 @@ def a_pod(
     }
 
 
-def table_with(seen: dict[str, Any]) -> tuple[Table, Pod]:
-    table = Table()
-    return table, table.created("worker-0", seen)
+def states_with(seen: dict[str, Any]) -> tuple[PodStates, Pod]:
+    states = PodStates()
+    return states, states.created("worker-0", seen)
 
 
 def test_a_pod_that_never_ran_and_is_gone_has_no_end() -> None:
-    table, pod = table_with(a_pod(phase="Pending"))
-    table.told("DELETED", a_pod(phase="Pending"))
+    states, pod = states_with(a_pod(phase="Pending"))
+    states.told("DELETED", a_pod(phase="Pending"))
     assert pod.is_gone
     assert isinstance(pod.state, Waiting)
 
 
 def test_an_end_is_final() -> None:
-    table, pod = table_with(a_pod(main=ends(7)))
-    table.told("DELETED", a_pod(main=RUNS))
+    states, pod = states_with(a_pod(main=ends(7)))
+    states.told("DELETED", a_pod(main=RUNS))
     assert isinstance(pod.state, Ended)
     assert pod.state.exit_code == 7
 
 
 def test_the_next_pod_of_a_task_is_another() -> None:
-    table, old = table_with(a_pod("u1", main=ends(1)))
-    table.forget(old)
-    assert table.of("worker-0") is None
-    new = table.created("worker-0", a_pod("u2", phase="Pending"))
-    table.forget(old)  # again, as a late call may
-    assert table.of("worker-0") is new
-    table.told("MODIFIED", a_pod("u1", main=RUNS))
+    states, old = states_with(a_pod("u1", main=ends(1)))
+    states.forget(old)
+    assert states.of("worker-0") is None
+    new = states.created("worker-0", a_pod("u2", phase="Pending"))
+    states.forget(old)  # again, as a late call may
+    assert states.of("worker-0") is new
+    states.told("MODIFIED", a_pod("u1", main=RUNS))
     assert isinstance(new.state, Waiting)
 
 
 def test_a_pod_of_an_earlier_supervisor_is_adopted_and_one_that_is_gone_changes_no_more() -> None:
-    table = Table()
-    table.told("ADDED", a_pod(main=RUNS))
-    (pod,) = table.all()
-    assert table.of("worker-0") is None
-    table.adopt(pod)
-    assert table.of("worker-0") is pod
+    states = PodStates()
+    states.told("ADDED", a_pod(main=RUNS))
+    (pod,) = states.all()
+    assert states.of("worker-0") is None
+    states.adopt(pod)
+    assert states.of("worker-0") is pod
     deleting = a_pod(main=RUNS)
     deleting["metadata"]["deletionTimestamp"] = "2026-11-22T10:00:30Z"
     steps: list[tuple[Kind, dict[str, Any], tuple[bool, bool]]] = [
@@ -88,13 +89,13 @@ def test_a_pod_of_an_earlier_supervisor_is_adopted_and_one_that_is_gone_changes_
         ("MODIFIED", a_pod(main=ends(1)), (True, True)),
     ]
     for kind, seen, state in steps:
-        table.told(kind, seen)
+        states.told(kind, seen)
         assert (pod.is_deleted, pod.is_gone) == state
     assert pod.seen is deleting
 
 
 def test_whoever_waits_is_woken_by_a_change() -> None:
-    table, pod = table_with(a_pod(phase="Pending"))
+    states, pod = states_with(a_pod(phase="Pending"))
     looks = threading.Event()
 
     def until(now: float) -> float | None:
@@ -103,37 +104,32 @@ def test_whoever_waits_is_woken_by_a_change() -> None:
 
     def tell() -> None:
         assert looks.wait(60)
-        table.told("MODIFIED", a_pod(main=RUNS))
+        states.told("MODIFIED", a_pod(main=RUNS))
 
     teller = threading.Thread(target=tell)
     teller.start()
-    assert table.wait(until)
+    assert states.wait(until)
     teller.join()
 
 
 def test_a_wait_ends_when_its_time_is_over() -> None:
-    table, pod = table_with(a_pod(phase="Pending"))
-    assert not table.wait(lambda now: None if pod.runs else NEVER, timeout=0.01)
-    times: list[float] = []
-
-    def until(now: float) -> float | None:
-        times.append(now)
-        return None if len(times) == 3 else now + 0.001
-
-    assert table.wait(until)
+    states, pod = states_with(a_pod(phase="Pending"))
+    assert not states.wait(lambda now: None if pod.runs else NEVER, timeout=0.01)
+    again = iter([time.monotonic() + 0.001, time.monotonic() + 0.002, None])
+    assert states.wait(lambda now: next(again))
 
 
 def test_a_wait_ends_when_nothing_will_be_told_any_more() -> None:
-    table, pod = table_with(a_pod(phase="Pending"))
-    table.fail(EngineLost("The API server is away."))
+    states, pod = states_with(a_pod(phase="Pending"))
+    states.fail(EngineLost("The API server is away."))
     with pytest.raises(EngineLost, match="is away"):
-        table.wait(lambda now: None if pod.runs else NEVER)
-    assert table.wait(lambda now: None)  # what is reached already needs nobody
+        states.wait(lambda now: None if pod.runs else NEVER)
+    assert states.wait(lambda now: None)  # what is reached already needs nobody
 
 
 def test_the_watch_may_be_ahead_of_the_answer_that_made_a_pod() -> None:
-    table = Table()
-    table.told("ADDED", a_pod(main=RUNS))
-    pod = table.created("worker-0", a_pod(phase="Pending"))
+    states = PodStates()
+    states.told("ADDED", a_pod(main=RUNS))
+    pod = states.created("worker-0", a_pod(phase="Pending"))
     assert pod.runs
-    assert table.of("worker-0") is pod
+    assert states.of("worker-0") is pod

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from emulator.engines.kubernetes import names
 from emulator.engines.kubernetes.names import MAIN
 from emulator.engines.kubernetes.status import Ended, Running, State, Waiting, removed, state_of
-
-if TYPE_CHECKING:
-    from emulator.engines.kubernetes.watching import Kind
-
-
-NEVER = float("inf")
-"""In seconds: a wait has no end of its own."""
+from emulator.engines.kubernetes.watching import Kind, Watched
 
 
 @dataclass
@@ -54,16 +46,15 @@ class Pod:
         )
 
 
-class Table:
-    """The Pods of one run, fed by a watch on any thread."""
+class PodStates(Watched):
+    """The Pods of one run; also those that are gone, until they are forgotten."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._pods: dict[str, Pod] = {}
         """By unique id."""
         self._current: dict[str, str] = {}
         """Task -> unique id of its last Pod that was not removed by us."""
-        self._changed = threading.Condition()
-        self._error: Exception | None = None
 
     def told(self, kind: Kind, seen: Mapping[str, Any]) -> None:
         """Take what the watch, or the answer to a request, says of a Pod."""
@@ -81,6 +72,11 @@ class Table:
             if not pod.is_gone:
                 self._update(pod, kind, seen)
             self._changed.notify_all()
+
+    def seen(self, uid: str) -> Mapping[str, Any] | None:
+        """Return a Pod as it was told of last; None: it is gone."""
+        pod = self._pods.get(uid)
+        return None if pod is None or pod.is_gone else pod.seen
 
     def _update(self, pod: Pod, kind: Kind, seen: Mapping[str, Any]) -> None:
         pod.seen = seen
@@ -126,33 +122,6 @@ class Table:
             self._pods.pop(pod.uid, None)
             if self._current.get(pod.task) == pod.uid:
                 del self._current[pod.task]
-
-    def fail(self, error: Exception) -> None:
-        """End all waiting: nothing will be told any more."""
-        with self._changed:
-            self._error = error
-            self._changed.notify_all()
-
-    def wait(self, until: Callable[[float], float | None], timeout: float | None = None) -> bool:
-        """Wait until something is reached; return whether it was, within `timeout` seconds.
-
-        `until` gets monotonic seconds, and is called again after each change. It returns None when
-        it is reached, else the latest time at which to call it again (NEVER: any). Raises what
-        `fail` got.
-        """
-        deadline = NEVER if timeout is None else time.monotonic() + timeout
-        with self._changed:
-            while True:
-                now = time.monotonic()
-                again = until(now)
-                if again is None:
-                    return True
-                if self._error is not None:
-                    raise self._error
-                if now >= deadline:
-                    return False
-                left = min(again, deadline) - now
-                self._changed.wait(None if left == NEVER else max(0.0, left))
 
 
 def _containers(seen: Mapping[str, Any]) -> Iterator[str]:

@@ -188,6 +188,11 @@ class Finished:
     def json(self) -> Any:
         return json.loads(self.stdout)
 
+    def ended(self, code: int = 0) -> Finished:
+        """Return this once its exit code is seen to be that."""
+        assert self.returncode == code, self.stderr
+        return self
+
 
 class Emulate:
     """The `emulate` command, as users call it, with its run folders in one place."""

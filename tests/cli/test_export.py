@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from emulator.manifests.convert import load
-from tests.cli.typed import typed
+from tests.cli.typed import refusal, typed
 
 SCENARIO = """
 name: train
@@ -27,9 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def export(*words: str) -> str:
-    done = typed("export", *words)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return typed("export", *words).ended().stdout
 
 
 def test_a_manifest_in_another_folder(folder: Path) -> None:
@@ -67,10 +65,9 @@ def test_a_manifest_can_be_exported(folder: Path) -> None:
 
 
 def test_only_exports_are_replaced(folder: Path) -> None:
-    export("s.yaml", "--to", "compose", "-o", "compose.yaml")
-    export("s.yaml", "--to", "compose", "-o", "compose.yaml")
-    refused = typed("export", "s.yaml", "--to", "compose", "-o", "s.yaml")
-    assert refused.returncode == 2
+    for _ in range(2):
+        export("s.yaml", "--to", "compose", "-o", "compose.yaml")
+    refused = typed("export", "s.yaml", "--to", "compose", "-o", "s.yaml").ended(2)
     assert "s.yaml exists already" in refused.stderr
     assert (folder / "s.yaml").read_text() == SCENARIO
 
@@ -88,6 +85,4 @@ def test_only_exports_are_replaced(folder: Path) -> None:
 )
 @pytest.mark.usefixtures("folder")
 def test_mistakes(words: tuple[str, ...], message: str) -> None:
-    refused = typed("export", *words)
-    assert refused.returncode == 2
-    assert message in refused.stderr
+    assert message in refusal("export", *words)

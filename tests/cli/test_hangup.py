@@ -88,7 +88,7 @@ def test_up_d_outlives_its_terminal(emulate: Emulate, tmp_path: Path, opened: Op
     terminal.hang_up()
     assert terminal.process.wait(PATIENCE) == -signal.SIGHUP
     assert Record(emulate.out / own("hung")).live
-    assert typed("down", own("hung"), "--out", emulate.out).returncode == 0
+    typed("down", own("hung"), "--out", emulate.out).ended()
     assert left("process", own("hung")) == []
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
-import time
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -16,7 +14,7 @@ import pytest
 import emulator
 from emulator.api.client import Cluster
 from emulator.engines.docker import DockerEngine
-from emulator.errors import EngineError, UsageError
+from emulator.errors import EngineError
 from emulator.record.events import Entry, Step, fields_of
 from emulator.record.reader import Record
 from tests.cli.typed import refusal, typed
@@ -187,13 +185,13 @@ def test_an_image_that_is_nowhere_leaves_no_folder(
 
 
 @pytest.mark.docker
-@pytest.mark.parametrize("address", ["same", "new"])
 def test_an_address_that_nobody_planned_is_refused_and_the_run_goes_on(
-    emulate: Emulate, in_docker: Start, address: str
+    emulate: Emulate, in_docker: Start
 ) -> None:
     with in_docker() as cluster:
-        line = refusal("preempt", "worker-0", "--address", address, "--out", emulate.out)
-        assert "The address that worker-0 comes back to can't be chosen in this run." in line
+        for address in ("same", "new"):
+            line = refusal("preempt", "worker-0", "--address", address, "--out", emulate.out)
+            assert "The address that worker-0 comes back to can't be chosen in this run." in line
         assert cluster.status()["faults"] == []
         cluster.stop()
         assert cluster.wait().outcome == "interrupted"
@@ -299,8 +297,8 @@ def test_a_partition_is_healed_by_hand_after_its_supervisor_was_killed(
         (cut,) = cluster.partition(["worker-0"], ["worker-1"])
         cluster.wait_for(fault=cut)
     kill_9(cluster)
-    emulate.start("attach", "--out", emulate.out, unread=True)
-    with _attached(cluster) as again:
+    wait_for_line(emulate.start("attach", "--out", emulate.out), "worker-1")
+    with emulator.connect(cluster.folder) as again:
         reach = (
             "import socket, sys\n"
             "try: socket.create_connection(('worker-1', 9), timeout=float(sys.argv[1]))\n"
@@ -317,19 +315,6 @@ def test_a_partition_is_healed_by_hand_after_its_supervisor_was_killed(
         assert typed("clean", "--dry-run", "--out", emulate.out).stderr.count(cluster.run_id) == 0
         again.stop()
         assert again.wait().outcome == "interrupted"
-
-
-def _attached(cluster: Cluster) -> Cluster:
-    """Connect to the supervisor that takes a run over, once its API answers."""
-    deadline = time.monotonic() + 60
-    while True:
-        with contextlib.suppress(UsageError), contextlib.ExitStack() as stack:
-            again = stack.enter_context(emulator.connect(cluster.folder))
-            again.status()
-            stack.pop_all()
-            return again
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.mark.docker

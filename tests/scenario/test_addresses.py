@@ -12,23 +12,17 @@ from hypothesis import strategies as st
 
 from emulator.engines import engine_class
 from emulator.engines.docker.requests import container_request
-from emulator.planning.context import PlanContext
 from emulator.planning.plan import Plan
-from emulator.planning.planner import make_plan
 from emulator.scenario.addresses import aliases, is_host
 from emulator.scenario.loader import parse
 from tests.scenario.mistakes import HEAD, only_problem, problems
-from tests.scenario.plans import NAMED
+from tests.scenario.plans import NAMED, plan
 
 LOOPBACK = replace(
     NAMED, engine="process", named=False, address=lambda task: ("127.0.0.1", 5000 + len(task))
 )
 MNIST = "operator: {kind: TFJob, job: mnist, namespace: team-a, ports: {ps: 3333}}\n"
 CLUSTER = "cluster: {ps: 1, worker: 2}\n"
-
-
-def plan(text: str, site: PlanContext = NAMED) -> Plan:
-    return make_plan(parse(HEAD + text), "x-1", site)
 
 
 def test_the_operator_names_each_pod_by_its_service() -> None:

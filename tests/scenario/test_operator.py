@@ -43,7 +43,6 @@ def test_the_defaults_are_those_of_the_operator() -> None:
 @pytest.mark.parametrize(
     ("base", "changes", "expected"),
     [
-        (TFJOB, {"operator": {"quirks": True}}, "operator.quirks: was removed (leave it out;"),
         (TFJOB, {"restart": "always"}, "restart.policy: can't be set beside `operator`"),
         (TFJOB, {"restart": {"limit": 3}}, "instead: `operator.backoff_limit`"),
         (TFJOB, {"restart": {"scope": "job"}}, "the operator restarts single pods"),
@@ -61,7 +60,11 @@ def test_the_defaults_are_those_of_the_operator() -> None:
         (TFJOB, {"operator": {"job": "Mnist"}}, "operator.job"),
         (TFJOB, {"operator": {"job": "m" * 60}}, "would have a name of 69 characters"),
         (TFJOB, {"cluster": {"worker": 11}, "operator": {"job": "m" * 54}}, "of 64 characters"),
-        (TFJOB, {"operator": {"quirks": []}}, "quirks: was removed (leave it out; `emulate plan`"),
+        (
+            TFJOB,
+            {"operator": {"quirks": []}},
+            "operator.quirks: was removed (leave it out; `emulate",
+        ),
         (TFJOB, {"cluster": {"chief": 1, "master": 1}}, "either a chief or a master"),
         (TFJOB, {"cluster": {"master": 2}}, "there can be only one master"),
         (

@@ -29,6 +29,7 @@ program: {command: [sh, -c, "for n in 1 2 3; do echo $EMULATOR_TASK $n; done"]}
 cluster: {worker: 3}
 success: all-workers
 """
+VARY = "up quickstart --engine process --vary"
 NAMED = r"(worker-\d) \| \1 \d"
 STAMPED = re.compile(
     r"(?P<task>worker-\d) \| (?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) (?P=task) \d"
@@ -52,10 +53,8 @@ def test_the_command_alone_shows_its_help_and_is_no_error() -> None:
     ("words", "sentence"),
     [
         ("up no-such.yaml", "Can't read the scenario no-such.yaml: No such file"),
-        (
-            "up quickstart --engine process --vary restart.policy=never,sometimes",
-            "restart.policy=sometimes: --vary restart.policy=",
-        ),
+        (f"{VARY} restart.policy=never,sometimes", "=sometimes: --vary restart.policy=sometimes: "),
+        (f"{VARY} cluster.worker.memory=null,1g", "cluster.worker.memory=1g: The process engine"),
         ("plan quickstrat", "Did you mean 'quickstart'? `emulate scenarios` lists them."),
         ("plan", "No scenario was given, and there is no scenario.yaml here. "),
         ("plan quickstart -f other.yaml", "Two scenarios were given. "),

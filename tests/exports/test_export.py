@@ -101,6 +101,20 @@ def test_again_into_the_same_place(record: Record, tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.rglob("*") if "tfevents" not in path.name} == before
 
 
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [("--csv", "steps.csv"), ("--parquet", "events.parquet"), ("--trace", "trace.json")],
+)
+def test_a_file_that_is_no_export_is_left_alone(
+    record: Record, tmp_path: Path, option: str, name: str
+) -> None:
+    mine = tmp_path / name
+    mine.write_text("mine")
+    target = mine if option == "--trace" else tmp_path
+    assert str(mine) in refusal("export", record.path, option, target)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
+
+
 def test_a_format_must_be_asked_for(record: Record) -> None:
     line = refusal("export", record.path)
     assert "Give --tensorboard DIR, --csv DIR, --parquet DIR, --trace FILE, --wandb" in line

@@ -116,6 +116,13 @@ def tiny_image(docker_or_why: DockerEngine | str) -> str:
     return docker_or_why.images.base(lambda line: None)
 
 
+@pytest.fixture(params=["process", pytest.param("docker", marks=pytest.mark.docker)])
+def either_engine(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """Each engine that users have, and an image of its scenarios that has a shell."""
+    docker = request.param == "docker"
+    return request.param, request.getfixturevalue("tiny_image") if docker else "none"
+
+
 @pytest.fixture
 def default_hangup() -> Iterator[None]:
     """What a test starts takes SIGHUP as usual, also where the suite itself runs under nohup."""
@@ -193,6 +200,26 @@ class Finished:
     @property
     def json(self) -> Any:
         return json.loads(self.stdout)
+
+    def ended(self, code: int = 0) -> Finished:
+        """Return this once its exit code is seen to be that."""
+        assert self.returncode == code, self.stderr
+        return self
+
+
+def python(
+    code: str,
+    *arguments: str | Path,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    text: str | None = None,
+) -> Finished:
+    """Run a program in a process of its own, to which `text` is given; return what it did."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    done = subprocess.run(
+        command, cwd=cwd, env=env, input=text, capture_output=True, text=True, timeout=540
+    )
+    return Finished(done.returncode, done.stdout, done.stderr)
 
 
 class Emulate:

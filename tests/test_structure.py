@@ -72,7 +72,7 @@ ONLY_IN = {
 
 
 MOST = {
-    "lines": 59_070,
+    "lines": 58_880,
     "modules": 345,
     "entries": 25,
     "imports a module": 4.61,

@@ -47,18 +47,6 @@ echo bye
 """
 
 
-@pytest.fixture(params=["process", pytest.param("docker", marks=pytest.mark.docker)])
-def engine(request: pytest.FixtureRequest) -> str:
-    if request.param == "docker":
-        request.getfixturevalue("docker_engine")
-    return str(request.param)
-
-
-@pytest.fixture
-def image(engine: str, request: pytest.FixtureRequest) -> str:
-    return str(request.getfixturevalue("tiny_image")) if engine == "docker" else "none"
-
-
 def client(socket: Path) -> httpx.Client:
     """Return a client of the API at a socket."""
     transport = httpx.HTTPTransport(uds=os.path.realpath(socket))
@@ -84,8 +72,8 @@ class Running:
     ) -> None:
         workers = {"cluster": {"worker": 2}, "success": "all-workers"}
         scenario = write(emulate.out.parent, script, name="api", image=image, **workers)
-        up = emulate("up", "-d", scenario, "--engine", engine, "--json", "--out", emulate.out)
-        assert up.returncode == 0, up.stderr
+        where = ("--engine", engine, "--json", "--out", emulate.out)
+        up = emulate("up", "-d", scenario, *where).ended()
         self.folder = Path(up.json["folder"])
         self.run_id = str(up.json["run_id"])
 
@@ -101,8 +89,8 @@ class Running:
 
 
 @pytest.fixture
-def running(emulate: Emulate, engine: str, image: str) -> Running:
-    return Running(emulate, engine, image)
+def running(emulate: Emulate, either_engine: tuple[str, str]) -> Running:
+    return Running(emulate, *either_engine)
 
 
 @pytest.fixture
@@ -158,7 +146,7 @@ def test_streams_have_everything_and_end_with_the_run(running: Running) -> None:
             one.wait_for(step=10**6)
     with pytest.raises(UsageError, match="is over"):
         running.cluster()
-    assert running.wait().returncode == 130
+    running.wait().ended(130)
 
 
 def test_lines_are_followed_from_the_last_ones_or_since_a_time(processes: Running) -> None:
@@ -245,7 +233,7 @@ def test_what_makes_no_sense_is_one_sentence_and_changes_nothing(processes: Runn
             with pytest.raises(UsageError, match="can't do this: a partition"):
                 cluster.partition(["worker-0"], ["worker-1"])
         assert http.post("/v1/stop").status_code == 202
-    assert processes.wait().returncode == 130
+    processes.wait().ended(130)
 
 
 def test_a_request_at_the_end_of_the_run_gets_an_answer(running: Running) -> None:
@@ -398,13 +386,8 @@ def test_a_client_that_leaves_while_it_follows_is_noticed_at_once(tmp_path: Path
     watcher, turn, sent = RecordWatcher(), 0, Counter[int]()
     watcher.close()
     app = application(CONTROL, tmp_path, watcher)
-    scope = {
-        "type": "http",
-        "method": "GET",
-        "path": "/v1/lines",
-        "query_string": b"",
-        "headers": [],
-    }
+    asked = {"type": "http", "method": "GET", "path": "/v1/lines"}
+    scope = {**asked, "query_string": b"", "headers": []}
 
     async def receive() -> dict[str, Any]:
         await asyncio.Event().wait()

@@ -23,7 +23,7 @@ from emulator.record.events import fields_of
 from emulator.record.remains import PORT, TOKEN
 from tests.api.test_prometheus import values
 from tests.api.test_server import client
-from tests.cli.typed import typed
+from tests.cli.typed import refusal
 from tests.conftest import Emulate
 from tests.report.test_live_view import RUN, end_of, scenario
 
@@ -38,9 +38,6 @@ def asked(headers: dict[str, str], *, tcp: bool = True) -> tuple[int, str]:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"inside"})
 
-    async def receive() -> MutableMapping[str, Any]:
-        return {"type": "http.request"}
-
     async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(message)
 
@@ -50,10 +47,8 @@ def asked(headers: dict[str, str], *, tcp: bool = True) -> tuple[int, str]:
         "headers": [(k.lower().encode(), v.encode()) for k, v in headers.items()],
     }
 
-    async def request() -> None:
-        await require_token(behind, "secret-token")(scope, receive, send)
-
-    asyncio.run(request())
+    guarded: Any = require_token(behind, "secret-token")
+    asyncio.run(guarded(scope, None, send))
     start, body = sent
     return start["status"], body["body"].decode()
 
@@ -144,8 +139,7 @@ def test_a_token_of_ours_is_for_the_owner_only_and_another_each_time(tmp_path: P
 def up(emulate: Emulate, tmp_path: Path, *arguments: str, **env: str) -> Cluster:
     path = scenario(tmp_path, extra="metrics: {interval: 100ms}\n")
     where = ("--engine", "process", "--run-id", RUN, "--out", emulate.out)
-    done = emulate("up", "-d", path, *where, *arguments, env=env)
-    assert done.returncode == 0, done.stderr
+    done = emulate("up", "-d", path, *where, *arguments, env=env).ended()
     if arguments:
         assert "emulate: API and /metrics on http://127.0.0.1:" in done.stderr
     return emulator.connect(RUN, emulate.out)
@@ -210,11 +204,9 @@ def test_a_bad_port_starts_nothing(emulate: Emulate, tmp_path: Path) -> None:
         other.listen()
         port = str(other.getsockname()[1])
         for arguments in (("--api-port", port), ("-d", "--api-port", port)):
-            path, out = scenario(tmp_path), ("--out", emulate.out)
-            done = typed("up", path, "--engine", "process", *out, *arguments)
-            assert done.returncode == 2
-            assert f"Can't take port {port}" in done.stderr
+            where = ("--engine", "process", "--out", emulate.out)
+            line = refusal("up", scenario(tmp_path), *where, *arguments)
+            assert f"Can't take port {port}" in line
             assert list(emulate.out.glob("*/plan.json")) == []
     vary = ("--vary", "cluster.worker=1,2", "--api-port", "0")
-    done = typed("up", scenario(tmp_path), *vary)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    refusal("up", scenario(tmp_path), *vary)

@@ -1,11 +1,13 @@
 """A process that acquires leases, controlled through stdin.
 
-It reports on stdout: `waiting NAMES`, `recovering NAME RUNS`, `granted GPUS`.
+It reports on stdout: `waiting NAMES`, `recovering NAME RUNS`, `granted GPUS`; and of leases that it
+acquires in a loop, interrupted at any point: how often it was `interrupted`, and got one.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import signal
 import sys
 from collections.abc import Sequence
@@ -39,6 +41,24 @@ def recover(claim: Claim) -> None:
         sys.stdin.readline()
 
 
+def interrupted(broker: Broker, rounds: int) -> tuple[int, int]:
+    """Acquire so often; return how often that was interrupted, and how often a lease was had."""
+    chance, capacity = random.Random(7), Capacity(4, 0)
+    interrupted = taken = 0
+    for _ in range(rounds):
+        try:
+            try:
+                # With an interval: Python may lose an exception raised while it frees objects.
+                signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.00001, 0.003), 0.5)
+                with broker.acquire("me", Need(2), capacity, recover=lambda claim: None):
+                    taken += 1
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+        except RanOut:
+            interrupted += 1
+    return interrupted, taken
+
+
 def main(folder: str, name: str, cpus: str, gpus: str, *devices: str) -> None:
     signal.signal(signal.SIGALRM, on_alarm)
     broker = Broker(Path(folder))
@@ -62,6 +82,8 @@ def main(folder: str, name: str, cpus: str, gpus: str, *devices: str) -> None:
                 for run_id in run_ids:
                     leases[-1].began_run(run_id, "process", Path("runs", run_id))
                 say("noted")
+            case ["interrupted", rounds]:
+                say(*interrupted(broker, int(rounds)))
             case ["again", cpus, gpus]:
                 acquire(cpus, gpus)
             case ["release"]:

@@ -17,6 +17,7 @@ import pytest
 
 from emulator.broker import Broker, Capacity, Claim, Need, Run
 from emulator.errors import RecordError, UsageError
+from tests.conftest import python
 
 pytestmark = pytest.mark.timeout(300)  # these tests detect waits without end
 
@@ -459,8 +460,7 @@ def test_hosts_with_a_home_in_common_do_not_take_each_other_for_dead(
 def test_importing_it_imports_nothing_heavy() -> None:
     heavy = "('docker', 'typer', 'pydantic', 'psutil', 'yaml', 'asyncio')"
     code = f"import emulator.broker, sys; print([n for n in {heavy} if n in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert python(code).ended().stdout == "[]\n"
 
 
 # --- Crowds -------------------------------------------------------------------------------------
@@ -552,11 +552,12 @@ def test_threads_of_a_process_wait_for_others_as_processes_do(folder: Path) -> N
 
 @pytest.mark.parametrize("granted", ["3", "0"])
 def test_an_interrupt_at_any_point_leaves_nothing_that_lives(
-    start: Start, party: Start, folder: Path, granted: str
+    party: Start, folder: Path, granted: str
 ) -> None:
     holder = party("holder", float(granted), says="granted")
-    victim = start("interrupted.py", folder, 1000, 2)
-    interrupted, taken = map(int, victim.says().split())
+    victim = party("victim", says="granted")
+    victim.tell("release")
+    interrupted, taken = map(int, victim.tell("interrupted 1000").split())
     assert interrupted + taken == 1000 or granted == "0"
     assert interrupted > 10
     assert (taken == 0) == (granted == "3")

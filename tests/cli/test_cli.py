@@ -13,7 +13,7 @@ import pytest
 from emulator.engines.docker import DockerEngine
 from emulator.planning.baseline import Baseline, BaselineFile, machine
 from emulator.planning.context import of_machine
-from tests.cli.typed import NO_DOCKER, typed, write
+from tests.cli.typed import NO_DOCKER, refusal, typed, write
 from tests.conftest import Emulate, own
 from tests.engines.docker.listeners import instead_of_docker
 
@@ -35,8 +35,7 @@ def test_up_has_the_summary_on_stdout_all_else_on_stderr_and_a_record_to_judge_a
     expected = {"success": "all-workers", "expect": {"final_step": 7}}
     path = write(tmp_path, program=program, cluster={"worker": 2}, **expected)
     options = ("--engine", "process", "--run-id", RUN)
-    done = emulate.up(path, *options, "--set", "cluster.worker=3", "--seed", "5")
-    assert done.returncode == 0, done.stderr
+    done = emulate.up(path, *options, "--set", "cluster.worker=3", "--seed", "5").ended()
     assert "worker-1 | worker-1" in done.stderr
     assert "\x1b[" not in done.stderr  # no colours where it is no terminal
     summary = done.json
@@ -57,12 +56,9 @@ def test_up_has_the_summary_on_stdout_all_else_on_stderr_and_a_record_to_judge_a
     plan = json.loads((emulate.out / RUN / "plan.json").read_text())
     assert plan["tasks"][0]["env"]["EMULATOR_SEED"] == "5"
     assert typed("logs", "last", "worker-1", "--out", emulate.out).stdout.endswith("\nworker-1\n")
-    again = emulate.up(path, *options)
-    assert again.returncode == 2
-    assert "There is a run in" in again.stderr
+    assert "There is a run in" in emulate.up(path, *options).ended(2).stderr
     (tmp_path / "hello.sh").unlink()
-    check = typed("check", RUN, "--json", "--out", emulate.out)
-    assert (check.returncode, check.json["verdict"]) == (0, "ok")
+    assert typed("check", RUN, "--json", "--out", emulate.out).ended().json["verdict"] == "ok"
 
 
 @pytest.mark.parametrize(
@@ -71,14 +67,13 @@ def test_up_has_the_summary_on_stdout_all_else_on_stderr_and_a_record_to_judge_a
 def test_the_exit_code_is_that_of_the_verdict(
     emulate: Emulate, hello: Path, expected: str, code: int, verdict: str
 ) -> None:
-    done = emulate.up(hello, "--engine", "process", "--set", f"expect.{expected}")
-    assert (done.returncode, done.json["verdict"]) == (code, verdict)
+    done = emulate.up(hello, "--engine", "process", "--set", f"expect.{expected}").ended(code)
+    assert done.json["verdict"] == verdict
 
 
 def test_a_program_that_dies_at_once_has_its_last_words(emulate: Emulate, tmp_path: Path) -> None:
     path = write(tmp_path, "echo I have no data >&2; exit 9")
-    done = emulate("up", path, "--engine", "process", "--out", emulate.out)
-    assert done.returncode == 1
+    done = emulate("up", path, "--engine", "process", "--out", emulate.out).ended(1)
     assert "worker-0 failed with exit code 9" in done.stdout
     assert "The last output of worker-0:\n  I have no data" in done.stdout
 
@@ -93,26 +88,20 @@ def test_five_mistakes_are_five_lines(tmp_path: Path) -> None:
         "timeout: 5\n"
     )
     for options in ((), ("-d",)):
-        done = typed("up", path, *options, cwd=tmp_path)
-        assert done.returncode == 2
-        lines = done.stderr.strip().splitlines()
+        lines = typed("up", path, *options, cwd=tmp_path).ended(2).stderr.strip().splitlines()
         assert [line.removeprefix("emulate: ").split(": ")[0] for line in lines] == [
             f"{path}:{number}" for number in (1, 2, 3, 4, 5)
         ]
         assert not (tmp_path / "runs").exists()
 
 
-def test_a_missing_scenario_or_program_is_one_sentence(tmp_path: Path) -> None:
-    done = typed("up", "no-such.yaml")
-    assert done.returncode == 2
-    assert done.stderr.startswith("emulate: Can't read the scenario no-such.yaml: No such file")
+def test_a_missing_program_is_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
     path.write_text(
         "name: s\nprogram:\n  source: gone.py\n  command: [python]\ncluster: {worker: 1}\n"
     )
-    done = typed("up", path)
-    assert done.returncode == 2
-    assert f"{path}:3: program.source: there is no {tmp_path / 'gone.py'}" in done.stderr
+    problem = f"{path}:3: program.source: there is no {tmp_path / 'gone.py'}"
+    assert refusal("up", path).startswith(problem)
 
 
 @pytest.mark.parametrize(
@@ -123,56 +112,50 @@ def test_a_docker_that_does_not_answer_is_exit_code_4_and_what_to_do(
     hello: Path, options: tuple[str, ...], what: str
 ) -> None:
     """Also of `auto`, where it is configured."""
-    done = typed("up", hello, *options, env=NO_DOCKER, cwd=hello.parent)
-    assert done.returncode == 4
-    assert "No Docker engine answers" in done.stderr
-    assert what in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    done = typed("up", hello, *options, env=NO_DOCKER, cwd=hello.parent).ended(4)
+    (line,) = done.stderr.splitlines()
+    assert "No Docker engine answers" in line
+    assert what in line
 
 
 def test_auto_takes_processes_where_no_docker_is_configured(emulate: Emulate, hello: Path) -> None:
     emulate.prefix = instead_of_docker()
-    done = emulate.up(hello)
-    assert done.returncode == 0
+    done = emulate.up(hello).ended()
     assert done.json["engine"] == "process"
-    assert "no Docker engine answers; tasks run as processes" in done.stderr
-    background = emulate("up", "-d", hello, "--out", emulate.out)
-    assert "no Docker engine answers; tasks run as processes" in background.stderr
+    for one in (done, emulate("up", "-d", hello, "--out", emulate.out)):
+        assert "no Docker engine answers; tasks run as processes" in one.stderr
 
 
-@pytest.mark.parametrize(
-    ("override", "what"),
-    [
-        ("cluster.worker.memory=1g", "a memory limit for worker"),
-        ("cluster.worker.cpus=1", "a CPU limit for worker"),
-        ("cluster.worker.gpus=1", "GPUs for worker"),
-        ("cluster.worker.processes=100", "a limit of processes for worker"),
-        ("network.internet=false", "a network without internet"),
-        ("network.metadata=closed", "a closed metadata address"),
-        ("network.delay=5ms", "network delay"),
-        ("framework=ray", "a host for each task, which framework: ray needs"),
-        ("framework=mpi", "a host for each task, which framework: mpi needs"),
-    ],
-)
-def test_processes_refuse_what_they_cannot_do(hello: Path, override: str, what: str) -> None:
-    done = typed("up", hello, "--engine", "process", "--set", override, cwd=hello.parent)
-    assert done.returncode == 2
-    assert f"the process engine can't do this: {what}" in done.stderr
-    assert done.stderr.startswith(f"emulate: --set {override}: ")
+def test_processes_refuse_what_they_cannot_do(hello: Path) -> None:
+    refused = {
+        "cluster.worker.memory=1g": "a memory limit for worker",
+        "cluster.worker.cpus=1": "a CPU limit for worker",
+        "cluster.worker.gpus=1": "GPUs for worker",
+        "cluster.worker.processes=100": "a limit of processes for worker",
+        "network.internet=false": "a network without internet",
+        "network.metadata=closed": "a closed metadata address",
+        "network.delay=5ms": "network delay",
+        "framework=mpi": "a host for each task, which framework: mpi needs",
+    }
+    sets = [word for override in refused for word in ("--set", override)]
+    done = typed("up", hello, "--engine", "process", *sets, cwd=hello.parent).ended(2)
+    lines = [line.removeprefix("emulate: ") for line in done.stderr.splitlines()]
+    expected = {
+        f"--set {override}: {override.partition('=')[0]}: the process engine can't do this: {what}"
+        for override, what in refused.items()
+    }
+    assert {line.partition(" (")[0] for line in lines} == expected
     assert not (hello.parent / "runs").exists()  # refused before anything was made
 
 
 def test_a_command_that_is_not_installed_is_said(emulate: Emulate, tmp_path: Path) -> None:
     path = write(tmp_path, program={"command": ["no-such-program"]})
-    done = emulate.up(path, "--engine", "process")
-    assert done.returncode == 4
+    done = emulate.up(path, "--engine", "process").ended(4)
     assert "worker-0 can't run 'no-such-program'" in done.stderr
 
 
 def test_plan_shows_everything_and_starts_nothing(tmp_path: Path) -> None:
-    done = typed("plan", "parameter-server", "--engine", "process", "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    plan = done.json
+    plan = typed("plan", "parameter-server", "--engine=process", "--json", cwd=tmp_path).json
     assert [task["name"] for task in plan["tasks"]] == ["chief-0", "worker-0", "worker-1", "ps-0"]
     config = json.loads(plan["tasks"][0]["env"]["TF_CONFIG"])
     assert config["task"] == {"type": "chief", "index": 0}
@@ -213,8 +196,7 @@ def test_a_disk_that_is_nearly_full_is_said(emulate: Emulate, tmp_path: Path, he
     if os.geteuid() or emulate("--version").returncode:
         pytest.skip("a small disk takes root, unshare and tmpfs")
     for command in ("plan", "up"):
-        done = emulate(command, hello, "--engine", "process")
-        assert done.returncode == 0, done.stderr
+        done = emulate(command, hello, "--engine", "process").ended()
         said = " ".join((done.stdout + done.stderr).split())
         assert "the disk of the run folder" in said
         assert "16 MiB left; 2.0 GiB or more should be free" in said
@@ -222,10 +204,9 @@ def test_a_disk_that_is_nearly_full_is_said(emulate: Emulate, tmp_path: Path, he
 
 def test_a_background_run_on_a_full_disk_leaves_no_folder(emulate: Emulate, hello: Path) -> None:
     emulate.prefix = ["prlimit", "--fsize=0"]  # of any file
-    done = emulate("up", "-d", hello, "--engine", "process", "--out", emulate.out)
-    assert done.returncode == 4
-    assert done.stderr.startswith(f"emulate: Can't write the run folder {emulate.out}/")
-    assert len(done.stderr.splitlines()) == 1
+    done = emulate("up", "-d", hello, "--engine", "process", "--out", emulate.out).ended(4)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"emulate: Can't write the run folder {emulate.out}/")
     assert not list(emulate.out.glob("*"))
 
 
@@ -234,8 +215,6 @@ def test_a_background_run_on_a_full_disk_leaves_no_folder(emulate: Emulate, hell
 # Two steps, a tenth of a second or more between them.
 STEPS = """for n in 1 2; do echo "{\\"emulate\\": \\"step\\", \\"step\\": $n}"; sleep 0.1; done"""
 GATE: dict[str, Any] = {"expect": {"throughput": {"at_least": 0.9, "of": "baseline"}}}
-OF_TWO = "scenario[cluster.worker=2] process"
-TWO = ("--set", "cluster.worker=2")
 
 
 def store(tmp_path: Path, key: str, rate: float) -> Path:
@@ -247,52 +226,35 @@ def store(tmp_path: Path, key: str, rate: float) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("key", "rate", "options", "code", "says"),
-    [
-        ("scenario process", 0.001, (), 0, "of 0.00 steps/s on 2026-11-20"),
-        ("scenario process", 1e6, (), 1, "of 1000000.00 steps/s on 2026-11-20"),
-        (OF_TWO, 0.001, TWO, 0, "of 0.00 steps/s on 2026-11-20"),
-        (OF_TWO, 0.001, (), 3, "no baseline is stored"),
-    ],
-)
 def test_up_holds_a_run_against_the_baseline_of_what_was_set_beside_its_scenario(
-    emulate: Emulate,
-    tmp_path: Path,
-    key: str,
-    rate: float,
-    options: tuple[str, ...],
-    code: int,
-    says: str,
+    emulate: Emulate, tmp_path: Path
 ) -> None:
-    baselines = store(tmp_path, key, rate)
-    up = emulate.up(write(tmp_path, STEPS, **GATE), "--engine", "process", *options)
-    assert up.returncode == code, up.stderr
+    baselines = store(tmp_path, "scenario[cluster.worker=2] process", 1e6)
+    path = write(tmp_path, STEPS, **GATE)
+    up = emulate.up(path, "--engine", "process", "--set", "cluster.worker=2").ended(1)
     (verdict,) = (v for v in up.json["verdicts"] if v["expectation"] == "throughput.at_least")
-    assert says in verdict["actual"]
+    assert "of 1000000.00 steps/s on 2026-11-20" in verdict["actual"]
     # The run folder says it all.
     baselines.unlink()
-    again = typed("check", "last", "--json", "--out", emulate.out)
-    assert (again.returncode, again.json["verdicts"]) == (code, up.json["verdicts"])
+    again = typed("check", "last", "--json", "--out", emulate.out).ended(1)
+    assert again.json["verdicts"] == up.json["verdicts"]
 
 
 def test_each_variant_is_held_against_its_own_baseline(emulate: Emulate, tmp_path: Path) -> None:
     store(tmp_path, "scenario[seed=1] process", 0.001)
     store(tmp_path, "scenario[seed=2] process", 1e6)
     path = write(tmp_path, STEPS, **GATE)
-    done = emulate.up(path, "--engine", "process", "--vary", "seed=1,2,3")
+    done = emulate.up(path, "--engine", "process", "--vary", "seed=1,2,3").ended(1)
     assert [run["verdict"] for run in done.json] == ["ok", "failed", "unknown"]
-    assert done.returncode == 1
 
 
-@pytest.mark.parametrize("command", ["up", "plan"])
-def test_a_file_without_baselines_is_refused_before_a_start(tmp_path: Path, command: str) -> None:
+def test_a_file_without_baselines_is_refused_before_a_start(tmp_path: Path) -> None:
     path = write(tmp_path, STEPS, **GATE)
     (tmp_path / "baselines.json").write_text("{")
-    done = typed(command, path, "--engine", "process", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "baselines.json is not a file of baselines: Invalid JSON" in done.stderr
-    assert not (tmp_path / "runs").exists()
+    for command in ("up", "plan"):
+        line = refusal(command, path, "--engine", "process", cwd=tmp_path)
+        assert "baselines.json is not a file of baselines: Invalid JSON" in line
+        assert not (tmp_path / "runs").exists()
 
 
 def test_plan_shows_the_baseline_and_warns_of_variants(tmp_path: Path) -> None:
@@ -317,29 +279,28 @@ def test_schema_is_json() -> None:
 
 def test_doctor_looks_at_everything_and_says_what_to_do() -> None:
     # A PATH of nothing, so that it tries no module of the kernel.
-    done = typed("doctor", "--json", env={**NO_DOCKER, "PATH": ""})
+    # DOCKER_HOST configures an engine: `up` takes no other.
+    done = typed("doctor", "--json", env={**NO_DOCKER, "PATH": ""}).ended(4)
     findings = {f["what"]: f for f in done.json}
     kernel = {"kernel: netem", "kernel: tbf"}
     others = {"--engine auto", "Docker engine", "Python", "TensorFlow", "CA bundle"}
     assert findings.keys() >= kernel | others
     missing = [f for f in findings.values() if f["status"] in ("optional", "missing", "fatal")]
     assert all(finding["advice"] for finding in missing)
-    assert done.returncode == 4  # DOCKER_HOST configures one: `up` takes no other
     assert findings["--engine auto"]["status"] == findings["Docker engine"]["status"] == "fatal"
     assert "Start Docker" in findings["Docker engine"]["advice"]
 
 
 def test_clean_says_where_it_could_not_look(tmp_path: Path) -> None:
-    done = typed("clean", "--dry-run", "--out", tmp_path, env=NO_DOCKER)
-    assert done.returncode == 0
+    done = typed("clean", "--dry-run", "--out", tmp_path, env=NO_DOCKER).ended()
     (said,) = [line for line in done.stderr.splitlines() if "No Docker engine answers" in line]
     assert said.endswith("What runs have left on it is not looked at.")
 
 
 def test_a_task_can_print_anything(emulate: Emulate, tmp_path: Path) -> None:
     path = write(tmp_path, r"printf 'caf\303\251 \377\376 [bold]x[/bold]\r\nno newline at the end'")
-    done = emulate.up(path, "--engine", "process", env={"LC_ALL": "C", "PYTHONIOENCODING": "ascii"})
-    assert done.returncode == 0, done.stderr
+    ascii_only = {"LC_ALL": "C", "PYTHONIOENCODING": "ascii"}
+    done = emulate.up(path, "--engine", "process", env=ascii_only).ended()
     assert "no newline at the end" in done.stderr
 
 
@@ -353,16 +314,14 @@ def test_more_memory_than_the_machine_has_is_a_mistake_with_its_line(
         "cluster:\n  worker:\n    replicas: 1\n    memory: 900t\n"
     )
     for command in ("plan", "up"):
-        done = typed(command, path, "--engine", "docker")
-        assert done.returncode == 2
-        assert f"{path}:8: cluster.worker.memory: 900.0 TiB is more than the" in done.stderr
-    done = typed("plan", path, "--engine", "docker", "--set", "cluster.worker.memory=901t")
-    assert "--set cluster.worker.memory=901t: cluster.worker.memory: 901.0 TiB" in done.stderr
+        line = refusal(command, path, "--engine", "docker")
+        assert line.startswith(f"{path}:8: cluster.worker.memory: 900.0 TiB is more than the")
+    line = refusal("plan", path, "--engine", "docker", "--set", "cluster.worker.memory=901t")
+    assert line.startswith("--set cluster.worker.memory=901t: cluster.worker.memory: 901.0 TiB")
 
 
 def test_a_run_folder_whose_path_is_no_text_is_refused(tmp_path: Path) -> None:
     out = os.fsdecode(os.fsencode(tmp_path / "runs") + b"\xff")
-    done = typed("up", write(tmp_path), "--engine", "process", "--out", out)
-    assert done.returncode == 2
-    assert "has bytes that are not text" in done.stderr
+    line = refusal("up", write(tmp_path), "--engine", "process", "--out", out)
+    assert "has bytes that are not text" in line
     assert not Path(out).exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from emulator.record.events import RunStarted
 from emulator.record.reader import Record
 from tests.cli.typed import NO_DOCKER, typed, write
-from tests.conftest import Emulate, end, own, wait_for_line
+from tests.conftest import Emulate, own
 
 # Its first start ends with $CODE, the next one with 0.
 SCRIPT = """\
@@ -33,8 +32,7 @@ def path(tmp_path: Path) -> Path:
 def test_vary_runs_all_combinations_and_the_worst_counts(emulate: Emulate, path: Path) -> None:
     done = emulate.up(
         path, "--engine", "process", "--run-id", RUN, *POLICIES, "--vary", "program.env.CODE=9,0"
-    )
-    assert done.returncode == 1, done.stderr
+    ).ended(1)
     assert [(run["run_id"], run["variant"], run["outcome"]) for run in done.json] == [
         (f"{RUN}-1", "restart.policy=never program.env.CODE=9", "failed"),
         (f"{RUN}-2", "restart.policy=never program.env.CODE=0", "succeeded"),
@@ -65,8 +63,7 @@ def test_compare_prints_what_differs_and_a_row_for_each_run(emulate: Emulate, pa
     )
     # After the last run, its table; then the same from the folders alone.
     path.unlink()
-    done = typed("compare", f"{RUN}-1", emulate.out / f"{RUN}-2", "--out", emulate.out)
-    assert done.returncode == 0, done.stderr
+    done = typed("compare", f"{RUN}-1", emulate.out / f"{RUN}-2", "--out", emulate.out).ended()
     assert up.stdout.endswith(done.stdout)
     assert done.stdout.startswith("restart.policy: never | on-failure\n")
     rows = [line.split() for line in done.stdout.splitlines() if line.startswith(" restart.policy")]
@@ -85,40 +82,12 @@ def test_compare_prints_what_differs_and_a_row_for_each_run(emulate: Emulate, pa
     assert (row["run_id"], row["efficiency"]) == (f"{RUN}-2", None)
 
 
-@pytest.mark.parametrize(
-    ("vary", "message"),
-    [
-        ("restart.policy=never,sometimes", "restart.policy=sometimes: --vary restart.policy="),
-        ("cluster.worker.memory=null,1g", "cluster.worker.memory=1g: The process engine can't"),
-        ("timeout=1s,", "--vary timeout=1s,: the values are not a YAML list: an empty value"),
-    ],
-)
-def test_a_bad_variant_starts_none(path: Path, vary: str, message: str) -> None:
-    done = typed("up", path, "--engine", "process", "--vary", vary, cwd=path.parent)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"emulate: {message}")
-    assert not (path.parent / "runs").exists()
-
-
 def test_an_error_of_the_emulator_ends_it_with_what_there_is(emulate: Emulate, path: Path) -> None:
     done = emulate.up(
         path,
         *("--engine", "process", "--run-id", RUN, "--set", "program.env.CODE=0"),
         *("--vary", "program.command.0=sh,no-such-shell,dash"),
-    )
-    assert done.returncode == 4
+    ).ended(4)
     assert [run["outcome"] for run in done.json] == ["succeeded", "error"]
     assert "can't run 'no-such-shell'" in done.stderr.splitlines()[-1]
     assert not (emulate.out / f"{RUN}-3").exists()
-
-
-def test_ctrl_c_stops_the_rest_too(emulate: Emulate, path: Path) -> None:
-    process = emulate.start(
-        *("up", path, "--json", "--out", emulate.out, "--engine", "process", "--run-id", RUN),
-        *("--set", "program.command=[sh, -c, 'echo up; exec sleep 1000']", "--vary", "seed=1,2,3"),
-    )
-    wait_for_line(process, "all tasks are running")
-    done = end(process, signal.SIGINT)
-    assert done.returncode == 130
-    assert [(run["run_id"], run["outcome"]) for run in done.json] == [(f"{RUN}-1", "interrupted")]
-    assert not (emulate.out / f"{RUN}-2").exists()

@@ -28,8 +28,7 @@ def cluster(tmp_path: Path) -> Path:
 
 def test_up_runs_a_manifest_and_keeps_it(emulate: Emulate, cluster: Path, tmp_path: Path) -> None:
     faults = f"--faults={tmp_path}/faults.yaml"
-    done = emulate.up(cluster, "--engine=process", faults, f"--command={COMMAND}")
-    assert done.returncode == 0, done.stderr
+    done = emulate.up(cluster, "--engine=process", faults, f"--command={COMMAND}").ended()
     assert "worker-0 | I am worker-0" in done.stderr
     assert done.json["verdict"] == "ok"
     (folder,) = emulate.out.glob("cluster-*")
@@ -39,7 +38,7 @@ def test_up_runs_a_manifest_and_keeps_it(emulate: Emulate, cluster: Path, tmp_pa
     page = (folder / "report.html").read_text()
     assert "scenario.yaml, made from manifest.json and faults.yaml" in page
     assert 'href="manifest.json"' in page
-    assert typed("check", folder).returncode == 0
+    typed("check", folder).ended()
 
 
 def test_up_d_gets_the_same_options(emulate: Emulate, cluster: Path, tmp_path: Path) -> None:
@@ -48,15 +47,14 @@ def test_up_d_gets_the_same_options(emulate: Emulate, cluster: Path, tmp_path: P
         f"--faults={tmp_path}/faults.yaml",
         f"--command={shlex.join(['sh', '-c', f'{SAYS}; exec sleep 60'])}",
     ]
-    done = emulate.up(cluster, "--engine=process", "-d", f"--run-id={run_id}", *options)
-    assert done.returncode == 0, done.stderr
+    emulate.up(cluster, "--engine=process", "-d", f"--run-id={run_id}", *options).ended()
     assert Record(emulate.out / run_id).plan.scenario.expect.final_step == 7
-    assert emulate("down", run_id, f"--out={emulate.out}").returncode == 0
+    emulate("down", run_id, f"--out={emulate.out}").ended()
 
 
 def test_variants_of_a_manifest(emulate: Emulate, cluster: Path) -> None:
-    done = emulate.up(cluster, "--engine=process", f"--command={COMMAND}", "--vary=seed=1,2")
-    assert done.returncode == 0, done.stderr
+    options = ("--engine=process", f"--command={COMMAND}", "--vary=seed=1,2")
+    done = emulate.up(cluster, *options).ended()
     assert [one["verdict"] for one in done.json] == ["ok", "ok"]
     seeds = {Record(folder).plan.scenario.seed for folder in emulate.out.glob("cluster-*")}
     assert seeds == {1, 2}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cli.typed import typed
+from tests.cli.typed import refusal, typed
 
 SCENARIO = """
 name: train
@@ -26,9 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def export(*words: str) -> str:
-    done = typed("export", *words)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return typed("export", *words).ended().stdout
 
 
 def test_a_file_in_another_folder(folder: Path) -> None:
@@ -54,10 +52,9 @@ def test_standard_output_and_what_is_different() -> None:
 
 
 def test_only_exports_are_replaced(folder: Path) -> None:
-    export("s.yaml", "--to", "compose", "-o", "compose.yaml")
-    export("s.yaml", "--to", "compose", "-o", "compose.yaml")
-    refused = typed("export", "s.yaml", "--to", "compose", "-o", "s.yaml")
-    assert refused.returncode == 2
+    for _ in range(2):
+        export("s.yaml", "--to", "compose", "-o", "compose.yaml")
+    refused = typed("export", "s.yaml", "--to", "compose", "-o", "s.yaml").ended(2)
     assert "s.yaml exists already" in refused.stderr
     assert (folder / "s.yaml").read_text() == SCENARIO
 
@@ -75,6 +72,4 @@ def test_only_exports_are_replaced(folder: Path) -> None:
 )
 @pytest.mark.usefixtures("folder")
 def test_mistakes(words: tuple[str, ...], message: str) -> None:
-    refused = typed("export", *words)
-    assert refused.returncode == 2
-    assert message in refused.stderr
+    assert message in refusal("export", *words)

@@ -42,20 +42,12 @@ def up(emulate: Emulate, path: Path, *more: str) -> list[str]:
     return [*emulate.command, "up", str(path), *named, *more]
 
 
-@pytest.mark.parametrize(
-    ("engine", "how"),
-    [("process", "--plain"), pytest.param("docker", "-v", marks=pytest.mark.docker)],
-)
 def test_a_run_whose_terminal_is_closed_is_stopped_and_removed(
-    emulate: Emulate,
-    tmp_path: Path,
-    opened: Open,
-    request: pytest.FixtureRequest,
-    engine: str,
-    how: str,
+    emulate: Emulate, tmp_path: Path, opened: Open, either_engine: tuple[str, str]
 ) -> None:
-    image = request.getfixturevalue("tiny_image") if engine == "docker" else "none"
+    engine, image = either_engine
     path = scenario(tmp_path, STEADY, image=image)
+    how = "-v" if engine == "docker" else "--plain"
     terminal = opened(*up(emulate, path, f"--engine={engine}", how))
     terminal.see("worker-0 | tick", "worker-1 | tick")
     terminal.hang_up()
@@ -88,7 +80,7 @@ def test_up_d_outlives_its_terminal(emulate: Emulate, tmp_path: Path, opened: Op
     terminal.hang_up()
     assert terminal.process.wait(PATIENCE) == -signal.SIGHUP
     assert Record(emulate.out / own("hung")).live
-    assert typed("down", own("hung"), "--out", emulate.out).returncode == 0
+    typed("down", own("hung"), "--out", emulate.out).ended()
     assert left("process", own("hung")) == []
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from emulator.record.version import header
+from tests.conftest import python
 
 HEAVY = {
     "docker",
@@ -53,9 +52,7 @@ def imported(tmp_path: Path, *command: str) -> set[str]:
         "main()"
     )
     env = {**os.environ, "DOCKER_HOST": f"unix://{tmp_path}/no-engine"}
-    subprocess.run(
-        [sys.executable, "-c", text], cwd=tmp_path, env=env, capture_output=True, check=False
-    )
+    python(text, cwd=tmp_path, env=env)
     return set(listing.read_text().split())
 
 

@@ -37,10 +37,16 @@ def up(emulate: Emulate, path: Path, run_id: str, *more: str) -> subprocess.Pope
     return emulate.start("up", path, *options, *more)
 
 
+def ended(process: subprocess.Popen[str], number: signal.Signals, code: int) -> Finished:
+    """Signal a command; see that it ends with that code, and with no traceback."""
+    done = end(process, number).ended(code)
+    assert "Traceback" not in done.stderr
+    return done
+
+
 def said_once(done: Finished, number: signal.Signals) -> None:
     """One line, the last."""
-    assert done.returncode == 130, done.stderr
-    assert f"emulate: interrupted by {number.name}" in done.stderr.splitlines()[-1]
+    assert f"emulate: interrupted by {number.name}" in done.ended(130).stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
     assert done.stderr.count("interrupted by") == 1
 
@@ -59,10 +65,8 @@ def test_during_imports(
         text=True,
     )
     wait_for_line(process, f" {module}\n")
-    done = end(process, number)
-    assert done.returncode == 130
+    done = ended(process, number, 130)
     assert f"emulate: interrupted by {number.name}\n" in done.stderr
-    assert "Traceback" not in done.stderr
     assert done.stdout == ""
     assert not emulate.out.exists()
 
@@ -72,9 +76,7 @@ def test_just_before_the_record(emulate: Emulate, tmp_path: Path, number: signal
     """From here on there is a record, and it is whole."""
     process = up(emulate, scenario(tmp_path, FOREVER), own("cut"))
     wait_for_line(process, "on the process engine; record in")
-    done = end(process, number)
-    assert done.returncode == 130
-    assert "Traceback" not in done.stderr
+    ended(process, number, 130)
     assert whole(emulate.out / own("cut"))["outcome"] == "interrupted"
     assert left("process", own("cut")) == []
 
@@ -94,9 +96,7 @@ def test_once_the_outcome_is_settled_it_stays(
     path = scenario(tmp_path, expect={"final_step": expected})
     process = up(emulate, path, own("cut"))
     wait_for_line(process, SETTLED)
-    done = end(process, number)
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
+    ended(process, number, code)
     assert whole(emulate.out / own("cut"))["verdict"] == verdict
 
 
@@ -107,9 +107,7 @@ def test_at_the_very_end(emulate: Emulate, tmp_path: Path, number: signal.Signal
     assert process.stdout is not None
     while not process.stdout.readline().startswith("Record:"):
         pass
-    done = end(process, number)
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
+    ended(process, number, 0)
 
 
 def test_no_number_of_signals_interrupts_the_removal(emulate: Emulate, tmp_path: Path) -> None:
@@ -146,14 +144,18 @@ def whole(folder: Path) -> Mapping[str, Any]:
     return summary
 
 
-def test_a_sweep_ends_with_the_variant_that_was_under_way(emulate: Emulate, tmp_path: Path) -> None:
-    process = up(emulate, scenario(tmp_path), own("cut"), "--vary", "seed=1,2,3")
-    wait_for_line(process, SETTLED)  # of the first
-    done = end(process, signal.SIGINT)
-    assert done.returncode == 130, done.stderr
-    assert "Traceback" not in done.stderr
-    (begun,) = (plan.parent.name for plan in emulate.out.glob("*/plan.json"))
-    assert begun == own("cut") + "-1"
+@pytest.mark.parametrize(
+    ("script", "line", "outcome"), [(FOREVER, UP, "interrupted"), (STEPS, SETTLED, "succeeded")]
+)
+def test_a_sweep_ends_with_the_variant_that_is_under_way(
+    emulate: Emulate, tmp_path: Path, script: str, line: str, outcome: str
+) -> None:
+    process = up(emulate, scenario(tmp_path, script), own("cut"), "--json", "--vary", "seed=1,2,3")
+    wait_for_line(process, line)  # of the first
+    done = ended(process, signal.SIGINT, 130)
+    first = own("cut") + "-1"
+    assert [(run["run_id"], run["outcome"]) for run in done.json] == [(first, outcome)]
+    assert [plan.parent.name for plan in emulate.out.glob("*/plan.json")] == [first]
 
 
 # --- A run that somebody else is at work on -------------------------------------------------------
@@ -168,7 +170,7 @@ def running(emulate: Emulate, tmp_path: Path, request: pytest.FixtureRequest) ->
     wait_for_line(process, UP, "worker-0 | up", "worker-1 | up", "127.0.0.1")
     yield run_id
     process.send_signal(signal.SIGINT)
-    assert end(process, signal.SIGINT).returncode == 130
+    end(process, signal.SIGINT).ended(130)
     assert left("process", run_id) == []
 
 
@@ -221,7 +223,7 @@ def test_up_d_is_called_off(emulate: Emulate, tmp_path: Path, number: signal.Sig
     done = end(process, number)
     if done.returncode == 0:  # it was up before that
         assert f"{own('cut')} is up" in done.stderr
-        assert typed("down", own("cut"), "--out", emulate.out).returncode == 0
+        typed("down", own("cut"), "--out", emulate.out).ended()
     else:
         said_once(done, number)
         assert "the run in the background was stopped" in done.stderr
@@ -311,8 +313,7 @@ def test_a_build_leaves_no_container_and_no_stage(
         if "sleep 600" in str(api.inspect_container(event["id"])["Config"]["Cmd"]):
             break
     events.close()
-    done = end(process, number)
-    said_once(done, number)
+    said_once(end(process, number), number)
     assert api.containers(all=True, filters=with_mark) == []
     # Of builds at once the last one removes the stages, and another test may build just now.
     removed = api.events(

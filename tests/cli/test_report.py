@@ -29,23 +29,19 @@ def past(tmp_path: Path) -> Path:
 def test_report_writes_again_or_elsewhere_and_prints_where(past: Path, tmp_path: Path) -> None:
     page = past / "one" / "report.html"
     page.unlink()
-    done = typed("report", "one", "--out", past)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == f"{page}\n"
+    assert typed("report", "one", "--out", past).ended().stdout == f"{page}\n"
     assert page.is_file()
     assert typed("report", "--out", past).stdout.endswith("two/report.html\n")
     target = tmp_path / "page.html"
-    done = typed("report", "one", "--out", past, "--html", target)
-    assert done.stdout == f"{target}\n"
+    assert typed("report", "one", "--out", past, "--html", target).stdout == f"{target}\n"
     assert 'href="past/one/history.jsonl"' in target.read_text()
 
 
 def test_report_says_why_it_cant_be_written(past: Path) -> None:
-    done = typed("report", "one", "--out", past, "--html", past)
-    assert done.returncode == 4
+    done = typed("report", "one", "--out", past, "--html", past).ended(4)
     assert done.stderr.startswith("emulate: Can't write ")
     assert "Traceback" not in done.stderr
-    assert typed("report", "three", "--out", past).returncode == 2
+    typed("report", "three", "--out", past).ended(2)
 
 
 def test_runs_lists_and_filters(past: Path) -> None:
@@ -68,23 +64,18 @@ def test_runs_lists_and_filters(past: Path) -> None:
 
 def test_compare_writes_a_page_beside_its_table(past: Path, tmp_path: Path) -> None:
     target = tmp_path / "compared.html"
-    done = typed("compare", "one", "two", "--out", past, "--html", target)
-    assert done.returncode == 0, done.stderr
+    done = typed("compare", "one", "two", "--out", past, "--html", target).ended()
     assert f"emulate: wrote {target}\n" in done.stderr
     assert "expect.final_step: 10 | 11" in done.stdout
-    html = target.read_text()
-    assert re.findall(r'href="(past/[^"]+)"', html) == [
-        "past/one/report.html",
-        "past/two/report.html",
-    ]
+    links = re.findall(r'href="(past/[^"]+)"', target.read_text())
+    assert links == ["past/one/report.html", "past/two/report.html"]
 
 
 def test_a_background_run_has_its_reports_when_it_is_over(emulate: Emulate, tmp_path: Path) -> None:
     path = write(tmp_path, f"until test -e {tmp_path}/go; do sleep 0.1; done")
-    started = emulate.up(path, "-d", "--engine", "process", "--run-id", RUN)
-    assert started.returncode == 0, started.stderr
+    emulate.up(path, "-d", "--engine", "process", "--run-id", RUN).ended()
     page = Path(typed("report", RUN, "--out", emulate.out).stdout.strip())
     assert "This run is still running" in page.read_text()
     (tmp_path / "go").touch()
-    assert typed("wait", RUN, "--out", emulate.out).returncode == 0
+    typed("wait", RUN, "--out", emulate.out).ended()
     assert "This run is still running" not in page.read_text()

@@ -20,10 +20,9 @@ def test_all_are_listed_by_theme() -> None:
 
 
 def test_a_theme_is_listed_alone() -> None:
-    done = typed("scenarios", "faults")
-    assert done.returncode == 0
-    assert "mwms-preemption" in done.stdout
-    assert "quickstart" not in done.stdout
+    shown = typed("scenarios", "faults").ended().stdout
+    assert "mwms-preemption" in shown
+    assert "quickstart" not in shown
 
 
 MWMS = ROOT / "scenarios" / "strategies" / "mwms.yaml"

@@ -42,6 +42,15 @@ def typed(
     return Finished(code or 0, stdout.getvalue(), stderr.getvalue())
 
 
+def refusal(*words: str | Path, cwd: Path | None = None) -> str:
+    """Return the one line with which these words are refused as a mistake."""
+    done = typed(*words, cwd=cwd).ended(2)
+    assert done.stdout == ""
+    assert done.stderr.startswith("emulate: ")
+    (line,) = done.stderr.splitlines()
+    return line.removeprefix("emulate: ")
+
+
 def completed(words: str, cwd: Path | None = None) -> list[str]:
     """Return what the shell shows for the last of these words."""
     count = str(len(words.split(" ")))

@@ -18,6 +18,7 @@ from emulator.exports.event_files import JOB, Moment, moments, write_event_file
 from emulator.metrics.samples import Sample
 from emulator.record.events import Entry
 from emulator.record.timeline import Timeline
+from tests.conftest import Finished, python
 from tests.exports.runs import DURATION, TEXT, a_history, a_plan, some_samples
 from tests.histories import BEGAN, history, step
 
@@ -101,18 +102,6 @@ def test_no_value_that_a_program_prints_can_break_it(value: object, tmp_path: Pa
     found = of([*steps, step(3, "worker-0", 2**70, loss=1.0)], 3)
     for run, of_run in found.items():
         write_event_file(tmp_path / f"{run}.tfevents", of_run, BEGAN)
-
-
-def events(path: Path) -> list[Any]:
-    """Read an event file without TensorBoard's loaders, which may drop what they read."""
-    from tensorboard.compat.proto.event_pb2 import Event
-
-    found, content = [], path.read_bytes()
-    while content:  # TFRecord: the length, its checksum, the record, its checksum
-        length = int.from_bytes(content[:8], "little")
-        found.append(Event.FromString(content[12 : 12 + length]))
-        content = content[16 + length :]
-    return found
 
 
 def test_no_name_that_a_program_gives_a_number_can_break_it(tmp_path: Path) -> None:
@@ -222,12 +211,11 @@ def test_no_tensorflow_is_loaded_for_it(tmp_path: Path) -> None:
     fake.mkdir()
     (fake / "__init__.py").write_text("raise SystemExit('TensorFlow was loaded')")
     code = (
-        "import sys; from pathlib import Path\n"
+        "import sys, warnings; from pathlib import Path\n"
+        "warnings.simplefilter('error')\n"
         "from emulator.exports.event_files import Moment, write_event_file\n"
         "write_event_file(Path('x'), [Moment(1, 2.0, {'a': 3.0})], 1.0)\n"
         "print('tensorflow' in sys.modules)"
     )
     # The folder that it runs in is the first in which modules are looked for.
-    command = [sys.executable, "-W", "error", "-c", code]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "False\n", "")
+    assert python(code, cwd=tmp_path) == Finished(0, "False\n", "")

@@ -6,8 +6,6 @@ import csv
 import json
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,32 +14,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from emulator.record.reader import Record
-from tests.conftest import Emulate, end, own
+from tests.cli.typed import refusal, typed, write
+from tests.conftest import Emulate, end, own, python, wait_for_line
 from tests.exports.trace_format import problems, read
 
 RUN = own("export")
-TEXT = """\
-name: export
-framework: none
-image: none
-program:
-  command:
-    - sh
-    - -c
-    - 'i=0; while [ $i -lt 12 ]; do i=$((i+1)); sleep 0.1;
-      echo "{\\"emulate\\": \\"step\\", \\"step\\": $i,
-      \\"examples\\": $((i*32)), \\"loss\\": 1.$i}"; done'
-cluster: {worker: 2}
-metrics: {interval: 250ms}
-success: all-workers
+SCRIPT = """\
+i=0; while [ $i -lt 12 ]; do i=$((i+1)); sleep 0.1
+echo '{"emulate": "step", "step": '$i', "examples": '$((i*32))', "loss": 1.'$i'}'; done
 """
-QUIET = """\
-name: quiet
-framework: none
-image: none
-program: {command: ["true"]}
-cluster: {worker: 1}
-"""
+KEYS = {"cluster": {"worker": 2}, "metrics": {"interval": "250ms"}, "success": "all-workers"}
 TABLES = {"steps", "samples", "gpus", "gpu_tasks", "events", "faults"}
 
 
@@ -49,10 +31,8 @@ TABLES = {"steps", "samples", "gpus", "gpu_tasks", "events", "faults"}
 def record(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Record]:
     """A finished run, which tests only read."""
     folder = tmp_path_factory.mktemp("exports")
-    (folder / "export.yaml").write_text(TEXT)
     emulate = Emulate(folder / "runs")
-    done = emulate.up(folder / "export.yaml", "--engine", "process")
-    assert done.returncode == 0, done.stderr
+    done = emulate.up(write(folder, SCRIPT, **KEYS), "--engine", "process").ended()
     yield Record(emulate.out / done.json["run_id"])
     emulate.reap()
 
@@ -71,8 +51,8 @@ def test_every_format_at_once(emulate: Emulate, record: Record, tmp_path: Path) 
         *("export", "last", "--out", record.path.parent),
         *("--csv", tmp_path / "csv", "--parquet", tmp_path / "parquet"),
         *("--tensorboard", tmp_path / "tb", "--trace", tmp_path / "trace.json"),
-    )
-    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    ).ended()
+    assert done.stdout == ""
     assert [line.split(": ")[0] for line in done.stderr.splitlines()] == ["emulate"] * 4
 
     history, samples = lines(record.path / "history.jsonl"), lines(record.path / "samples.jsonl")
@@ -100,21 +80,19 @@ def test_every_format_at_once(emulate: Emulate, record: Record, tmp_path: Path) 
     assert sum(event.get("cat") == "step" for event in trace["traceEvents"]) == 22
 
 
-def exported(emulate: Emulate, record: Record, folder: Path) -> str:
+def exported(record: Record, folder: Path) -> str:
     """Export into every format; return the messages."""
-    done = emulate(
-        *("export", record.path, "--csv", folder, "--parquet", folder),
-        *("--tensorboard", folder / "tb", "--trace", folder / "trace.json"),
+    options = ("--tensorboard", folder / "tb", "--trace", folder / "trace.json")
+    return (
+        typed("export", record.path, "--csv", folder, "--parquet", folder, *options).ended().stderr
     )
-    assert done.returncode == 0, done.stderr
-    return done.stderr
 
 
-def test_again_into_the_same_place(emulate: Emulate, record: Record, tmp_path: Path) -> None:
-    exported(emulate, record, tmp_path)
+def test_again_into_the_same_place(record: Record, tmp_path: Path) -> None:
+    exported(record, tmp_path)
     before = {path.name for path in tmp_path.rglob("*") if "tfevents" not in path.name}
     old = set(tmp_path.rglob("*tfevents*"))
-    messages = exported(emulate, record, tmp_path)
+    messages = exported(record, tmp_path)
     assert messages.count("replacing an earlier export") == 4
     now = set(tmp_path.rglob("*tfevents*"))
     assert len(now) == len(old) == 3
@@ -124,32 +102,23 @@ def test_again_into_the_same_place(emulate: Emulate, record: Record, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("option", "target", "foreign"),
-    [
-        ("--csv", "d", "d/steps.csv"),
-        ("--parquet", "d", "d/events.parquet"),
-        ("--trace", "d/trace.json", "d/trace.json"),
-        ("--csv", "d/file", "d/file"),
-    ],
+    ("option", "name"),
+    [("--csv", "steps.csv"), ("--parquet", "events.parquet"), ("--trace", "trace.json")],
 )
 def test_a_file_that_is_no_export_is_left_alone(
-    emulate: Emulate, record: Record, tmp_path: Path, option: str, target: str, foreign: str
+    record: Record, tmp_path: Path, option: str, name: str
 ) -> None:
-    (tmp_path / "d").mkdir()
-    (tmp_path / foreign).write_text("mine")
-    done = emulate("export", record.path, option, tmp_path / target)
-    assert done.returncode == 2
-    assert str(tmp_path / foreign) in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert [path.name for path in (tmp_path / "d").iterdir()] == [Path(foreign).name]
-    assert (tmp_path / foreign).read_text() == "mine"
+    mine = tmp_path / name
+    mine.write_text("mine")
+    target = mine if option == "--trace" else tmp_path
+    assert str(mine) in refusal("export", record.path, option, target)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
 
 
-def test_a_format_must_be_asked_for(emulate: Emulate, record: Record) -> None:
-    done = emulate("export", record.path)
-    assert done.returncode == 2
-    assert "Give --tensorboard DIR, --csv DIR, --parquet DIR, --trace FILE, --wandb" in done.stderr
-    assert emulate("export", "no-such-run", "--csv", "x").returncode == 2
+def test_a_format_must_be_asked_for(record: Record) -> None:
+    line = refusal("export", record.path)
+    assert "Give --tensorboard DIR, --csv DIR, --parquet DIR, --trace FILE, --wandb" in line
+    typed("export", "no-such-run", "--csv", "x").ended(2)
 
 
 @pytest.mark.parametrize(
@@ -162,22 +131,17 @@ def test_a_missing_library_is_one_sentence_and_nothing_is_written(
     code = (
         f"import sys; sys.modules['{library}'] = None; from emulator.__main__ import main; main()"
     )
-    arguments = ["export", str(record.path), "--csv", "a", option, "b"]
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert done.returncode == 2
+    done = python(code, "export", record.path, "--csv", "a", option, "b", cwd=tmp_path).ended(2)
     assert f"needs {library}, which is not installed here." in done.stderr
     assert f"`pip install {library}` installs it." in done.stderr
     assert list(tmp_path.iterdir()) == []
-    arguments = ["export", str(record.path), "--csv", "a", "--trace", "t.json"]
-    subprocess.run([sys.executable, "-c", code, *arguments], cwd=tmp_path, check=True)
+    others = ("--csv", "a", "--trace", "t.json")
+    python(code, "export", record.path, *others, cwd=tmp_path).ended()
 
 
 def test_a_run_without_steps_and_samples(emulate: Emulate, tmp_path: Path) -> None:
-    (tmp_path / "quiet.yaml").write_text(QUIET)
-    emulate.up(tmp_path / "quiet.yaml", "--engine", "process", "--run-id", RUN)
-    messages = exported(emulate, Record(emulate.out / RUN), tmp_path / "out")
+    emulate.up(write(tmp_path, "true"), "--engine", "process", "--run-id", RUN)
+    messages = exported(Record(emulate.out / RUN), tmp_path / "out")
     nothing = "has no steps and no samples: their exports are empty"
     assert messages.startswith(f"emulate: {RUN} {nothing}\n")
     assert rows(tmp_path / "out" / "steps.csv") == []
@@ -185,7 +149,7 @@ def test_a_run_without_steps_and_samples(emulate: Emulate, tmp_path: Path) -> No
     assert rows(tmp_path / "out" / "events.csv")
 
 
-def test_a_run_that_crashed(emulate: Emulate, record: Record, tmp_path: Path) -> None:
+def test_a_run_that_crashed(record: Record, tmp_path: Path) -> None:
     """Its history ends in the middle of a line, and it has no summary."""
     crashed = Record(tmp_path / "crashed")
     shutil.copytree(record.path, crashed.path)
@@ -194,7 +158,7 @@ def test_a_run_that_crashed(emulate: Emulate, record: Record, tmp_path: Path) ->
     whole = history.read_bytes().splitlines(keepends=True)
     step = next(n for n, line in enumerate(whole) if b'"step": 7' in line)
     history.write_bytes(b"".join(whole[:step]) + whole[step][:20])
-    exported(emulate, crashed, tmp_path / "out")
+    exported(crashed, tmp_path / "out")
     steps = rows(tmp_path / "out" / "steps.csv")
     assert max(int(row["step"]) for row in steps) == 6
     trace = read((tmp_path / "out" / "trace.json").read_text())
@@ -203,18 +167,11 @@ def test_a_run_that_crashed(emulate: Emulate, record: Record, tmp_path: Path) ->
 
 
 def test_a_run_in_progress(emulate: Emulate, tmp_path: Path) -> None:
-    (tmp_path / "live.yaml").write_text(
-        TEXT.replace("; done'", "; done; echo stepped; exec sleep 1000'")
-    )
-    process = emulate.start(
-        *("up", tmp_path / "live.yaml", "--engine", "process", "--out", emulate.out),
-        *("--run-id", RUN),
-    )
-    assert process.stderr is not None
-    for line in process.stderr:
-        if "| stepped" in line:
-            break
-    messages = exported(emulate, Record(emulate.out / RUN), tmp_path / "out")
+    path = write(tmp_path, f"{SCRIPT}echo stepped; exec sleep 1000", **KEYS)
+    options = ("--engine", "process", "--out", emulate.out, "--run-id", RUN)
+    process = emulate.start("up", path, *options)
+    wait_for_line(process, "worker-0 | stepped", "worker-1 | stepped")
+    messages = exported(Record(emulate.out / RUN), tmp_path / "out")
     assert f"emulate: {RUN} is still running: the export has what was recorded so far\n" in messages
     assert max(int(row["step"]) for row in rows(tmp_path / "out" / "steps.csv")) == 12
-    assert end(process, signal.SIGTERM).returncode == 130
+    end(process, signal.SIGTERM).ended(130)

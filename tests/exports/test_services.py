@@ -16,17 +16,14 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from wandb.proto import wandb_internal_pb2
 
 from emulator.analysis.analyse import analyse
-from emulator.engines.memory import MemoryEngine, Script
+from emulator.engines.memory import Script
 from emulator.errors import UsageError
-from emulator.execution import up
 from emulator.exports.export import export
 from emulator.exports.services import SERVICES, Exported, flat
 from emulator.exports.to_otel import spans_of
-from emulator.planning.requested import RunOptions
 from emulator.record.reader import Record
-from emulator.runtime.clock import ManualClock
-from tests.asked import asked
 from tests.conftest import Emulate
+from tests.report.runs import loss_line, ran
 
 TEXT = """\
 name: test
@@ -41,14 +38,11 @@ expect: {final_step: 10}
 
 @pytest.fixture
 def record(tmp_path: Path) -> Record:
-    step = '{{"emulate": "step", "step": {}, "loss": {}}}'
     saving = '{"emulate": "phase", "phase": "checkpoint", "state": "%s"}'
-    lines = [(float(n), step.format(n, 1 / n)) for n in range(1, 11)]
+    lines = [(float(n), loss_line(n)) for n in range(1, 11)]
     lines += [(3.2, saving % "begin"), (3.7, saving % "end")]
-    clock = ManualClock()
-    engine = MemoryEngine(clock, {"*": Script(lines=sorted(lines), exits_at=11)})
-    done = up(asked(TEXT), engine, RunOptions(out=tmp_path / "recorded", run_id="r"), clock=clock)
-    return Record(done.folder)
+    scripts = {"*": Script(lines=sorted(lines), exits_at=11)}
+    return Record(ran(tmp_path / "recorded", TEXT, scripts, run_id="r").folder)
 
 
 @pytest.fixture
@@ -79,8 +73,7 @@ def test_mlflow_has_parameters_metrics_and_files(
 ) -> None:
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # the others need SQL, or a server
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "store").as_uri())
-    done = emulate("export", record.path, "--mlflow", "mine")
-    assert done.returncode == 0, done.stderr
+    done = emulate("export", record.path, "--mlflow", "mine").ended()
     assert done.stderr.endswith("in the experiment mine\n")
     said: list[str] = []
     export(record, said.append, services={"mlflow": "mine"})
@@ -89,8 +82,7 @@ def test_mlflow_has_parameters_metrics_and_files(
     experiment = client.get_experiment_by_name("mine")
     assert experiment is not None
     (made,) = client.search_runs([experiment.experiment_id])
-    assert made.info.run_name == "r"
-    assert made.info.status == "FINISHED"
+    assert (made.info.run_name, made.info.status) == ("r", "FINISHED")
     assert made.data.params["cluster.worker.replicas"] == "2"
     assert made.data.metrics["final_step"] == 10
     losses = client.get_metric_history(made.info.run_id, "worker-0/training/loss")
@@ -122,8 +114,7 @@ def test_weights_and_biases_has_configuration_curves_and_summary(
     folders = ("DIR", "CACHE_DIR", "CONFIG_DIR", "DATA_DIR", "ARTIFACT_DIR")
     environment = {f"WANDB_{name}": str(tmp_path / "wandb-home") for name in folders}
     environment["WANDB_MODE"] = "offline"
-    done = emulate("export", record.path, "--wandb", "mine", env=environment, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = emulate("export", record.path, "--wandb", "mine", env=environment, cwd=tmp_path).ended()
     assert "wandb sync" in done.stderr
     assert "Traceback" not in done.stderr
     (path,) = tmp_path.rglob("*.wandb")
@@ -206,8 +197,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Collector]]:
 def test_a_collector_gets_the_trace_and_one_that_refuses_is_one_sentence(
     record: Record, emulate: Emulate, collector: type[Collector]
 ) -> None:
-    done = emulate("export", record.path, "--otel", "mine")
-    assert done.returncode == 0, done.stderr
+    done = emulate("export", record.path, "--otel", "mine").ended()
     ((path, request),) = collector.received
     assert path == "/v1/traces"
     (of_service,) = request.resource_spans
@@ -220,7 +210,6 @@ def test_a_collector_gets_the_trace_and_one_that_refuses_is_one_sentence(
     lives = {one.name for one in spans if one.parent_span_id == root.span_id}
     assert lives == {"worker-0", "worker-1", "fault: kill worker-1"}
     collector.answer = 400
-    done = emulate("export", record.path, "--otel", "mine")
-    assert done.returncode == 2
+    done = emulate("export", record.path, "--otel", "mine").ended(2)
     assert "collector did not take the run" in done.stderr
     assert "Traceback" not in done.stderr

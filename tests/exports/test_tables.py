@@ -50,8 +50,6 @@ def test_a_step_event_that_stands_for_several_says_for_which() -> None:
         ([None], "float", [None]),
         ([True, False], "bool", [True, False]),
         ([True, 1], "text", ["true", "1"]),
-        ([2**63], "text", [str(2**63)]),
-        ([-(2**63)], "int", [-(2**63)]),
         (["a", 1], "text", ["a", "1"]),
         ([[1, {"a": None}]], "text", ['[1, {"a": null}]']),
         (["\udcff\n"], "text", ["\\udcff\n"]),

@@ -97,13 +97,6 @@ def row(events: list[Event], process: str, name: str) -> list[tuple[str, int, in
     ]
 
 
-def test_every_task_is_a_process_below_the_job(events: list[Event]) -> None:
-    names = named(events, "process_name")
-    order = {pid: args["sort_index"] for pid, args in named(events, "process_sort_index").items()}
-    shown = [names[pid]["name"] for pid in sorted(names, key=order.__getitem__)]
-    assert shown == ["job", "worker-0", "worker-1", "ps-0"]
-
-
 def test_faults_that_overlap_have_rows_and_an_arrow_to_what_restored_the_task() -> None:
     name, plan = "worker-1", a_plan(TEXT + "  - {preempt: worker-1, at: 4s}\n" * 2)
     stages = {2: "triggered 0", 2.5: "applied 0", 4: "triggered 1", 7: "healed 0", 8: "applied 1"}

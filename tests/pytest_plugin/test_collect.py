@@ -22,8 +22,7 @@ def test_files_of_the_named_folder_and_files_that_are_named_are_tests(suite: Sui
 
 def test_each_variant_is_a_test(suite: Suite) -> None:
     suite.scenario("one", parametrize={"seed": [1, 2], "restart.policy": ["never", "always"]})
-    done = suite.run("--collect-only", "-q", "--vary", "seed=3")
-    done.stdout.fnmatch_lines(
+    suite.run("--collect-only", "-q", "--vary", "seed=3").stdout.fnmatch_lines(
         [
             "scenarios/one.yaml::one?restart.policy=never seed=3?",
             "scenarios/one.yaml::one?restart.policy=always seed=3?",
@@ -44,17 +43,12 @@ def test_marks_of_a_scenario_choose_and_excuse_it(suite: Suite) -> None:
 
 def test_every_mistake_of_a_file_is_reported_at_collection(suite: Suite) -> None:
     suite.scenario("bad", cluster={"worker": 0}, expect={"final": 3}, parametrize={"sed": [1]})
-    done = suite.run("scenarios", errors=1)
-    text = done.stdout.str()
+    suite.scenario("one", marks=["slwo"])
+    text = suite.run("--strict-markers", "scenarios", errors=2).stdout.str()
     assert "expect.final: unknown key (did you mean 'final_step'?)" in text
     assert "cluster.worker" in text
+    assert "'slwo' not found in `markers`" in text
     assert "Traceback" not in text
-
-
-def test_a_mark_that_is_unknown_is_an_error(suite: Suite) -> None:
-    suite.scenario("one", marks=["slwo"])
-    done = suite.run("--strict-markers", "scenarios", errors=1)
-    done.stdout.fnmatch_lines(["*'slwo' not found in `markers`*"])
 
 
 NOT_OURS = ("Traceback", "All traceback", "During handling", "plugin.py", "harness.py")
@@ -66,8 +60,9 @@ exit 7
 
 
 def test_a_failure_is_verdicts_history_and_last_words_and_no_traceback(suite: Suite) -> None:
-    suite.scenario("dies", script=DIES, expect={"final_step": 5})
-    done = suite.run("scenarios", "--emulator-out", "kept", failed=1)
+    suite.scenario("dies", script=DIES)
+    of_all = ("--emulator-set", "expect.final_step=5")
+    done = suite.run("scenarios", "--emulator-out", "kept", *of_all, failed=1)
     done.stdout.fnmatch_lines(
         [
             "*outcome failed: expected succeeded, got failed: worker-0*",
@@ -81,7 +76,7 @@ def test_a_failure_is_verdicts_history_and_last_words_and_no_traceback(suite: Su
             "*RuntimeError: the disk is on fire",
             "run *kept/dies-*",
             "report *file://*/kept/dies-*/report.html",
-            "again *emulate up *scenarios/dies.yaml --engine=process",
+            "again *emulate up *scenarios/dies.yaml --engine=process --set=expect.final_step=5",
             "*emulated runs*",
             "failed *scenarios/dies.yaml::dies*",
             "*file://*/kept/dies-*/report.html",
@@ -103,9 +98,3 @@ def test_junit_has_the_numbers_and_the_reports(suite: Suite) -> None:
     assert (found["verdict"], found["lost_steps"]) == ("ok", "0")
     assert found["report"].startswith("file://")
     assert found["run"].startswith("quick-")
-
-
-def test_overrides_hold_for_every_scenario(suite: Suite) -> None:
-    suite.scenario("one")
-    done = suite.run("scenarios", "--emulator-set", "expect.final_step=6", failed=1)
-    done.stdout.fnmatch_lines(["*final_step failed: expected at least 6, got 5*"])

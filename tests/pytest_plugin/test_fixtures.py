@@ -66,8 +66,7 @@ def test_a_timeout_ends_the_cluster_and_waiting_for_a_turn_does_not_count(suite:
     # The timer's own signal, once the task runs: on a busy machine, seconds may end before that.
     alarm = f"kill -ALRM $(cat '{suite.path}/pid')\n"
     suite.scenario("long", script=alarm + FOREVER, marks=[{"timeout": 300}])
-    done = suite.run("scenarios", apart=True, errors=1)
-    done.stdout.fnmatch_lines(["*Timeout*300.0s*"])
+    suite.run("scenarios", apart=True, errors=1).stdout.fnmatch_lines(["*Timeout*300.0s*"])
     assert suite.left() == 0
 
 
@@ -263,8 +262,7 @@ def test_a_session_of_xdist_without_a_claim_imports_nothing_heavy_at_its_end(sui
         """
     )
     text = "def test_it():\n    pass\n"
-    done = suite.test(text, "-n", "1", passed=1)
-    done.stdout.fnmatch_lines(["did not sweep"])
+    suite.test(text, "-n", "1", passed=1).stdout.fnmatch_lines(["did not sweep"])
     holds = """
         import os
         from emulator.broker import Broker, Capacity, Need
@@ -274,5 +272,4 @@ def test_a_session_of_xdist_without_a_claim_imports_nothing_heavy_at_its_end(sui
             lease = Broker().acquire("x", *share, recover=print)  # kept until its end
             os._exit(1)
         """
-    done = suite.test(holds, "-n", "1", "--max-worker-restart=0", failed=1)
-    done.stdout.fnmatch_lines(["swept"])
+    suite.test(holds, "-n", "1", "--max-worker-restart=0", failed=1).stdout.fnmatch_lines(["swept"])

@@ -216,7 +216,7 @@ def test_what_the_machine_lacks_is_skipped_or_fails_where_it_is_required(
     lacks = words | ({"docker"} if engine == "docker" else set())
     for word in ("docker", "gpu", "network"):
         said = "No Docker engine" if "docker" in (engine, word) else why
-        options = ("--emulator-engine", engine, "--emulator-require", word)
+        options = ("--emulator-engine", engine, "--emulator-require", word, "--log-cli-level=INFO")
         done = suite.run_without_docker("scenarios", "-rs", *options)
         if word in lacks:
             done.assert_outcomes(errors=1)
@@ -226,3 +226,5 @@ def test_what_the_machine_lacks_is_skipped_or_fails_where_it_is_required(
             done.stdout.fnmatch_lines([f"SKIPPED*{said}*"])
         else:
             done.assert_outcomes(**({"errors": 1} if word == "docker" else {"passed": 1}))
+            said = "*no Docker engine answers; tasks run as processes*"
+            done.stdout.fnmatch_lines([said] * (word != "docker"))

@@ -93,8 +93,7 @@ def test_of_a_reference_that_fails_it_is_reported(suite: Suite) -> None:
         reference={"program.command": ["sh", "-c", "exit 7"]},
         expect={"throughput": {"at_least": 0.5, "of": "reference"}},
     )
-    done = suite.run("scenarios", failed=1)
-    done.stdout.fnmatch_lines(
+    suite.run("scenarios", failed=1).stdout.fnmatch_lines(
         ["*throughput.at_least unknown*got the reference (paced-*) gave no rate: failed: *code 7*"]
     )
 
@@ -142,7 +141,6 @@ def test_a_scenario_in_a_test_has_no_baseline(suite: Suite) -> None:
         def test_it(emulator):
             emulator.run(json.loads(Path("scenarios/paced.yaml").read_text())).check()
         """
-    done = suite.test(text, failed=1)
-    done.stdout.fnmatch_lines(["*no baseline is stored*"])
+    suite.test(text, failed=1).stdout.fnmatch_lines(["*no baseline is stored*"])
     done = suite.test(text, "--emulator-update-baseline", failed=1)
     done.stdout.fnmatch_lines(["E *written in a test has no file to store its baseline beside*"])

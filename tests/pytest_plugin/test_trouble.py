@@ -99,8 +99,7 @@ def test_a_marker_where_no_fixture_can_be_and_one_that_comes_too_late_are_no_pas
         f"    for one in {each}:\n        one.add_marker(pytest.mark.scenario('quick'))\n"
     )
     (suite.path / file).write_text(text)
-    done = suite.run(file, failed=1)
-    done.stdout.fnmatch_lines(["*the marker works for test functions only*"])
+    suite.run(file, failed=1).stdout.fnmatch_lines(["*the marker works for test functions only*"])
 
 
 def test_the_marker_of_a_module_is_not_for_its_doctests(suite: Suite) -> None:
@@ -210,17 +209,6 @@ def test_a_session_that_ends_early_leaves_nothing(suite: Suite, how: list[str]) 
     assert suite.left() == 0
 
 
-def test_auto_is_processes_where_no_docker_is_configured(
-    suite: Suite, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("DOCKER_HOST", raising=False)
-    monkeypatch.delenv("EMULATOR_ENGINE")
-    suite.scenario("quick")
-    done = suite.run_without_docker("scenarios", "-o", "log_cli=true", "--log-level=INFO")
-    done.assert_outcomes(passed=1)
-    done.stdout.fnmatch_lines(["*no Docker engine answers; tasks run as processes*"])
-
-
 def test_auto_skips_where_a_configured_docker_does_not_answer(
     suite: Suite, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -248,8 +236,7 @@ def test_fixtures_of_a_module_and_marks_that_use_fixtures_hold_for_scenarios(sui
             raise RuntimeError("was used")
         """
     )
-    done = suite.run("scenarios", passed=1, errors=1)
-    done.stdout.fnmatch_lines(["*RuntimeError: was used"])
+    suite.run("scenarios", passed=1, errors=1).stdout.fnmatch_lines(["*RuntimeError: was used"])
     suite.scenario("quick", marks=[{"parametrize": ["seed", [1]]}])
     done = suite.run("scenarios/quick.yaml")
     done.stdout.fnmatch_lines(["*a scenario has no mark `parametrize`*"])
@@ -336,8 +323,7 @@ def test_an_engine_that_fails_at_the_end_fails_the_test_and_the_rest_is_found(su
         def test_it_is_there(emulator_out):
             assert list(emulator_out.glob("*/work"))
         """
-    done = suite.test(text, passed=1, failed=1)
-    done.stdout.fnmatch_lines(["*It would not let go.*"])
+    suite.test(text, passed=1, failed=1).stdout.fnmatch_lines(["*It would not let go.*"])
     assert not list(suite.runs.glob("*/work"))
     assert suite.left() == 0
 

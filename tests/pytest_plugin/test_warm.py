@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from emulator.engines.docker import DockerEngine
+from tests.cli.typed import typed
 from tests.pytest_plugin.conftest import Suite
 
 pytestmark = pytest.mark.docker
@@ -99,9 +100,9 @@ def test_what_a_killed_session_left_waits_and_is_removed_by_clean(session: Suite
         os.kill(process.pid, signal.SIGKILL)
     used = clusters(session.runs)
     assert left(used) != []
-    clean = [sys.executable, "-m", "emulator", "clean", "--engine", "docker", "--out", "runs"]
-    done = subprocess.run(clean, cwd=session.path, check=True, capture_output=True, text=True)
+    clean = ("clean", "--engine", "docker", "--out", session.runs)
+    done = typed(*clean).ended()
     assert f"{used[0]} waits for a warm run; `emulate clean --warm` removes it" in done.stderr
     assert left(used) != []
-    subprocess.run([*clean, "--warm"], cwd=session.path, check=True)
+    typed(*clean, "--warm").ended()
     assert left(used) == []

@@ -33,7 +33,8 @@ def reported(program: str, *numbers: signal.Signals, before: str = "") -> tuple[
     for number in numbers:
         assert process.stdout.readline() == "now\n"
         process.send_signal(number)
-    stdout, stderr = process.communicate(timeout=300)
+    process.wait(timeout=300)
+    stdout, stderr = process.communicate()
     return process.returncode, stdout, stderr
 
 
@@ -154,17 +155,8 @@ except BlockingIOError:
 print("now", flush=True)
 threading.Event().wait()
 """
-    process = subprocess.Popen(
-        [sys.executable, "-c", OWN + program],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "now\n"
-    process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=300) == 130
-    process.communicate()
+    code, _, _ = reported(program, signal.SIGINT)
+    assert code == 130
 
 
 # --- In a program that is not ours ----------------------------------------------------------------

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import socket
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import httpx
 import pytest
 
 from emulator.runtime.sockets import close_unconnected
+from tests.conftest import python
 
 
 def over_httpx(path: Path) -> None:
@@ -62,8 +61,7 @@ except OSError as error:
     close_unconnected(error)
     print(error.strerror)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout == "Too many open files\n", done.stderr
+    assert python(code).ended().stdout == "Too many open files\n"
 
 
 def test_one_that_is_connected_is_left_alone() -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import python
+
 PRINTS = "import sys; print('result'); print('note', file=sys.stderr)"
 REFUSES = "from emulator.errors import UsageError; raise UsageError('No.')"
 BREAKS = "raise KeyError('x')"
@@ -114,15 +116,11 @@ def test_lines_are_there_at_once_where_python_is_not_to_buffer() -> None:
         "import sys; from emulator.runtime import streams; streams.own();"
         "print('out'); print('err', file=sys.stderr); sys.stdin.read()"
     )
-    started = subprocess.Popen(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    with started:
+    pipe, unbuffered = subprocess.PIPE, {**os.environ, "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(
+        command, env=unbuffered, stdin=pipe, stdout=pipe, stderr=pipe, text=True
+    ) as started:
         assert started.stdin is not None
         assert started.stdout is not None
         assert started.stderr is not None
@@ -136,10 +134,6 @@ def test_an_installation_without_its_packages_is_a_sentence(tmp_path: Path) -> N
         "import sys; sys.modules['typer'] = sys.modules['platformdirs'] = None;"
         "from emulator.__main__ import main; main()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 4
-    (sentence,) = done.stderr.splitlines()
+    (sentence,) = python(program, cwd=tmp_path).ended(4).stderr.splitlines()
     assert "typer" in sentence
     assert sentence.endswith("EMULATOR_TRACEBACK=1 shows the traceback.")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -33,6 +32,7 @@ from emulator.results import Result, RunCallbacks
 from emulator.runtime.clock import RealClock
 from emulator.runtime.waiting import AHEAD, Event, each, for_event, for_lock, result_of
 from emulator.session.running import Running
+from tests.conftest import python
 
 
 class Told(Exception):
@@ -188,7 +188,6 @@ def test_a_run_that_was_called_off_never_begins() -> None:
     assert begun == []
 
 
-ROUNDS = 300
 ALARMS = """
 import random, signal, sys, threading
 from emulator.results import RunCallbacks
@@ -222,14 +221,7 @@ print("done")
 
 def test_alarms_at_any_moment_end_the_wait_for_a_run() -> None:
     """With `Thread.join` about one of a hundred was never seen."""
-    done = subprocess.run(
-        [sys.executable, "-c", ALARMS, str(ROUNDS)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.stdout == "done\n", done.stderr
+    assert python(ALARMS, "300").ended().stdout == "done\n"
 
 
 def test_items_and_errors_of_a_source_are_passed_on() -> None:
@@ -328,6 +320,5 @@ before_threads_end(late)
 
 @pytest.mark.parametrize("then", ["", "raise SystemExit(3)", "1 / 0"])
 def test_threads_and_pools_can_be_used_at_the_end(then: str) -> None:
-    command = [sys.executable, "-c", PROGRAM.format(then=then)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    done = python(PROGRAM.format(then=then))
     assert done.stdout == "a thread\na pool\n", done.stderr

@@ -11,22 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.engines import engine_class
-from emulator.planning.context import PlanContext
 from emulator.planning.plan import Plan
-from emulator.planning.planner import make_plan
 from emulator.scenario.addresses import aliases, is_host
 from emulator.scenario.loader import parse
 from tests.scenario.mistakes import HEAD, only_problem, problems
-from tests.scenario.plans import NAMED
+from tests.scenario.plans import NAMED, plan
 
 LOOPBACK = replace(
     NAMED, engine="process", named=False, address=lambda task: ("127.0.0.1", 5000 + len(task))
 )
 CLUSTER = "cluster: {ps: 1, worker: 2}\n"
-
-
-def plan(text: str, site: PlanContext = NAMED) -> Plan:
-    return make_plan(parse(HEAD + text), "x-1", site)
 
 
 def test_values_have_the_names_of_the_engine() -> None:

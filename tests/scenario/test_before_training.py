@@ -6,18 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from emulator.planning.plan import Plan
-from emulator.planning.planner import make_plan
-from emulator.scenario.loader import parse
-from tests.histories import SITE
-from tests.scenario.mistakes import only_problem
+from tests.scenario.mistakes import HEAD, only_problem
+from tests.scenario.plans import NAMED, plan
 
-BASE = "name: a\nprogram: {command: [python, t.py]}\n"
 INGEST = "ingest: {replicas: 2, before: training, command: [python, ingest.py, '${index}']}"
-
-
-def plan(text: str, *gpus: str) -> Plan:
-    return make_plan(parse(BASE + text), "run-1", replace(SITE, gpus=lambda: gpus))
 
 
 def test_a_single_task_that_trains_gets_no_tf_config() -> None:
@@ -33,7 +25,7 @@ def test_it_may_set_the_variables_of_the_rendezvous_itself() -> None:
 
 def test_its_gpus_are_free_again_for_the_training() -> None:
     text = "cluster:\n  worker: {replicas: 2, gpus: 1}\n  ingest: {before: training, gpus: 2}\n"
-    made = plan(text, "a", "b")
+    made = plan(text, replace(NAMED, gpus=lambda: ("a", "b")))
     given = {task.name: task.gpus for task in made.tasks}
     assert given == {"worker-0": ("a",), "worker-1": ("b",), "ingest-0": ("a", "b")}
 
@@ -88,7 +80,7 @@ STRIKES = f"{BEFORE}faults:\n  - "
     ],
 )
 def test_a_mistake_is_reported_with_its_line(text: str, problem: str) -> None:
-    assert only_problem(BASE + text).startswith(f"s.yaml:{problem}")
+    assert only_problem(HEAD + text).startswith(f"s.yaml:{problem}")
 
 
 def test_a_task_that_never_comes_back_is_warned_of() -> None:

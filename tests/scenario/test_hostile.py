@@ -9,12 +9,9 @@ from pathlib import Path
 import pytest
 
 from emulator.broker import Capacity
-from emulator.engines.memory import MemoryEngine
-from emulator.engines.requirements import fits, make_ready
+from emulator.engines.requirements import fits
 from emulator.errors import UsageError
 from emulator.faults.table import TraceFaults
-from emulator.planning.requested import RunOptions
-from emulator.runtime.clock import ManualClock
 from emulator.scenario import rendezvous
 from emulator.scenario.frameworks.spec import FrameworkName, Job, Member
 from emulator.scenario.frameworks.table import FRAMEWORKS
@@ -204,14 +201,6 @@ def test_memory_beyond_the_machine_is_refused_by_its_key(added: str, key: str) -
         f"{key}.memory: 9.0 GiB is more than the 9.0 GiB that the engine's machine has."
         " Write less, or leave it out."
     )
-
-
-def test_memory_beyond_the_engines_machine_is_refused_where_the_plan_is_made(
-    tmp_path: Path,
-) -> None:
-    text = GOOD.replace("cpus: 1", "memory: 2000t")
-    with pytest.raises(UsageError, match=r"cluster\.worker\.memory: 2000\.0 TiB is more than the"):
-        make_ready(parse(text), MemoryEngine(ManualClock()), RunOptions(out=tmp_path))
 
 
 # --- Files --------------------------------------------------------------------------------------

@@ -70,9 +70,10 @@ def test_a_mistake_has_its_line_and_what_to_write(tmp_path: Path, role: str, exp
     assert expected in only_problem(f"{BASE}cluster:\n  w: {role}\n", folder=tmp_path)
 
 
-def test_a_scratch_volume_may_hold_the_program_and_its_files() -> None:
+def test_a_scratch_volume_may_hold_the_program_and_its_files(tmp_path: Path) -> None:
     role = "{source: ., working_dir: /w/app, mounts: {/w: {scratch: w}}, files: {/w/app/x: a}}"
-    assert parse(f"{BASE}cluster:\n  w: {role}\n").cluster["w"].working_dir == "/w/app"
+    scenario = parse(f"{BASE}cluster:\n  w: {role}\n", folder=tmp_path)
+    assert scenario.cluster["w"].working_dir == "/w/app"
 
 
 def test_a_mistake_of_the_job_is_reported_once() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from typing import Any, get_args
 
@@ -17,6 +15,7 @@ from emulator.scenario.frameworks.spec import FrameworkName, Job, Member, Rendez
 from emulator.scenario.frameworks.table import FRAMEWORKS
 from emulator.scenario.frameworks.tensorflow import tf_config
 from emulator.scenario.schema import Gpus, Program, Role, Scenario
+from tests.conftest import python
 from tests.scenario.plans import members
 
 
@@ -239,17 +238,11 @@ def test_tensorflow_reads_every_tasks_tf_config_as_it_was_meant() -> None:
     clusters = [members(chief=1, worker=2, ps=2, evaluator=1), members(worker=12)]
     asked = [(m, everybody) for everybody in clusters for m in everybody]
     configs = [environment("tensorflow", m, everybody)["TF_CONFIG"] for m, everybody in asked]
-    answer = subprocess.run(
-        [sys.executable, "-c", ASK_TENSORFLOW],
-        input=json.dumps(configs),
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+    answer = python(ASK_TENSORFLOW, env=environ, text=json.dumps(configs)).ended()
     expected = []
     for member, everybody in asked:
         roles = {m.role for m in everybody} - {"evaluator"}
         cluster = {r: [m.address for m in everybody if m.role == r] for r in roles}
         expected.append([cluster, member.role, member.index])
-    assert json.loads(answer.stdout) == expected
+    assert answer.json == expected

@@ -10,14 +10,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from emulator.errors import UsageError
-from emulator.planning.planner import make_plan
 from emulator.scenario.frameworks.spec import Member
 from emulator.scenario.frameworks.table import FRAMEWORKS
 from emulator.scenario.loader import parse
 from emulator.scenario.values import PLAIN, Expander, Values, read, variables
-from tests.histories import SITE
 from tests.scenario.mistakes import only_problem, problems
-from tests.scenario.plans import members
+from tests.scenario.plans import members, plan
 
 CLUSTER = members(ps=2, worker=3, chief=1, evaluator=1)
 expand = Expander()
@@ -85,8 +83,7 @@ def test_without_a_framework_every_task_has_a_rank_in_the_order_of_the_scenario(
 
 @pytest.mark.parametrize("cluster", ["{worker: 3}", "{worker: 2, master: 1}", "{master: 1}"])
 def test_the_rank_is_the_one_that_pytorch_gets(cluster: str) -> None:
-    text = f"name: x\nframework: pytorch\nprogram: {{command: [a]}}\ncluster: {cluster}\n"
-    for task in make_plan(parse(text), "x-1", SITE).tasks:
+    for task in plan(f"framework: pytorch\ncluster: {cluster}\n").tasks:
         assert task.env["EMULATOR_RANK"] == task.env["RANK"]
         assert task.env["EMULATOR_SIZE"] == task.env["WORLD_SIZE"]
 

@@ -17,16 +17,13 @@ import pytest
 from playwright.sync_api import Browser
 
 import emulator
-from emulator.engines.memory import MemoryEngine, Script
+from emulator.engines.memory import Script
 from emulator.errors import UsageError
-from emulator.execution import up
-from emulator.planning.requested import RunOptions
 from emulator.record.lock import LOCK
 from emulator.results import Result
-from emulator.runtime.clock import ManualClock
 from emulator.session.history import Rows
-from tests.asked import asked
 from tests.conftest import BROWSER_PATIENCE, going_on
+from tests.report.runs import ran
 
 TEXT = """\
 name: test
@@ -41,18 +38,12 @@ HOSTILE = '"></iframe><script>alert(1)</script>'
 
 
 def finished(
-    out: Path,
-    run_id: str = "r",
-    per_second: int = 1,
-    text: str = TEXT,
-    *,
-    reports: bool = False,
+    out: Path, run_id: str = "r", per_second: int = 1, text: str = TEXT, *, reports: bool = False
 ) -> Result:
     step = '{{"emulate": "step", "step": {}, "loss": {}, "note": "<b>&"}}'
     lines = [(n / per_second, step.format(n, 1 / n)) for n in range(1, 11)]
-    clock = ManualClock()
-    engine = MemoryEngine(clock, {"*": Script(lines=lines, exits_at=11)})
-    return up(asked(text), engine, RunOptions(out=out, run_id=run_id, reports=reports), clock=clock)
+    scripts = {"*": Script(lines=lines, exits_at=11)}
+    return ran(out, text, scripts, run_id=run_id, reports=reports)
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import pytest
 
 import emulator
 from emulator.report.notebook import NotebookView, in_notebook
+from tests.conftest import python
 from tests.session.conftest import shell
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -23,14 +22,6 @@ NOTEBOOK, PAGE = DOCS / "notebook.ipynb", DOCS / "python.md"
 
 def texts(outputs: list[Any], kind: str) -> str:
     return "\n".join(one.data[kind] for one in outputs if kind in one.get("data", {}))
-
-
-def python(program: str, *arguments: str, cwd: Path, env: Mapping[str, str] | None = None) -> str:
-    """Run a program; return what it has printed."""
-    command = [sys.executable, "-c", program, *arguments]
-    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 EXECUTE = """\
@@ -50,7 +41,7 @@ def executed(tmp_path: Path) -> list[Any]:
     """The outputs of each cell with code."""
     folders = {"JUPYTER_RUNTIME_DIR": "runtime", "IPYTHONDIR": "ipython"}
     environment = {**os.environ, **{key: str(tmp_path / name) for key, name in folders.items()}}
-    python(EXECUTE, str(NOTEBOOK), cwd=tmp_path, env=environment)
+    python(EXECUTE, NOTEBOOK, cwd=tmp_path, env=environment).ended()
     notebook = nbformat.read(tmp_path / "executed.ipynb", as_version=4)  # type: ignore[no-untyped-call]
     return [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
 
@@ -72,7 +63,7 @@ def test_the_notebook_runs_as_it_stands(executed: list[Any]) -> None:
 def test_the_page_runs_as_it_stands(tmp_path: Path) -> None:
     blocks = re.findall(r"(?s)```python\n(.*?)```", PAGE.read_text())
     assert len(blocks) == 5
-    printed = python("\n".join(blocks), cwd=tmp_path)
+    printed = python("\n".join(blocks), cwd=tmp_path).ended().stdout
     assert "succeeded, verdict ok" in printed
     assert "preempt: worker-1" in printed
 

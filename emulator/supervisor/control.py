@@ -20,7 +20,6 @@ from emulator.faults.spec import FaultSpec, Trigger
 
 if TYPE_CHECKING:
     from emulator.planning.plan import Plan
-    from emulator.supervisor.helpers import Helpers
     from emulator.supervisor.injector import Injector
     from emulator.supervisor.job import Job
     from emulator.supervisor.operator_job import OperatorJob
@@ -70,11 +69,10 @@ class RunControl:
         inbox: Inbox,
         job: Job,
         injector: Injector,
-        helpers: Helpers,
         operator: OperatorJob | None = None,
     ) -> None:
         self._plan, self._engine, self._inbox = plan, engine, inbox
-        self._job, self._injector, self._helpers = job, injector, helpers
+        self._job, self._injector = job, injector
         self._operator = operator
         self.ports: dict[tuple[str, int], str] = {}
         """Where the published ports are that were looked up, by name and number."""
@@ -113,7 +111,10 @@ class RunControl:
                 for name, state in self._job.tasks.items()
             ],
             "faults": self._injector.stages(),
-            "helpers": self._helpers.states(),
+            "helpers": {
+                name: {"state": state.state, "exit_code": state.exit_code}
+                for name, state in self._job.helpers.items()
+            },
             "ports": [
                 {"name": name, "port": port, "address": address}
                 for (name, port), address in self.ports.items()

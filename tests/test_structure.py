@@ -94,12 +94,8 @@ CROWDED = {
     *(f"cli.{name}" for name in ("report.runs", "runs.logs", "setup.build", "up.plan", "up.up")),
     *("exports.export.export", "session.up.run", "session.up.up"),
     # What a run, an engine for tests, a watch and a task's values are made from:
-    *(f"supervisor.{name}.__init__" for name in ("control", "supervisor")),
-    *(
-        "engines.memory.__init__",
-        "engines.kubernetes.watching.__init__",
-        "scenario.values.__init__",
-    ),
+    *("supervisor.supervisor.__init__", "engines.memory.__init__"),
+    *("engines.kubernetes.watching.__init__", "scenario.values.__init__"),
     # All that the rule of restarts depends on, and the keys of a summary:
     *("supervisor.restart_policy.decide", "analysis.expectations.summary"),
 }

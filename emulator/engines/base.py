@@ -1,9 +1,10 @@
 """The interface between the emulator and the engines that run tasks.
 
 `Engine` has the methods of every engine: it starts tasks, signals and removes them, and puts their
-lines and exits into the supervisor's inbox. Calls block, and several threads may make them at once.
-Everything that an engine makes is labelled with the run id, so that another process can find it; an
-engine has no state of its own on disk.
+lines and exits into the supervisor's inbox; also entries for the history alone, which decide
+nothing: `EngineNote`, `Sidecar`, `OutputLeftOut`. Calls block, and several threads may make them at
+once. Everything that an engine makes is labelled with the run id, so that another process can find
+it; an engine has no state of its own on disk.
 
 Everything that only some engines can do is a capability, most with a protocol of their own:
 `capabilities.py` lists them. `requirements.py` refuses a scenario before anything starts.
@@ -52,19 +53,6 @@ class Lines:
 
 
 @dataclass(frozen=True)
-class Unread:
-    """Lines of a task were left out, because they were more than `Inbox.rest` allows.
-
-    They stood before its last lines, which are reported.
-    """
-
-    task: str
-    wall: float
-    size: int | None = None
-    """How many bytes; None: the engine does not tell."""
-
-
-@dataclass(frozen=True)
 class Exited:
     """A task ended. Each start is followed by exactly one of these, after its last line."""
 
@@ -81,34 +69,6 @@ class Exited:
     def was_before(self, wall: float) -> bool:
         """Return whether the task had surely ended by then (seconds since 1970)."""
         return self.wall + self.precision < wall
-
-
-@dataclass(frozen=True)
-class Note:
-    """What the engine itself says of a task: that it was scheduled, is pulled, is being killed.
-
-    It decides nothing.
-    """
-
-    task: str
-    """Empty: of the whole run."""
-    wall: float
-    """Seconds since 1970, by the engine's clock, which may be as coarse as a second."""
-    reason: str
-    """One word: `Scheduled`, `Killing`, `Preempted`, `DisruptionTarget`."""
-    message: str = ""
-
-
-@dataclass(frozen=True)
-class SidecarEnded:
-    """A side-car ended while its task runs, or could not be started; the task goes on."""
-
-    name: str
-    """`worker-0.proxy`."""
-    wall: float
-    exit_code: int | None = None
-    reason: str = ""
-    """Why it could not be started."""
 
 
 @dataclass(frozen=True)

@@ -176,6 +176,11 @@ class EndingGrace(Protocol):
         """
 
 
+def ends_grace_itself(engine: Signalling) -> bool:
+    """Return whether an engine itself ends a task after a grace period, by `EndingGrace`."""
+    return "own-grace" in engine.capabilities
+
+
 @runtime_checkable
 class Terminating(Protocol):
     """An engine whose `signal` also removes the task when it gets SIGTERM."""
@@ -215,11 +220,6 @@ class Target:
     """Gives the engine all network links that should exist now, those of this fault included."""
     active: Sequence[FaultSpec] = ()
     """The held faults that are in force on the task now: this one as well, until it is healed."""
-
-    @property
-    def ends_grace_itself(self) -> bool:
-        """Whether the engine itself ends a task after a grace period."""
-        return "own-grace" in self.engine.capabilities
 
     def engine_as(self, protocol: type[Capability]) -> Capability:
         """Return the engine with the methods of a capability."""
@@ -426,7 +426,7 @@ class GracefulFault(EndingFault):
 
     def apply(self, target: Target) -> Effect | None:
         """Have the engine end the task in `grace`, or send SIGTERM as the first signal."""
-        if not target.ends_grace_itself:
+        if not ends_grace_itself(target.engine):
             return super().apply(target)
         return Effect(target.engine_as(EndingGrace).preempt(target.task, self.grace, self.means))
 

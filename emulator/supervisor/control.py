@@ -20,7 +20,6 @@ from emulator.faults.spec import FaultSpec, Trigger
 
 if TYPE_CHECKING:
     from emulator.planning.plan import Plan
-    from emulator.supervisor.helpers import Helpers
     from emulator.supervisor.injector import Injector
     from emulator.supervisor.job import Job
     from emulator.supervisor.strategy import Strategy
@@ -70,12 +69,10 @@ class RunControl:
         inbox: Inbox,
         job: Job,
         injector: Injector,
-        helpers: Helpers,
         strategy: Strategy,
     ) -> None:
         self._plan, self._engine, self._inbox = plan, engine, inbox
-        self._job, self._injector, self._helpers = job, injector, helpers
-        self._strategy = strategy
+        self._job, self._injector, self._strategy = job, injector, strategy
         self.ports: dict[tuple[str, int], str] = {}
         """Where the published ports are that were looked up, by name and number."""
 
@@ -115,7 +112,10 @@ class RunControl:
                 for name, state in self._job.tasks.items()
             ],
             "faults": self._injector.stages(),
-            "helpers": self._helpers.states(),
+            "helpers": {
+                name: {"state": state.state, "exit_code": state.exit_code}
+                for name, state in self._job.helpers.items()
+            },
             "ports": [
                 {"name": name, "port": port, "address": address}
                 for (name, port), address in self.ports.items()

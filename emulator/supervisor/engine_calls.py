@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal
 from emulator.engines.base import Engine, Inbox, Publishing, Queueing, Shaping
 from emulator.engines.capabilities import capable
 from emulator.errors import EmulatorError, EngineLost, NotRunning
-from emulator.faults.spec import NOTHING_MORE, Effect, EndingGrace, Target
+from emulator.faults.spec import NOTHING_MORE, Effect, EndingGrace, Target, ends_grace_itself
 
 if TYPE_CHECKING:
     from emulator.faults.netem import Link
@@ -92,7 +92,7 @@ class EngineCalls:
 
     def ends_grace_itself(self, fault: PlannedFault) -> bool:
         """Whether the engine kills the fault's target when its grace period is over."""
-        return fault.spec.kills_after is not None and "own-grace" in self._engine.capabilities
+        return fault.spec.kills_after is not None and ends_grace_itself(self._engine)
 
     def kills_after(self, fault: PlannedFault) -> float | None:
         """Return the seconds from a fault to the SIGKILL that `kill` sends; None: there is none.
@@ -142,10 +142,9 @@ class EngineCalls:
         if fault.spec.is_held:
             self._held = {**self._held, fault.id: fault}
 
-    def kill(self, fault: PlannedFault) -> float:
-        """Kill the target of a fault whose grace period is over; return when (since 1970)."""
+    def kill(self, fault: PlannedFault) -> None:
+        """Kill the target of a fault whose grace period is over."""
         self._workers.submit(self._signal, Called("inject", fault.id), fault.target, signal.SIGKILL)
-        return self._wall()
 
     def heal(self, fault: PlannedFault) -> None:
         """Undo a lasting fault."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from emulator.metrics.samples import Sample
 from emulator.record.events import Entry, Phase, Step
 from emulator.record.writer import RunWriter
+
+if TYPE_CHECKING:
+    from emulator.metrics.samples import Sample
 
 
 class Subscriber(Protocol):

@@ -1,21 +1,36 @@
-"""The job of a run: the state of its tasks, and how they are started and stopped."""
+"""The job of a run: the state of its tasks and helpers, and how they are started and stopped.
+
+Helpers are programs next to the job, which decide nothing about it. They start before the tasks and
+are stopped after them. The restart policy, the success rule, the faults and the watchdog do not
+know them. One that ends by itself, or can't be started, is in the history, and the job continues
+without it.
+"""
 
 from __future__ import annotations
 
 import signal
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from emulator.metrics.steps import StepReader
-from emulator.record.events import Outcome, StopSignal, TaskStart
+from emulator.record.events import HelperEvent, Outcome, StopSignal, TaskRunning, TaskStart
 
 if TYPE_CHECKING:
     from emulator.engines.base import Exited
     from emulator.planning.plan import Plan, Task
+    from emulator.record.events import Entry
     from emulator.supervisor.engine_calls import EngineCalls
     from emulator.supervisor.history import HistoryWriter
     from emulator.supervisor.timers import Timers
+
+HELPER_GRACE = 5.0
+"""Seconds between SIGTERM and SIGKILL of helpers, when no task runs any more."""
+LAST_WORDS = 5
+"""Lines of a helper that has ended which are in the history."""
+LONGEST_WORD = 300
+"""Characters of each."""
 
 State = Literal["pending", "starting", "running", "backoff", "down", "ended"]
 
@@ -33,10 +48,11 @@ class JobEnd:
 
 @dataclass
 class TaskState:
-    """One task, as the supervisor knows it."""
+    """One task or helper, as the supervisor knows it."""
 
     task: Task
     reader: StepReader
+    is_helper: bool = False
     state: State = "pending"
     exit_code: int | None = None
     restarts: int = 0
@@ -50,6 +66,8 @@ class TaskState:
     """When it was told to end (seconds since 1970); None: it was not."""
     early_exit: Exited | None = None
     """It ended before the engine's start call had returned; handled once that has."""
+    last_words: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_WORDS))
+    """Of a helper: what it has printed last."""
 
     def was_told_before(self, end: Exited) -> bool:
         """Return whether it was told to end before it did, by the engine's stamp."""
@@ -61,9 +79,19 @@ def pending(plan: Plan) -> dict[str, TaskState]:
     return {task.name: TaskState(task, StepReader(plan.step_rules(task))) for task in plan.tasks}
 
 
+def pending_helpers(plan: Plan) -> dict[str, TaskState]:
+    """Return the helpers of a run that has not begun."""
+    return {one.name: TaskState(one, StepReader(()), is_helper=True) for one in plan.helpers}
+
+
 def have_started(tasks: Iterable[TaskState]) -> bool:
     """Return whether each of some tasks has run, or runs."""
     return all(state.state not in ("pending", "starting") for state in tasks)
+
+
+def is_any(states: Iterable[TaskState], *wanted: State) -> bool:
+    """Return whether one of some tasks is in one of these states."""
+    return any(one.state in wanted for one in states)
 
 
 def is_stoppable(state: TaskState) -> bool:
@@ -72,12 +100,13 @@ def is_stoppable(state: TaskState) -> bool:
 
 
 class Job:
-    """The tasks of one run, and what acts on them: timers, the engine's calls, the history."""
+    """The tasks and helpers of one run, and what acts on them: timers, engine calls, history."""
 
     def __init__(
         self,
         plan: Plan,
         tasks: Mapping[str, TaskState],
+        helpers: Mapping[str, TaskState],
         *,
         timers: Timers,
         calls: EngineCalls,
@@ -85,6 +114,9 @@ class Job:
     ) -> None:
         self._plan = plan
         self.tasks, self.timers, self.calls, self.history = tasks, timers, calls, history
+        self.helpers, self.states = helpers, {**tasks, **helpers}
+        self.stops_helpers = False
+        """The job is over and its tasks have ended: helpers are told to end."""
         self.before_training = {task.name: tasks[task.name] for task in plan.before_training}
         """The tasks that end before the others start."""
         self.in_training = {task.name: tasks[task.name] for task in plan.in_training}
@@ -114,30 +146,77 @@ class Job:
     @property
     def anything_left(self) -> bool:
         """Whether a task is starting or running."""
-        return any(state.state in ("starting", "running") for state in self.tasks.values())
+        return is_any(self.tasks.values(), "starting", "running")
 
     def is_running(self, task: str) -> bool:
         """Return whether a task runs in a job that has not ended."""
         return self.end is None and self.tasks[task].state == "running"
 
-    def is_starting(self, task: str) -> bool:
-        """Return whether the engine was asked to start a task, and has not said that it runs."""
-        return self.end is None and self.tasks[task].state == "starting"
-
     def start_task(self, name: str, *, fresh: bool = False, same_address: bool = False) -> None:
-        """Start a task, on a fresh disk and at its old address if asked to."""
-        state = self.tasks[name]
+        """Start a task or helper, on a fresh disk and at its old address if asked to."""
+        state = self.states[name]
         state.state, state.stop_sent = "starting", None
         if fresh:
             state.crashes = 0
         state.reader = state.reader.again()
-        start = self.history.write(TaskStart(task=name, fresh=fresh))
+        start: Entry = TaskStart(task=name, fresh=fresh)
+        if state.is_helper:
+            start = HelperEvent(task=name, stage="starting")
+        start = self.history.write(start)
         state.starts.append(start.wall)
         self.calls.start(state.task, fresh=fresh, same_address=same_address)
 
+    def note_running(self, name: str, identity: str) -> TaskState:
+        """Note that the engine has started a task or helper; return it."""
+        state = self.states[name]
+        state.state = "running"
+        running: Entry = TaskRunning(task=name, id=identity)
+        if state.is_helper:
+            running = HelperEvent(task=name, stage="running", id=identity)
+        self.history.write(running)
+        return state
+
     def stop_task(self, name: str, number: signal.Signals) -> None:
-        """Send a task a signal that asks it to end; its exit is no failure."""
-        told = self.history.write(StopSignal(task=name, signal=number.name))
-        if self.tasks[name].stop_sent is None:
-            self.tasks[name].stop_sent = told.wall
+        """Send a task or helper a signal that asks it to end; its exit is no failure."""
+        state = self.states[name]
+        told: Entry = StopSignal(task=name, signal=number.name)
+        if state.is_helper:
+            told = HelperEvent(task=name, stage="stopping", signal=number.name)
+        told = self.history.write(told)
+        if state.stop_sent is None:
+            state.stop_sent = told.wall
         self.calls.stop(name, number)
+
+    # --- Helpers --------------------------------------------------------------------------------
+
+    def end_helper(self, name: str, exit_code: int) -> None:
+        """Note that a helper has ended."""
+        state = self.helpers[name]
+        state.state, state.exit_code = "ended", exit_code
+        end = HelperEvent(task=name, stage="ended", exit_code=exit_code)
+        if state.stop_sent is None:
+            end = replace(end, last_words=tuple(state.last_words))
+        else:
+            end = replace(end, told_to_stop=True)
+        self.history.write(end)
+
+    def fail_helper(self, name: str, reason: str) -> None:
+        """Note that the engine can't start a helper, or can't end it: only its removal can."""
+        self.helpers[name].state = "ended"
+        self.history.write(HelperEvent(task=name, stage="failed", reason=reason))
+
+    def stop_helpers(self) -> None:
+        """Send SIGTERM to every helper, and SIGKILL after HELPER_GRACE: the job is over."""
+        if not self.stops_helpers:
+            self.stops_helpers = True
+            self._signal_helpers(signal.SIGTERM)
+            self.timers.after(HELPER_GRACE, self.kill_helpers)
+
+    def kill_helpers(self) -> None:
+        """Kill the helpers that still run."""
+        self._signal_helpers(signal.SIGKILL)
+
+    def _signal_helpers(self, number: signal.Signals) -> None:
+        for name, state in self.helpers.items():
+            if state.state == "running":
+                self.stop_task(name, number)

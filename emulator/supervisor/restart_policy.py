@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from emulator.scenario.frameworks.spec import Roles
-from emulator.scenario.restart import Restart
-from emulator.scenario.schema import SuccessRule
+if TYPE_CHECKING:
+    from emulator.scenario.frameworks.spec import Roles
+    from emulator.scenario.restart import Restart
+    from emulator.scenario.schema import SuccessRule
 
 BACKOFF_CEILING = 300.0
 """Seconds; the kubelet's ceiling for CrashLoopBackOff."""

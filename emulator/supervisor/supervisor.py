@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
 
 from emulator.engines.base import (
     REST,
@@ -20,11 +21,8 @@ from emulator.engines.base import (
     Inbox,
     Line,
     Lines,
-    Note,
     Reattaching,
-    SidecarEnded,
     Storing,
-    Unread,
 )
 from emulator.engines.capabilities import capable
 from emulator.errors import EngineLost
@@ -34,9 +32,8 @@ from emulator.record.events import (
     AllRunning,
     Attached,
     BeforeTraining,
-    EngineNote,
+    Entry,
     JobEnded,
-    OutputLeftOut,
     PortPublished,
     Prepared,
     Refused,
@@ -46,7 +43,6 @@ from emulator.record.events import (
     Sidecar,
     StepSource,
     TaskExit,
-    TaskRunning,
     TrainingBegan,
     observed,
 )
@@ -54,9 +50,19 @@ from emulator.scenario.schema import EVENTS
 from emulator.supervisor import restart_policy as policy
 from emulator.supervisor.control import Asked, Interrupted, RunControl
 from emulator.supervisor.engine_calls import Called, EngineCalls, Preparing
-from emulator.supervisor.helpers import Helpers, pending_helpers
-from emulator.supervisor.injector import ActiveFault, Injector
-from emulator.supervisor.job import Job, JobEnd, TaskState, have_started, is_stoppable, pending
+from emulator.supervisor.fault_stages import ActiveFault
+from emulator.supervisor.injector import Injector
+from emulator.supervisor.job import (
+    LONGEST_WORD,
+    Job,
+    JobEnd,
+    TaskState,
+    have_started,
+    is_any,
+    is_stoppable,
+    pending,
+    pending_helpers,
+)
 from emulator.supervisor.sampling import Measured, Sampling
 from emulator.supervisor.strategy import strategy_of
 from emulator.supervisor.takeover import RecoveredState, init_line, resumption
@@ -100,9 +106,10 @@ class Supervisor:
         self._timers = Timers(clock)
         self._calls = EngineCalls(plan, engine, self.inbox, workers, clock)
         tasks = recovered.tasks if recovered else pending(plan)
-        self._job = Job(plan, tasks, timers=self._timers, calls=self._calls, history=history)
         helpers = recovered.helpers if recovered else pending_helpers(plan)
-        self._helpers = Helpers(helpers, timers=self._timers, calls=self._calls, history=history)
+        self._job = Job(
+            plan, tasks, helpers, timers=self._timers, calls=self._calls, history=history
+        )
         faults = recovered.faults if recovered else [ActiveFault(fault) for fault in plan.faults]
         self._injector = Injector(faults, self._job)
         self._watchdog = Watchdog(plan.scenario.restart.stall, self._job)
@@ -114,7 +121,7 @@ class Supervisor:
             plan, self._job, finish=self._finish, stop=self._stop_all
         )
         self.control = RunControl(
-            plan, engine, self.inbox, self._job, self._injector, self._helpers, self._strategy
+            plan, engine, self.inbox, self._job, self._injector, self._strategy
         )
         self._init_steps = {step.name for task in plan.tasks for step in task.init}
         self._event_steps = recovered.event_steps if recovered else EventSteps()
@@ -158,7 +165,8 @@ class Supervisor:
             self._engine.prepare(plan, self._history.record.path, self.inbox)
             self._calls.update_links()
             self._history.write(Prepared())
-            self._helpers.begin()
+            for name in self._job.helpers:
+                self._job.start_task(name)
             self._begin_tasks()
         self._sampling.begin()
         try:
@@ -166,7 +174,7 @@ class Supervisor:
                 self._disks.begin()
             while self._is_under_way:
                 if self._job.end is not None and not self._job.anything_left:
-                    self._helpers.stop()
+                    self._job.stop_helpers()
                 self._handle(self._clock.next_event(self.inbox, self._timers.next_due))
                 self._timers.run_due()  # also while a task prints without end
                 self.inbox.hurried = self._is_hurried()
@@ -177,7 +185,8 @@ class Supervisor:
 
     def _begin_tasks(self) -> None:
         """Start every task, once the helpers run that are to be there before them."""
-        if self._tasks_begun or self._helpers.starting or self._job.end is not None:
+        waits = is_any(self._job.helpers.values(), "starting")
+        if self._tasks_begun or waits or self._job.end is not None:
             return
         self._tasks_begun = True
         if self._plan.scenario.timeout is not None:
@@ -204,8 +213,8 @@ class Supervisor:
     @property
     def _is_under_way(self) -> bool:
         """Whether there is something to wait for."""
-        tasks = self._job.end is None or self._job.anything_left
-        return tasks or self._injector.healing or self._helpers.anything_left
+        left = is_any(self._job.states.values(), "starting", "running")
+        return self._job.end is None or left or self._injector.healing
 
     def _is_hurried(self) -> bool:
         """Return whether something may follow from the next line, or an exit is expected."""
@@ -215,78 +224,63 @@ class Supervisor:
     # --- Events ---------------------------------------------------------------------------------
 
     def _handle(self, event: object) -> None:
-        match event:
-            case None:
-                pass  # a timer is due
-            case Lines(lines=lines):
-                self._history.begin_batch()
-                try:
-                    for line in lines:
-                        if line.is_finished:
-                            self._on_line(line)
-                        else:
-                            self._on_drawn(line)
-                finally:
-                    self._history.end_batch()
-            case Exited():
-                self._on_exit(event)
-            case Unread(task=task, size=size):
-                self._history.write(OutputLeftOut(task=task, size=size))
-            case Note():
-                task, why, said = event.task, event.reason, event.message
-                self._history.write(
-                    EngineNote(task=task, reason=why, message=said, stamp=event.wall)
-                )
-            case EngineDown(error=error) | Called(error=EngineLost() as error):
-                raise error
-            case SidecarEnded():
-                self._on_sidecar_ended(event)
-            case Called():
-                self._on_answer(event)
-            case Preparing(what=what):
-                self._injector.on_preparing(what)
-            case Measured():
-                self._sampling.on_measured(event)
-            case Interrupted():
-                self._on_interrupt(event.signal)
-            case Asked():
-                event.answer()
-            case _:
-                raise TypeError(f"{event!r} is no event of a supervisor")
+        if event is None:
+            return  # a timer is due
+        if isinstance(event, EngineDown):
+            raise event.error
+        for kind, handle in self._handlers.items():
+            if isinstance(event, kind):
+                return handle(event)
+        raise TypeError(f"{event!r} is no event of a supervisor")
+
+    @cached_property
+    def _handlers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {
+            Lines: self._on_lines,
+            Exited: self._on_exit,
+            Called: self._on_answer,
+            Entry: self._on_entry,
+            Preparing: self._injector.on_preparing,
+            Measured: self._sampling.on_measured,
+            Interrupted: self._on_interrupt,
+            Asked: Asked.answer,
+        }
+
+    def _on_lines(self, event: Lines) -> None:
+        self._history.begin_batch()
+        try:
+            for line in event.lines:
+                if line.is_finished:
+                    self._on_line(line)
+                else:
+                    self._on_drawn(line)
+        finally:
+            self._history.end_batch()
+
+    def _on_entry(self, entry: Entry) -> None:
+        """Write what the engine reports for the history alone."""
+        if not (self._stopping and isinstance(entry, Sidecar)):  # those end as all else does
+            self._history.write(entry, wall=entry.wall or None)
 
     def _on_answer(self, call: Called) -> None:
         """Take the answer of a call of the engine."""
-        match call:
-            case Called(operation="start", subject=name) if name in self._helpers:
-                if call.error is None:
-                    self._helpers.on_started(name, call.answer)
-                else:
-                    self._helpers.on_refused(name, str(call.error))
-                self._begin_tasks()
-            case Called(operation="stop", subject=name) if name in self._helpers:
-                if call.error:
-                    self._helpers.on_stop_refused(name, call.answer, call.error.message)
-            case Called(operation="port lookup"):
+        task, error = call.subject, call.error
+        if isinstance(error, EngineLost):
+            raise error
+        match call.operation:
+            case "port lookup":
                 self._on_ports(call)
-            case Called(operation="start", error=None):
+            case "start" if error is None:
                 self._on_started(call)
-            case Called(operation="start", error=error) if error:
+            case "start" if task in self._job.helpers:
+                self._job.fail_helper(task, str(error))
+                self._begin_tasks()
+            case "start" if error:
                 raise error
-            case Called(operation="stop"):
-                if call.error:
-                    self._on_stop_refused(call.subject, call.answer, call.error.message)
-            case Called(operation="inject" | "heal"):
-                self._injector.on_answer(
-                    call.subject,
-                    healed=call.operation == "heal",
-                    error=call.error,
-                    effect=call.effect,
-                    wall=call.wall,
-                )
-            case Called(operation="equip"):
-                self._injector.on_prepared(call.error.message if call.error else "")
-            case _:
-                raise TypeError(f"{call!r} is no call of a supervisor")
+            case "stop" if error:
+                self._on_stop_refused(task, call.answer, error.message)
+            case "inject" | "heal" | "equip":
+                self._injector.on_answer(call)
 
     def _on_line(self, line: Line) -> None:
         state = self._job.tasks.get(line.task)
@@ -309,20 +303,14 @@ class Supervisor:
         else:
             self._history.line(line.task, line.text, wall=line.wall)
 
-    def _on_sidecar_ended(self, event: SidecarEnded) -> None:
-        """Write that a side-car has ended by itself, or could not be started."""
-        task, _, name = event.name.partition(".")
-        if not self._stopping:
-            entry = Sidecar(task=task, name=name, exit_code=event.exit_code, reason=event.reason)
-            self._history.write(entry, wall=event.wall)
-
     def _on_line_of_helper(self, line: Line) -> None:
         reported = None
         if line.task == EVENTS and self._plan.scenario.metrics.events is not None:
             reported = self._event_steps.read(line.text, self._job.starts)
         self._history.line(line.task, line.text, wall=line.wall, shown=reported is None)
         if reported is None:
-            self._helpers.on_line(line.task, line.text)
+            if line.text.strip():
+                self._job.helpers[line.task].last_words.append(line.text[:LONGEST_WORD])
             return
         wall = reported.wall if 0 <= reported.wall <= line.wall else line.wall
         self._on_observed(Line(reported.task, wall, "", is_finished=False), reported.seen)
@@ -354,21 +342,23 @@ class Supervisor:
         self._injector.on_output(line.task, text, seen.event, seen.data)
 
     def _on_started(self, call: Called) -> None:
-        task = call.subject
-        state = self._job.tasks[task]
-        state.state = "running"
-        self._history.write(TaskRunning(task=task, id=call.answer))
-        self._injector.on_held(task, call.held, wall=call.wall)
-        self._note_all_running()
-        self._injector.on_running(task)
-        self._watchdog.on_running()
+        state = self._job.note_running(call.subject, call.answer)
+        if not state.is_helper:
+            self._injector.on_answer(call)
+            self._note_all_running()
+            self._injector.on_running(call.subject)
+            self._watchdog.on_running()
         if state.early_exit:
             early, state.early_exit = state.early_exit, None
             self._on_exit(early)
+        elif state.is_helper:
+            if self._job.stops_helpers:
+                self._stop(state)
         elif self._stopping or self._restarting or self._strategy.suspended:
             # Once more, if it was told before the engine had begun to start it.
             state.stop_sent = None
             self._stop(state)
+        self._begin_tasks()
 
     def _note_all_running(self) -> None:
         job = self._job
@@ -396,15 +386,15 @@ class Supervisor:
             self._history.write(PortPublished(task=event.subject, port=port, address=address))
 
     def _on_exit(self, event: Exited) -> None:
-        if event.task in self._helpers:
-            self._helpers.on_exit(event)
-            return
-        state = self._job.tasks[event.task]
+        state = self._job.states[event.task]
         if state.state == "starting":
             state.early_exit = event
             return
+        if state.is_helper:
+            self._job.end_helper(event.task, event.exit_code)
+            return
         oom = event.oom_killed
-        fault = self._injector.claim_exit(event)
+        fault = self._injector.on_exit(event)
         evicted = bool(fault)
         if fault and not self._strategy.comes_back(state, event):
             fault = ""
@@ -458,20 +448,24 @@ class Supervisor:
 
     def _on_stop_refused(self, task: str, name: str, reason: str) -> None:
         """Record that the engine refused a signal which was no fault."""
+        if task in self._job.helpers:
+            if name == signal.SIGKILL.name and self._job.helpers[task].state == "running":
+                self._job.fail_helper(task, reason)
+            return
         self._history.write(Refused(task=task, operation=name, reason=reason))
         if self._job.end and name == signal.SIGKILL.name:
             # Only its removal can end it now, and that is the next step.
             self._job.tasks[task].state = "ended"
 
-    def _on_interrupt(self, number: int) -> None:
-        name = signal.Signals(number).name
+    def _on_interrupt(self, event: Interrupted) -> None:
+        name = signal.Signals(event.signal).name
         if self._job.end is None:
             self._finish(JobEnd("interrupted", f"stopped by {name}"))
         else:
             self._history.write(SecondInterrupt(signal=name))
             self.inbox.rest = 0
             self._kill_all()
-            self._helpers.kill()
+            self._job.kill_helpers()
 
     # --- Starting again -------------------------------------------------------------------------
 
@@ -578,9 +572,8 @@ class Supervisor:
         for one in recovered.unwritten_events:
             self._history.write(observed("step", one.task, one.seen.data), wall=one.wall)
         self._tasks_begun = True
-        self._helpers.resume(started, job_is_over=job.end is not None)
         self._strategy.take_over(timeline, began)
-        for name in job.tasks:
+        for name in (*job.helpers, *job.tasks):
             self._resume_task(name, recovered, started)
         for task in self._plan.everything:
             if task.ports and task.name in started:
@@ -597,7 +590,7 @@ class Supervisor:
 
     def _resume_task(self, name: str, recovered: RecoveredState, started: dict[str, str]) -> None:
         """Bring one task from its recorded state to its actual one."""
-        state = self._job.tasks[name]
+        state = self._job.states[name]
         if state.step is not None:
             self._watchdog.on_step(name)
         match resumption(name, recovered, started):

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, cast
 
 from emulator.engines.base import Exited, KnownOutput
 from emulator.metrics.event_steps import EventSteps, Reported, unwritten
 from emulator.record import task_log
-from emulator.record.events import Entry, JobEnded, StepSource, TaskExit
+from emulator.record.events import Entry, HelperEvent, JobEnded, StepSource, TaskExit
 from emulator.record.reader import Record
 from emulator.record.timeline import FaultTimeline, Timeline
 from emulator.scenario.schema import EVENTS
-from emulator.supervisor.helpers import HelperState, recovered_helpers
-from emulator.supervisor.injector import ActiveFault
-from emulator.supervisor.job import JobEnd, State, TaskState, pending
+from emulator.supervisor.fault_stages import ActiveFault, Stage
+from emulator.supervisor.job import JobEnd, State, TaskState, pending, pending_helpers
 
 if TYPE_CHECKING:
     from emulator.metrics.steps import Observation, Seen
@@ -36,7 +35,7 @@ class RecoveredState:
 
     timeline: Timeline
     tasks: dict[str, TaskState]
-    helpers: dict[str, HelperState]
+    helpers: dict[str, TaskState]
     end: JobEnd | None = None
     last_exit: Exited | None = None
     """Its consequences may not have been decided."""
@@ -127,7 +126,9 @@ def _is_of_init(task: Task, line: str) -> bool:
 def recover(plan: Plan, history: Sequence[Entry]) -> RecoveredState:
     """Return the state of tasks and job at the end of a history in the order of writing."""
     timeline = Timeline(plan, history)
-    recovered = RecoveredState(timeline, pending(plan), recovered_helpers(timeline))
+    recovered = RecoveredState(timeline, pending(plan), pending_helpers(plan))
+    for name, event in timeline.helpers.items():
+        _restore_helper(recovered.helpers[name], event)
     for state in recovered.tasks.values():
         _restore(state, timeline)
     for entry in history:
@@ -144,13 +145,13 @@ Resumption = Literal["follow", "lost", "started", "start", "wait", "down", "ende
 
 
 def resumption(name: str, recovered: RecoveredState, started: Mapping[str, str]) -> Resumption:
-    """Return what to do with a task; `started` has the starts that the engine made, with their ids.
+    """Return what to do with a task or helper; `started`: what the engine has started, with ids.
 
     follow: nothing; lost: it ran and is gone; started: its start had not been written; start it;
     wait: for the tasks before training; down: a fault starts it again; ended: it does not start, or
     only with all others.
     """
-    state = recovered.tasks[name].state
+    state = {**recovered.tasks, **recovered.helpers}[name].state
     if state in ("ended", "down"):
         return "follow"
     if state == "running":
@@ -159,6 +160,8 @@ def resumption(name: str, recovered: RecoveredState, started: Mapping[str, str])
         return "started"
     if recovered.end:
         return "ended"
+    if name in recovered.helpers:
+        return "start"
     if recovered.timeline.tasks[name].is_being_replaced:
         return "down"
     timeline = recovered.timeline
@@ -177,6 +180,17 @@ def _restore(state: TaskState, timeline: Timeline) -> None:
     state.exit_code = task.exits[-1].exit_code if task.exits else None
     own = (one for one in timeline.restarts if (one.scope, one.task) == ("task", task.name))
     state.restarts = max((one.number for one in own), default=0)
+
+
+def _restore_helper(state: TaskState, last: HelperEvent) -> None:
+    """Set the state of a helper that has begun, from its last event."""
+    state.exit_code = last.exit_code
+    state.stop_sent = last.wall if last.stage == "stopping" else None
+    match last.state:
+        case "starting" | "running" as now:
+            state.state = now
+        case _:
+            state.state = "ended"
 
 
 def _state_of(name: str, timeline: Timeline) -> State:
@@ -205,32 +219,22 @@ def _first_of_job_restart(timeline: Timeline) -> int:
 
 def _fault(fault: FaultTimeline, timeline: Timeline, began: float) -> ActiveFault:
     """Return a fault as the killed supervisor knew it; the run began at the time `began`."""
-    one = ActiveFault(fault.planned)
     spec, target = fault.planned.spec, timeline.tasks.get(fault.planned.target)
-    one.triggered_at = began + (fault.triggered or 0.0)
-    if (triggered := fault.stages.get("triggered")) is not None:
-        one.asked_at = triggered.wall
-    match fault.stage:
-        case "waiting" | "preparing":  # what the engine was making has to be made again
-            is_planned = any(planned.id == fault.id for planned in timeline.plan.faults)
-            one.stage = "planned" if is_planned else "waiting"
-        case "triggered":
-            one.stage = "terminating" if spec.ends_target else "active"
-        case "applied" if spec.ends_target:
-            one.stage = "down" if spec.restarts_target else "over"
-        case "applied":
-            one.stage = "active"
-        case _:
-            one.stage = "over"
-    if (applied := fault.stages.get("applied")) is None:
+    triggered, applied = fault.stages.get("triggered"), fault.stages.get("applied")
+    one = ActiveFault(
+        fault.planned,
+        _stage(fault, timeline),
+        triggered_at=began + (fault.triggered or 0.0),
+        asked_at=None if triggered is None else triggered.wall,
+    )
+    if applied is None:
         return one
-    one.applied_at = began + applied.t
     lives = [] if target is None or spec.lasting else target.incarnations
     runs = [each.running for each in lives]
     healed = fault.stages.get("healed")
     restored = [each.n for each in (*runs, healed) if each is not None and each.n > applied.n]
+    recovered_at = math.inf
     if restored:
-        one.restored = True
         first = target.steps[0].n if target is not None and target.steps else math.inf
         recovered = (
             step.t
@@ -238,9 +242,32 @@ def _fault(fault: FaultTimeline, timeline: Timeline, began: float) -> ActiveFaul
             if step.n > min(restored)
             and one.is_recovered_by(step.task, target_steps=first <= step.n)
         )
-        one.recovered_at = began + next(recovered, math.inf)
-    one.exited = target is not None and any(each.fault == fault.id for each in target.exits)
-    return one
+        recovered_at = began + next(recovered, math.inf)
+    exited = target is not None and any(each.fault == fault.id for each in target.exits)
+    if one.stage == "down" and not exited and not restored:
+        one = replace(one, stage="terminating")  # the engine will report the exit again
+    return replace(
+        one,
+        applied_at=began + applied.t,
+        restored=bool(restored),
+        recovered_at=recovered_at,
+    )
+
+
+def _stage(fault: FaultTimeline, timeline: Timeline) -> Stage:
+    spec = fault.planned.spec
+    match fault.stage:
+        case "waiting" | "preparing":  # what the engine was making has to be made again
+            is_planned = any(planned.id == fault.id for planned in timeline.plan.faults)
+            return "planned" if is_planned else "waiting"
+        case "triggered":
+            return "terminating" if spec.ends_target else "active"
+        case "applied" if spec.ends_target:
+            return "down" if spec.restarts_target else "over"
+        case "applied":
+            return "active"
+        case _:
+            return "over"
 
 
 def _read_events_again(recovered: RecoveredState, printed: Sequence[str]) -> list[Reported]:

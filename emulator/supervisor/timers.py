@@ -6,8 +6,10 @@ import heapq
 import itertools
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
-from emulator.runtime.clock import Clock
+if TYPE_CHECKING:
+    from emulator.runtime.clock import Clock
 
 
 class Timers:
@@ -22,9 +24,9 @@ class Timers:
         """Return monotonic seconds."""
         return self._clock.now()
 
-    def when(self, wall: float) -> float:
-        """Return the monotonic time of a stamp (seconds since 1970), which is now at the latest."""
-        return self._clock.now() - max(0.0, self._clock.wall() - wall)
+    def wall(self) -> float:
+        """Return seconds since 1970."""
+        return self._clock.wall()
 
     def at(self, when: float, action: Callable[..., object], *args: object) -> None:
         """Call `action` with `args` at the time `when`; at once if that has passed."""

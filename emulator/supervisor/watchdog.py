@@ -11,13 +11,16 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from emulator.errors import RecordError
 from emulator.record.events import Stall
 from emulator.runtime.files import MAKE_ROOM, is_nearly_full
-from emulator.supervisor.job import Job
 from emulator.supervisor.timers import Timers
 from emulator.validation.units import format_size
+
+if TYPE_CHECKING:
+    from emulator.supervisor.job import Job
 
 
 class Watchdog:

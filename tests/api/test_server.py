@@ -34,7 +34,7 @@ from tests.cli.typed import typed, write
 from tests.conftest import Emulate, Finished
 
 NOBODY: Any = None
-CONTROL = RunControl(NOBODY, NOBODY, Inbox(), NOBODY, NOBODY, NOBODY, NOBODY)
+CONTROL = RunControl(NOBODY, NOBODY, Inbox(), NOBODY, NOBODY, NOBODY)
 """Of a run without a supervisor."""
 
 # Steps until a file `over` is written into the shared folder.

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from emulator.engines.base import Configuring, Engine, Exited, Line, Measuring, Note, Unread
+from emulator.engines.base import Configuring, Engine, Exited, Line, Measuring
 from emulator.engines.capabilities import capable
 from emulator.metrics.catalog import Usage
 from emulator.planning.plan import Plan, new_run_id
 from emulator.planning.planner import make_plan
+from emulator.record.events import EngineNote, OutputLeftOut
 from emulator.runtime.clock import Clock, RealClock
 from emulator.scenario.schema import Scenario
 from tests.conftest import going_on
@@ -29,7 +30,7 @@ class Stage:
         self.drawn: list[tuple[str, int]] = []
         """What was drawn, and how many lines its task had printed by then."""
         self.exits: dict[str, list[Exited]] = {}
-        self.unread: list[Unread] = []
+        self.unread: list[OutputLeftOut] = []
         engine.prepare(plan, folder, self.inbox)
 
     def start(self, task: str = "worker-0", until: str = "") -> str:
@@ -57,7 +58,7 @@ class Stage:
         deadline = self.clock.now() + 90
         while task not in (found := capable(self.engine, Measuring).usage()):
             event = self.clock.next_event(self.inbox, self.clock.now() + 1)
-            assert event is None or isinstance(event, Note), event
+            assert event is None or isinstance(event, EngineNote), event
             assert self.clock.now() < deadline
         return found[task]
 
@@ -69,9 +70,9 @@ class Stage:
                     self.drawn.append((text, len(self.lines.get(task, []))))
                 case Line(task=task, text=text):
                     self.lines.setdefault(task, []).append(text)
-                case Note():
+                case EngineNote():
                     pass  # nothing follows from it
-                case Unread() as unread:
+                case OutputLeftOut() as unread:
                     self.unread.append(unread)
                 case Exited() as exited:
                     self.exits.setdefault(exited.task, []).append(exited)

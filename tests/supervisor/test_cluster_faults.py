@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from emulator.engines.base import Exited, Note
+from emulator.engines.base import Exited
 from emulator.engines.memory import MemoryEngine, Script, Scripts
 from emulator.engines.requirements import require
 from emulator.errors import EngineError, Unsupported
@@ -246,8 +246,10 @@ def test_what_the_engine_says_is_in_the_history_and_changes_nothing(tmp_path: Pa
         def preempt(self, task: str, grace: float, via: Any) -> str:
             assert self._inbox is not None
             message = "Stopping container main"
-            self._inbox.put(Note(task, self._clock.wall() - 0.4, "Killing", message))
-            self._inbox.put(Note("", self._clock.wall(), "NodeNotSchedulable"))
+            stamp = self._clock.wall() - 0.4
+            note = EngineNote(task=task, reason="Killing", message=message, stamp=stamp)
+            self._inbox.put(note)
+            self._inbox.put(EngineNote(reason="NodeNotSchedulable"))
             return super().preempt(task, grace, via)
 
     extra = "faults: [{preempt: worker-1, at: 5s, down: 1s}]"

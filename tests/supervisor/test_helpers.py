@@ -5,21 +5,39 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from emulator.engines.base import Exited
-from emulator.engines.memory import Script
-from emulator.record.events import AllRunning, Entry, HelperEvent, Step, fields_of
+from emulator.engines.memory import MemoryEngine, Script
+from emulator.errors import EngineError
+from emulator.planning.plan import Task
+from emulator.record.events import AllRunning, Entry, HelperEvent, Refused, Step, fields_of
 from emulator.record.reader import Record
 from emulator.report.event_text import describe
 from emulator.results import Result, RunCallbacks
-from emulator.supervisor.helpers import GRACE, LONGEST_WORD, Helpers, pending_helpers
+from emulator.runtime.clock import ManualClock
+from emulator.scenario.loader import parse
+from emulator.supervisor.job import HELPER_GRACE as GRACE
+from emulator.supervisor.job import LONGEST_WORD
 from emulator.supervisor.supervisor import STOP_GRACE
-from tests.histories import a_plan
-from tests.supervisor.in_memory import DEAF, SERVES, history, run, scalars, times, trains
+from emulator.supervisor.takeover import recover, resumption
+from tests.histories import a_plan, an_event
+from tests.supervisor.in_memory import (
+    AT_ONCE,
+    BASE,
+    DEAF,
+    SERVES,
+    Job,
+    Late,
+    history,
+    run,
+    run_on,
+    scalars,
+    times,
+    trains,
+)
 
 JOB = "cluster: {worker: 2}\nsuccess: all-workers\n"
 BOARD = JOB + "helpers: {board: {command: [board], ports: [6006]}}\n"
@@ -63,7 +81,9 @@ def test_one_that_does_not_end_is_killed(tmp_path: Path) -> None:
 
 
 def test_one_that_fails_is_reported_and_decides_nothing(tmp_path: Path) -> None:
-    words = [(0.1 * n, f"line {n}") for n in range(1, 8)]
+    texts = ["line 1", "line 2", "line 3", " ", *[f"line {n}" for n in range(4, 7)]]
+    texts.append("7" * 2 * LONGEST_WORD)
+    words = [(0.1 * n, text) for n, text in enumerate(texts, 1)]
     fails = Script(lines=words, exits_at=2, exit_code=3)
     restart = "restart: {policy: on-failure, scope: job}\n"
     result, _ = run(tmp_path, BOARD + restart, {"board": fails, "*": TRAINS})
@@ -75,15 +95,15 @@ def test_one_that_fails_is_reported_and_decides_nothing(tmp_path: Path) -> None:
             "state": "failed",
             "exit_code": 3,
             "reason": "",
-            "last_words": ("line 3", "line 4", "line 5", "line 6", "line 7"),
+            "last_words": ("line 3", "line 4", "line 5", "line 6", "7" * LONGEST_WORD),
         }
     }
     (said,) = [text for e in history(result) if (text := describe(e)).startswith("helper")]
     assert said == (
         "helper board ended by itself with exit code 3, which does not decide the job; "
-        "its last output: line 3; line 4; line 5; line 6; line 7"
+        f"its last output: line 3; line 4; line 5; line 6; {'7' * LONGEST_WORD}"
     )
-    assert Record(result.folder).log("board") == [f"line {n}" for n in range(1, 8)]
+    assert Record(result.folder).log("board") == texts
 
 
 def test_a_helper_is_stopped_after_a_job_that_failed(tmp_path: Path) -> None:
@@ -168,88 +188,90 @@ def test_steps_come_from_event_files_and_trigger_faults(tmp_path: Path) -> None:
 # --- One by one ---------------------------------------------------------------------------------
 
 
-class Told:
-    """Notes what the helpers ask of the engine, of timers and of the history."""
-
-    def __init__(self, *names: str) -> None:
-        text = ", ".join(f"{name}: {{command: [a]}}" for name in names)
-        self.states = pending_helpers(a_plan("{worker: 1}", f"helpers: {{{text}}}\n"))
-        self.told: list[object] = []
-        note: Any = SimpleNamespace(
-            start=lambda task: self.told.append(f"start {task.name}"),
-            stop=lambda name, number: self.told.append(f"{number.name} {name}"),
-            after=lambda delay, action: self.told.append((delay, action)),
-            write=lambda one: self.told.append(f"{one.task} is {one.stage}"),
-        )
-        self.helpers = Helpers(self.states, timers=note, calls=note, history=note)
-
-    def since(self) -> list[object]:
-        told, self.told[:] = list(self.told), []
-        return told
-
-
 @pytest.mark.parametrize(
-    ("state", "started", "over", "then", "told"),
+    ("stage", "started", "over", "then"),
     [
-        ("running", True, False, "running", []),
-        ("running", False, False, "ended", ["a is ended"]),
-        ("starting", True, False, "running", ["a is running"]),
-        ("starting", True, True, "running", ["a is running"]),
-        ("starting", False, False, "starting", ["a is starting", "start a"]),
-        ("pending", False, False, "starting", ["a is starting", "start a"]),
-        ("starting", False, True, "ended", []),
-        ("pending", False, True, "ended", []),
-        ("ended", False, False, "ended", []),
-        ("ended", True, True, "ended", []),
+        ("running", True, False, "follow"),
+        ("running", False, False, "lost"),
+        ("stopping", False, True, "lost"),
+        ("starting", True, False, "started"),
+        ("starting", True, True, "started"),
+        ("starting", False, False, "start"),
+        (None, False, False, "start"),
+        ("starting", False, True, "ended"),
+        (None, False, True, "ended"),
+        ("ended", False, False, "follow"),
+        ("failed", True, True, "follow"),
     ],
 )
 def test_a_successor_goes_on_with_a_helper_where_it_was(
-    state: Any, started: bool, over: bool, then: str, told: list[str]
+    stage: str | None, started: bool, over: bool, then: str
 ) -> None:
-    one = Told("a")
-    one.states["a"].state = state
-    one.helpers.resume({"a": "id"} if started else {}, job_is_over=over)
-    assert (one.states["a"].state, one.since()) == (then, told)
-    assert one.states["a"].exit_code == (137 if told == ["a is ended"] else None)
-    assert one.helpers.starting == (then == "starting")
-    assert one.helpers.anything_left == (then in ("starting", "running"))
+    events = [an_event("helper", "a", stage=stage, wall=1.0)] if stage else []
+    events += [an_event("job", outcome="succeeded", reason="done")] if over else []
+    found = recover(a_plan("{worker: 1}", "helpers: {a: {command: [a]}}\n"), events)
+    assert resumption("a", found, {"a": "id"} if started else {}) == then
+    assert found.helpers["a"].stop_sent == (1.0 if stage == "stopping" else None)
 
 
-def test_a_helper_ends_early_is_refused_and_is_told_to_end_once_it_runs() -> None:
-    one = Told("a", "b", "c")
-    helpers, states = one.helpers, one.states
-    helpers.begin()
-    assert one.since() == [
-        f"{what} {n}" if what == "start" else f"{n} is {what}"
-        for n in "abc"
-        for what in ("starting", "start")
+class Odd(MemoryEngine):
+    """Has no image of one helper, reports the end of another at once, and can't signal a third."""
+
+    def start(self, task: Task, *, same_address: bool = False) -> str:
+        if task.name == "refused":
+            raise EngineError("No image.")
+        identity = super().start(task, same_address=same_address)
+        if task.name == "early":
+            assert self._inbox is not None
+            self._inbox.put(Exited("early", self._clock.wall(), 3))
+        return identity
+
+    def signal(self, task: str, number: int) -> None:
+        if task == "immune":
+            raise EngineError("No.")
+        super().signal(task, number)
+
+
+def test_a_helper_that_ends_early_or_is_refused_decides_nothing(tmp_path: Path) -> None:
+    helpers = "helpers: {early: {command: [a]}, refused: {command: [a]}, immune: {command: [a]}}\n"
+    engine = Odd(ManualClock(), {"worker-*": TRAINS, "*": SERVES})
+    result = run_on(engine, tmp_path, JOB + helpers)
+    assert result.exit_code == 0
+    said = {
+        name: [(stage, t) for task, stage, t in of_helpers(result) if task == name]
+        for name in ("early", "refused", "immune")
+    }
+    assert said == {
+        "early": [("starting", 0), ("running", 0), ("ended", 0)],
+        "refused": [("starting", 0), ("failed", 0)],
+        "immune": [
+            *[("starting", 0), ("running", 0), ("stopping", 4)],
+            *[("stopping", 4 + GRACE), ("failed", 4 + GRACE)],
+        ],
+    }
+    reasons = [one.reason for one in history(result) if isinstance(one, HelperEvent) and one.reason]
+    assert reasons == ["No image.", "No."]
+    assert not [one for one in history(result) if isinstance(one, Refused)]
+
+
+class Slow(Late):
+    """Starts so many seconds late."""
+
+    def submit(self, call: Callable[..., Any], /, *args: object) -> None:
+        is_start = bool(args) and isinstance(args[0], Task)
+        (super().submit if is_start else AT_ONCE.submit)(call, *args)
+
+    aside = submit
+
+
+def test_a_helper_that_runs_after_the_end_of_the_job_is_told_to_end(tmp_path: Path) -> None:
+    job = Job(tmp_path, parse(BASE + BOARD), MemoryEngine(ManualClock(), {"*": SERVES}))
+    job.asks(1.0, lambda control: control.stop())
+    assert job.begin(workers=Slow(job.clock, "", 3.0)) == "interrupted"
+    assert [(e.stage, e.t) for e in job.history if isinstance(e, HelperEvent)] == [
+        ("starting", 0),
+        ("running", 3),
+        ("stopping", 3),
+        ("ended", 3),
     ]
-    helpers.on_exit(Exited("a", 1.0, 3))
-    assert (states["a"].state, one.since()) == ("starting", [])
-    helpers.on_started("a", "id")  # it had ended before the answer came
-    assert (states["a"].exit_code, one.since()) == (3, ["a is running", "a is ended"])
-    helpers.on_refused("b", "no image")
-    assert (states["b"].state, one.since()) == ("ended", ["b is failed"])
-    helpers.stop()
-    helpers.stop()
-    assert one.since() == [(GRACE, helpers.kill)]  # none runs
-    helpers.on_started("c", "id")
-    assert states["c"].stop_sent is True
-    assert one.since() == ["c is running", "c is stopping", "SIGTERM c"]
-    helpers.kill()
-    assert one.since() == ["c is stopping", "SIGKILL c"]
-    helpers.on_stop_refused("c", "SIGTERM", "no")
-    assert (states["c"].state, one.since()) == ("running", [])
-    helpers.on_stop_refused("c", "SIGKILL", "no")
-    assert (states["c"].state, one.since()) == ("ended", ["c is failed"])
-    helpers.on_stop_refused("c", "SIGKILL", "no")
-    assert one.since() == []
-    assert "a" in helpers
-    assert "worker-0" not in helpers
-
-
-def test_the_last_words_of_a_helper_are_five_lines_none_blank_or_endless() -> None:
-    one = Told("a")
-    for text in ("0", "1", " ", "2", "3", "4", "x" * 2 * LONGEST_WORD):
-        one.helpers.on_line("a", text)
-    assert list(one.states["a"].last_words) == ["1", "2", "3", "4", "x" * LONGEST_WORD]
+    assert not times(job.history, "start")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Collection
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from emulator.report.event_text import describe
 from emulator.results import Result
 from emulator.runtime.clock import ManualClock
 from tests.supervisor import in_memory
-from tests.supervisor.in_memory import DEAF, SERVES, faults, run_on, stages, step, times, trains
+from tests.supervisor.in_memory import DEAF, SERVES, faults, run_on, stages, step, trains
 
 SCRIPTS: Scripts = {"worker-0": trains(), "*": SERVES}
 
@@ -59,14 +58,6 @@ def test_without_a_restart_out_of_memory_ends_the_job(tmp_path: Path) -> None:
     assert stages(history)[-1] == ("applied", 5)
     assert "out of memory" in result.end.reason
     assert result.summary["tasks"]["worker-1"]["oom_killed"] is True
-
-
-def test_another_end_is_not_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MemoryEngine, "oom_kill", lambda self, task: self.signal(task, 9))
-    history, _, result = run(tmp_path, "restart: on-failure\nfaults: [{oom: worker-1, at: 5s}]")
-    assert stages(history) == [("triggered", 5), ("failed", 5)]
-    assert reason(history) == "worker-1 ended otherwise, with 137"
-    assert result.exit_code == 3
 
 
 # --- A rolling restart --------------------------------------------------------------------------
@@ -240,16 +231,6 @@ def test_a_refused_signal_is_in_the_history_and_its_fault_failed(
     assert result.exit_code == 3  # nothing is known of how the job would have survived
 
 
-def test_a_kill_that_is_refused_after_the_grace_period_fails_the_fault(tmp_path: Path) -> None:
-    deaf = replace(trains(19), on_sigterm=None)
-    extra = "cluster: {worker: 1}\nfaults: [{preempt: worker-0, grace: 3s, at: 5s}]"
-    history, result = run_refusing(tmp_path, extra, {"*": deaf}, [signal.SIGKILL])
-    assert stages(history) == [("triggered", 5), ("failed", 8)]
-    assert result.analysis.faults[0].status == "failed"
-    (ended,) = [e for e in history if isinstance(e, TaskExit)]
-    assert (ended.t, ended.exit_code, ended.fault) == (20, 0, None)
-
-
 def test_a_refused_stop_is_in_the_history_and_the_run_ends_all_the_same(tmp_path: Path) -> None:
     scripts = {"worker-0": trains(10), "*": SERVES}
     refused = (signal.SIGTERM, signal.SIGKILL)
@@ -320,24 +301,6 @@ def test_a_target_that_saves_and_exits_with_0_was_ended_by_the_fault(
     assert (fault.status, fault.exit_code, fault.killed) == ("applied", 0, False)
     assert [start[:2] for start in starts(history)] == [("worker-1", back)]
     assert result.exit_code == 0
-
-
-@pytest.mark.parametrize("code", [0, 1])
-@pytest.mark.parametrize("kind", ["preempt: worker-1, grace: 3s", "kill: worker-1"])
-def test_a_task_that_had_ended_before_the_signal_was_not_ended_by_it(
-    tmp_path: Path, code: int, kind: str
-) -> None:
-    """The engine, on a busy machine, reports the exit two seconds late."""
-    ends = Script([(1.0, step(1))], exits_at=4.0, exit_code=code, reported_after=2.0)
-    history, _, result = run(
-        tmp_path,
-        f"restart: {{policy: on-failure, backoff: 1s}}\nfaults: [{{{kind}, at: 5s}}]",
-        {"worker-0": trains(20), "worker-1": lambda n: ends if n == 1 else SERVES, "*": SERVES},
-    )
-    assert stages(history) == [("triggered", 5), ("skipped", 6)]
-    assert reason(history) == f"worker-1 had ended by itself before, with exit code {code}"
-    assert bool(times(history, "restart")) == (code != 0)  # as without a fault
-    assert result.exit_code == 3
 
 
 def test_an_exit_that_is_reported_late_took_effect_at_its_stamp(tmp_path: Path) -> None:

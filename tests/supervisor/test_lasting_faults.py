@@ -202,19 +202,6 @@ def test_a_fault_that_a_start_applies_before_its_own_call_is_applied_once(tmp_pa
     assert stages(job.history) == [("triggered", 4), ("applied", 7), ("healed", 27)]
 
 
-class IsGone(MemoryEngine):
-    """Its task has ended a moment before it is paused, which was not reported yet."""
-
-    def pause(self, task: str) -> None:
-        raise NotRunning(f"Can't pause {task}: it does not run.")
-
-
-def test_a_pause_of_a_task_that_has_just_ended_is_skipped(tmp_path: Path) -> None:
-    _, _, timeline = run(tmp_path, "{pause: worker-1, at: 5s, for: 5s}", IsGone)
-    fault = timeline.faults["0"]
-    assert (fault.stage, fault.reason) == ("skipped", "worker-1 was not running any more")
-
-
 class RefusesAgain(MemoryEngine):
     """Pauses a task once."""
 

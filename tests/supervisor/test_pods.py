@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.engines.base import Exited, Line, SidecarEnded
+from emulator.engines.base import Exited, Line
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.record.events import Sidecar, Step, StopSignal, TaskExit, TaskRunning, TaskStart
 from emulator.record.writer import RunWriter
@@ -57,7 +57,8 @@ def test_what_a_step_prints_is_in_the_log_of_its_task_and_no_step_of_the_trainin
         for name in ("worker-0.fetch", "worker-0.proxy"):
             job.supervisor.inbox.put(Line(name, job.clock.wall(), STEP))
             job.supervisor.inbox.put(Line(name, job.clock.wall(), "50%", is_finished=False))
-        job.supervisor.inbox.put(SidecarEnded("worker-0.proxy", job.clock.wall(), 3))
+        end = Sidecar(task="worker-0", name="proxy", exit_code=3, wall=job.clock.wall())
+        job.supervisor.inbox.put(end)
 
     job.clock.call_at(ManualClock.BEGAN, prints)
     assert job.begin() == "succeeded"

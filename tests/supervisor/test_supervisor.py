@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import emulator
-from emulator.engines.base import REST, Unread
+from emulator.engines.base import REST
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import EngineError, Unsupported
-from emulator.record.events import Entry, Step
+from emulator.record.events import Entry, OutputLeftOut, Step
 from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
 from emulator.results import RunCallbacks
@@ -184,8 +184,8 @@ def test_what_was_not_read_is_in_the_history_and_a_warning_of_the_report(tmp_pat
         if entry.event == "job":
             assert engine._inbox is not None
             assert engine._inbox.rest == REST
-            send(engine, Unread("worker-0", 0.0, 5 * 2**20))
-            send(engine, Unread("worker-0", 0.0))
+            send(engine, OutputLeftOut(task="worker-0", size=5 * 2**20))
+            send(engine, OutputLeftOut(task="worker-0"))
 
     extra = "cluster: {worker: 1}\ntimeout: 1m\nexpect: {outcome: timeout, steps: none}"
     result = run_on(engine, tmp_path, extra, callbacks=RunCallbacks(entry=left_out))

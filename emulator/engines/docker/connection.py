@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import docker
 import requests
@@ -27,9 +27,6 @@ from urllib3.exceptions import HTTPError
 from emulator.engines.base import EngineDown, Inbox
 from emulator.errors import EmulatorError, EngineError, EngineLost, EngineMissing
 from emulator.runtime.sockets import close_unconnected
-
-if TYPE_CHECKING:
-    import docker
 
 MINIMUM_API = (1, 41)
 ANSWERS_WITHIN = 5

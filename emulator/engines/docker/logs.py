@@ -17,7 +17,7 @@ import docker
 from docker.errors import APIError
 from requests import Response
 
-from emulator.engines.base import LAST_LINES, EngineDown, Exited, Inbox, KnownOutput, Line, Unread
+from emulator.engines.base import LAST_LINES, EngineDown, Exited, Inbox, KnownOutput, Line
 from emulator.engines.byte_stream import ByteStream
 from emulator.engines.docker.connection import lost, streamed
 from emulator.engines.docker.drawing import Drawing, DrawnStream, is_drawn
@@ -26,6 +26,7 @@ from emulator.engines.docker.usage import ContainerUsage
 from emulator.engines.docker.warm.answers import Answers
 from emulator.engines.lines import overlap
 from emulator.engines.streams import PIECE, Arrived, Streams
+from emulator.record.events import OutputLeftOut
 
 OOM_WITHIN = 0.5
 """Seconds after an exit in which the engine reports that the kernel caused it."""
@@ -190,7 +191,7 @@ class Output:
                 ended = seconds(answers.stamp) - self._clock_ahead
                 code, oom = answers.answer["exit"], answers.answer["oom"]
                 if is_given_up:
-                    self._inbox.put(Unread(task, time.time()))
+                    self._inbox.put(OutputLeftOut(task=task))
                 report(Exited(task, ended, code, oom))
                 return
             state = self._api.inspect_container(container)["State"]
@@ -200,7 +201,7 @@ class Output:
                 state = self._api.inspect_container(container)["State"]
             self._usage.ended(container)
             if is_given_up:
-                self._inbox.put(Unread(task, time.time()))
+                self._inbox.put(OutputLeftOut(task=task))
             # Docker 20.10 loses a last line without newline on a followed stream about every
             # third time, but not on a second request.
             last = LAST_LINES if is_given_up or log.is_whole else None

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import docker
 from docker.errors import APIError
 
-from emulator.engines.base import Exited, Inbox, SidecarEnded
+from emulator.engines.base import Exited
 from emulator.engines.containers import scratches
 from emulator.engines.docker.connection import remove_container
 from emulator.engines.docker.ownership import make_volume, remove_volume, taken
@@ -36,8 +36,10 @@ from emulator.engines.docker.requests import (
     task_of,
 )
 from emulator.errors import EngineError
+from emulator.record.events import Sidecar
 
 if TYPE_CHECKING:
+    from emulator.engines.base import Inbox
     from emulator.engines.docker.logs import Output
     from emulator.planning.plan import Plan, Task
 
@@ -198,8 +200,8 @@ class Pods:
                 self._api.start(sidecar.container)
             except APIError as error:
                 if self._api.inspect_container(container)["State"]["Running"]:
-                    reason = str(error.explanation)
-                    self._inbox.put(SidecarEnded(one.name, time.time(), reason=reason))
+                    reason, now = str(error.explanation), time.time()
+                    self._inbox.put(Sidecar(task=task.name, name=one.part, reason=reason, wall=now))
                 continue
             self._follow(one.name, sidecar)
 
@@ -209,7 +211,9 @@ class Pods:
 
         def ended(end: Exited) -> None:
             if not sidecar.told:
-                self._inbox.put(SidecarEnded(name, end.wall, end.exit_code))
+                task, _, own = name.partition(".")
+                entry = Sidecar(task=task, name=own, exit_code=end.exit_code, wall=end.wall)
+                self._inbox.put(entry)
             sidecar.over.set()
 
         self._output.follow(name, sidecar.container, then=ended, drawings=False)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emulator.broker import Capacity
-from emulator.engines.base import EngineDown, Exited, SidecarEnded
+from emulator.engines.base import EngineDown, Exited
 from emulator.engines.inside import Stdio, not_running
 from emulator.engines.kubernetes import eviction, names, nodes, permissions, removal
 from emulator.engines.kubernetes.archives import Delivery, archives, delivery
@@ -34,6 +34,7 @@ from emulator.engines.recipes import reference
 from emulator.errors import EngineError, EngineLost, EngineMissing, NameTaken
 from emulator.faults.nodes import Cordoned
 from emulator.planning.context import TASK_PORT, PlanContext
+from emulator.record.events import Sidecar
 from emulator.scenario.kubernetes import Kubernetes
 from emulator.scenario.program import SHARED
 
@@ -432,7 +433,9 @@ class KubernetesEngine:
             if exited.exit_code != 0:
                 self._report(pod, replace(exited, task=task.name))
         elif pod.runs and not pod.is_deleted:
-            self._prepared.inbox.put(SidecarEnded(exited.task, exited.wall, exited.exit_code))
+            _, _, own = exited.task.partition(".")
+            end = Sidecar(task=task.name, name=own, exit_code=exited.exit_code, wall=exited.wall)
+            self._prepared.inbox.put(end)
 
     def _main_ended(self, task: Task, pod: Pod, exited: Exited) -> None:
         """End what runs beside a program that has ended; then that is the task's end."""

@@ -25,8 +25,6 @@ from emulator.engines.base import (
     KnownOutput,
     Line,
     Lines,
-    Note,
-    Unread,
 )
 from emulator.engines.byte_stream import ByteStream
 from emulator.engines.kubernetes.log_lines import LogLines, Position, Printed, seconds
@@ -35,6 +33,7 @@ from emulator.engines.kubernetes.status import KILLED, Ended, State, Waiting, re
 from emulator.engines.lines import overlap
 from emulator.engines.streams import IN_AN_EVENT, PIECE, Arrived, Streams
 from emulator.errors import EngineError, EngineLost
+from emulator.record.events import EngineNote, OutputLeftOut
 
 if TYPE_CHECKING:
     from urllib3.response import BaseHTTPResponse
@@ -311,7 +310,7 @@ class _Follower:
     def _report_end(self) -> None:
         """Report the lines that the stream lacked, and the exit."""
         if self._is_given_up:
-            self._output.inbox.put(Unread(self._name, time.time()))
+            self._output.inbox.put(OutputLeftOut(task=self._name))
         self._read_rest()
         end = self._state
         assert isinstance(end, Ended)
@@ -426,7 +425,8 @@ class _Follower:
         is_over = self._was_complete and isinstance(self._state, Ended)
         if text and text not in self._noted and not is_over:
             self._noted.add(text)
-            self._output.inbox.put(Note(self._name, time.time(), "Log", text))
+            note = EngineNote(task=self._name, reason="Log", message=text, stamp=time.time())
+            self._output.inbox.put(note)
 
 
 class _LogStream:

@@ -11,13 +11,14 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from emulator.engines.base import Inbox, Note
 from emulator.engines.kubernetes import names
 from emulator.engines.kubernetes.status import condition_of, disruption_of, seconds
 from emulator.engines.kubernetes.watching import Kind, Object, Watcher
 from emulator.errors import shown
+from emulator.record.events import EngineNote
 
 if TYPE_CHECKING:
+    from emulator.engines.base import Inbox
     from emulator.engines.kubernetes.connection import ApiServer
 
 LONGEST = 1000
@@ -28,15 +29,16 @@ _DULL = frozenset({"Created", "Started"})
 _DULL_MESSAGES = ("already present on machine", "skip schedule deleting pod")
 
 
-def note_of(event: Object, task: str) -> Note | None:
+def note_of(event: Object, task: str) -> EngineNote | None:
     """Return what an event says of a task; None if that is no news (pure)."""
     reason, message = str(event.get("reason") or ""), str(event.get("message") or "")
     if reason in _DULL or any(dull in message for dull in _DULL_MESSAGES):
         return None
-    return Note(task, _wall(event), reason, shown(message, LONGEST))
+    said = shown(message, LONGEST)
+    return EngineNote(task=task, reason=reason, message=said, stamp=_wall(event))
 
 
-def disruption_note(pod: Object, task: str) -> Note | None:
+def disruption_note(pod: Object, task: str) -> EngineNote | None:
     """Return that a Pod is about to be ended, and why, if its status says so (pure).
 
     Kubernetes 1.26 and later.
@@ -46,7 +48,8 @@ def disruption_note(pod: Object, task: str) -> Note | None:
         return None
     message = ": ".join(one for one in said if one)
     wall = condition.get("lastTransitionTime")
-    return Note(task, seconds(wall) if wall else 0.0, DISRUPTION, shown(message, LONGEST))
+    stamp, message = seconds(wall) if wall else 0.0, shown(message, LONGEST)
+    return EngineNote(task=task, reason=DISRUPTION, message=message, stamp=stamp)
 
 
 def _wall(event: Object) -> float:
@@ -131,7 +134,7 @@ class Notes:
                 self._warnings[uid] = note.message
         self._report(uid, note)
 
-    def _report(self, uid: str, note: Note) -> None:
+    def _report(self, uid: str, note: EngineNote) -> None:
         key = uid, note.reason, note.message
         with self._lock:
             if key in self._said:

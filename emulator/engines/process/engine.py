@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from emulator.broker import Capacity
-from emulator.engines.base import EngineDown, Exited, Finding, Inbox, Line, Resource, Unread
+from emulator.engines.base import EngineDown, Exited, Finding, Inbox, Line, Resource
 from emulator.engines.lines import DrawnLine, EndOfOutput, LineSplitter
 from emulator.engines.ports import is_free, require_free
 from emulator.engines.process import doctor, keeper
@@ -37,6 +37,7 @@ from emulator.engines.process.table import KEEPER, labelled, owned
 from emulator.engines.streams import PIECE, Arrived, Streams
 from emulator.errors import EngineError, EngineLost, NotRunning
 from emulator.planning.context import PlanContext
+from emulator.record.events import OutputLeftOut
 from emulator.record.scratch import Scratch
 from emulator.runtime.files import FOR_OWNER, cache_dir, os_errors
 from emulator.scenario import program
@@ -381,7 +382,7 @@ class _Output:
         os.close(self._pipe)
         if error is None:
             if self._rest is not None and (size := self._rest.left_out):
-                self._inbox.put(Unread(self._task, time.time(), size))
+                self._inbox.put(OutputLeftOut(task=self._task, size=size))
             code = exit_code(self._started.keeper.returncode)
             self._inbox.put(Exited(self._task, time.time(), code))
         else:  # without its output the run must end

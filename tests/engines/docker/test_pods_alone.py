@@ -15,9 +15,10 @@ import pytest
 import requests
 from docker.errors import APIError
 
-from emulator.engines.base import Exited, SidecarEnded
+from emulator.engines.base import Exited
 from emulator.engines.docker.pods import Pods
 from emulator.errors import EngineError
+from emulator.record.events import Sidecar
 from tests.engines.docker.test_requests import COMMON, a_plan
 
 TASKS = """\
@@ -203,7 +204,7 @@ def test_side_cars_start_after_their_task_and_are_told_to_end_with_it(
     pods.start_sidecars(task, "run-1-w-0")
     assert engine.told() == ["start w-0.s"]
     engine.followed["w-0.s"](Exited("w-0.s", 4.0, 5))
-    assert inbox.get_nowait() == SidecarEnded("w-0.s", 4.0, 5)
+    assert inbox.get_nowait() == Sidecar(task="w-0", name="s", exit_code=5, wall=4.0)
     engine.failing = True
     pods.start_sidecars(task, "run-1-w-0")
     assert inbox.empty()  # the task itself has ended

@@ -6,12 +6,13 @@ import queue
 from collections.abc import Callable
 from typing import Any
 
-from emulator.engines.base import EngineDown, Exited, Line, Note
+from emulator.engines.base import EngineDown, Exited, Line
 from emulator.engines.kubernetes.connection import ApiServer
 from emulator.engines.kubernetes.logs import Output
 from emulator.engines.kubernetes.names import MAIN
 from emulator.engines.kubernetes.watching import Kind, Object, Watcher
 from emulator.errors import EngineError
+from emulator.record.events import EngineNote
 from tests.engines.inbox import EachLine
 
 
@@ -32,7 +33,7 @@ class Pods:
         self._watcher.start()
         self.lines: dict[str, list[Line]] = {}
         self.exits: dict[str, Exited] = {}
-        self.notes: list[Note] = []
+        self.notes: list[EngineNote] = []
 
     def close(self) -> None:
         self.output.close()
@@ -61,15 +62,15 @@ class Pods:
         body = None if grace is None else {"gracePeriodSeconds": grace}
         self.cluster.delete(f"{self.path}/{name}", body)
 
-    def take(self) -> Line | Exited | Note:
-        event: Line | Exited | Note | EngineDown = self.inbox.get(timeout=120)
+    def take(self) -> Line | Exited | EngineNote:
+        event: Line | Exited | EngineNote | EngineDown = self.inbox.get(timeout=120)
         if isinstance(event, Line):
             assert event.task not in self.exits, "a line after the exit"
             self.lines.setdefault(event.task, []).append(event)
         elif isinstance(event, Exited):
             assert event.task not in self.exits, "two exits"
             self.exits[event.task] = event
-        elif isinstance(event, Note):
+        elif isinstance(event, EngineNote):
             self.notes.append(event)
         else:
             raise event.error

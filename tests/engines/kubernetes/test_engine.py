@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.engines.base import Exited, Inbox, Note
+from emulator.engines.base import Exited, Inbox
 from emulator.engines.docker import DockerEngine
 from emulator.engines.kubernetes import KubernetesEngine, names
 from emulator.engines.kubernetes.execution import run
@@ -24,7 +24,7 @@ from emulator.execution import up
 from emulator.planning.plan import Plan
 from emulator.planning.planner import make_plan
 from emulator.planning.requested import RunOptions
-from emulator.record.events import Entry, Sidecar, StopSignal, TaskExit
+from emulator.record.events import EngineNote, Entry, Sidecar, StopSignal, TaskExit
 from emulator.record.reader import Record
 from emulator.results import Result, RunCallbacks
 from emulator.scenario.loader import parse
@@ -241,7 +241,7 @@ def test_a_start_that_waits_for_a_node_can_be_called_off(
         if isinstance(event, Exited):
             ends.append(event)
         else:
-            assert isinstance(event, Note)
+            assert isinstance(event, EngineNote)
     assert [one.task for one in ends] == ["worker-0"]
     assert ends[0].exit_code in (137, 143)
 

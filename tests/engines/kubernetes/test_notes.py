@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from emulator.engines.base import Inbox, Note
+from emulator.engines.base import Inbox
 from emulator.engines.kubernetes import names
 from emulator.engines.kubernetes.connection import ApiServer
 from emulator.engines.kubernetes.notes import Notes, disruption_note, note_of
 from emulator.engines.kubernetes.status import Running, seconds, state_of
 from emulator.engines.kubernetes.watching import Kind, Object, Watcher
+from emulator.record.events import EngineNote
 from tests.clusters import ForTest
 from tests.engines.kubernetes.relay import opened
 
@@ -29,17 +30,21 @@ def an_event(reason: str, message: str, **more: Any) -> dict[str, Any]:
     return {"metadata": metadata, "reason": reason, "message": message, **more}
 
 
+def said_of(stamp: float, reason: str, message: str) -> EngineNote:
+    return EngineNote(task="a", reason=reason, message=message, stamp=stamp)
+
+
 def test_an_event_has_the_latest_stamp_that_it_says() -> None:
     said = "Successfully assigned h3/ok to localhost"
     scheduled = an_event("Scheduled", said, eventTime=EXACT, lastTimestamp=None)
-    assert note_of(scheduled, "a") == Note("a", seconds(EXACT), "Scheduled", said)
+    assert note_of(scheduled, "a") == said_of(seconds(EXACT), "Scheduled", said)
     killing = an_event("Killing", "Stopping container main", lastTimestamp=STAMP, eventTime=None)
-    assert note_of(killing, "a") == Note("a", seconds(STAMP), "Killing", "Stopping container main")
+    assert note_of(killing, "a") == said_of(seconds(STAMP), "Killing", "Stopping container main")
     later = {"count": 3, "lastObservedTime": "2026-11-22T22:26:00Z"}
     repeated = an_event("FailedScheduling", "no", eventTime=EXACT, series=later)
     last = seconds("2026-11-22T22:26:00Z")
-    assert note_of(repeated, "a") == Note("a", last, "FailedScheduling", "no")
-    assert note_of(an_event("Odd", ""), "a") == Note("a", seconds(STAMP), "Odd", "")
+    assert note_of(repeated, "a") == said_of(last, "FailedScheduling", "no")
+    assert note_of(an_event("Odd", ""), "a") == said_of(seconds(STAMP), "Odd", "")
 
 
 @pytest.mark.parametrize(
@@ -69,7 +74,7 @@ def test_a_disruption_is_a_note_as_well() -> None:
     }
     pod = {"metadata": {"name": "x"}, "status": {"conditions": [condition]}}
     message = "PreemptionByScheduler: preempting to accommodate another Pod"
-    assert disruption_note(pod, "a") == Note("a", seconds(STAMP), "DisruptionTarget", message)
+    assert disruption_note(pod, "a") == said_of(seconds(STAMP), "DisruptionTarget", message)
     condition["status"] = "False"
     assert disruption_note(pod, "a") is None
 
@@ -112,11 +117,11 @@ def notes_of(cluster: ApiServer, inbox: Inbox) -> Iterator[Notes]:
 
 @pytest.mark.kubernetes
 def test_what_a_cluster_says_is_reported_once(cluster: ApiServer, tiny_image: str) -> None:
-    inbox, said = Inbox(), list[Note]()
+    inbox, said = Inbox(), list[EngineNote]()
 
-    def until(task: str, reason: str) -> Note:
+    def until(task: str, reason: str) -> EngineNote:
         while True:
-            note: Note = inbox.get(timeout=120)
+            note: EngineNote = inbox.get(timeout=120)
             assert note not in said
             said.append(note)
             if (note.task, note.reason) == (task, reason):
@@ -124,7 +129,8 @@ def test_what_a_cluster_says_is_reported_once(cluster: ApiServer, tiny_image: st
 
     with notes_of(cluster, inbox) as notes:
         runs = make(cluster, "runs", tiny_image)
-        assert until("runs", "Scheduled").wall >= seconds(runs["metadata"]["creationTimestamp"])
+        stamp = until("runs", "Scheduled").stamp or 0.0
+        assert stamp >= seconds(runs["metadata"]["creationTimestamp"])
         nowhere = make(cluster, "nowhere", tiny_image, nodeSelector={"emulator": "nowhere"})
         assert "nodes are available" in until("nowhere", "FailedScheduling").message
         assert "nodes are available" in notes.warning(nowhere["metadata"]["uid"])

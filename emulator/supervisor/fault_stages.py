@@ -1,0 +1,372 @@
+"""The stages of a fault, and what each event makes of them (pure).
+
+planned -> waiting for its trigger -> (preparing what the engine needs) -> over, by way of: active,
+if it lasts; terminating, if it ends its target; then down, if it also starts the target again.
+
+`STAGES` has for each stage the events that matter in it. `next_stage` returns the fault as it is
+after one, and what is to be done for it, in this order.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from emulator.engines.base import Exited
+from emulator.errors import NotRunning
+from emulator.faults.schedule import PlannedFault, why_unfired
+from emulator.faults.spec import EndingFault, Trigger
+from emulator.supervisor.engine_calls import Called, Preparing
+
+if TYPE_CHECKING:
+    from emulator.record.events import FaultStage
+
+Stage = Literal["planned", "waiting", "preparing", "terminating", "active", "down", "over"]
+TargetState = Literal["running", "starting", "down", "gone"]
+
+
+@dataclass(frozen=True)
+class ActiveFault:
+    """One fault, with its stage; times are monotonic seconds."""
+
+    fault: PlannedFault
+    stage: Stage = "planned"
+    is_due: bool = False
+    """Its trigger fired while its target was starting: it is injected as soon as that runs."""
+    triggered_at: float = 0.0
+    asked_at: float | None = None
+    """When a supervisor that was killed had asked the engine for it (seconds since 1970)."""
+    killed_at: float = math.inf
+    """When its target was sent SIGKILL after its grace period (seconds since 1970)."""
+    applied_at: float = math.inf
+    restored: bool = False
+    """Its target has run again."""
+    recovered_at: float = math.inf
+    """When the job has stepped since."""
+    healing: bool = False
+    injecting: bool = False
+    """The engine has not answered yet; it is healed after that, or nobody would undo it."""
+    effect: str = ""
+    """What the engine says that it did."""
+
+    @property
+    def ending(self) -> EndingFault | None:
+        """The kind of a fault that ends its target; None for others."""
+        return self.fault.spec if isinstance(self.fault.spec, EndingFault) else None
+
+    @property
+    def can_be_healed(self) -> bool:
+        """Whether a user can end it before its time."""
+        if self.stage == "active":
+            return self.applied_at < math.inf and not self.healing
+        return self.stage in ("preparing", "down")
+
+    def is_recovered_by(self, task: str, *, target_steps: bool) -> bool:
+        """Return whether a step of `task` shows that the job has recovered.
+
+        In a rolling restart the restarted task has to step itself, if it has ever done so.
+        """
+        return not self.fault.spec.one_by_one or not target_steps or task == self.fault.target
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What a decision depends on besides the fault; `time` is in monotonic seconds."""
+
+    time: float
+    wall: float
+    """Seconds since 1970."""
+    target: TargetState
+    """One of its tasks runs, or else starts, or is to be started by a fault, while the job runs."""
+    job_is_over: bool = False
+    is_equipped: bool = True
+    """The engine has what the fault needs."""
+    making: str | None = None
+    """What the engine makes for other faults; empty: it has not said; None: it makes nothing."""
+    kills_after: float | None = None
+    """Seconds from the fault to SIGKILL; None: there is none."""
+    ends_grace_itself: bool = False
+    asked_at: float = math.inf
+    """When the engine was asked for the fault (seconds since 1970); infinite: not yet."""
+
+
+# --- Events, and what is to be done -----------------------------------------------------------
+
+Cause = Literal["due", "grace over", "time over", "runs", "stepped", "resumed", "given up"]
+"""Its trigger fires; its grace period ends; it is to be healed; its target runs again; the job has
+stepped since; a take-over finds it so; the job is over, and its target is killed."""
+
+
+@dataclass(frozen=True)
+class Since:
+    """Its tasks all run, or what it follows has got far enough; since a time (monotonic)."""
+
+    time: float
+
+
+@dataclass(frozen=True)
+class JobOver:
+    """The job has ended, with its tasks at these steps."""
+
+    steps: Mapping[str, int | None]
+
+
+Event = Cause | Since | JobOver | Called | Preparing | Exited
+"""A `Called` has the name of its operation in `STAGES`, or `refused`."""
+
+
+@dataclass(frozen=True)
+class Write:
+    """Write a stage of the fault to the history, with the fields of a `FaultEvent`."""
+
+    stage: FaultStage
+    data: Mapping[str, Any] = field(default_factory=dict)
+    wall: float | None = None
+    """The engine's stamp, where it gave one (seconds since 1970)."""
+
+
+@dataclass(frozen=True)
+class At:
+    """The fault gets an event at a monotonic time."""
+
+    when: float
+    event: Cause
+
+
+Action = Write | At | PlannedFault | Literal["inject", "restore", "heal", "kill", "equip", "start"]
+"""A fault that is part of it happens now. The words are calls: of the engine, and `start` starts
+the target again."""
+Step = tuple[ActiveFault, Sequence[Action]]
+
+
+def next_stage(one: ActiveFault, event: Event, now: Situation) -> Step:
+    """Return a fault after an event, and what is to be done for it."""
+    key: object = event if isinstance(event, str) else type(event)
+    if isinstance(event, Called):
+        key = "refused" if event.error else event.operation
+    row = STAGES[one.stage].get(key)
+    return (one, []) if row is None else row(one, event, now)
+
+
+# --- Before it happens ------------------------------------------------------------------------
+
+
+def _wait(one: ActiveFault, event: Since, _: Situation) -> Step:
+    time = one.fault.trigger.time
+    return replace(one, stage="waiting"), [] if time is None else [At(event.time + time, "due")]
+
+
+def _follow(one: ActiveFault, event: Since, _: Situation) -> Step:
+    # It is planned again, so that it is not to follow twice.
+    after = one.fault.trigger.time or one.fault.trigger.delay
+    return replace(one, stage="planned"), [At(event.time + after, "due")]
+
+
+def _trigger(one: ActiveFault, _: object, now: Situation) -> Step:
+    if not now.is_equipped:
+        one = replace(one, stage="preparing")
+        if now.making is None:
+            return one, ["equip"]
+        return one, [Write("preparing", {"reason": now.making})] if now.making else []
+    if now.target == "starting":
+        # A task may print before its engine says that it runs: kubelets are a second late or two.
+        return replace(one, stage="waiting", is_due=True), []
+    if now.target != "running":
+        one, actions = _end(one, "skipped", f"{one.fault.target} was not running")
+        return one, [Write("triggered"), *actions]
+    kill = [] if now.kills_after is None else [At(now.time + now.kills_after, "grace over")]
+    one = replace(one, is_due=False, triggered_at=now.time, injecting=True)
+    one = replace(one, stage="terminating" if one.ending else "active")
+    return one, [Write("triggered"), "inject", *kill]
+
+
+def _never(one: ActiveFault, event: JobOver, _: Situation) -> Step:
+    if one.is_due:
+        return _end(one, "skipped", f"the job ended before {one.fault.target} ran")
+    waited = why_unfired(one.fault.trigger, event.steps)
+    if one.stage == "planned" and one.fault.trigger.by_output:
+        waited = "its tasks had not all been running"
+    return _end(one, "skipped", f"the job ended before its trigger fired: {waited}")
+
+
+# --- A fault that lasts -----------------------------------------------------------------------
+
+
+def _injected(one: ActiveFault, answer: Called, now: Situation) -> Step:
+    at_once, fault = Trigger.model_construct(time=0.0), one.fault
+    parts = [
+        PlannedFault(f"{fault.id}:{spec.target}", spec.target, at_once, spec, fault.name)
+        for spec in (() if now.job_is_over else answer.effect.follow)
+    ]
+    effect = {"effect": answer.effect.words or None}
+    one, applied = _apply(replace(one, injecting=False), now.time, effect)
+    # The job may have ended meanwhile.
+    return one, [*parts, *applied, *(["heal"] if one.healing else _heal_in_time(one))]
+
+
+def _refused(one: ActiveFault, answer: Called, _: Situation) -> Step:
+    if isinstance(answer.error, NotRunning) and answer.operation == "inject":
+        # What has just ended can't be held, which is no failure of the engine.
+        one, actions = _end(one, "skipped", f"{one.fault.target} was not running any more")
+    else:
+        one, actions = _end(one, "failed", answer.error.message if answer.error else "")
+    if answer.operation == "inject" and (one.fault.links or one.fault.spec.is_held):
+        return one, [*actions, "heal"]  # a part of it may have been made
+    return one, actions
+
+
+def _held(one: ActiveFault, answer: Called, _: Situation) -> Step:
+    """Note that a task has started again under the fault; or that the engine refused that."""
+    if error := answer.held[one.fault.id]:
+        one, actions = _end(one, "failed", f"{answer.subject} started again, and {error.message}")
+        return one, [*actions, "heal"]
+    return one, [Write("reapplied", wall=answer.wall)] if one.applied_at < math.inf else []
+
+
+def _heal(one: ActiveFault, *_: object) -> Step:
+    waits = one.healing or one.injecting
+    return replace(one, healing=True), [] if waits else ["heal"]
+
+
+def _go_on(one: ActiveFault, *_: object) -> Step:
+    if one.applied_at == math.inf:
+        return replace(one, injecting=True), ["inject"]
+    return one, ["restore", *_heal_in_time(one)]
+
+
+# --- A fault that ends its target -------------------------------------------------------------
+
+
+def _exit(one: ActiveFault, event: Exited, now: Situation) -> Step:
+    """Attribute an exit after the signal of a fault to it, whatever its code.
+
+    A program may well save and exit with 0. By the engine's stamp, the task may also have ended
+    before the signal.
+    """
+    kind, asked_at = one.ending, now.asked_at if one.asked_at is None else one.asked_at
+    assert kind is not None
+    if event.was_before(asked_at):
+        by_itself = f"{event.task} had ended by itself before, with exit code {event.exit_code}"
+        return _end(one, "skipped", by_itself)
+    if other := kind.other_cause(event.exit_code, oom_killed=event.oom_killed):
+        return _end(one, "failed", f"{event.task} {other}")
+    at = max(one.triggered_at, now.time - max(0.0, now.wall - event.wall))
+    by_sigkill = event.exit_code == 128 + signal.SIGKILL and not event.oom_killed
+    was_late = now.ends_grace_itself or not event.was_before(one.killed_at)
+    evidence = {
+        "exit_code": event.exit_code,
+        "seconds": round(at - one.triggered_at, 6),
+        "killed": kind.kills or (by_sigkill and was_late),
+        "effect": one.effect or None,
+        "silent": kind.is_silent or None,
+    }
+    one = replace(one, stage="down" if kind.restarts_target else "over")
+    one, actions = _apply(one, at, evidence, wall=max(event.wall, asked_at))
+    return one, [*actions, *_heal_in_time(one)]
+
+
+def _give_up(one: ActiveFault, *_: object) -> Step:
+    # The end of the job kills the target, which is not what a grace period does.
+    if (one.ending is not None and one.ending.kills) or one.killed_at < math.inf:
+        return one, []
+    return _end(one, "failed", "the job ended before the task did")
+
+
+def _outlast(one: ActiveFault, *_: object) -> Step:
+    # A target that was asked to end still may: other tasks may fail because it has, and be
+    # reported first. Its exit tells, or "given up".
+    return (one, []) if one.applied_at == math.inf else (replace(one, stage="over"), [])
+
+
+def _terminate_again(one: ActiveFault, _: object, now: Situation) -> Step:
+    after = now.kills_after
+    if now.target != "running":
+        return _end(one, "skipped", f"{one.fault.target} was not running")
+    kill = [] if after is None else [At(one.triggered_at + after, "grace over")]
+    if after is not None and not now.ends_grace_itself:
+        return one, kill
+    return replace(one, injecting=True), [*kill, "inject"]  # one that was asked does nothing
+
+
+def _start(one: ActiveFault, _: object, now: Situation) -> Step:
+    starts = not one.healing and now.target == "down"
+    return replace(one, healing=True), ["start"] if starts else []
+
+
+def _back(one: ActiveFault, *_: object) -> Step:
+    one = replace(one, restored=one.applied_at < math.inf)
+    return _end(one, "healed") if one.stage == "down" else (one, [])
+
+
+def _end(
+    one: ActiveFault, stage: FaultStage, reason: str | None = None, *, wall: float | None = None
+) -> Step:
+    return replace(one, stage="over"), [Write(stage, {"reason": reason}, wall)]
+
+
+def _apply(
+    one: ActiveFault, at: float, evidence: Mapping[str, Any], *, wall: float | None = None
+) -> Step:
+    """Let a fault have taken effect at a monotonic time."""
+    if one.applied_at < math.inf:
+        return one, []  # the killed supervisor has written it
+    return replace(one, applied_at=at), [Write("applied", evidence, wall)]
+
+
+def _heal_in_time(one: ActiveFault) -> list[Action]:
+    """Have a fault healed when its time is over, counted from when it took effect."""
+    after = one.fault.spec.heals_after
+    lasts = one.stage in ("active", "down") and after < math.inf
+    return [At(one.applied_at + after, "time over")] if lasts else []
+
+
+Row = Callable[[ActiveFault, Any, Situation], Step]
+
+STAGES: Mapping[Stage, Mapping[object, Row]] = {
+    "planned": {Since: _wait, "due": _trigger, JobOver: _never},
+    "waiting": {Since: _follow, "due": _trigger, JobOver: _never},
+    "preparing": {
+        Preparing: lambda one, event, _: (one, [Write("preparing", {"reason": event.what})]),
+        "equip": _trigger,
+        "refused": lambda one, answer, _: _end(one, "failed", answer.error.message),
+        "time over": lambda one, *_: _end(one, "skipped", "it was healed before it was injected"),
+        JobOver: lambda one, *_: _end(one, "skipped", "the job ended before the engine was ready"),
+    },
+    "active": {
+        "inject": _injected,
+        "heal": lambda one, answer, _: _end(
+            replace(one, restored=True), "healed", wall=answer.wall
+        ),
+        "refused": _refused,
+        "start": _held,
+        "time over": _heal,
+        "resumed": _go_on,
+        JobOver: _heal,
+    },
+    "terminating": {
+        "inject": lambda one, answer, _: (
+            replace(one, effect=answer.effect.words or one.effect),
+            [],
+        ),
+        "refused": _refused,
+        "grace over": lambda one, _, now: (replace(one, killed_at=now.wall), ["kill"]),
+        Exited: _exit,
+        "resumed": _terminate_again,
+        "given up": _give_up,
+        JobOver: _outlast,
+    },
+    "down": {
+        "time over": _start,
+        "runs": _back,
+        "resumed": lambda one, *_: (one, _heal_in_time(one)),
+        JobOver: _outlast,
+    },
+    "over": {
+        "runs": _back,
+        "stepped": lambda one, _, now: (replace(one, recovered_at=now.time), []),
+    },
+}
+"""What follows from each event in each stage; other events change nothing."""

@@ -103,7 +103,7 @@ def _parameters(node: Function) -> int:
     return len([name for name in names if name not in ("self", "cls")])
 
 
-def longest_chain(found: dict[str, Module]) -> list[str]:
+def longest_chain(found: Mapping[str, Module]) -> list[str]:
     """Return the longest chain of modules each of which needs the next."""
 
     @cache
@@ -115,12 +115,12 @@ def longest_chain(found: dict[str, Module]) -> list[str]:
     return list(longest)
 
 
-def edges(found: dict[str, Module]) -> int:
+def edges(found: Mapping[str, Module]) -> int:
     """Return how many imports there are in all."""
     return sum(len(one.imports) for one in found.values())
 
 
-def with_one_importer(found: dict[str, Module]) -> list[str]:
+def with_one_importer(found: Mapping[str, Module]) -> list[str]:
     """Return the modules that one other imports."""
     importers: dict[str, set[str]] = {name: set() for name in found}
     for one in found.values():

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
+from emulator.analysis.costs.prices import Currency, Prices
 from emulator.faults.netem import Link
 from emulator.faults.table import AnyEntry
 from emulator.metrics.formats import FORMATS
@@ -32,7 +33,6 @@ from emulator.scenario.kubernetes import Kubernetes
 from emulator.scenario.operator import Operator
 from emulator.scenario.paths import ProgramPath
 from emulator.scenario.pod import InitSteps, PodContainer, Sidecars
-from emulator.scenario.prices import Currency, Prices
 from emulator.scenario.pytest_options import Marks, Parametrize, Reference
 from emulator.scenario.restart import Restart, RestartPolicy
 from emulator.validation.fields import (

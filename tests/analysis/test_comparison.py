@@ -13,7 +13,7 @@ from rich.console import Console
 
 from emulator.analysis.analyse import Analysis
 from emulator.analysis.comparison import IRRELEVANT, Row, differences, rows, written
-from emulator.analysis.costs import Costs, Preempted, TaskCost
+from emulator.analysis.costs.costs import Costs, Preempted, TaskCost
 from emulator.analysis.expectations import Verdict
 from emulator.analysis.throughput import Rate, Throughput
 from emulator.planning.plan import Plan
@@ -160,7 +160,8 @@ def test_what_tasks_report_is_a_second_table() -> None:
 
 def priced(cost: float, lost: float, currency: str = "EUR", run_id: str = "run-1") -> Row:
     tasks = {"worker-0": TaskCost("spot", 0.1, 10.0, cost)}
-    ran = replace(RAN, costs=Costs(tasks, {}, Preempted(1, lost, 5.0), None, currency))
+    paid = Costs(tasks, {}, Preempted(1, lost, 5.0), None, currency, RAN.final_step)
+    ran = replace(RAN, costs=paid)
     return rows([(plan(f"currency={currency}", run_id=run_id), ran, OK)])[0]
 
 

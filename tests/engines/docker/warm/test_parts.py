@@ -12,8 +12,8 @@ import pytest
 from emulator.engines.docker.log_stream import Printed
 from emulator.engines.docker.requests import SHARED
 from emulator.engines.docker.warm import parent
-from emulator.engines.docker.warm.answers import Answers
 from emulator.engines.docker.warm.cluster import (
+    Answers,
     Image,
     Interpreter,
     cluster_key,

@@ -17,9 +17,9 @@ from xdist.workermanage import WorkerController
 LINES: Mapping[str, int] = {
     "engines": 15_240,
     "supervisor": 5_150,
-    "scenario": 5_110,
+    "scenario": 5_050,
     "": 4_480,
-    "analysis": 3_630,
+    "analysis": 3_700,
     "report": 3_350,
     "manifests": 3_020,
     "metrics": 2_850,

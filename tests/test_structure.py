@@ -133,6 +133,58 @@ by name, are not counted. Kubeflow has no room yet.
 """
 
 
+WORDS: dict[str, tuple[str, set[str]]] = {
+    "analysis.costs": (
+        r"prices?|costs?|currency|money",
+        {
+            *("scenario.schema", "scenario.loader", "scenario.messages", "cli.options"),
+            *("validation.fields", "validation.units", "analysis.figures", "analysis.comparison"),
+            *("analysis.expectations", "results", "report.data", "report.document"),
+            *("report.page", "report.comparison_page", "report.markdown", "report.terminal"),
+            "report.run_tables",
+        },
+    ),
+    "engines.docker.warm": (
+        r"warm|warming|warmstarts?|preload(?!_content)|spares",
+        {
+            *("engines", "engines.base", "engines.capabilities", "engines.docker.engine"),
+            *("engines.docker.images", "engines.docker.logs", "engines.docker.usage"),
+            *("engines.recipes", "execution", "supervisor.cleanup", "faults.preempt"),
+            *("planning.baseline", "planning.plan", "planning.requested", "record.folder"),
+            *("analysis.expectations", "analysis.regression", "report.terminal", "results"),
+            *("scenario.image", "scenario.frameworks.spec", "scenario.frameworks.table"),
+            *(f"scenario.frameworks.{name}" for name in ("jax", "pytorch", "tensorflow")),
+            *("cli.runs", "cli.up", "session.up", "pytest_plugin.harness", "pytest_plugin.plugin"),
+            *("pytest_plugin.regression", "pytest_plugin.settings"),
+        },
+    ),
+    "engines.kubernetes.dcgm": (
+        "dcgm",
+        {
+            *("engines.kubernetes.doctor", "engines.kubernetes.engine", "engines.kubernetes.role"),
+            *("engines.kubernetes.usage", "scenario.kubernetes"),
+        },
+    ),
+    "engines.kubernetes.job": ("kubernetes-job", {"engines.docker.doctor", "manifests.out.table"}),
+    "exports": ("wandb|mlflow|otel|opentelemetry|parquet", set()),
+    "metrics.gpu": (
+        r"nvml\w*|GpuSampler|GpuInventory",
+        {"engines.base", "engines.kubernetes.engine"},
+    ),
+    "supervisor.takeover": (
+        r"RecoveredState|recover_run|resumption|takeover|reattach(ing)?",
+        {
+            *("engines.base", "engines.capabilities", "engines.docker.engine", "engines.memory"),
+            "engines.kubernetes.engine",
+        },
+    ),
+}
+"""Words of a feature, and the only modules that use them in code besides its room and its ROOMS.
+
+Its seams: keys of the schema, entries of tables, protocols, sections of the report.
+"""
+
+
 def layer(name: str) -> int:
     return next(number for number, names in enumerate(LAYERS) if name in names)
 
@@ -170,6 +222,19 @@ def test_a_feature_is_imported_by_its_seams_only(room: str) -> None:
         if not is_inside(module) and any(map(is_inside, one.imports))
     }
     assert outside - {"emulator", "engines"} == ROOMS[room]
+
+
+@pytest.mark.parametrize("room", WORDS)
+def test_a_feature_is_named_by_its_seams_only(room: str) -> None:
+    words, seams = WORDS[room]
+    found = re.compile(rf"(?i)(?<![a-z])(?:{words})(?![a-z])")
+    named = {
+        module.removeprefix("emulator.")
+        for module in structure.modules()
+        if not f"{module}.".startswith(f"emulator.{room}.")
+        and any(map(found.search, structure.names(module)))
+    }
+    assert (named - seams - ROOMS.get(room, set()), seams - named) == (set(), set())
 
 
 def test_imports_are_followed_as_python_follows_them(tmp_path: Path) -> None:

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from emulator import engines
-from emulator.engines.base import Resource, Warming
-from emulator.engines.docker.warm.pool import STATE, waits
+from emulator.engines.base import Resource
+from emulator.engines.docker.warm.pool import STATE
+from emulator.engines.docker.warm.starts import WarmStarts
 from emulator.errors import EngineError, EngineLost, EngineMissing, InUse, RecordError, UsageError
-from emulator.planning.plan import Plan, WarmStart
+from emulator.planning.plan import WarmStart
 from emulator.planning.planner import make_plan
 from emulator.record.events import Entry
 from emulator.record.lock import acquire, in_use, locked, release
@@ -57,22 +58,6 @@ class Noting:
 
     def close(self) -> None:
         self.told.append("close")
-
-
-class Warm(Noting, Warming):
-    """One on which clusters wait for warm runs."""
-
-    waits = staticmethod(waits)
-
-    def lease_warm(self, plan: Plan) -> Plan:
-        raise NotImplementedError
-
-    def give_back(self, plan: Plan) -> int:
-        raise NotImplementedError
-
-    @staticmethod
-    def remove_waiting(session: str) -> None:
-        raise NotImplementedError
 
 
 class Far(Noting):
@@ -186,7 +171,7 @@ def test_clean_removes_what_no_live_run_of_this_host_has(
         state = {"key": "", "session": "", "waiting": [], "until": time.time() + left}
         (folder / STATE).write_text(json.dumps(state))
     ids = {"a": "a-1", "b": "b-1", "e": "early-1", "w": "warm-1", "o": "other-1"}
-    engine = known["process"] = Warm(
+    engine = known["process"] = type("Warm", (Noting, WarmStarts), {})(
         # Some labels are no folder of a run, though one is live where this process happens to be.
         *(replace(thing(elsewhere / "b-1"), folder="live-1"), thing(elsewhere / "a-1")),
         replace(thing(elsewhere / "a-1", "d"), folder="/\0"),

@@ -9,13 +9,11 @@ if TYPE_CHECKING:
     from emulator.api.client import Cluster, connect
     from emulator.engines import choose
     from emulator.errors import EmulatorError
-    from emulator.faults.kill import Kill, Terminate
+    from emulator.faults.kill import Kill, Oom, Restart, Terminate
     from emulator.faults.network import Partition, Shape
     from emulator.faults.nodes import Cordon, Drain
-    from emulator.faults.oom import Oom
     from emulator.faults.pause import Pause
     from emulator.faults.preempt import Preempt
-    from emulator.faults.restart import Restart
     from emulator.faults.spec import Trigger
     from emulator.faults.table import RandomFaults, TraceFaults, TraceRow
     from emulator.faults.throttle import Throttle
@@ -82,13 +80,13 @@ _HOMES = {
     "Drain": "faults.nodes",
     "Expectations": "scenario.schema",
     "Kill": "faults.kill",
-    "Oom": "faults.oom",
+    "Oom": "faults.kill",
     "Partition": "faults.network",
     "Pause": "faults.pause",
     "Preempt": "faults.preempt",
     "Program": "scenario.schema",
     "RandomFaults": "faults.table",
-    "Restart": "faults.restart",
+    "Restart": "faults.kill",
     "Role": "scenario.schema",
     "Shape": "faults.network",
     "Terminate": "faults.kill",

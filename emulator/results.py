@@ -99,7 +99,7 @@ class Result:
     @property
     def cost(self) -> float | None:
         """What the run cost, in the currency of the scenario's prices; None without prices."""
-        return self.analysis.cost
+        return None if self.analysis.costs is None else self.analysis.costs.cost
 
     @property
     def steps_per_second(self) -> float | None:

@@ -26,6 +26,12 @@ LETTERS, LINES = 30, 3
 
 Graph = Mapping[str, frozenset[str]]
 
+MODULES_OF = {"analysis.costs.prices": "scenario"}
+"""Modules of a feature's folder that belong to another part than the folder does.
+
+What such a feature adds to a scenario is imported from below the place where its folder is.
+"""
+
 
 def imports(path: Path) -> Iterator[str]:
     """Yield the full name of every module that a file imports, also inside of functions."""
@@ -40,7 +46,12 @@ def imports(path: Path) -> Iterator[str]:
 
 def part(path: Path) -> str:
     """Return the entry of `ls emulator/` that a file belongs to, without its suffix."""
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    return part_of(".".join(path.relative_to(PACKAGE).with_suffix("").parts))
+
+
+def part_of(name: str) -> str:
+    """Return the same for the name of a module within `emulator`."""
+    return MODULES_OF.get(name, name.partition(".")[0])
 
 
 def graph() -> Graph:
@@ -48,8 +59,11 @@ def graph() -> Graph:
     found: dict[str, set[str]] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         of = found.setdefault(part(path), set())
-        names = (name.split(".") for name in imports(path))
-        of.update(name[1] for name in names if name[0] == "emulator" and len(name) > 1)
+        of.update(
+            part_of(name.removeprefix("emulator."))
+            for name in imports(path)
+            if name.startswith("emulator.")
+        )
     outside = {"__init__", "__main__"}  # every part may be named there; they say nothing
     return {
         name: frozenset(others & found.keys() - outside - {name})

@@ -89,6 +89,23 @@ def _imported(nodes: Iterator[ast.AST], known: Set[str]) -> Iterator[str]:
             yield from inner or {node.module} & known
 
 
+@cache
+def names(module: str) -> tuple[str, ...]:
+    """Return the identifiers and strings in the code of a module, without its docstrings."""
+    path = PACKAGE.joinpath(*module.split(".")[1:])
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return tuple({*_texts(ast.parse(path.read_text()))})
+
+
+def _texts(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return  # a docstring
+    values = (getattr(node, key, None) for key in ("id", "attr", "arg", "name", "module", "value"))
+    yield from (value for value in values if isinstance(value, str))
+    for child in ast.iter_child_nodes(node):
+        yield from _texts(child)
+
+
 def _public(node: ast.ClassDef) -> int:
     return sum(isinstance(one, Function) and not one.name.startswith("_") for one in node.body)
 

@@ -99,7 +99,7 @@ def spot_machines_are_not_paid_for_while_they_are_down(run: Result) -> None:
     assert costs.preempted.count == 2
     # Both machines are there in most of this time; it is most of what two preemptions take.
     assert 0.5 < costs.preempted.cost / (2 * 0.12 * costs.preempted.seconds / 3600) < 1
-    assert 0 < costs.preempted.cost < costs.run
+    assert 0 < costs.preempted.cost < costs.cost
     # If both were paid for all the time, the break-even would be where the lost share of the time
     # equals the discount; what is down costs nothing, so that it comes a little earlier.
     assert costs.break_even is not None

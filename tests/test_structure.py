@@ -18,7 +18,7 @@ import emulator
 from emulator.scenario import extension
 from scripts import draw_architecture as picture
 from scripts import structure
-from scripts.draw_architecture import imports, part
+from scripts.draw_architecture import imports, part, part_of
 
 ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "emulator").rglob("*.py"))
@@ -45,7 +45,10 @@ LAYERS = [
     {"session"},
     {"cli", "pytest_plugin", "__init__", "__main__"},
 ]
-"""From the bottom up: a module imports from its own layer or from those before it."""
+"""From the bottom up: a module imports from its own layer or from those before it.
+
+A module of a feature's folder may be of a lower layer than the rest of it (`MODULES_OF`).
+"""
 
 ONLY_IN = {
     "docker": {"engines/docker"},
@@ -72,11 +75,11 @@ ONLY_IN = {
 
 
 MOST = {
-    "lines": 58_880,
-    "modules": 345,
+    "lines": 58_870,
+    "modules": 341,
     "entries": 25,
-    "imports a module": 4.61,
-    "modules that one other imports": 106,
+    "imports a module": 4.58,
+    "modules that one other imports": 98,
     "modules of the longest chain of imports": 22,
     "public methods of a class": 25,
     "lines of a function": 60,
@@ -109,13 +112,14 @@ ROOMS = {
         *("planning.baseline", "supervisor.sampling"),
     },
     "engines.docker": {"cli.setup", "engines.recipes"},
-    "engines.docker.warm": {"engines.docker.engine", "engines.docker.logs"},
+    "engines.docker.warm": {"engines.docker"},
     "engines.process": set(),
     "engines.kubernetes": {"cli.setup", "cli.export"},
     "engines.kubernetes.job": {"cli.export"},
     "supervisor.takeover": {"execution", "supervisor.cleanup", "supervisor.supervisor"},
-    "scenario.prices": {"scenario.schema"},
-    "analysis.costs": {"analysis.analyse"},
+    "analysis.costs": {
+        *("scenario.schema", "scenario.cross_checks", "analysis.analyse", "report.plan_tables"),
+    },
     "kubeflow": set(),
     "session": {
         *("cli.compare", "pytest_plugin.collect"),
@@ -126,8 +130,59 @@ ROOMS = {
 """Features that live in one folder or module, and the only other modules that import it.
 
 `emulator.__init__`, which lists what others import, and the registry of engines, which loads them
-by name, are not counted. The prices of a run are two rooms, since its machines are described in a
-scenario and its costs computed from a record.
+by name, are not counted.
+"""
+
+
+WORDS: dict[str, tuple[str, set[str]]] = {
+    "analysis.costs": (
+        r"prices?|costs?|currency|money",
+        {
+            *("scenario.schema", "scenario.loader", "scenario.messages", "cli.options"),
+            *("validation.fields", "validation.units", "analysis.figures", "analysis.comparison"),
+            *("analysis.expectations", "results", "report.data", "report.document"),
+            *("report.page", "report.comparison_page", "report.markdown", "report.terminal"),
+            "report.run_tables",
+        },
+    ),
+    "engines.docker.warm": (
+        r"warm|warming|warmstarts?|preload(?!_content)|spares",
+        {
+            *("engines", "engines.base", "engines.capabilities", "engines.docker.engine"),
+            *("engines.docker.images", "engines.docker.logs", "engines.docker.usage"),
+            *("engines.recipes", "execution", "supervisor.cleanup", "faults.preempt"),
+            *("planning.baseline", "planning.plan", "planning.requested", "record.folder"),
+            *("analysis.expectations", "analysis.regression", "report.terminal", "results"),
+            *("scenario.image", "scenario.frameworks.spec", "scenario.frameworks.table"),
+            *(f"scenario.frameworks.{name}" for name in ("jax", "pytorch", "tensorflow")),
+            *("cli.runs", "cli.up", "session.up", "pytest_plugin.harness", "pytest_plugin.plugin"),
+            *("pytest_plugin.regression", "pytest_plugin.settings"),
+        },
+    ),
+    "engines.kubernetes.dcgm": (
+        "dcgm",
+        {
+            *("engines.kubernetes.doctor", "engines.kubernetes.engine", "engines.kubernetes.role"),
+            *("engines.kubernetes.usage", "scenario.kubernetes"),
+        },
+    ),
+    "engines.kubernetes.job": ("kubernetes-job", {"engines.docker.doctor", "manifests.out.table"}),
+    "exports": ("wandb|mlflow|otel|opentelemetry|parquet", set()),
+    "metrics.gpu": (
+        r"nvml\w*|GpuSampler|GpuInventory",
+        {"engines.base", "engines.kubernetes.engine"},
+    ),
+    "supervisor.takeover": (
+        r"RecoveredState|recover_run|resumption|takeover|reattach(ing)?",
+        {
+            *("engines.base", "engines.capabilities", "engines.docker.engine", "engines.memory"),
+            "engines.kubernetes.engine",
+        },
+    ),
+}
+"""Words of a feature, and the only modules that use them in code besides its room and its ROOMS.
+
+Its seams: keys of the schema, entries of tables, protocols, sections of the report.
 """
 
 
@@ -159,9 +214,9 @@ def test_imports_run_downward_only_and_foreign_libraries_stay_where_they_belong(
     here, where = layer(part(path)), path.relative_to(ROOT / "emulator").with_suffix("")
     inside = {str(folder) for folder in (where, *where.parents)}
     for name in imports(path):
-        top, *rest = name.split(".")
-        if top == "emulator" and rest != ["__version__"]:  # a constant, which loads nothing
-            assert layer([*rest, "__init__"][0]) <= here, f"{path.name} imports {name}"
+        top, _, rest = name.partition(".")
+        if top == "emulator" and rest != "__version__":  # a constant, which loads nothing
+            assert layer(part_of(rest or "__init__")) <= here, f"{path.name} imports {name}"
         assert top not in ONLY_IN or inside & ONLY_IN[top], f"{path.name} imports {name}"
 
 
@@ -222,6 +277,19 @@ def test_an_extension_is_named_in_its_folder_only() -> None:
     names = {str(path.relative_to(ROOT / "emulator").with_suffix("")): path for path in MODULES}
     outside = {name for name in names if not name.startswith(("kubeflow/", "scenario/extension"))}
     assert {name for name in outside if KUBEFLOW.search(code(names[name]))} == NAMES_KUBEFLOW
+
+
+@pytest.mark.parametrize("room", WORDS)
+def test_a_feature_is_named_by_its_seams_only(room: str) -> None:
+    words, seams = WORDS[room]
+    found = re.compile(rf"(?i)(?<![a-z])(?:{words})(?![a-z])")
+    named = {
+        module.removeprefix("emulator.")
+        for module in structure.modules()
+        if not f"{module}.".startswith(f"emulator.{room}.")
+        and any(map(found.search, structure.names(module)))
+    }
+    assert (named - seams - ROOMS.get(room, set()), seams - named) == (set(), set())
 
 
 def test_imports_are_followed_as_python_follows_them(tmp_path: Path) -> None:

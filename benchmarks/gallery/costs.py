@@ -10,7 +10,7 @@ from plotly.graph_objects import Figure, Scatter
 
 from benchmarks.gallery.pages import markdown
 from benchmarks.gallery.runs import Run, chosen
-from emulator.analysis.costs import Preempted, break_even
+from emulator.analysis.costs.costs import Preempted, break_even
 from emulator.validation.units import format_duration, format_money, format_number
 
 OWN, ON_DEMAND, SPOT = "own-machines", "on-demand-machines", "spot-machines"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from emulator.analysis import goodput
-from emulator.analysis.costs import Costs, costs
+from emulator.analysis.costs.costs import Costs, costs
 from emulator.analysis.progress import ProgressIndex
 from emulator.analysis.throughput import JOB, Throughput, Work, follow, rates
 from emulator.analysis.traffic import Traffic, TrafficIndex, traffic_of
@@ -140,26 +140,6 @@ class Analysis:
     """None if the scenario has no prices."""
 
     @property
-    def cost(self) -> float | None:
-        """What the run cost, in money."""
-        return None if self.costs is None else self.costs.run
-
-    @property
-    def cost_per_thousand_steps(self) -> float | None:
-        """The same, for every thousand steps that the job has reached."""
-        return self.costs.run / self.final_step * 1000 if self.costs and self.final_step else None
-
-    @property
-    def preemption_cost(self) -> float | None:
-        """What its preemptions cost, in money."""
-        return None if self.costs is None else self.costs.preempted.cost
-
-    @property
-    def break_even(self) -> float | None:
-        """The seconds between two preemptions at which spot machines cost as much as on demand."""
-        return None if self.costs is None else self.costs.break_even
-
-    @property
     def worst_recovery(self) -> float | None:
         """The longest recovery; infinite if a failure was never recovered from."""
         return math.inf if self.unrecovered else max(self.recoveries, default=None)
@@ -183,6 +163,7 @@ def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
     traffic = traffic_of(timeline.plan, progress.advances, samples)
     time = goodput.split(timeline, duration)
     steps = progress.steps
+    final_step = progress.furthest[-1] if steps else None
     accuracies = (step.values.get("accuracy") for step in reversed(steps))
     accuracy = next((value for value in accuracies if isinstance(value, int | float)), None)
     return Analysis(
@@ -191,7 +172,7 @@ def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
         duration=duration,
         tasks=tasks,
         helpers={name: _helper(event) for name, event in timeline.helpers.items()},
-        final_step=progress.furthest[-1] if steps else None,
+        final_step=final_step,
         network=timeline.prepared,
         training_began=timeline.training_began,
         all_running=timeline.all_running,
@@ -210,7 +191,7 @@ def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
         faults=faults,
         time=time,
         goodput=time["productive"] / duration if steps and duration > 0 else None,
-        costs=costs(timeline, duration),
+        costs=costs(timeline, duration, final_step),
     )
 
 

@@ -26,7 +26,7 @@ class Figure:
     """One number of a job."""
 
     key: str
-    """Its name as data, and the attribute of `Analysis`."""
+    """Its name as data, and the attribute of `Analysis`, or of its `section`."""
     path: str
     """Its dotted key in summary.json."""
     title: str
@@ -38,6 +38,8 @@ class Figure:
     note: str
     """A short definition."""
     form: Callable[[float], str]
+    section: str = ""
+    """The attribute of `Analysis` that has it, which may be None; empty: the analysis itself."""
     is_money: bool = False
     """Its unit is the currency of the scenario's prices."""
     of_one: str = ""
@@ -45,7 +47,8 @@ class Figure:
 
     def of(self, analysis: Analysis) -> float | None:
         """Return its value in a run; None: unknown."""
-        value: float | None = getattr(analysis, self.key)
+        of = getattr(analysis, self.section) if self.section else analysis
+        value: float | None = None if of is None else getattr(of, self.key)
         return value
 
     def text(self, value: float | None, unknown: str = UNKNOWN, currency: str = "") -> str:
@@ -98,17 +101,17 @@ FIGURES: Mapping[str, Figure] = {
         Figure("accuracy", "accuracy", "Accuracy", "accuracy", "accuracy {}",
                "the last that was reported", partial(format_number, digits=3)),
         Figure("cost", "cost.run", "Cost", "cost", "cost {}",
-               "of all machines", format_money, is_money=True),
+               "of all machines", format_money, "costs", is_money=True),
         Figure("cost_per_thousand_steps", "cost.per_thousand_steps", "A thousand steps",
                "1000 steps", "{} a thousand steps", "the cost divided by the final step",
-               format_money, is_money=True),
+               format_money, "costs", is_money=True),
         Figure("preemption_cost", "cost.preemptions.cost", "Preemptions cost", "preempted",
                "of it for preemptions {}", "paid from each loss until all was made up for",
-               format_money, is_money=True),
+               format_money, "costs", is_money=True),
         Figure("break_even", "cost.break_even", "Break-even", "break-even",
                "break-even at a preemption every {}",
                "between two preemptions; more often, and spot costs more than on demand",
-               format_duration),
+               format_duration, "costs"),
     )
 }  # fmt: skip
 """By key, in the order of the page."""
@@ -158,7 +161,7 @@ def in_summary(summary: Mapping[str, Any], key: str) -> float | None:
     return value if isinstance(value, int | float) else None
 
 
-COSTS = ("cost", "cost_per_thousand_steps", "preemption_cost", "break_even")
+COSTS = tuple(key for key, figure in FIGURES.items() if figure.section == "costs")
 """Figures of runs whose scenario has prices."""
 
 

@@ -216,7 +216,7 @@ class Engine(Protocol):
 
     name: str
     capabilities: frozenset[str]
-    """Names from CAPABILITIES."""
+    """Names from `capabilities.capabilities`."""
     machine_needs: Mapping[str, str]
     """Capability -> what the machine needs for it besides the engine: `gpu`, `network`."""
 
@@ -387,6 +387,10 @@ class Warming(Protocol):
 
         Returns how many resources were removed.
         """
+
+    @staticmethod
+    def waits(folder: Path) -> bool:
+        """Return whether what is labelled with a folder waits for the next run."""
 
     @staticmethod
     def remove_waiting(session: str) -> None:

@@ -16,14 +16,9 @@ from emulator.engines.base import (
     Warming,
 )
 from emulator.errors import Unsupported
-from emulator.faults.nodes import Cordoning
-from emulator.faults.oom import OomKilling
-from emulator.faults.pause import Pausing
-from emulator.faults.preempt import PowerCutting
-from emulator.faults.spec import EndingGrace
-from emulator.faults.throttle import Throttling
+from emulator.faults.table import FAULTS
 
-CAPABILITIES: Mapping[str, type | None] = {
+_APART_FROM_FAULTS: Mapping[str, type | None] = {
     "limits": None,
     "process-limits": None,
     "gpus": None,
@@ -31,12 +26,8 @@ CAPABILITIES: Mapping[str, type | None] = {
     "replace": None,
     "same-disk": None,
     "drawings": None,
-    "silent-loss": PowerCutting,
     "new-address": Addressing,
     "same-address": Addressing,
-    "pause": Pausing,
-    "throttle": Throttling,
-    "oom": OomKilling,
     "network": Shaping,
     "usage": Measuring,
     "reattach": Reattaching,
@@ -46,14 +37,16 @@ CAPABILITIES: Mapping[str, type | None] = {
     "pods": None,
     "ports": Publishing,
     "port-mapping": None,
-    "own-grace": EndingGrace,
     "eviction": None,
-    "nodes": Cordoning,
     "exec": Executing,
 }
-"""Every capability, with the protocol of its methods if there are any."""
-
 _Capability = TypeVar("_Capability")
+
+
+def capabilities() -> Mapping[str, type | None]:
+    """Return every capability, with the protocol of its methods if there are any."""
+    of_faults = {name: one for kind in FAULTS.values() for name, one in kind.protocols.items()}
+    return {**_APART_FROM_FAULTS, **of_faults}
 
 
 def capable(engine: Engine, protocol: type[_Capability]) -> _Capability:
@@ -61,7 +54,7 @@ def capable(engine: Engine, protocol: type[_Capability]) -> _Capability:
 
     Raises Unsupported where it lacks the capability.
     """
-    names = [name for name, methods in CAPABILITIES.items() if methods is protocol]
+    names = [name for name, methods in capabilities().items() if methods is protocol]
     if isinstance(engine, protocol) and not engine.capabilities.isdisjoint(names):
         return engine
     raise Unsupported(f"The {engine.name} engine lacks the capability {' or '.join(names)}.")

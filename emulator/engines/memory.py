@@ -15,7 +15,7 @@ from pathlib import Path
 
 from emulator.broker import Capacity
 from emulator.engines.base import Exited, Inbox, KnownOutput, Line, Resource
-from emulator.engines.capabilities import CAPABILITIES
+from emulator.engines.capabilities import capabilities
 from emulator.engines.lines import overlap
 from emulator.errors import EngineError, NotRunning
 from emulator.faults.netem import Link
@@ -120,12 +120,14 @@ class MemoryEngine:
         self.cordoned: dict[str, str] = {}
         """The nodes that take no task now, and for which task."""
         self._nodes, self._budget = tuple(nodes), frozenset(budget)
-        lacking = {"warm", "pods", "exec"}
+        lacking = {"pods"}
         if not measured:
             lacking.add("usage")
         if not nodes:
             lacking |= {"own-grace", "eviction", "nodes"}
-        self.capabilities = frozenset(CAPABILITIES) - lacking
+        known = capabilities().items()
+        own = {name for name, methods in known if methods is None or isinstance(self, methods)}
+        self.capabilities = frozenset(own - lacking)
         self._runs: dict[str, _Run] = {}
         self._starts = 0
         self._ports: dict[str, Sequence[Port]] = {}

@@ -46,6 +46,7 @@ class Cordon(LastingFault):
 
     kind = "cordon"
     capability, request = "nodes", "cordoning the node of {}"
+    protocols = {"nodes": Cordoning}
     applied, healed = "the node of {} takes no new tasks", "the node of {} takes tasks again"
     state = "cordoned"
 

@@ -32,6 +32,7 @@ class Pause(HeldFault):
 
     kind = "pause"
     capability, request = "pause", "pausing {}"
+    protocols = {"pause": Pausing}
     blocks_job = True
     applied = "{} is frozen"
     state = colour = "paused"

@@ -30,6 +30,7 @@ class Preempt(GracefulFault):
 
     kind = "preempt"
     capability, request = "replace", "preempting {}"
+    protocols = {**GracefulFault.protocols, "silent-loss": PowerCutting}
     replaces_target = True
 
     preempt: Glob

@@ -234,6 +234,8 @@ class FaultSpec(Entry):
     """The capability that the engine must have; empty: none."""
     request: ClassVar[str] = ""
     """The request to an engine, for its refusal; {} is the target."""
+    protocols: ClassVar[Mapping[str, type]] = {}
+    """The methods that the kind needs of an engine, by the capability that has them."""
     lasting: ClassVar[bool] = False
     """It lasts for a time and is then healed; the target's processes stay."""
     is_held: ClassVar[bool] = False
@@ -412,6 +414,7 @@ class GracefulFault(EndingFault):
     """A fault that asks its target to end, and restarts it itself."""
 
     restarts_target = True
+    protocols = {"own-grace": EndingGrace}
     grace: Duration = Field(default=30.0, description="Seconds between SIGTERM and SIGKILL.")
 
     @property

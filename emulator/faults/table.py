@@ -23,13 +23,11 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from emulator.faults.kill import Kill, Terminate
+from emulator.faults.kill import Kill, Oom, Restart, Terminate
 from emulator.faults.network import Partition, Shape
 from emulator.faults.nodes import Cordon, Drain
-from emulator.faults.oom import Oom
 from emulator.faults.pause import Pause
 from emulator.faults.preempt import Preempt
-from emulator.faults.restart import Restart
 from emulator.faults.spec import Entry, FaultSpec, matches
 from emulator.faults.throttle import Throttle
 from emulator.validation.fields import LONGEST, Duration, DurationOrForever, Glob, Model, once

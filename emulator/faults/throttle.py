@@ -27,6 +27,7 @@ class Throttle(HeldFault):
 
     kind = "throttle"
     capability, request = "throttle", "throttling {}"
+    protocols = {"throttle": Throttling}
     applied = "{} is throttled"
     state = colour = "throttled"
 

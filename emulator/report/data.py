@@ -25,7 +25,7 @@ from emulator.validation.units import format_duration, format_money
 
 if TYPE_CHECKING:
     from emulator.analysis.analyse import Analysis, FaultResult
-    from emulator.analysis.costs import Costs
+    from emulator.analysis.costs.costs import Costs
     from emulator.analysis.expectations import Verdict
     from emulator.metrics.samples import Sample
     from emulator.planning.plan import Plan

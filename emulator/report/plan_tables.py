@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
+from emulator.analysis.costs import prices
 from emulator.broker import Capacity, need_of
 from emulator.report.tables import Table, print_table, range_label
 from emulator.scenario.container import settings
-from emulator.validation.units import format_count, format_duration, format_money, format_size
+from emulator.validation.units import format_count, format_duration, format_size
 
 if TYPE_CHECKING:
     from emulator.planning.plan import Plan, Task
     from emulator.scenario.container import Mount
-    from emulator.scenario.schema import Scenario
 
 
 def print_plan(
@@ -86,10 +86,7 @@ def _rules(plan: Plan) -> Iterator[str]:
         yield f"success: {_success(plan)}"
     timeout = "none" if scenario.timeout is None else format_duration(scenario.timeout)
     yield f"timeout: {timeout}"
-    if prices := scenario.prices:
-        each = (f"{r} {_money(p.per_hour, scenario)} ({p.kind})" for r, p in prices.items())
-        total = sum(p.per_hour * scenario.cluster[role].replicas for role, p in prices.items())
-        yield f"prices an hour: {', '.join(each)}; all tasks {_money(total, scenario)}"
+    yield from prices.in_words(scenario)
     for fault in plan.faults:
         yield f"fault {fault.id}: {fault.kind} {fault.target} at {fault.trigger.in_words()}"
 
@@ -101,10 +98,6 @@ def _success(plan: Plan) -> str:
     names = range_label(who)
     finish = "finishes" if len(who) == 1 else "finish"
     return f"{plan.scenario.success}: when {names} {finish}"
-
-
-def _money(amount: float, scenario: Scenario) -> str:
-    return format_money(amount, scenario.currency)
 
 
 def _settings(plan: Plan) -> Iterator[str]:

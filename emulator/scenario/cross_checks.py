@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from emulator.analysis.costs.prices import price_errors
 from emulator.errors import shown
 from emulator.faults.schedule import cross_errors
 from emulator.faults.spec import is_glob, matches
@@ -101,7 +102,7 @@ def cross_section_errors(
     if not broken & {"operator", "cluster", "framework", "restart"} and scenario.operator:
         yield from (CrossError(*error) for error in scenario.operator.errors(scenario))
     if scenario.prices and not broken & {"cluster", "prices"}:
-        yield from _of_prices(scenario)
+        yield from (CrossError(*error) for error in price_errors(scenario))
 
 
 def _around(
@@ -215,22 +216,6 @@ def _of_rendezvous(framework: FrameworkName, form: RendezvousForm) -> Iterator[C
         having = [name for name, other in FRAMEWORKS.items() if form in other.forms]
         hint = f"write `framework: {having[0]}`, or leave it out"
         yield CrossError(("rendezvous",), f"'{form}' is not for framework {framework}", hint)
-
-
-def _of_prices(scenario: Scenario) -> Iterator[CrossError]:
-    """Yield prices of no role, and roles without one: the sum would silently lack them."""
-    roles = list(scenario.cluster)
-    for name in scenario.prices:
-        if name in scenario.helpers:
-            message, hint = "is a helper; only the machines of tasks have a price", "leave it out"
-            yield CrossError(("prices", name), message, hint)
-        elif name not in scenario.cluster:
-            hint = closest(name, roles) or f"roles: {', '.join(roles[:8])}"
-            yield CrossError(("prices", name), "is not a role of the cluster", hint)
-    for role in roles:
-        if role not in scenario.prices:
-            hint = f"add `{role}: 0.35/h`, or `{role}: 0/h` if it costs nothing"
-            yield CrossError(("prices",), f"has no price for {role}", hint)
 
 
 def _of_elastic(framework: str, elastic: Elastic, count: int) -> Iterator[CrossError]:

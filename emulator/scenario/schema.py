@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
+from emulator.analysis.costs.prices import Currency, Prices
 from emulator.faults.netem import Link
 from emulator.faults.table import AnyEntry
 from emulator.metrics.formats import FORMATS
@@ -34,7 +35,6 @@ from emulator.scenario.image import Image
 from emulator.scenario.image import NamedImage as NamedImage
 from emulator.scenario.kubernetes import Kubernetes
 from emulator.scenario.paths import ProgramPath
-from emulator.scenario.prices import Currency, Prices
 from emulator.scenario.pytest_options import Marks, Parametrize, Reference
 from emulator.scenario.restart import Restart, RestartPolicy
 from emulator.validation.fields import (

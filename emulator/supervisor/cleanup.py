@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emulator.engines import AUTO, REMOTE, answering, choose
-from emulator.engines.waiting import waits_until
 from emulator.errors import (
     EngineError,
     EngineLost,
@@ -177,10 +176,10 @@ def clean(
     """
     if not dry_run:
         let_settle((record for record in runs_in(out) if not record.live), say)
-    live, count = (is_live if warm else _is_live_or_waits), 0
+    count = 0
     for engine in _engines(engine_name, out, lambda error: _say_missing(error, say)):
         try:
-            count += _clean_engine(engine, live, dry_run=dry_run, say=say, over=over)
+            count += _clean_engine(engine, dry_run=dry_run, say=say, warm=warm, over=over)
         except EngineMissing as error:  # one of a network answers only now
             if engine_name != AUTO:
                 raise
@@ -188,19 +187,16 @@ def clean(
     return count + _clean_folders(out, dry_run=dry_run, say=say)
 
 
-def _is_live_or_waits(folder: Path) -> bool:
-    """Return whether a folder is of a live run, or of a cluster that waits for a warm run."""
-    return is_live(folder) or waits_until(folder) > time.time()
-
-
 def _clean_engine(
     engine: Engine,
-    live: Callable[[Path], bool],
     *,
     dry_run: bool,
     say: Say,
-    over: Collection[str] = (),
+    warm: bool,
+    over: Collection[str],
 ) -> int:
+    from emulator.engines.base import Warming  # most commands need nothing of it
+
     count = 0
     failed: list[EngineError] = []
     found = engine.find()
@@ -211,9 +207,12 @@ def _clean_engine(
         names = ", ".join(f"{one.kind} {one.name}" for one in strange)
         say(printable(f"not ours, for what they are labelled with is no run id: {names}"))
     runs: defaultdict[str, list[Resource]] = defaultdict(list)
-    for folder in sorted({folder for one in found if (folder := _folder(one))}):
-        if not is_live(folder) and live(folder):
-            say(f"{folder.name} waits for a warm run; `emulate clean --warm` removes it")
+    folders = {folder for one in found if (folder := _folder(one))}
+    live, waiting = {one for one in folders if is_live(one)}, set[Path]()
+    if isinstance(engine, Warming) and not warm:
+        waiting = {one for one in folders - live if engine.waits(one)}
+    for folder in sorted(waiting):
+        say(f"{folder.name} waits for a warm run; `emulate clean --warm` removes it")
     here = this_host()
     for host in sorted({one.host for one in found if one.host} - {here, *over}):
         say(
@@ -222,7 +221,8 @@ def _clean_engine(
                 f"`emulate clean --host {host}` removes it"
             )
         )
-    for one in abandoned(found, host=here, live=live, over={*over} - {here}):
+    used = live | waiting
+    for one in abandoned(found, host=here, live=used.__contains__, over={*over} - {here}):
         runs[one.run_id].append(one)
     for run_id, resources in sorted(runs.items()):
         try:

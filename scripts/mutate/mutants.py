@@ -14,7 +14,7 @@ DECIDE = (
     *("supervisor", "validation", "exports/trace.py", "pytest_plugin/harness.py"),
     *("engines/byte_stream.py", "engines/lines.py", "engines/memory.py", "engines/origin.py"),
     *("engines/recipes.py", "engines/requirements.py", "engines/docker/dockerfiles.py"),
-    *("engines/docker/pods.py", "engines/docker/requests.py", "engines/docker/warm/answers.py"),
+    *("engines/docker/pods.py", "engines/docker/requests.py", "engines/docker/warm/cluster.py"),
     *("engines/kubernetes/log_lines.py", "engines/kubernetes/nodes.py"),
     *("engines/kubernetes/refusals.py", "engines/kubernetes/requests.py"),
     *("engines/kubernetes/status.py", "engines/kubernetes/pod_states.py"),

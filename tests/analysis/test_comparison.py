@@ -13,7 +13,6 @@ from rich.console import Console
 
 from emulator.analysis.analyse import Analysis
 from emulator.analysis.comparison import IRRELEVANT, Row, differences, rows, written
-from emulator.analysis.costs import Costs, Preempted, TaskCost
 from emulator.analysis.expectations import Verdict
 from emulator.analysis.throughput import Rate, Throughput
 from emulator.planning.plan import Plan
@@ -140,25 +139,6 @@ def test_what_tasks_report_is_a_second_table() -> None:
     lines = table(*two(values=told, accuracy=0.93, examples_per_second=1280.0))
     assert lines[-4].split() == ["run", "examples/s", "accuracy", "loss", "staleness"]
     assert lines[-2:] == ["run-1", "run-2 1280 0.930 0.25 to 0.5 1"]
-
-
-# --- Money --------------------------------------------------------------------------------------
-
-
-def priced(cost: float, lost: float, currency: str = "EUR", run_id: str = "run-1") -> Row:
-    tasks = {"worker-0": TaskCost("spot", 0.1, 10.0, cost)}
-    ran = replace(RAN, costs=Costs(tasks, {}, Preempted(1, lost, 5.0), None, currency))
-    return rows([(plan(f"currency={currency}", run_id=run_id), ran, OK)])[0]
-
-
-def test_runs_with_prices_have_a_table_of_money_with_their_ratios() -> None:
-    lines = table(priced(0.004, 0.001), priced(0.006, 0.003, run_id="run-2"), width=80)
-    assert lines[-4] == "run cost 1000 steps preempted"
-    # RAN has made 50 steps.
-    assert lines[-2:] == [
-        "1 0.00400 EUR 0.0800 EUR 0.00100 EUR",
-        "2 0.00600 EUR x1.50 0.120 EUR x1.50 0.00300 EUR x3.00",
-    ]
 
 
 # --- Scaling ------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 
 from emulator import engines
 from emulator.engines.base import Measuring
-from emulator.engines.capabilities import CAPABILITIES, capable
+from emulator.engines.capabilities import capabilities, capable
 from emulator.engines.docker import DockerEngine
 from emulator.engines.kubernetes import KubernetesEngine
 from emulator.engines.memory import MemoryEngine
@@ -76,10 +76,10 @@ def test_our_engines_are_known_without_an_entry_point(install: Install) -> None:
 def test_an_engine_has_the_methods_of_each_capability_that_it_names(
     kind: type[ProcessEngine],
 ) -> None:
-    assert kind.capabilities <= set(CAPABILITIES)
+    assert kind.capabilities <= set(capabilities())
     assert set(kind.machine_needs) <= kind.capabilities
     for name in kind.capabilities:
-        if protocol := CAPABILITIES[name]:
+        if protocol := capabilities()[name]:
             methods = {one for one in vars(protocol) if not one.startswith("_")}
             assert methods, protocol
             assert all(hasattr(kind, method) for method in methods), name

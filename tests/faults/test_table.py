@@ -42,6 +42,7 @@ class FillDisk(LastingFault):
 
     kind = "fill_disk"
     capability, request = "fill", "filling the disk of {}"
+    protocols = {"fill": Filling}
     applied, healed = "the disk of {} is full", "the disk of {} has room"
     state, colour = "disk full", "cut-off"
 
@@ -60,7 +61,6 @@ class Disks(MemoryEngine):
 
     def __init__(self, clock: ManualClock, scripts: Any) -> None:
         super().__init__(clock, scripts)
-        self.capabilities |= {"fill"}
         self.filled: list[tuple[str, int | None]] = []
 
     def fill(self, task: str, left: int | None) -> None:

@@ -23,7 +23,7 @@ from emulator.metrics.catalog import GpuUsage
 from emulator.metrics.samples import Sample
 from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
-from emulator.report import HTML, document, junit, markdown, page
+from emulator.report import document, junit, markdown, page
 from emulator.report.comparison_page import render_comparison
 from emulator.report.data import Facts, read
 from emulator.report.files import put, write, write_page
@@ -33,7 +33,6 @@ from emulator.runtime.clock import ManualClock
 from tests.histories import a_plan, happened, job, phase
 from tests.report.runs import (
     BASE,
-    PREEMPT,
     a_run,
     embedded,
     facts_of,
@@ -306,19 +305,6 @@ def overlaid(*runs: tuple[Facts, str]) -> str:
         for row, (_, variant) in zip(rows(judged, judged[-1]), runs, strict=True)
     ]
     return render_comparison(found, [facts for facts, _ in runs], place=Path("/runs"))
-
-
-def test_runs_with_prices_have_a_table_of_what_they_cost() -> None:
-    priced = facts_of(preempted(), extra=f"{PREEMPT}prices: {{worker: 3600/h}}\ncurrency: EUR\n")
-    html = overlaid((facts_of(preempted(), files={HTML}), "x=1"), (priced, "x=2"))
-    # Only the first has a page.
-    first = '<a href="r/report.html">x=1</a>'
-    heads = re.findall('th scope="row" class="free">(.*?)</th>', html)
-    assert heads == [first, "x=2", "x=1", "x=2"]
-    (table,) = re.findall(r'(?s)<section id="costs".*?</table>', html)
-    assert re.findall(r'data-label="Cost">(.*?)<', table) == ["", "35.00 EUR"]
-    bare = overlaid((facts_of([happened(0, "run"), job(5)], extra=""), "x=1"))
-    assert not re.search('id="costs"|Scaling efficiency', bare)
 
 
 def test_runs_are_compared_by_step_and_since_their_first_step() -> None:

@@ -10,14 +10,12 @@ import pytest
 
 from emulator.engines import engine_class
 from emulator.engines.docker.requests import container_request, mount_request
-from emulator.engines.docker.warm import parent
 from emulator.engines.memory import MemoryEngine
 from emulator.engines.requirements import needs, require_of
 from emulator.errors import ScenarioError, Unsupported
 from emulator.planning.plan import Plan
 from emulator.planning.planner import make_plan
 from emulator.runtime.clock import ManualClock
-from emulator.scenario.container import RESERVED
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import Scenario
 from tests.histories import SITE
@@ -154,10 +152,6 @@ def test_the_examples_of_the_page_are_right(tmp_path: Path) -> None:
     for text in examples:
         scenario = read(text, folder)
         assert scenario.mounts or scenario.helpers
-
-
-def test_the_folders_of_warm_parents_are_reserved() -> None:
-    assert parent.FOLDER in RESERVED
 
 
 # --- What containers get ----------------------------------------------------------------------

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from emulator.engines import engine_class
-from emulator.engines.docker.warm.cluster import cold_tasks
 from emulator.engines.requirements import require
 from emulator.errors import Unsupported
 from emulator.planning.plan import Plan
@@ -158,11 +157,3 @@ def test_an_engine_without_containers_says_everything_that_it_lacks() -> None:
     ):
         assert what in refused.value.message
     assert "Use --engine docker" in refused.value.hint
-
-
-def test_tasks_with_more_than_a_container_start_cold() -> None:
-    text = BASE.replace("[a]", "[python, a.py]") + (
-        "cluster:\n  plain: 1\n  step: {init: [{name: a}]}\n  side: {sidecars: [{name: a}]}\n"
-        "  file: {files: {/x: a}}\n  home: {working_dir: /x}\n  bare: {entrypoint: none}\n"
-    )
-    assert set(cold_tasks(planned(text))) == {"step-0", "side-0", "file-0", "home-0"}

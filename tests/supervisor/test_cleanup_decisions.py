@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import time
@@ -15,8 +14,7 @@ from typing import Any
 import pytest
 
 from emulator import engines
-from emulator.engines.base import Resource
-from emulator.engines.waiting import STATE
+from emulator.engines.base import Resource, Warming
 from emulator.errors import EngineError, EngineLost, EngineMissing, InUse, RecordError, UsageError
 from emulator.planning.plan import WarmStart
 from emulator.planning.planner import make_plan
@@ -165,12 +163,9 @@ def test_clean_removes_what_no_live_run_of_this_host_has(
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
     warm, waited = elsewhere / "warm-1", elsewhere / "early-1"
-    for folder, left in ((warm, 1000), (waited, -1)):
-        folder.mkdir()
-        state = {"key": "", "session": "", "waiting": [], "until": time.time() + left}
-        (folder / STATE).write_text(json.dumps(state))
     ids = {"a": "a-1", "b": "b-1", "e": "early-1", "w": "warm-1", "o": "other-1"}
-    engine = known["process"] = Noting(
+    waits = {"waits": staticmethod(lambda folder: folder == warm)}
+    engine = known["process"] = type("Warm", (Noting, Warming), waits)(
         # Some labels are no folder of a run, though one is live where this process happens to be.
         *(replace(thing(elsewhere / "b-1"), folder="live-1"), thing(elsewhere / "a-1")),
         replace(thing(elsewhere / "a-1", "d"), folder="/\0"),

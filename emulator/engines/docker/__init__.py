@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from emulator.engines.docker.engine import DockerEngine
+from emulator.engines.docker.warm.starts import WarmStarts as DockerEngine
 
 __all__ = ["DockerEngine"]

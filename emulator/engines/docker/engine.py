@@ -42,7 +42,6 @@ from emulator.engines.docker.requests import (
     probe_labels,
     volume_request,
 )
-from emulator.engines.docker.warm.starts import WarmStarts
 from emulator.engines.ports import require_free
 from emulator.errors import EngineError, NameTaken
 from emulator.planning.context import TASK_PORT, PlanContext, of_machine, usual_pid_max
@@ -50,7 +49,7 @@ from emulator.runtime.files import FOR_IMAGES, FOR_RUNS, Disk, disk, shortages
 
 if TYPE_CHECKING:
     from emulator.engines.base import Exited, Finding, Inbox, KnownOutput
-    from emulator.engines.docker.warm.answers import Answers
+    from emulator.engines.docker.warm.cluster import Answers
     from emulator.engines.inside import Stdio
     from emulator.metrics.catalog import Usage
     from emulator.planning.plan import Plan, Task
@@ -59,13 +58,13 @@ if TYPE_CHECKING:
 ANY_PORT = "Leave its `host_port` out: the engine then chooses a free one."
 
 
-class DockerEngine(Faults, WarmStarts):
+class DockerEngine(Faults):
     """Runs tasks as containers."""
 
     name = "docker"
     capabilities = frozenset(
         {"limits", "gpus", "isolation", "replace", "new-address", "same-address", "pause"}
-        | {"silent-loss", "throttle", "oom", "network", "usage", "reattach", "warm"}
+        | {"silent-loss", "throttle", "oom", "network", "usage", "reattach"}
         | {"process-limits", "scratch", "mounts", "ports", "port-mapping", "pods", "same-disk"}
         | {"drawings", "exec"}
     )
@@ -183,7 +182,7 @@ class DockerEngine(Faults, WarmStarts):
         return examine()
 
     def prepare(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
-        """Make the run's network and its shared volume, unless its warm cluster has them.
+        """Make the run's network and its shared volume.
 
         Refuses ports that are in use, and volumes of other runs. Raises EngineError: NameTaken if
         there is a network or a volume of that name.
@@ -191,22 +190,9 @@ class DockerEngine(Faults, WarmStarts):
         self._check_ports(plan)
         self._check_volumes(plan)
         self._set_run(plan, folder, inbox)
-        warm = self._warm
-        if warm is not None:
-            warm.used = True
-        if warm is None or not warm.cluster.waiting:
-            self._make_shared(plan)
+        self._make_shared(plan)
         with translate_errors(f"look at the network {plan.resources}"):
             self._inspect_network(plan)
-        if warm is None:
-            return
-        for name, waiting in warm.cluster.waiting.items():
-            self._created[name] = waiting.container
-            self._output.read_from(name, waiting.after)
-            if self._addresses:
-                self._addresses.note(name, waiting.address)
-        if not warm.cluster.waiting:
-            self._make_spares(warm)
 
     def _make_shared(self, plan: Plan) -> None:
         """Make the network and the volume of all tasks; the network is the lock on their name.
@@ -251,7 +237,7 @@ class DockerEngine(Faults, WarmStarts):
         self._output.report_to(inbox, drawings=plan.scenario.metrics.may_draw)
         self._heartbeat = Heartbeat(self.api, inbox)
         self._inbox = inbox
-        self._labels = labels(plan, self._warm.cluster.folder if self._warm else folder)
+        self._labels = labels(plan, folder)
 
     def _inspect_network(self, plan: Plan) -> None:
         network = self.api.inspect_network(plan.resources)
@@ -303,23 +289,10 @@ class DockerEngine(Faults, WarmStarts):
         return self._addresses.choose(step, same=True) if self._addresses else ""
 
     def _start(self, task: Task, same_address: bool) -> str:
-        answers: Answers | None = None
         with translate_errors(f"start {task.name}"):
-            warm = self._warm
-            if warm and not warm.has(task.name):
-                self._make_room(task.name, same_address)
-                self._use_spare(warm, task, same_address)
-            container = self._created.get(task.name) or self._create(task, same_address)
-            if warm is None or not warm.has(task.name):
-                self._make_room(task.name, same_address)
+            container = self._ready(task, same_address)
             with self._output.attached(container):
-                if warm and warm.has(task.name):
-                    self._usage.started(container, task.cpus, task.memory, warm=True)
-                    answers = warm.start(task, container, self._archive(task.source))
-                else:
-                    self._freezer.forget(container)
-                    self.api.start(container)
-                    self._usage.started(container, task.cpus, task.memory)
+                answers = self._launch(task, container)
                 if self._shaper:
                     self._shaper.started(task.name, self._created)
                 self._remove_lost(task.name)  # only now, so that its name is never unknown
@@ -327,6 +300,19 @@ class DockerEngine(Faults, WarmStarts):
                 self._pods.start_sidecars(task, container)
         self._output.follow(task.name, container, answers, then=self._then(task.name))
         return container[:12]
+
+    def _ready(self, task: Task, same_address: bool) -> str:
+        """Return the task's container, created if necessary, once nothing keeps it from a start."""
+        container = self._created.get(task.name) or self._create(task, same_address)
+        self._make_room(task.name, same_address)
+        return container
+
+    def _launch(self, task: Task, container: str) -> Answers | None:
+        """Start the task in its container; return what says when it ends, if not the engine."""
+        self._freezer.forget(container)
+        self.api.start(container)
+        self._usage.started(container, task.cpus, task.memory)
+        return None
 
     def _then(self, task: str) -> Callable[[Exited], None] | None:
         """Return what is to be done at the end of a task; None: it is reported."""

@@ -72,13 +72,7 @@ class Faults(TaskContainers):
 
     def oom_kill(self, task: str) -> None:
         """Lower the task's memory limit until the kernel kills it."""
-        assert self._plan is not None, "prepare comes first"
-        if self._warm and self._warm.has(task):
-            raise EngineError(
-                f"{task} started warm: its memory is also its parent's, which the kernel may kill.",
-                "Run the scenario without --warm.",
-            )
-        limit = self._plan.task(task).memory_limit
+        limit = self._run.task(task).memory_limit
         container = self._container(task)
         with translate_errors(f"run {task} out of memory"):
             oom_kill(self.api, task, container, limit)
@@ -105,10 +99,9 @@ class Faults(TaskContainers):
         if self._shaper is None:
             if not links:
                 return
-            assert self._plan is not None, "prepare comes first"
             image = self._helper()
             self._spoil()
-            self._shaper = Shaper(self.api, image, self._plan.resources, self._labels)
+            self._shaper = Shaper(self.api, image, self._run.resources, self._labels)
         with translate_errors("change the network"):
             self._shaper.set(links, self._created)
 

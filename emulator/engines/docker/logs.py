@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import docker
 from docker.errors import APIError
@@ -22,11 +22,13 @@ from emulator.engines.byte_stream import ByteStream
 from emulator.engines.docker.connection import lost, streamed
 from emulator.engines.docker.drawing import Drawing, DrawnStream, is_drawn
 from emulator.engines.docker.log_stream import LogLines, Printed, seconds
-from emulator.engines.docker.usage import ContainerUsage
-from emulator.engines.docker.warm.answers import Answers
 from emulator.engines.lines import overlap
 from emulator.engines.streams import PIECE, Arrived, Streams
 from emulator.record.events import OutputLeftOut
+
+if TYPE_CHECKING:
+    from emulator.engines.docker.usage import ContainerUsage
+    from emulator.engines.docker.warm.cluster import Answers
 
 OOM_WITHIN = 0.5
 """Seconds after an exit in which the engine reports that the kernel caused it."""

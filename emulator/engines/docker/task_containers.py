@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from emulator.engines.docker.network import Shaper
     from emulator.engines.docker.pods import Pods
     from emulator.engines.docker.usage import ContainerUsage
-    from emulator.engines.docker.warm.cluster import WarmCluster
     from emulator.planning.plan import Plan, Task
 
 PARALLEL = 16
@@ -66,7 +65,6 @@ class TaskContainers:
         self._heartbeat: Heartbeat | None = None
         self._addresses: Addresses | None = None
         self._has_ipv6 = False
-        self._warm: WarmCluster | None = None
         self._pods: Pods | None = None
         """If a task of the run has more than its own container."""
         self._inbox: Inbox | None = None
@@ -131,8 +129,6 @@ class TaskContainers:
         """
         container = self._created.pop(task, None)
         self._output.forget(task)
-        if self._warm:
-            self._warm.drop(task)
         if container is not None and container != self._lost.get(task):
             with translate_errors(f"remove {task}"):
                 self._remove_container(container)
@@ -166,9 +162,6 @@ class TaskContainers:
         """Close the connections; containers keep running."""
         if self._heartbeat:
             self._heartbeat.stop()
-        if self._warm:  # its run did not end as it should: what it has is left, as any run's
-            self._warm.abandon()
-            self._warm = None
         self.api.close()
 
     def _container(self, task: str) -> str:
@@ -178,32 +171,37 @@ class TaskContainers:
             raise no_container(task)
         return container
 
-    def _create(self, task: Task, same_address: bool, spare: str = "") -> str:
-        """Create a task's container, or a `spare` one, which has another name for the engine."""
-        plan = self._plan
-        assert plan is not None, "prepare comes first"
-        own = spare or task.name
-        address = self._addresses.choose(own, same=same_address) if self._addresses else ""
-        disk = self._pods.disk(task.name) if self._pods else 1
-        config = container_request(
-            plan, task, self._labels, address, ipv6=self._has_ipv6, disk=disk
-        )
-        warm = self._warm if self._warm and (spare or self._warm.has(task.name)) else None
-        config = warm.request(config, task) if warm else config
-        if spare:
-            config["NetworkingConfig"]["EndpointsConfig"][plan.resources]["Aliases"] = []
-        name = container_name(plan.resources, own)
-        container: str = self.api.create_container_from_config(config, name)["Id"]
-        self._created[own] = container
-        if warm:
-            warm.made(container)  # which puts the task's program there when it starts it
-            return container
+    def _create(self, task: Task, same_address: bool) -> str:
+        """Create a task's container, with its program."""
+        plan, container = self._run, self._make(task.name, self._request(task, same_address))
         if task.source is not None or task.name == plan.tasks[0].name or task in plan.helpers:
             archive = self._archive(task.source, home_of(task) or WORKDIR)
             self.api.put_archive(container, "/", archive)
         if files := files_archive(plan, task):
             self.api.put_archive(container, "/", files)
         return container
+
+    def _request(self, task: Task, same_address: bool, name: str = "") -> dict[str, Any]:
+        """Return the request to create a task's container, or one of another name."""
+        address = ""
+        if self._addresses:
+            address = self._addresses.choose(name or task.name, same=same_address)
+        disk = self._pods.disk(task.name) if self._pods else 1
+        return container_request(
+            self._run, task, self._labels, address, ipv6=self._has_ipv6, disk=disk
+        )
+
+    def _make(self, name: str, request: Mapping[str, Any]) -> str:
+        """Create a container of that name; return its id."""
+        called = container_name(self._run.resources, name)
+        container: str = self.api.create_container_from_config(request, called)["Id"]
+        self._created[name] = container
+        return container
+
+    @property
+    def _run(self) -> Plan:
+        assert self._plan is not None, "prepare comes first"
+        return self._plan
 
     def _archive(self, source: Path | None, home: str = WORKDIR) -> bytes:
         with self._lock:
@@ -215,9 +213,7 @@ class TaskContainers:
         remove_container(self.api, container)
 
     def _spoil(self) -> None:
-        """A fault has changed what a later run could not tell: its cluster is not used again."""
-        if self._warm:
-            self._warm.usable = False
+        """A fault has changed a container for good: it can't serve another run."""
 
 
 def no_container(task: str) -> NotRunning:

@@ -32,14 +32,14 @@ from emulator.engines.docker.requests import (
     network_request,
 )
 from emulator.engines.docker.warm import parent
-from emulator.engines.docker.warm.answers import Answers
-from emulator.engines.docker.warm.pool import IDLE, Cluster, Pool, Waiting
+from emulator.engines.docker.warm.pool import IDLE, Cluster, Pool
 from emulator.errors import Unsupported
 from emulator.faults.preempt import Preempt
 from emulator.planning.plan import Plan, Task, WarmStart
 from emulator.scenario.frameworks.table import FRAMEWORKS
 
 if TYPE_CHECKING:
+    from emulator.engines.docker.log_stream import Printed
     from emulator.engines.docker.logs import Output
     from emulator.scenario.schema import Scenario
 
@@ -106,6 +106,40 @@ class Image:
     entrypoint: tuple[str, ...]
 
 
+class Answers:
+    """Takes the answers to one request out of the lines of a container."""
+
+    def __init__(self, mark: str, request: str) -> None:
+        """`mark` begins each answer, wherever in a line; `request` is the id of this request."""
+        self._mark, self._request = mark, request
+        self._streams: set[int] = set()
+        self.answer: dict[str, Any] = {}
+        self.stamp = ""
+        """The engine's stamp of the last one."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether both streams have answered: nothing that the task printed comes after that."""
+        return self._streams == {1, 2}
+
+    def take(self, printed: Printed) -> Printed | None:
+        """Return a line of the task, without the answer in it; None if it has nothing else."""
+        text, mark, answer = printed.text.partition(self._mark)
+        if not mark:
+            return printed
+        self._note(answer, printed.last_stamp)
+        return printed._replace(text=text) if text else None  # a last line without its newline
+
+    def _note(self, text: str, stamp: str) -> None:
+        try:
+            answer = json.loads(text)
+        except ValueError:  # cut off, because it follows a line that is too long: it is repeated
+            return
+        if answer["request"] == self._request:
+            self._streams.add(answer.pop("stream"))
+            self.answer, self.stamp = answer, stamp
+
+
 class WarmCluster:
     """The warm containers that one run uses."""
 
@@ -119,16 +153,17 @@ class WarmCluster:
     ) -> None:
         """`images` by reference."""
         assert plan.warm is not None, "a cold run has none"
-        self.plan, self.cluster = plan, cluster
-        self._api, self._images, self._pool = api, images, pool
-        self._preload = plan.warm.preload
-        self._tasks = set(self._preload)
-        self._spares = {
+        self.plan, self.cluster, self.pool = plan, cluster, pool
+        self._api, self._images, self._preload = api, images, plan.warm.preload
+        self.warm = set(self._preload)
+        """The tasks whose container is warm now; one that replaces a removed container is cold."""
+        self.all_spares = {
             spare_name(name, number): name
             for name, count in plan.warm.spares.items()
             for number in range(count)
         }
-        """The task of each spare container that was not used yet."""
+        self.spares = dict(self.all_spares)
+        """The task of each spare container that was not used yet, by the spare's name."""
         self._has_program = set[str]()
         """Containers that have the program of this run."""
         self.used = False
@@ -141,36 +176,13 @@ class WarmCluster:
         """The tasks that start warm."""
         return [self.plan.task(name) for name in self._preload]
 
-    def has(self, task: str) -> bool:
-        """Whether a task's container is warm now."""
-        return task in self._tasks
-
-    def drop(self, task: str) -> None:
-        """A task's container is removed, and its replacement is cold."""
-        self._tasks.discard(task)
-
-    @property
-    def spares(self) -> Mapping[str, str]:
-        """The task of each spare container that was not used yet, by the spare's name."""
-        return dict(self._spares)
-
     def take_spare(self, task: str) -> str | None:
         """Return the name of a spare that replaces a task's container; None: there is none."""
-        name = next((spare for spare, of in self._spares.items() if of == task), None)
+        name = next((spare for spare, of in self.spares.items() if of == task), None)
         if name is not None:
-            del self._spares[name]
-            self._tasks.add(task)
+            del self.spares[name]
+            self.warm.add(task)
         return name
-
-    def renew_spares(self) -> None:
-        """Have all spares again."""
-        assert self.plan.warm is not None, "a cold run has none"
-        for name, count in self.plan.warm.spares.items():
-            self._spares.update({spare_name(name, number): name for number in range(count)})
-
-    def renew(self, task: str) -> None:
-        """A task's next container is warm again."""
-        self._tasks.add(task)
 
     def request(self, body: dict[str, Any], task: Task) -> dict[str, Any]:
         """Return a task's request to create a container, with the parent instead of the task."""
@@ -214,30 +226,17 @@ class WarmCluster:
         return any(
             self._clean(task, containers[task.name], output, empty=[SHARED])
             for task in self.tasks
-            if self.has(task.name) and task.name in containers
+            if task.name in self.warm and task.name in containers
         )
-
-    @staticmethod
-    def waiting(container: str, after: str, address: str, changed: Sequence[str]) -> Waiting:
-        """Return the state of a container that waits."""
-        return Waiting(container, after, address, tuple(changed))
-
-    def give_back(self, waiting: Mapping[str, Waiting]) -> None:
-        """Let the cluster wait for its next run."""
-        self._pool.give_back(self.cluster, waiting)
-
-    def forget(self) -> None:
-        """Forget the cluster: it was removed from the engine."""
-        self._pool.forget(self.cluster)
 
     def abandon(self) -> None:
         """Leave the cluster: to the next run if it was not used, else to who removes leftovers."""
         if self.used:
-            self._pool.abandon(self.cluster)
+            self.pool.abandon(self.cluster)
         elif self.cluster.waiting:
-            self._pool.give_back(self.cluster, self.cluster.waiting)
+            self.pool.give_back(self.cluster, self.cluster.waiting)
         else:
-            self._pool.forget(self.cluster)
+            self.pool.forget(self.cluster)
 
     def _clean(
         self,
@@ -303,12 +302,6 @@ def lease(
         }
     )
     return WarmCluster(api, leased, images, pool, cluster)
-
-
-def remove_ended(info: Mapping[str, Any], session: str, remove: Callable[[str], object]) -> None:
-    """Remove the clusters of a test session, and those that have waited too long."""
-    for cluster_id in Pool(info["ID"]).ended(session=session):
-        remove(cluster_id)
 
 
 def preload_of(scenario: Scenario, role: str) -> tuple[str, ...]:

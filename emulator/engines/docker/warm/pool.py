@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from emulator.engines import WARM_SESSION
-from emulator.engines.waiting import STATE, state_of
 from emulator.errors import InUse
 from emulator.record import lock
 from emulator.runtime.files import FOR_OWNER, atomic_write, cache_dir
 
 IDLE = 600.0
 """Seconds that a cluster waits for a run."""
+STATE = "waiting.json"
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,21 @@ class Cluster:
     session: str
     waiting: dict[str, Waiting] = field(default_factory=dict)
     """Its containers by task; none where they must be made first."""
+
+
+def state_of(folder: Path) -> dict[str, Any] | None:
+    """Return the state of a cluster that waits for a run; None if it does not."""
+    try:
+        state = json.loads((folder / STATE).read_text())
+        return dict(state) if {"key", "session", "until", "waiting"} <= state.keys() else None
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+def waits(folder: Path) -> bool:
+    """Return whether a cluster waits for a run, and has not done so for too long."""
+    state = state_of(folder)
+    return state is not None and float(state["until"]) > time.time()
 
 
 def default_folder() -> Path:
@@ -121,8 +136,7 @@ class Pool:
         newest_first = sorted(self._folders(), key=_written, reverse=True)
         for folder in newest_first:
             state = state_of(folder)
-            waits = state is not None and state["until"] >= time.time()
-            if waits and state is not None:
+            if state is not None and state["until"] >= time.time():
                 count += len(state["waiting"])
                 if not (session and state["session"] == session) and (
                     most is None or count <= most

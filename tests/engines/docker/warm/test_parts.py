@@ -12,8 +12,8 @@ import pytest
 from emulator.engines.docker.log_stream import Printed
 from emulator.engines.docker.requests import SHARED
 from emulator.engines.docker.warm import parent
-from emulator.engines.docker.warm.answers import Answers
 from emulator.engines.docker.warm.cluster import (
+    Answers,
     Image,
     Interpreter,
     cluster_key,
@@ -26,7 +26,9 @@ from emulator.engines.docker.warm.cluster import (
 from emulator.planning.context import PlanContext
 from emulator.planning.plan import Plan
 from emulator.planning.planner import make_plan
+from emulator.scenario.container import RESERVED
 from emulator.scenario.loader import parse
+from tests.scenario import test_pods as pods
 
 OWN = [parent.FOLDER, SHARED]
 
@@ -238,3 +240,15 @@ def test_the_parent_imports_the_standard_library_only() -> None:
     source = Path(parent.__file__).read_text()
     assert "import emulator" not in source
     assert "from emulator" not in source
+
+
+def test_tasks_with_more_than_a_container_start_cold() -> None:
+    text = pods.BASE.replace("[a]", "[python, a.py]") + (
+        "cluster:\n  plain: 1\n  step: {init: [{name: a}]}\n  side: {sidecars: [{name: a}]}\n"
+        "  file: {files: {/x: a}}\n  home: {working_dir: /x}\n  bare: {entrypoint: none}\n"
+    )
+    assert set(cold_tasks(pods.planned(text))) == {"step-0", "side-0", "file-0", "home-0"}
+
+
+def test_the_folders_of_warm_parents_are_reserved() -> None:
+    assert parent.FOLDER in RESERVED

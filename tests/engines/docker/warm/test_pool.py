@@ -29,6 +29,7 @@ def waits(clusters: Pool, key: str = "k") -> str:
 
 def test_a_cluster_that_was_given_back_is_taken_by_one_who_needs_such_a_one(clusters: Pool) -> None:
     made = waits(clusters)
+    assert pool.waits(clusters.folder / made)
     assert clusters.take("other") is None
     taken = clusters.take("k")
     assert taken is not None
@@ -58,6 +59,7 @@ def test_one_that_has_waited_too_long_is_not_taken_but_ended(
 ) -> None:
     monkeypatch.setattr(pool, "IDLE", -1.0)
     made = waits(clusters)
+    assert not pool.waits(clusters.folder / made)
     assert clusters.take("k") is None
     assert list(clusters.ended()) == [made]
     assert list(clusters.folder.iterdir()) == []

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.analysis.analyse import analyse
-from emulator.analysis.costs import Costs, Preempted, TaskCost, break_even, costs
+from emulator.analysis.costs.costs import Costs, Preempted, TaskCost, break_even, costs
 from emulator.analysis.expectations import summary
 from emulator.analysis.figures import FIGURES, in_summary
 from tests.analysis.test_goodput import ENTRIES, TIMES
@@ -67,7 +67,7 @@ def paid(found: Costs) -> dict[str, float]:
 def test_a_machine_is_paid_for_from_the_start_of_its_task_until_the_outcome() -> None:
     found = cost_of(*RUN, *steps_of("worker-0", {5: 10, 7: 12, 9: 14, 15: 20}), job(20))
     assert paid(found) == {"worker-0": 19, "worker-1": 19}
-    assert found.run == pytest.approx(38)
+    assert found.cost == pytest.approx(38)
     # Nothing is paid for in the first second, which is startup as well.
     assert spent(found) == pytest.approx({"startup": 2 * 4, "productive": 2 * 10, "other": 2 * 5})
     assert preemptions(found) == pytest.approx((0, 0.0, 0.0))
@@ -168,7 +168,7 @@ def test_of_a_job_that_goes_on_a_preemption_costs_only_until_the_next_step() -> 
     events += [*began_again(10, "worker-1"), step(12, "worker-0", 40), job(12)]
     found = cost_of(*events, until=12, extra=ONE + PREEMPT)
     assert preemptions(found) == pytest.approx((1, 2 * 1 + 1 * 1, 2))
-    assert found.run == pytest.approx(11 + 5 + 2)
+    assert found.cost == pytest.approx(11 + 5 + 2)
 
 
 EVENTS = st.one_of(ENTRIES, st.builds(lost, TIMES, st.just("worker-1")))
@@ -179,8 +179,8 @@ def test_the_causes_cost_together_what_the_tasks_cost(
     events: Sequence[Told], duration: float
 ) -> None:
     found = cost_of(*events, until=round(duration, 6), extra=ONE + PREEMPT)
-    assert sum(found.time.values()) == pytest.approx(found.run, abs=1e-6)
-    assert 0 <= found.preempted.cost <= found.run + 1e-6
+    assert sum(found.time.values()) == pytest.approx(found.cost, abs=1e-6)
+    assert 0 <= found.preempted.cost <= found.cost + 1e-6
     assert min(found.time.values()) >= 0
     assert all(0 <= task.paid <= duration + 1e-6 for task in found.tasks.values())
 
@@ -243,8 +243,9 @@ def test_what_is_unknown_or_infinite_is_no_figure() -> None:
 
 def test_no_steps_no_price_of_steps() -> None:
     analysis = analyse(timeline([*RUN, job(20)], TWO, ONE))
-    assert analysis.cost == pytest.approx(38)
-    assert analysis.cost_per_thousand_steps is None
+    assert analysis.costs is not None
+    assert analysis.costs.cost == pytest.approx(38)
+    assert analysis.costs.cost_per_thousand_steps is None
 
 
 def test_an_amount_has_the_currency_a_time_does_not() -> None:

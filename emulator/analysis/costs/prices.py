@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from emulator.validation.fields import Duration, Model, Price, Share
+from emulator.validation.similar import closest
+from emulator.validation.units import format_money
+
+if TYPE_CHECKING:
+    from emulator.scenario.schema import Scenario
 
 HOUR = 3600.0
 """Seconds."""
@@ -93,3 +99,28 @@ def _currency(text: str) -> str:
 
 
 Currency = Annotated[str, Field(max_length=10), AfterValidator(_currency)]
+
+
+def price_errors(scenario: Scenario) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    """Yield path, message and hint for a price of no role, and for a role without a price."""
+    roles = list(scenario.cluster)
+    for name in scenario.prices:
+        if name in scenario.helpers:
+            message, hint = "is a helper; only the machines of tasks have a price", "leave it out"
+            yield ("prices", name), message, hint
+        elif name not in scenario.cluster:
+            hint = closest(name, roles) or f"roles: {', '.join(roles[:8])}"
+            yield ("prices", name), "is not a role of the cluster", hint
+    for role in roles:
+        if role not in scenario.prices:  # the sum would silently lack it
+            hint = f"add `{role}: 0.35/h`, or `{role}: 0/h` if it costs nothing"
+            yield ("prices",), f"has no price for {role}", hint
+
+
+def in_words(scenario: Scenario) -> Iterator[str]:
+    """Yield the prices of all roles, and of all tasks together, as a line; nothing without any."""
+    if prices := scenario.prices:
+        currency = scenario.currency
+        each = (f"{r} {format_money(p.per_hour, currency)} ({p.kind})" for r, p in prices.items())
+        total = sum(p.per_hour * scenario.cluster[role].replicas for role, p in prices.items())
+        yield f"prices an hour: {', '.join(each)}; all tasks {format_money(total, currency)}"

@@ -21,12 +21,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby, zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from emulator.analysis.goodput import CAUSES, Piece, micros, pieces
 from emulator.faults.table import FAULTS
-from emulator.record.events import TaskExit
-from emulator.record.timeline import TaskTimeline, Timeline
+
+if TYPE_CHECKING:
+    from emulator.record.events import TaskExit
+    from emulator.record.timeline import TaskTimeline, Timeline
 
 _MICROS_PER_HOUR = 3_600_000_000
 Paid = tuple[int, int]
@@ -75,19 +77,27 @@ class Costs:
     saved_per_hour: float | None = None
     """By how much all spot machines together are cheaper than on demand; None: no price says so."""
     currency: str = ""
+    final_step: int | None = None
+    """Of the job; None if no task reported a step."""
 
     @property
-    def run(self) -> float:
-        """All of it."""
+    def cost(self) -> float:
+        """What the run cost, in money."""
         return sum(task.cost for task in self.tasks.values())
 
     @property
-    def break_even(self) -> float | None:
-        """The time between two preemptions of the job at which spot machines cost as much.
+    def cost_per_thousand_steps(self) -> float | None:
+        """The same, for every thousand steps that the job has reached."""
+        return self.cost / self.final_step * 1000 if self.final_step else None
 
-        Seconds; if it is preempted more often than once in this time, they cost more than machines
-        on demand. Infinite: they never cost less. None: nothing was measured.
-        """
+    @property
+    def preemption_cost(self) -> float:
+        """What its preemptions cost, in money."""
+        return self.preempted.cost
+
+    @property
+    def break_even(self) -> float | None:
+        """See `break_even`. None also if no price says what spot machines save."""
         saved = self.saved_per_hour
         return None if saved is None else break_even(self.preempted, saved)
 
@@ -112,13 +122,14 @@ class Costs:
 def break_even(preempted: Preempted, saved_per_hour: float) -> float | None:
     """Return the time between two preemptions at which spot machines cost as much as on demand.
 
+    Seconds; if the job is preempted more often, they cost more. Infinite: they never cost less.
+    None: there was no preemption.
+
     A preemption costs `c` in money and `t` in time, and an hour of work on spot machines saves `s`.
     Between two preemptions the job works for a time `w`, and saves what a preemption costs if
     `w * s = c`. So the break-even is at `w + t = c / s + t` seconds from one to the next. If
     preempted machines were paid for while they are down, `c` would be the spot price of `t`, and
     this would be `t / (1 - spot / on_demand)`: the share of time that is lost equals the discount.
-
-    None: there was no preemption.
     """
     if not preempted.count:
         return None
@@ -127,7 +138,7 @@ def break_even(preempted: Preempted, saved_per_hour: float) -> float | None:
     return (preempted.cost / saved_per_hour * 3600 + preempted.seconds) / preempted.count
 
 
-def costs(timeline: Timeline, duration: float) -> Costs | None:
+def costs(timeline: Timeline, duration: float, final_step: int | None = None) -> Costs | None:
     """Return what a run cost; None if its scenario has no prices."""
     scenario = timeline.plan.scenario
     if not scenario.prices:
@@ -151,7 +162,8 @@ def costs(timeline: Timeline, duration: float) -> Costs | None:
         cost = price.per_hour * spent / _MICROS_PER_HOUR
         tasks[name] = TaskCost(price.kind, price.per_hour, spent / 1e6, cost)
     saved = [p.saved_per_hour for p in prices.values() if p.saved_per_hour is not None]
-    return Costs(tasks, time, preempted, sum(saved) if saved else None, scenario.currency)
+    saving = sum(saved) if saved else None
+    return Costs(tasks, time, preempted, saving, scenario.currency, final_step)
 
 
 def _lost(timeline: Timeline, exit_: TaskExit) -> bool:

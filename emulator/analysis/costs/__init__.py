@@ -1,0 +1,1 @@
+"""The money: the prices of a scenario, and what a run of it cost (pure)."""

@@ -17,10 +17,10 @@ from typing import Any
 
 from emulator.engines import choose
 from emulator.engines.docker import DockerEngine
-from emulator.execution import up
 from emulator.planning.requested import RunOptions
 from emulator.record.events import AllRunning, Entry, FaultEvent, Step, TaskStart
 from emulator.record.reader import Record
+from emulator.session.execution import up
 from emulator.session.source import read
 
 TASKS, FAULTS = 4, 100

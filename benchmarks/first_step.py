@@ -20,13 +20,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from emulator.engines.docker import DockerEngine
-from emulator.execution import up
 from emulator.planning.requested import RunOptions
 from emulator.record.events import Entry, TaskRunning
 from emulator.results import RunCallbacks
 from emulator.runtime.bundled import scenario_path
 from emulator.scenario.loader import load
 from emulator.scenario.schema import Role, Scenario
+from emulator.session.execution import up
 from emulator.session.source import read
 
 CGROUPS = Path("/sys/fs/cgroup")

@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from emulator.engines import choose
     from emulator.errors import EmulatorError
     from emulator.faults.kill import Kill, Oom, Restart, Terminate
+    from emulator.faults.kinds import RandomFaults, TraceFaults, TraceRow
     from emulator.faults.network import Partition, Shape
     from emulator.faults.nodes import Cordon, Drain
     from emulator.faults.pause import Pause
     from emulator.faults.preempt import Preempt
     from emulator.faults.spec import Trigger
-    from emulator.faults.table import RandomFaults, TraceFaults, TraceRow
     from emulator.faults.throttle import Throttle
     from emulator.manifests.convert import load
     from emulator.record.reader import Record
@@ -85,14 +85,14 @@ _HOMES = {
     "Pause": "faults.pause",
     "Preempt": "faults.preempt",
     "Program": "scenario.schema",
-    "RandomFaults": "faults.table",
+    "RandomFaults": "faults.kinds",
     "Restart": "faults.kill",
     "Role": "scenario.schema",
     "Shape": "faults.network",
     "Terminate": "faults.kill",
     "Throttle": "faults.throttle",
-    "TraceFaults": "faults.table",
-    "TraceRow": "faults.table",
+    "TraceFaults": "faults.kinds",
+    "TraceRow": "faults.kinds",
     "Trigger": "faults.spec",
 }
 

@@ -18,13 +18,13 @@ from emulator.analysis.explanation import NO_STEP, NO_STEP_OF_TRAINER, explain
 from emulator.analysis.hints import HINTS
 from emulator.analysis.last_words import LEFT_OUT
 from emulator.engines.memory import MemoryEngine, Script
-from emulator.execution import up
 from emulator.planning.requested import RunOptions
 from emulator.record.reader import Record
 from emulator.report.terminal import print_result, print_summary, story
 from emulator.results import Result, load_result
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.schema import Expectations
+from emulator.session.execution import up
 from tests.asked import asked
 from tests.histories import ended, job, step, timeline
 

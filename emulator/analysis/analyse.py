@@ -13,7 +13,7 @@ from emulator.analysis.progress import ProgressIndex
 from emulator.analysis.throughput import JOB, Throughput, Work, follow, rates
 from emulator.analysis.traffic import Traffic, TrafficIndex, traffic_of
 from emulator.analysis.values import Values, last_values
-from emulator.faults.table import FAULTS
+from emulator.faults.kinds import FAULTS
 from emulator.record.events import EngineNote, Entry, HelperEvent, Phase, Stall, Step, TaskExit
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from emulator.analysis.expectations import Status, Verdict, overall
 from emulator.analysis.figures import COSTS, FIGURES, rounded
 from emulator.analysis.throughput import scaling_efficiency, workers
 from emulator.analysis.values import Values
-from emulator.faults.table import entries
+from emulator.faults.kinds import entries
 from emulator.planning.plan import Plan
 from emulator.validation.units import format_number
 

@@ -17,7 +17,7 @@ from emulator.analysis.explanation import NOTHING, Explanation
 from emulator.analysis.figures import FIGURES, put_in_summary, rounded
 from emulator.analysis.invariants import ALWAYS, INVARIANTS, Observed
 from emulator.analysis.throughput import Rate
-from emulator.faults.table import FAULTS
+from emulator.faults.kinds import FAULTS
 from emulator.metrics.samples import Sample
 from emulator.metrics.totals import gpu_totals, totals
 from emulator.record.timeline import Timeline

@@ -13,7 +13,7 @@ from emulator.analysis import hints
 from emulator.analysis.analyse import Analysis
 from emulator.analysis.last_words import last_words
 from emulator.analysis.step_sources import StepSources, step_sources
-from emulator.faults.table import FAULTS
+from emulator.faults.kinds import FAULTS
 from emulator.record.timeline import Timeline
 from emulator.scenario.frameworks.spec import role_of
 from emulator.scenario.schema import Expectations

@@ -31,7 +31,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate, chain, pairwise, takewhile
 from typing import NamedTuple
 
-from emulator.faults.table import FAULTS
+from emulator.faults.kinds import FAULTS
 from emulator.record.events import (
     AllRunning,
     Entry,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from emulator.analysis.rate_estimator import RateEstimator
 from emulator.analysis.steps_made import StepsMade
 from emulator.analysis.values import number
-from emulator.faults.table import FAULTS
+from emulator.faults.kinds import FAULTS
 from emulator.metrics.samples import Sample, rates
 from emulator.record.events import Entry, FaultEvent, Phase, Step, StepSource, TaskExit, TaskStart
 from emulator.record.history import HappenedAt

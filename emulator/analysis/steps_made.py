@@ -24,8 +24,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
+from emulator.faults.kinds import FAULTS
 from emulator.faults.pause import Pause
-from emulator.faults.table import FAULTS
 from emulator.planning.plan import Plan
 from emulator.record.events import (
     Entry,
@@ -270,7 +270,10 @@ class StepsMade:
             return Made(True, made)
         front = before if self.front is None else max(before, self.front)
         return Made(
-            True, made, self._of_job(task, made, step - front), self._leads(task, life, step)
+            True,
+            made,
+            self._last_steps_of_job(task, made, step - front),
+            self._leads(task, life, step),
         )
 
     def _leads(self, task: str, life: Life, step: int) -> bool:
@@ -311,7 +314,9 @@ class StepsMade:
         longer = gap[1] - gap[0] - steps * seconds / count
         return away if lasted > 0 and longer >= lasted / 2 else ()
 
-    def _of_job(self, task: str, made: Sequence[Stretch], steps: float) -> Sequence[Stretch]:
+    def _last_steps_of_job(
+        self, task: str, made: Sequence[Stretch], steps: float
+    ) -> Sequence[Stretch]:
         """Return the last so many steps, as far as they were made since the task leads."""
         since = -math.inf if task == self._left_by else self._left_at
         found: list[Stretch] = []

@@ -69,7 +69,7 @@ class TrafficIndex:
         `steps` are consecutive ones of the job. None if it is unknown of one of the tasks: the
         engine does not count its bytes, or there are not enough samples of it between the steps.
         """
-        tasks = [_of_task(readings, steps) for readings in self.readings.get(role, ())]
+        tasks = [_task_traffic(readings, steps) for readings in self.readings.get(role, ())]
         known = [one for one in tasks if one is not None]
         if not known or len(known) < len(tasks):
             return None
@@ -89,7 +89,7 @@ def traffic_of(plan: Plan, advances: Sequence[Step], samples: Sequence[Sample]) 
     return TrafficIndex(advances, readings)
 
 
-def _of_task(readings: Sequence[Reading], steps: Sequence[Step]) -> Traffic | None:
+def _task_traffic(readings: Sequence[Reading], steps: Sequence[Step]) -> Traffic | None:
     """Return what a task sent and received from one step of the job to another, for each step.
 
     They are as far apart as its samples allow. Of the steps before the second of these samples, the

@@ -37,8 +37,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from emulator.errors import EmulatorError, UsageError
+from emulator.faults.kinds import OneFault
 from emulator.faults.spec import FaultSpec
-from emulator.faults.table import OneFault
 from emulator.metrics import sample_file
 from emulator.record.reader import Record
 from emulator.record.tail import last_lines

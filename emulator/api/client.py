@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from emulator.errors import EngineError, EngineLost, UsageError
-from emulator.faults.table import FAULTS
+from emulator.faults.kinds import FAULTS
 from emulator.metrics.samples import Sample, from_json
 from emulator.record.events import Entry, FaultEvent, Step, entry_of
 from emulator.record.lock import is_being_removed, wait_until_over

@@ -71,10 +71,10 @@ class Page:
 def collect(live: RunState) -> Iterator[Metric]:
     """Yield a run as metrics; unknown values are left out."""
     run = {"run": live.plan.run_id}
-    yield from _of_run(live, run)
-    yield from _of_faults(live, run)
+    yield from _run_metrics(live, run)
+    yield from _fault_metrics(live, run)
     tasks = [({**run, "task": t.name, "role": t.task.role}, t) for t in live.tasks.values()]
-    yield from _of_tasks(tasks)
+    yield from _task_metrics(tasks)
     yield from _measured(USAGE, "task", [(la, t.usage) for la, t in tasks if t.usage is not None])
     gpus = [({**run, "gpu": str(g.index), "uuid": g.uuid, "name": g.name}, g) for g in live.gpus]
     yield from _measured(GPU, "gpu", gpus)
@@ -103,7 +103,7 @@ def _one_of(labels: Labels, key: str, kinds: Sequence[str], now: str | None) -> 
     return [({**labels, key: kind}, float(kind == now)) for kind in kinds]
 
 
-def _of_run(live: RunState, run: Labels) -> Iterator[Metric]:
+def _run_metrics(live: RunState, run: Labels) -> Iterator[Metric]:
     plan = live.plan
     about = {
         **run,
@@ -134,7 +134,7 @@ def _of_run(live: RunState, run: Labels) -> Iterator[Metric]:
     yield from _family(COUNTER, "job_restarts_total", text, [(run, live.restarts)])
 
 
-def _of_faults(live: RunState, run: Labels) -> Iterator[Metric]:
+def _fault_metrics(live: RunState, run: Labels) -> Iterator[Metric]:
     faults = live.faults.values()
     stages = Counter(fault.stage for fault in faults)
     counts = [({**run, "stage": stage}, float(stages[stage])) for stage in STAGES]
@@ -145,7 +145,7 @@ def _of_faults(live: RunState, run: Labels) -> Iterator[Metric]:
     yield from _family(GAUGE, "fault_in_force", text, zip(labels, in_force, strict=True))
 
 
-def _of_tasks(tasks: Sequence[tuple[Labels, LiveTask]]) -> Iterator[Metric]:
+def _task_metrics(tasks: Sequence[tuple[Labels, LiveTask]]) -> Iterator[Metric]:
     states = [one for labels, task in tasks for one in _one_of(labels, "state", STATES, task.state)]
     yield from _family(GAUGE, "task_state", "1 for the state that a task is in.", states)
     for name, text, value in (

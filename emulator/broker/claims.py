@@ -72,7 +72,7 @@ def need_of(scenario: Scenario) -> Need:
     training have ended when the others start, so that the larger need of the two counts.
     """
     before, training = (
-        _of_roles(roles.values()) for roles in (scenario.before_training, scenario.in_training)
+        _need_of_roles(roles.values()) for roles in (scenario.before_training, scenario.in_training)
     )
     helpers = scenario.helpers.values()
     cpus = max(before.cpus, training.cpus) + sum(helper.cpus or 0 for helper in helpers)
@@ -85,7 +85,7 @@ def need_of(scenario: Scenario) -> Need:
     return Need(cpus, memory, max(before.gpus, training.gpus))
 
 
-def _of_roles(roles: Collection[Role]) -> Need:
+def _need_of_roles(roles: Collection[Role]) -> Need:
     """Return what roles need whose tasks run at the same time."""
     exclusive = sum(role.replicas * role.gpus.count for role in roles if not role.gpus.shared)
     shared = max((role.gpus.count for role in roles if role.gpus.shared), default=0)

@@ -94,11 +94,11 @@ def up_variants(
     json: bool,
 ) -> int:
     """Run every variant, print each result and the comparison; return the exit code of all."""
-    from emulator.execution import up
     from emulator.report.run_tables import print_comparison
     from emulator.report.terminal import print_result
     from emulator.results import Result
     from emulator.scenario.matrix import variants
+    from emulator.session.execution import up
     from emulator.session.sweep import PlannedVariant, judge_all, plan_all, read_all, up_all
     from emulator.session.sweep import compare as compare_runs
 

@@ -19,7 +19,7 @@ def _complete(context: typer.Context) -> list[str]:
 
 
 def _complete_formats() -> list[str]:
-    from emulator.manifests.out.table import IN_CLUSTER, TARGETS
+    from emulator.manifests.out.export_formats import IN_CLUSTER, TARGETS
 
     return [*TARGETS, IN_CLUSTER]
 
@@ -136,7 +136,7 @@ def _scenario(
 ) -> None:
     from emulator.exports.destination import claim_file, writing
     from emulator.manifests.out.export import HEAD, export, target
-    from emulator.manifests.out.table import IN_CLUSTER
+    from emulator.manifests.out.export_formats import IN_CLUSTER
     from emulator.runtime.files import atomic_write
     from emulator.scenario.loader import overridden
 

@@ -44,7 +44,7 @@ class _FaultCommand(Command):
 
     def make_context(self, *args: Any, **extra: Any) -> Any:  # noqa: ANN401  as in Typer
         """Parse with the options of all kinds, or with those of the kind of that name."""
-        from emulator.faults.table import FAULTS
+        from emulator.faults.kinds import FAULTS
 
         kind = FAULTS.get(str(self.name))
         own = [one for one in self.params if one not in self._of_faults]
@@ -90,7 +90,7 @@ def _options(kinds: Sequence[type[FaultSpec]]) -> Sequence[Any]:
 
 
 def _complete_kinds() -> list[str]:
-    from emulator.faults.table import FAULTS
+    from emulator.faults.kinds import FAULTS
 
     return list(FAULTS)
 
@@ -222,9 +222,9 @@ def attach(
     from emulator.api.client import when_up
     from emulator.api.tcp import TcpEndpoint
     from emulator.engines import choose
-    from emulator.execution import attach as take_over
     from emulator.report.live import view
     from emulator.report.terminal import print_result
+    from emulator.session.execution import attach as take_over
 
     check_verbosity(quiet, verbose)
     record = find_run(chosen_run(run, option), out)
@@ -271,7 +271,7 @@ def _inject(
     options: Mapping[str, object],
 ) -> None:
     from emulator.api.client import Cluster
-    from emulator.faults.table import FAULTS
+    from emulator.faults.kinds import FAULTS
 
     if (kind := FAULTS.get(name)) is None:
         from emulator.validation.similar import suggestion

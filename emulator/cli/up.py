@@ -157,8 +157,8 @@ def _here(
     from emulator.api.tcp import TcpEndpoint
     from emulator.cli.background import reporting_to_parent
     from emulator.engines import choose
-    from emulator.execution import up as run_up
     from emulator.report.terminal import print_result
+    from emulator.session.execution import up as run_up
 
     asked.scenario  # noqa: B018  its mistakes come before those of the engine
     with asked.placed(), live:

@@ -79,7 +79,7 @@ class EngineDown:
 
 
 @dataclass(frozen=True)
-class KnownOutput:
+class ResumePoint:
     """What is known of a task after its supervisor was killed."""
 
     printed: Sequence[str]
@@ -363,7 +363,7 @@ class Reattaching(Protocol):
     """Capability `reattach`."""
 
     def reattach(
-        self, plan: Plan, folder: Path, inbox: Inbox, lives: Mapping[str, KnownOutput]
+        self, plan: Plan, folder: Path, inbox: Inbox, lives: Mapping[str, ResumePoint]
     ) -> dict[str, str]:
         """Take over the tasks of a run whose supervisor was killed.
 

@@ -16,7 +16,7 @@ from emulator.engines.base import (
     Warming,
 )
 from emulator.errors import Unsupported
-from emulator.faults.table import FAULTS
+from emulator.faults.kinds import FAULTS
 
 _APART_FROM_FAULTS: Mapping[str, type | None] = {
     "limits": None,

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from emulator.broker import Capacity
-from emulator.engines.base import Exited, Inbox, KnownOutput, Line, Resource
+from emulator.engines.base import Exited, Inbox, Line, Resource, ResumePoint
 from emulator.engines.capabilities import capabilities
 from emulator.engines.lines import overlap
 from emulator.errors import EngineError, NotRunning
@@ -192,7 +192,7 @@ class MemoryEngine:
         return f"memory-{task.name}-{start}"
 
     def reattach(
-        self, plan: Plan, folder: Path, inbox: Inbox, lives: Mapping[str, KnownOutput]
+        self, plan: Plan, folder: Path, inbox: Inbox, lives: Mapping[str, ResumePoint]
     ) -> dict[str, str]:
         """Report to the new inbox from now on, and what has happened meanwhile."""
         self._run_id, self._inbox = plan.run_id, inbox

@@ -15,7 +15,7 @@ from emulator.planning.planner import make_plan
 from emulator.planning.requested import RunOptions
 from emulator.runtime.files import disk, shortages
 from emulator.scenario.container import Container, settings
-from emulator.scenario.frameworks.table import FRAMEWORKS
+from emulator.scenario.frameworks.registry import FRAMEWORKS
 from emulator.validation.units import format_size
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ def frame(table: Table, about: Mapping[str, str]) -> Any:  # noqa: ANN401  of ei
     raise UsageError(NEITHER, INSTALL)
 
 
-def of_rows(rows: Sequence[Mapping[str, Any]]) -> Any:  # noqa: ANN401  of either library
+def frame_of_rows(rows: Sequence[Mapping[str, Any]]) -> Any:  # noqa: ANN401  of either library
     """Return rows of named values as a data frame. Raises UsageError as `frame`."""
     if _has("pandas"):
         import pandas

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from emulator.faults.spec import Effect, EndingFault, GracefulFault, Target, Terminating
+from emulator.faults.spec import Effect, EndingFault, FaultContext, GracefulFault, Terminating
 from emulator.validation.fields import Glob
 
 
@@ -35,7 +35,7 @@ class Terminate(EndingFault):
         """Whether the target gets time to save a checkpoint."""
         return True
 
-    def apply(self, target: Target) -> Effect | None:
+    def apply(self, target: FaultContext) -> Effect | None:
         """Send SIGTERM, which must not remove the task."""
         if not isinstance(target.engine, Terminating):
             return super().apply(target)
@@ -79,7 +79,7 @@ class Oom(EndingFault):
         """Whether the target has no chance to end cleanly."""
         return True
 
-    def apply(self, target: Target) -> None:
+    def apply(self, target: FaultContext) -> None:
         """Lower its memory limit."""
         target.engine_as(OomKilling).oom_kill(target.task)
 

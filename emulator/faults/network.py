@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field, model_validator
 
 from emulator.faults.netem import Link
-from emulator.faults.spec import Entry, LastingFault, Target, matches
+from emulator.faults.spec import Entry, FaultContext, LastingFault, matches
 from emulator.validation.fields import LATEST, Duration, Glob, Rate, Share
 
 
@@ -20,11 +20,11 @@ class NetworkFault(LastingFault):
     between_tasks = True
     healed = "the network of {} is as before"
 
-    def apply(self, target: Target) -> None:
+    def apply(self, target: FaultContext) -> None:
         """Add its links to those of the run."""
         target.update_links()
 
-    def heal(self, target: Target) -> None:
+    def heal(self, target: FaultContext) -> None:
         """Remove its links."""
         target.update_links()
 

@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 from pydantic import Field
 
 from emulator.faults.preempt import Preempt
-from emulator.faults.spec import Effect, LastingFault, Target
+from emulator.faults.spec import Effect, FaultContext, LastingFault
 from emulator.validation.fields import Duration, Glob
 
 
@@ -53,11 +53,11 @@ class Cordon(LastingFault):
     cordon: Glob
     """The task whose node is meant, or a glob."""
 
-    def apply(self, target: Target) -> Effect | None:
+    def apply(self, target: FaultContext) -> Effect | None:
         """Cordon the task's node."""
         return Effect(_words(target.engine_as(Cordoning).cordon(target.task)))
 
-    def heal(self, target: Target) -> None:
+    def heal(self, target: FaultContext) -> None:
         """Let the node take tasks again."""
         target.engine_as(Cordoning).uncordon(target.task)
 
@@ -83,7 +83,7 @@ class Drain(LastingFault):
         yield from super().needs()
         yield f"evicting {self.target}", "eviction"
 
-    def apply(self, target: Target) -> Effect | None:
+    def apply(self, target: FaultContext) -> Effect | None:
         """Cordon the task's node; the evictions follow."""
         cordoned = target.engine_as(Cordoning).cordon(target.task)
         evictions = (
@@ -92,7 +92,7 @@ class Drain(LastingFault):
         )
         return Effect(_words(cordoned), tuple(evictions))
 
-    def heal(self, target: Target) -> None:
+    def heal(self, target: FaultContext) -> None:
         """Let the node take tasks again."""
         target.engine_as(Cordoning).uncordon(target.task)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from emulator.faults.spec import HeldFault, Target
+from emulator.faults.spec import FaultContext, HeldFault
 from emulator.validation.fields import Glob
 
 
@@ -41,7 +41,7 @@ class Pause(HeldFault):
     """The task, or a glob such as `worker-*`."""
 
     @classmethod
-    def settle(cls, target: Target, active: Sequence[Pause]) -> None:
+    def settle(cls, target: FaultContext, active: Sequence[Pause]) -> None:
         """Freeze the task as long as any of the faults lasts."""
         engine = target.engine_as(Pausing)
         if active:

@@ -8,7 +8,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from pydantic import Field, ValidationInfo, model_validator
 
-from emulator.faults.spec import Effect, GracefulFault, Target, Via
+from emulator.faults.spec import Effect, FaultContext, GracefulFault, Via
 from emulator.validation.fields import DurationOrForever, Glob, is_stored
 
 
@@ -118,7 +118,7 @@ class Preempt(GracefulFault):
         """How an engine that ends the grace period itself is asked; None: as it likes."""
         return self.via
 
-    def apply(self, target: Target) -> Effect | None:
+    def apply(self, target: FaultContext) -> Effect | None:
         """Ask the target to end, or cut its power."""
         if not self.is_silent:
             return super().apply(target)

@@ -18,10 +18,10 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from emulator.errors import UsageError, shown
+from emulator.faults.kinds import OneFault, RandomFaults, TraceFaults
 from emulator.faults.netem import Link
 from emulator.faults.preempt import Preempt
 from emulator.faults.spec import Entry, FaultSpec, Trigger, matches
-from emulator.faults.table import OneFault, RandomFaults, TraceFaults
 from emulator.validation.fields import LONGEST
 from emulator.validation.limits import LINKS
 from emulator.validation.patterns import compiled

@@ -208,7 +208,7 @@ Capability = TypeVar("Capability")
 
 
 @dataclass(frozen=True)
-class Target:
+class FaultContext:
     """The task that a fault acts on. The calls block and raise EngineError."""
 
     engine: Signalling
@@ -291,11 +291,11 @@ class FaultSpec(Entry):
         """Seconds after which the target surely works again."""
         return (self.kills_after or 0.0) + self.heals_after + SETTLED
 
-    def apply(self, target: Target) -> Effect | None:
+    def apply(self, target: FaultContext) -> Effect | None:
         """Make the fault happen; blocks. Raises EngineError."""
         raise NotImplementedError
 
-    def heal(self, target: Target) -> None:
+    def heal(self, target: FaultContext) -> None:
         """Undo a lasting fault; blocks. Raises EngineError."""
         raise NotImplementedError
 
@@ -347,7 +347,7 @@ class HeldFault(LastingFault):
     is_held = True
 
     @classmethod
-    def settle(cls, target: Target, active: Sequence[Any]) -> None:
+    def settle(cls, target: FaultContext, active: Sequence[Any]) -> None:
         """Bring the target into the state that these faults of the kind cause together; blocks.
 
         Without any it is as the scenario says. Raises NotRunning, EngineError.
@@ -359,12 +359,12 @@ class HeldFault(LastingFault):
         """Return the faults of this kind."""
         return [one for one in active if isinstance(one, cls)]
 
-    def apply(self, target: Target) -> Effect | None:
+    def apply(self, target: FaultContext) -> Effect | None:
         """Bring the target into the state of all faults, of which this is one."""
         self.settle(target, self.of(target.active))
         return None
 
-    def heal(self, target: Target) -> None:
+    def heal(self, target: FaultContext) -> None:
         """Bring the target into the state of the faults that are left."""
         with contextlib.suppress(NotRunning):  # what runs next has no more than those
             self.settle(target, self.of(target.active))
@@ -395,7 +395,7 @@ class EndingFault(FaultSpec):
         """Seconds from the exit until it starts the target again."""
         return 0.0
 
-    def apply(self, target: Target) -> Effect | None:
+    def apply(self, target: FaultContext) -> Effect | None:
         """Send SIGKILL, or SIGTERM as the first signal."""
         target.engine.signal(target.task, signal.SIGKILL if self.kills else signal.SIGTERM)
         return None
@@ -427,7 +427,7 @@ class GracefulFault(EndingFault):
         """How an engine that ends the grace period itself is asked; None: as it likes."""
         return None
 
-    def apply(self, target: Target) -> Effect | None:
+    def apply(self, target: FaultContext) -> Effect | None:
         """Have the engine end the task in `grace`, or send SIGTERM as the first signal."""
         if not ends_grace_itself(target.engine):
             return super().apply(target)

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from pydantic import Field
 
-from emulator.faults.spec import HeldFault, Target
+from emulator.faults.spec import FaultContext, HeldFault
 from emulator.validation.fields import Cores, Glob
 
 
@@ -36,7 +36,7 @@ class Throttle(HeldFault):
     cpus: Cores = Field(description="The cores that are left to it.")
 
     @classmethod
-    def settle(cls, target: Target, active: Sequence[Throttle]) -> None:
+    def settle(cls, target: FaultContext, active: Sequence[Throttle]) -> None:
         """Leave it the least that a fault or the scenario leaves to it."""
         limits = [one.cpus for one in active]
         if target.cpus is not None:

@@ -28,7 +28,7 @@ from emulator.manifests.images import Images
 from emulator.manifests.objects import check_used, read_objects
 from emulator.manifests.pod_context import Budget, Pod
 from emulator.manifests.pods import role_of
-from emulator.manifests.spec import Conversion, Format, Options, Origin
+from emulator.manifests.spec import Conversion, Format, Options, SourceLocation
 from emulator.scenario.document import KeyPath
 from emulator.scenario.restart import RestartPolicy
 from emulator.validation.similar import closest
@@ -296,7 +296,7 @@ class _Conversion:
 
     # --- Origins --------------------------------------------------------------------------------
 
-    def _all_origins(self, cluster: Mapping[str, Any]) -> dict[KeyPath, Origin]:
+    def _all_origins(self, cluster: Mapping[str, Any]) -> dict[KeyPath, SourceLocation]:
         """Return the places of the values, also of those that are said for all roles at once."""
         places = dict(self._origins)
         first = next(iter(cluster))
@@ -305,7 +305,7 @@ class _Conversion:
                 for above in ((), ("program",)):
                     places.setdefault((*above, *path[2:]), place)
         return {
-            path: Origin(self._document.place(place), dotted(place))
+            path: SourceLocation(self._document.place(place), dotted(place))
             for path, place in places.items()
         }
 

@@ -19,8 +19,8 @@ from emulator.kubeflow.section import (
     operator_of,
 )
 from emulator.manifests.out.deployment import Deployment, Group, limit, seconds
-from emulator.manifests.out.pods import Cluster, Kind, pod_template
-from emulator.manifests.out.spec import Draft, Target
+from emulator.manifests.out.pods import ClusterDefaults, Kind, pod_template
+from emulator.manifests.out.spec import Draft, ExportFormat
 from emulator.scenario.addresses import naming
 from emulator.scenario.schema import Scenario
 
@@ -132,7 +132,7 @@ def _job(deployment: Deployment, kind: JobKind, makes: frozenset[str]) -> tuple[
     """Return the documents, the job as the last, and the notes so far."""
     scenario = deployment.scenario
     operator = operator_of(scenario)
-    cluster = Cluster(deployment)
+    cluster = ClusterDefaults(deployment)
     plural = f"{kind.lower()}s"
     types = {one.lower(): one for one in JOBS[kind].types}
     written = Kind(JOBS[kind].container, LABEL, makes)
@@ -178,7 +178,7 @@ def _of_operator(operator: Operator) -> Data:
     return {key: value for key, value in policy.items() if value is not None}
 
 
-def _run_policy(scenario: Scenario, cluster: Cluster) -> Data:
+def _run_policy(scenario: Scenario, cluster: ClusterDefaults) -> Data:
     """Return what comes closest to the restarts of a scenario."""
     # The emulator stops what is left when the job has ended.
     policy: Data = {"cleanPodPolicy": "Running"}
@@ -194,7 +194,7 @@ def _run_policy(scenario: Scenario, cluster: Cluster) -> Data:
     return policy
 
 
-def _note_missing(groups: tuple[Group, ...], why: str, cluster: Cluster) -> None:
+def _note_missing(groups: tuple[Group, ...], why: str, cluster: ClusterDefaults) -> None:
     for group in groups:
         cluster.note(f"{group.name} {why}")
 
@@ -204,7 +204,7 @@ _DRAFTS: Mapping[JobKind, Callable[[Deployment], Draft]] = {
     "PyTorchJob": _pytorchjob,
 }
 TARGETS = tuple(
-    Target(
+    ExportFormat(
         name=kind.lower(),
         about=f"a {kind} of Kubeflow's training operator v1",
         draft=draft,

@@ -17,8 +17,8 @@ from typing import Any
 from emulator.errors import Problem, ScenarioError, UsageError
 from emulator.manifests.convert import Additions, Given, is_scenario, keys_of_scenario
 from emulator.manifests.documents import Document, read_documents
-from emulator.manifests.spec import Note, Options
-from emulator.manifests.table import FORMATS, format_of
+from emulator.manifests.input_formats import FORMATS, format_of
+from emulator.manifests.spec import ConversionNote, Options
 from emulator.scenario import document as yaml_document
 from emulator.scenario.document import KeyPath, ParseError
 from emulator.scenario.dump import dump
@@ -39,7 +39,7 @@ class _Parts:
     data: dict[str, Any]
     origins: dict[KeyPath, tuple[str, str]]
     """The place of its values, and their path there."""
-    notes: Sequence[Note] = ()
+    notes: Sequence[ConversionNote] = ()
     kept: dict[str, str] = field(default_factory=dict)
     """The files that it comes from, by their name in the run folder."""
 
@@ -290,7 +290,7 @@ def moved(given: Given, folder: Path) -> str:
     return given.text if there == data else _heading(given.path, given.notes) + as_text(there)
 
 
-def _heading(path: Path, notes: Sequence[Note]) -> str:
+def _heading(path: Path, notes: Sequence[ConversionNote]) -> str:
     """Return the first lines of a converted scenario: where it is from, and what is different."""
     lines = [f"Made from {path.name} by emulate.", *map(str, notes)]
     return "".join(f"# {' '.join(line.split())}\n" for line in lines)

@@ -14,7 +14,7 @@ from emulator.manifests.common import gathered
 from emulator.manifests.documents import Document
 from emulator.manifests.images import Images
 from emulator.manifests.names import as_name, stem_of
-from emulator.manifests.spec import Conversion, Format, Note, Options, Origin
+from emulator.manifests.spec import Conversion, ConversionNote, Format, Options, SourceLocation
 from emulator.scenario.document import KeyPath
 from emulator.scenario.frameworks.tensorflow import TENSORFLOW
 from emulator.validation.limits import TASKS
@@ -74,8 +74,8 @@ def _convert(documents: Sequence[Document], options: Options) -> Conversion:
     }
     first = next(f"{role}[0]" for role in places)
     text = "the tasks have other addresses, since these follow no pattern such as ps-0.name:2222"
-    notes = () if addresses else (Note(first, "approximated", text),)
-    origins: dict[KeyPath, Origin] = {
+    notes = () if addresses else (ConversionNote(first, "approximated", text),)
+    origins: dict[KeyPath, SourceLocation] = {
         ("cluster", role): _origin(document, (*at, role)) for role in cluster
     }
     if addresses:
@@ -83,8 +83,8 @@ def _convert(documents: Sequence[Document], options: Options) -> Conversion:
     return Conversion(made, notes, origins)
 
 
-def _origin(document: Document, path: KeyPath) -> Origin:
-    return Origin(document.place(path), ".".join(map(str, path)))
+def _origin(document: Document, path: KeyPath) -> SourceLocation:
+    return SourceLocation(document.place(path), ".".join(map(str, path)))
 
 
 def _addresses(document: Document, path: KeyPath, problems: list[Problem]) -> list[tuple[str, int]]:

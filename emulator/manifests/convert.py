@@ -20,7 +20,7 @@ from emulator.validation.files import text_of
 from emulator.validation.limits import MANIFEST_BYTES, SCENARIO_BYTES
 
 if TYPE_CHECKING:
-    from emulator.manifests.spec import Note
+    from emulator.manifests.spec import ConversionNote
     from emulator.scenario.schema import Scenario
 
 # Keys at the beginning of a line. Scenarios have one of the first, manifests of the second.
@@ -72,7 +72,7 @@ class Given:
     """As YAML; paths in it are relative to the folder of `path`."""
     origins: Origins | None = None
     """Where its values come from, if the text was made from other files."""
-    notes: tuple[Note, ...] = ()
+    notes: tuple[ConversionNote, ...] = ()
     """What of a manifest the scenario does not have as it is there."""
     kept: Mapping[str, str] = field(default_factory=dict)
     """The files as they were given, for the run folder, by their name there."""

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from emulator.errors import Problem, ScenarioError, shown
 from emulator.manifests.documents import Document, dotted
 from emulator.manifests.quantities import parse_quantity
-from emulator.manifests.spec import Note
+from emulator.manifests.spec import ConversionNote
 from emulator.scenario.document import KeyPath
 from emulator.validation.similar import closest
 
@@ -66,7 +66,7 @@ class Findings:
 
     def note(self, path: KeyPath, how: How, text: str) -> None:
         """Add a note; the same one of several replica types is one note."""
-        places = self.notes.setdefault((_of_any_type(path), how, text), [])
+        places = self.notes.setdefault((_path_of_any_type(path), how, text), [])
         if path not in places:
             places.append(path)
 
@@ -75,15 +75,15 @@ class Findings:
         for (path, message), hint in self.mistakes.items():
             yield self.document.problem(path, message, hint)
 
-    def all_notes(self) -> Iterator[Note]:
+    def all_notes(self) -> Iterator[ConversionNote]:
         """Yield the notes in the order of the fields."""
         for (anywhere, how, text), places in self.notes.items():
             assert how != "honoured", "there is nothing to say about it"
             path = dotted(places[0] if len(places) == 1 else anywhere)
-            yield Note(f"{self.of}: {path}" if self.of else path, how, text)
+            yield ConversionNote(f"{self.of}: {path}" if self.of else path, how, text)
 
 
-def _of_any_type(path: KeyPath) -> KeyPath:
+def _path_of_any_type(path: KeyPath) -> KeyPath:
     """Return a path in a pod template as that of all replica types."""
     match path:
         case ("spec", str(specs), _, *rest) if specs.endswith("ReplicaSpecs"):

@@ -92,7 +92,7 @@ def _other(
 ) -> tuple[dict[str, Any], KeyPath]:
     """Return an init step or a side-car, and where it comes from."""
     entry = _container(pod, path, container, images, is_main=False)
-    if parse_quantity(_of(container, "limits").get(GPU, 0)):
+    if parse_quantity(_section_of(container, "limits").get(GPU, 0)):
         text = f"the GPUs are those of {pod.container}"
         pod.findings.note((*path, "resources", "limits", GPU), "ignored", text)
     return {"name": container["name"], **entry}, path
@@ -186,14 +186,14 @@ def _written(pod: Pod, text: Text, path: KeyPath) -> str:
 # --- Limits ---------------------------------------------------------------------------------------
 
 
-def _of(container: Mapping[str, Any], section: str) -> Mapping[str, Any]:
+def _section_of(container: Mapping[str, Any], section: str) -> Mapping[str, Any]:
     resources: Mapping[str, Mapping[str, Any]] = container.get("resources", {})
     return resources.get(section, {})
 
 
 def _limits(pod: Pod, path: KeyPath, container: Mapping[str, Any]) -> dict[str, Any]:
     """Return the limits of cores and memory; add what is wrong with resources."""
-    limits, requests = _of(container, "limits"), _of(container, "requests")
+    limits, requests = _section_of(container, "limits"), _section_of(container, "requests")
     for section, values in (("limits", limits), ("requests", requests)):
         for name in values:
             _check_resource(pod, name, values[name], (*path, "resources", section, name))
@@ -233,5 +233,5 @@ def _check_resource(pod: Pod, name: str, value: object, path: KeyPath) -> None:
 def _add_devices(
     pod: Pod, role: dict[str, Any], path: KeyPath, container: Mapping[str, Any]
 ) -> None:
-    if gpus := parse_quantity(_of(container, "limits").get(GPU, 0)):
+    if gpus := parse_quantity(_section_of(container, "limits").get(GPU, 0)):
         role["gpus"] = int(gpus)

@@ -12,7 +12,7 @@ from emulator.scenario.document import KeyPath
 
 
 @dataclass(frozen=True)
-class Note:
+class ConversionNote:
     """A field that does not do here all that it does in a cluster."""
 
     path: str
@@ -26,7 +26,7 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Origin:
+class SourceLocation:
     """Where a value of the converted scenario comes from."""
 
     place: str
@@ -40,8 +40,8 @@ class Conversion:
     """A scenario as plain YAML data, and what of the manifest is not in it."""
 
     scenario: dict[str, Any]
-    notes: tuple[Note, ...] = ()
-    origins: Mapping[KeyPath, Origin] = field(default_factory=dict)
+    notes: tuple[ConversionNote, ...] = ()
+    origins: Mapping[KeyPath, SourceLocation] = field(default_factory=dict)
     """By path in the scenario; a value without one comes from its closest parent's."""
 
 

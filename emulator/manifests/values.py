@@ -16,7 +16,7 @@ from emulator.errors import Problem, ScenarioError, shown
 from emulator.manifests.documents import Document, dotted
 from emulator.manifests.expansion import expand, written
 from emulator.manifests.quantities import as_cores, as_size, parse_quantity
-from emulator.manifests.spec import Note, Origin
+from emulator.manifests.spec import ConversionNote, SourceLocation
 from emulator.scenario.document import KeyPath
 from emulator.validation.similar import closest
 
@@ -53,8 +53,8 @@ class Values:
 
     document: Document
     problems: list[Problem] = field(default_factory=list)
-    notes: list[Note] = field(default_factory=list)
-    origins: dict[KeyPath, Origin] = field(default_factory=dict)
+    notes: list[ConversionNote] = field(default_factory=list)
+    origins: dict[KeyPath, SourceLocation] = field(default_factory=dict)
 
     def get(self, *path: str) -> Any:  # noqa: ANN401  YAML
         """Return the value at a path; None if there is none."""
@@ -150,11 +150,11 @@ class Values:
 
     def note(self, path: tuple[str, ...], text: str) -> None:
         """Add a note of a key that is ignored."""
-        self.notes.append(Note(dotted(path), "ignored", text))
+        self.notes.append(ConversionNote(dotted(path), "ignored", text))
 
     def origin(self, scenario: KeyPath, path: tuple[str, ...]) -> None:
         """Say where a value of the scenario comes from."""
-        self.origins[scenario] = Origin(self.document.place(path), dotted(path))
+        self.origins[scenario] = SourceLocation(self.document.place(path), dotted(path))
 
     def check(self, table: Table) -> None:
         """Add what is wrong with the keys, and what is made of them otherwise than in a cluster.

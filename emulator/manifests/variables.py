@@ -80,7 +80,7 @@ def find_map(pod: Pod, kind: MapKind, name: str, optional: bool, path: KeyPath) 
     return found
 
 
-def _of_key(kind: MapKind) -> Callable[..., Text | None]:
+def _value_of_key(kind: MapKind) -> Callable[..., Text | None]:
     def make(
         pod: Pod, container: Mapping[str, Any], reference: Mapping[str, Any], path: KeyPath
     ) -> Text | None:
@@ -131,7 +131,7 @@ def _text(pod: Pod, content: bytes, path: KeyPath) -> Text | None:
 # --- Fields of the pod ----------------------------------------------------------------------------
 
 
-def _of_field(
+def _value_of_field(
     pod: Pod, container: Mapping[str, Any], reference: Mapping[str, Any], path: KeyPath
 ) -> Text | None:
     field, at = reference["fieldPath"], (*path, "fieldPath")
@@ -143,7 +143,7 @@ def _of_field(
         return (Value("pod"),)
     section, _, key = field.partition("['")
     if section in ("metadata.labels", "metadata.annotations") and key.endswith("']"):
-        return _of_metadata(pod, section, key[:-2])
+        return _value_of_metadata(pod, section, key[:-2])
     known: dict[str, Text] = {
         "metadata.name": (Value("pod"),),
         "metadata.namespace": plain(pod.namespace),
@@ -159,7 +159,7 @@ def _of_field(
 _HOSTS = ("status.podIP", "status.hostIP", "status.podIPs", "status.hostIPs")
 
 
-def _of_metadata(pod: Pod, section: str, name: str) -> Text:
+def _value_of_metadata(pod: Pod, section: str, name: str) -> Text:
     """Return a label or an annotation of the pod; of one that is missing, nothing."""
     if section == "metadata.annotations":
         return plain(pod.annotations.get(name, ""))
@@ -169,7 +169,7 @@ def _of_metadata(pod: Pod, section: str, name: str) -> Text:
 # --- Limits and requests --------------------------------------------------------------------------
 
 
-def _of_resource(
+def _value_of_resource(
     pod: Pod, container: Mapping[str, Any], reference: Mapping[str, Any], path: KeyPath
 ) -> Text | None:
     name, at = reference["resource"], (*path, "resource")
@@ -196,8 +196,8 @@ def _of_resource(
 
 
 _MAKERS: Mapping[str, Callable[..., Text | None]] = {
-    "configMapKeyRef": _of_key("ConfigMap"),
-    "secretKeyRef": _of_key("Secret"),
-    "fieldRef": _of_field,
-    "resourceFieldRef": _of_resource,
+    "configMapKeyRef": _value_of_key("ConfigMap"),
+    "secretKeyRef": _value_of_key("Secret"),
+    "fieldRef": _value_of_field,
+    "resourceFieldRef": _value_of_resource,
 }

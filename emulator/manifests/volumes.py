@@ -224,16 +224,16 @@ def _files(
     kinds: dict[str, MapKind] = {"configMap": "ConfigMap", "secret": "Secret"}
     if source in kinds:
         key = "secretName" if source == "secret" else "name"
-        yield from _of_map(pod, kinds[source], volume, (key, mode), path)
+        yield from _map_volume(pod, kinds[source], volume, (key, mode), path)
         return
     for number, projection in enumerate(volume.get("sources", [])):
         for each in kinds:
             if each in projection:
                 at = (*path, "sources", number, each)
-                yield from _of_map(pod, kinds[each], projection[each], ("name", mode), at)
+                yield from _map_volume(pod, kinds[each], projection[each], ("name", mode), at)
 
 
-def _of_map(
+def _map_volume(
     pod: Pod, kind: MapKind, volume: Mapping[str, Any], how: tuple[str, int], path: KeyPath
 ) -> Iterator[tuple[str, _Content]]:
     """Yield the files of a ConfigMap or a Secret; `how`: where its name is, and their mode."""

@@ -171,7 +171,7 @@ class GpuUsage:
     memory: Annotated[int | None, Metric(
         "in use", "bytes", tensorboard="memory_bytes", prometheus="memory_used_bytes",
         trace=Scale("memory", "MiB", _MIB), chart=Scale("GPU memory", "GiB", _GIB, "GiB in use"),
-        words=lambda gpu: _of_total(gpu.memory, gpu.memory_total), merge=max)] = None
+        words=lambda gpu: _used_of_total(gpu.memory, gpu.memory_total), merge=max)] = None
     memory_total: Annotated[int | None, Metric(
         "all of it", "bytes", prometheus="memory_total_bytes", merge=max)] = None
     power: Annotated[float | None, Metric(
@@ -204,7 +204,7 @@ class GpuUsage:
 
 
 # fmt: on
-def _of_total(used: int, total: int | None) -> str:
+def _used_of_total(used: int, total: int | None) -> str:
     return format_size(used) + (f" of {format_size(total)}" if total else "")
 
 

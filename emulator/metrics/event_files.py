@@ -217,11 +217,11 @@ class EventFile:
                     self._offset += whole
                 break
             self._offset += whole
-            self._take(view[at + _HEADER.size : at + whole - _FOOTER], found)
+            self._read_record(view[at + _HEADER.size : at + whole - _FOOTER], found)
             at += whole
         return found if self._offset > begin else None
 
-    def _take(self, record: memoryview, found: list[Event]) -> None:
+    def _read_record(self, record: memoryview, found: list[Event]) -> None:
         try:
             event = Event(record)
         except ValueError:  # of another kind, or damaged
@@ -271,9 +271,9 @@ class Reader:
                 self._writers[path] = self.task_of(path)
             file = self.files[path]
             if file.has_changed(status):
-                yield from self._of_file(file)
+                yield from self._lines_of_file(file)
 
-    def _of_file(self, file: EventFile) -> Iterator[str]:
+    def _lines_of_file(self, file: EventFile) -> Iterator[str]:
         name = os.path.relpath(file.path, self._root)
         try:
             while (events := file.read()) is not None:
@@ -302,12 +302,12 @@ class Reader:
         """
         *folders, name = os.path.relpath(path, self._root).split(os.sep)
         host = name.partition("tfevents.")[2].partition(".")[2].partition(".")[0]
-        for one in (*folders, self._of_process(name), host):
+        for one in (*folders, self._task_of_process(name), host):
             if one in self._tasks:
                 return one
         return self._leader
 
-    def _of_process(self, name: str) -> str:
+    def _task_of_process(self, name: str) -> str:
         """Return the EMULATOR_TASK of the process that made a file, where this can be known."""
         process = _PROCESS.search(name)
         try:

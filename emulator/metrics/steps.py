@@ -91,7 +91,7 @@ class _Reader:
         if len(drawings) > 1:
             self._ahead = None
         elif self._ahead is not None:  # of another stream than what is drawn
-            _take(self._ahead, drawings[0])
+            _read_text(self._ahead, drawings[0])
         return self._all(self._counter, drawings)
 
     def part(self, drawings: Sequence[str]) -> list[Reading]:
@@ -106,7 +106,7 @@ class _Reader:
         return [one.step for one in found if one.step is not None]
 
     def _all(self, counter: Counter, drawings: Sequence[str]) -> list[Reading]:
-        found = (_take(counter, one) for one in drawings)
+        found = (_read_text(counter, one) for one in drawings)
         return [
             one._replace(source=self.source) if one.source is None and one.step is not None else one
             for one in found
@@ -114,7 +114,7 @@ class _Reader:
         ]
 
 
-def _take(counter: Counter, text: str) -> Reading | None:
+def _read_text(counter: Counter, text: str) -> Reading | None:
     try:
         return counter.take(text)
     except ValueError:  # an integer of more than 4,300 digits
@@ -201,7 +201,7 @@ class StepReader:
         What was returned of the line before it was finished is returned again, with its values.
         """
         if line.startswith("{") and (observation := _event(line)):
-            return self._of_json(observation)
+            return self._json_report(observation)
         drawings: Sequence[str] = ()
         looked: _Reader | None = None
         merged = NOTHING
@@ -241,7 +241,7 @@ class StepReader:
             return []
         return [step for reader in self._readers for step in reader.steps(drawings)]
 
-    def _of_json(self, observation: Observation) -> Observation | None:
+    def _json_report(self, observation: Observation) -> Observation | None:
         if observation.event != "step":
             return observation
         if self._rules == (PHASES_ONLY,):

@@ -88,10 +88,10 @@ def gpu_totals(samples: Sequence[Sample]) -> dict[str, GpuTotals]:
     for sample in samples:
         for gpu in sample.gpus:
             devices.setdefault(gpu.uuid, []).append((sample.t, gpu))
-    return {uuid: _of_gpu(reports) for uuid, reports in devices.items()}
+    return {uuid: _gpu_totals(reports) for uuid, reports in devices.items()}
 
 
-def _of_gpu(reports: Sequence[tuple[float, GpuUsage]]) -> GpuTotals:
+def _gpu_totals(reports: Sequence[tuple[float, GpuUsage]]) -> GpuTotals:
     utilisation = [gpu.utilisation for _, gpu in reports if gpu.utilisation is not None]
     memory = [gpu.memory for _, gpu in reports if gpu.memory is not None]
     energy = [

@@ -62,7 +62,7 @@ class Limits:
     """Processes and threads."""
 
 
-def of_machine(memory: int, pid_max: int, containers: int) -> Limits:
+def machine_limits(memory: int, pid_max: int, containers: int) -> Limits:
     """Return the limits of each of so many containers that run at the same time.
 
     The machine has so many bytes of memory, and `pid_max` processes and threads at most: half of

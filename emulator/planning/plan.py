@@ -19,8 +19,8 @@ from emulator.metrics.steps import PHASES_ONLY
 from emulator.planning.baseline import ThroughputReference
 from emulator.planning.context import Limits
 from emulator.scenario.container import ContainerSettings, Entrypoint, File, Mount, Port
+from emulator.scenario.frameworks.registry import roles_of
 from emulator.scenario.frameworks.spec import Roles
-from emulator.scenario.frameworks.table import roles_of
 from emulator.scenario.schema import Scenario
 from emulator.validation.run_id import is_run_id
 

@@ -23,11 +23,11 @@ from emulator.planning.unreachable import unreachable
 from emulator.scenario import rendezvous
 from emulator.scenario.addresses import DEFAULT_NAMESPACE, naming
 from emulator.scenario.container import Container, ContainerBase, PodContainer
+from emulator.scenario.frameworks.registry import FRAMEWORKS, module_of, roles_of
 from emulator.scenario.frameworks.spec import Job, Member, role_of
-from emulator.scenario.frameworks.table import FRAMEWORKS, module_of, roles_of
 from emulator.scenario.image import AnyImage
 from emulator.scenario.schema import EVENTS, Helper, Role, Scenario
-from emulator.scenario.values import Expander, Values, of_variables, variables
+from emulator.scenario.values import Expander, Values, values_of_variables, variables
 from emulator.validation.run_id import check_run_id
 
 
@@ -111,7 +111,7 @@ class _Planner:
     def helpers(self) -> Iterator[Task]:
         """Yield the helpers: they have no rendezvous, and nothing of the job but the image."""
         for name, member in self._helpers.items():
-            spec, values = self._specs[name], self._values.of_helper(name)
+            spec, values = self._specs[name], self._values.helper_values(name)
             yield Task(
                 name=name,
                 role=member.role,
@@ -123,7 +123,7 @@ class _Planner:
                 env=self._env(spec.env, values),
                 source=spec.source,
                 defaults=self._limits,
-                **_of_container(spec),
+                **_container_fields(spec),
             )
 
     def warnings(self) -> Iterator[str]:
@@ -157,7 +157,7 @@ class _Planner:
     def _task(self, name: str, member: Member, spec: Role, gpus: tuple[str, ...]) -> Task:
         job = Job(self._scenario, spec, self._run_id)
         ours = rendezvous.environment(member, self._together, job)
-        values = {**self._values.of(member), **of_variables(ours)}
+        values = {**self._values.of(member), **values_of_variables(ours)}
         given = {variable: self._expand(text, values) for variable, text in spec.env.items()}
         env = rendezvous.merged(ours, given, job)
         self._replaced |= dict.fromkeys(name for name in given if given[name] != env[name])
@@ -176,7 +176,7 @@ class _Planner:
             source=spec.source,
             defaults=self._limits,
             gpus=gpus,
-            **_of_container(spec),
+            **_container_fields(spec),
         )
         init = tuple(self._part(one, task, spec, values) for one in spec.init)
         sidecars = tuple(self._part(one, task, spec, values) for one in spec.sidecars)
@@ -194,7 +194,7 @@ class _Planner:
             command=self._command(one.command, values),
             env=self._env(one.env, values),
             defaults=self._limits,
-            **_of_container(one),
+            **_container_fields(one),
         )
 
     def _command(self, words: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...]:
@@ -221,7 +221,7 @@ def _own_variables(run_id: str, values: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _of_container(spec: ContainerBase) -> dict[str, Any]:
+def _container_fields(spec: ContainerBase) -> dict[str, Any]:
     """Return the fields of a task that are its container's; its files are in the scenario."""
     names = (Container if isinstance(spec, Container) else ContainerBase).model_fields
     fields = {name: getattr(spec, name) for name in names if name != "files"}
@@ -250,19 +250,19 @@ def _assign_gpus(specs: Mapping[str, Role], context: PlanContext) -> dict[str, t
     sharing = [(name, spec.gpus.count) for name, spec in specs.items() if spec.gpus.shared]
     for name, spec in specs.items():
         if not spec.gpus.shared:
-            assigned[name] = _take(name, spec.gpus.count, free, len(devices))
+            assigned[name] = _next_gpus(name, spec.gpus.count, free, len(devices))
             del free[: spec.gpus.count]
     most = max((count for _, count in sharing), default=0)
     common = free if len(free) >= most else devices
     turn = 0
     for name, count in sharing:
-        _take(name, count, common, len(devices))  # no task gets the same device twice
+        _next_gpus(name, count, common, len(devices))  # no task gets the same device twice
         assigned[name] = tuple(common[(turn + k) % len(common)] for k in range(count))
         turn += count
     return assigned
 
 
-def _take(name: str, count: int, free: Sequence[str], total: int) -> tuple[str, ...]:
+def _next_gpus(name: str, count: int, free: Sequence[str], total: int) -> tuple[str, ...]:
     if count > len(free):
         raise Unsupported(
             f"{name} asks for {count} GPU(s), but only {len(free)} of {total} are left.",
@@ -272,7 +272,7 @@ def _take(name: str, count: int, free: Sequence[str], total: int) -> tuple[str, 
     return tuple(free[:count])
 
 
-def _of_tasks_before(scenario: Scenario, tasks: Sequence[str]) -> Iterator[str]:
+def _faults_that_prevent_training(scenario: Scenario, tasks: Sequence[str]) -> Iterator[str]:
     """Yield faults after which training never begins."""
     before = [task for task in tasks if role_of(task) in scenario.before_training]
     for fault in scenario.faults:
@@ -284,7 +284,7 @@ def _of_tasks_before(scenario: Scenario, tasks: Sequence[str]) -> Iterator[str]:
 
 def _warnings(scenario: Scenario, tasks: Sequence[str]) -> Iterator[str]:
     """Yield warnings about settings that are valid but rarely intended."""
-    yield from _of_tasks_before(scenario, tasks)
+    yield from _faults_that_prevent_training(scenario, tasks)
     if scenario.parametrize:
         count = math.prod(len(values) for values in scenario.parametrize.values())
         yield f"parametrize: pytest runs {count} variants; this is the scenario as written"

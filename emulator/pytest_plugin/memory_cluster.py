@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from emulator.engines.memory import MemoryEngine, Scripts
-from emulator.execution import up
 from emulator.planning.requested import RunOptions
 from emulator.pytest_plugin.settings import Settings
 from emulator.results import Result
 from emulator.runtime.clock import ManualClock
+from emulator.session.execution import up
 from emulator.session.source import ScenarioLike, Sets, assigned, read
 
 

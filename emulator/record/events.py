@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
 from emulator.errors import shown
-from emulator.faults.table import FAULTS
+from emulator.faults.kinds import FAULTS
 from emulator.record.version import FORMAT, version
 from emulator.validation.stored import value_of
 from emulator.validation.units import LAST_MOMENT, format_size

@@ -31,7 +31,7 @@ def acquire(folder: Path) -> int:
     """
     lock = _open(folder, os.O_RDWR | os.O_CREAT)
     try:
-        _take(lock, folder)
+        _acquire(lock, folder)
         if _marked(lock):  # by a process that was killed while it removed a run
             os.ftruncate(lock, 0)
     except BaseException:
@@ -62,7 +62,7 @@ def locked(folder: Path, *, make: bool) -> Iterator[None]:
         raise in_use(folder) from None
     mark = False
     try:
-        _take(lock, folder)
+        _acquire(lock, folder)
         mark = make and os.fstat(lock).st_size == 0  # else the file may be anything
         if mark:
             os.pwrite(lock, _REMOVING, 0)
@@ -121,7 +121,7 @@ def _opened(folder: Path) -> Iterator[int]:
         release(lock)
 
 
-def _take(lock: int, folder: Path) -> None:
+def _acquire(lock: int, folder: Path) -> None:
     """Acquire the exclusive lock at once; wait only for checks of other processes."""
     until = time.monotonic() + CHECKS_END_WITHIN
     while True:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise, zip_longest
 from typing import Any, Literal
 
+from emulator.faults.kinds import states as states_under_faults
 from emulator.faults.schedule import PlannedFault, from_json
-from emulator.faults.table import states as states_under_faults
 from emulator.planning.plan import Plan
 from emulator.record.events import (
     AllRunning,
@@ -396,7 +396,7 @@ class Timeline:
             case EmulatorFailed():
                 self.outcome, self.reason = "error", entry.message
             case TaskStart() | TaskRunning() | TaskExit() | StopSignal() | Step() | Phase():
-                self._of_task(entry)
+                self._task_event(entry)
             case HelperEvent():
                 self.helpers[entry.task] = entry
             case OutputLeftOut() | LogCut():
@@ -406,7 +406,7 @@ class Timeline:
             case _:
                 pass  # an event of the emulator itself
 
-    def _of_task(self, entry: Entry) -> None:
+    def _task_event(self, entry: Entry) -> None:
         task = self.tasks.get(entry.task)
         if task is None:
             task = self.tasks[entry.task] = TaskTimeline(entry.task)

@@ -230,16 +230,16 @@ def _scaled(scale: Scale, lines: list[Line]) -> tuple[Scale, list[Line]]:
 def gpu_panels(facts: Facts) -> Iterator[Panel]:
     """Yield the metrics of each device, and of each task's share of all devices."""
     for metric in GPU:
-        yield from _gpu_panel(facts, metric, devices(facts), _of_device)
+        yield from _gpu_panel(facts, metric, devices(facts), _device_text)
     for metric in GPU_SHARE:
-        yield from _gpu_panel(facts, metric, {t.name: t.name for t in facts.plan.tasks}, _of_task)
+        yield from _gpu_panel(facts, metric, {t.name: t.name for t in facts.plan.tasks}, _task_text)
 
 
-def _of_device(gpu: GpuUsage, uuid: str) -> object:
+def _device_text(gpu: GpuUsage, uuid: str) -> object:
     return gpu if gpu.uuid == uuid else None
 
 
-def _of_task(gpu: GpuUsage, task: str) -> object:
+def _task_text(gpu: GpuUsage, task: str) -> object:
     return gpu.tasks.get(task)
 
 

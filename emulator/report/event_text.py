@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emulator.faults.table import FAULTS
+from emulator.faults.kinds import FAULTS
 from emulator.record import events
 from emulator.validation.units import format_duration
 
@@ -48,7 +48,9 @@ def describe(entry: events.Entry) -> str:
                 return f"{head} can't be started, which does not end the task: {entry.reason}"
             return f"{head} ended by itself with exit code {entry.exit_code}"
         case events.EngineNote():
-            return "" if entry.is_routine else f"the cluster: {_of_task(entry.task)}{entry.words}"
+            return (
+                "" if entry.is_routine else f"the cluster: {_task_prefix(entry.task)}{entry.words}"
+            )
         case events.OutputLeftOut() | events.LogCut():
             return entry.words
         case events.HelperEvent():
@@ -62,7 +64,7 @@ def describe(entry: events.Entry) -> str:
     return ""
 
 
-def _of_task(task: str) -> str:
+def _task_prefix(task: str) -> str:
     return f"{task}: " if task else ""
 
 

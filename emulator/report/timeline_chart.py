@@ -11,7 +11,7 @@ from emulator.analysis.analyse import FaultResult
 from emulator.analysis.figures import FAULT_STAGES, fault_stages
 from emulator.analysis.goodput import CAUSES
 from emulator.analysis.throughput import Curve
-from emulator.faults.table import states
+from emulator.faults.kinds import states
 from emulator.record.events import TaskExit
 from emulator.record.timeline import Interval, all_states
 from emulator.report.charts import (

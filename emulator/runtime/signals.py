@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     Receiver = Callable[[signal.Signals], object]
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-WRITABLE_WITHIN = 1.0
+WRITE_TIMEOUT = 1.0
 """Seconds to wait until stderr accepts the last line of a process that exits."""
 
 
@@ -247,5 +247,5 @@ def _say(text: str, file: int | None = None) -> None:
     with contextlib.suppress(OSError, ValueError, AttributeError):
         file = sys.stderr.fileno() if file is None else file
         text = f"\n{text}" if os.isatty(file) else text  # the terminal shows ^C before it
-        if select.select([], [file], [], WRITABLE_WITHIN)[1]:
+        if select.select([], [file], [], WRITE_TIMEOUT)[1]:
             os.write(file, text.encode())

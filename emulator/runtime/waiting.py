@@ -27,7 +27,7 @@ SLICE = 0.5
 """Seconds until a signal is handled that did not wake the main thread."""
 AHEAD = 1000
 """Items that are read in advance."""
-LEAVES_WITHIN = 1.0
+LEAVE_TIMEOUT = 1.0
 """Seconds to wait for a reader after its source was cancelled."""
 
 T = TypeVar("T")
@@ -140,7 +140,7 @@ def each(
     *,
     cancel: Callable[[], None] = _nothing,
     check: Callable[[], None] = _nothing,
-    leaves_within: float = LEAVES_WITHIN,
+    leaves_within: float = LEAVE_TIMEOUT,
 ) -> Generator[T, None, None]:
     """Yield the items of `source`, which may block.
 

@@ -47,19 +47,24 @@ def container_errors(scenario: Scenario) -> Iterator[Mistake]:
     found: dict[KeyPath, Mistake] = {}
     for path, own, _ in scenario.containers:
         one = _Placed(path, own, scenario.in_full(own) if isinstance(own, Role) else own)
-        for mistake in (*_of_command(one), *_of_mounts(one), *_of_files(one), *_of_home(one)):
+        for mistake in (
+            *_check_command(one),
+            *_check_mounts(one),
+            *_check_files(one),
+            *_check_home(one),
+        ):
             found.setdefault(mistake[0], mistake)
     yield from found.values()
-    yield from _of_parts(scenario)
+    yield from _check_parts(scenario)
 
 
-def _of_command(one: _Placed) -> Iterator[Mistake]:
+def _check_command(one: _Placed) -> Iterator[Mistake]:
     if one.full.entrypoint == "none" and not one.full.command:
         message = "without the image's entry point and without a command, nothing runs"
         yield one.path, message, "write the `command`, or `entrypoint: image`"
 
 
-def _of_mounts(one: _Placed) -> Iterator[Mistake]:
+def _check_mounts(one: _Placed) -> Iterator[Mistake]:
     """Yield mounts to which the program would be copied, or where it has something itself."""
     if (source := one.source) is None:
         return
@@ -76,7 +81,7 @@ def _of_mounts(one: _Placed) -> Iterator[Mistake]:
             yield path, message, "mount it under another name"
 
 
-def _of_files(one: _Placed) -> Iterator[Mistake]:
+def _check_files(one: _Placed) -> Iterator[Mistake]:
     """Yield files that would be written into a mount of the user's, or over one another."""
     for target in one.full.files:
         path = one.place("files", target)
@@ -89,13 +94,13 @@ def _of_files(one: _Placed) -> Iterator[Mistake]:
                 yield path, f"is a file, and the folder of {other} as well", "leave one of them out"
 
 
-def _of_home(one: _Placed) -> Iterator[Mistake]:
+def _check_home(one: _Placed) -> Iterator[Mistake]:
     if one.source is not None and is_in(one.home, SHARED):
         message = f"the program would be copied to {one.home}, which all tasks share"
         yield (*one.path, "working_dir"), message, f"choose a folder outside of {SHARED}"
 
 
-def _of_parts(scenario: Scenario) -> Iterator[Mistake]:
+def _check_parts(scenario: Scenario) -> Iterator[Mistake]:
     """Yield init steps and side-cars with the same name, and their reserved variables."""
     names = set[tuple[object, str]]()
     for path, part, _ in scenario.containers:

@@ -15,8 +15,8 @@ from emulator.scenario.container import Container, File, Mounts
 from emulator.scenario.container_checks import container_errors
 from emulator.scenario.document import KeyPath
 from emulator.scenario.frameworks.pytorch import Elastic
+from emulator.scenario.frameworks.registry import FRAMEWORKS, roles_of
 from emulator.scenario.frameworks.spec import WORKER, FrameworkName, Job, RendezvousForm, role_of
-from emulator.scenario.frameworks.table import FRAMEWORKS, roles_of
 from emulator.scenario.schema import EVENTS, Expectations, Role, Scenario
 from emulator.scenario.value_checks import added_by_values, value_errors
 from emulator.validation.limits import GIVEN_BYTES, GLOBS, LINKS, STRIKES, TASKS
@@ -65,40 +65,40 @@ def cross_section_errors(
         return
     count = sum(spec.replicas for spec in scenario.cluster.values())
     if not broken & {"cluster", "framework", "operator"}:
-        yield from _of_roles(scenario)
+        yield from _check_roles(scenario)
     if not broken & {"program", "cluster", "framework", "rendezvous", "elastic"}:
-        yield from _of_variables(scenario)
+        yield from _check_variables(scenario)
     if not broken & {"framework", "rendezvous"} and scenario.rendezvous:
-        yield from _of_rendezvous(scenario.framework, scenario.rendezvous)
+        yield from _check_rendezvous(scenario.framework, scenario.rendezvous)
     if not broken & {"cluster", "framework", "elastic"} and scenario.elastic:
         training = sum(spec.replicas for spec in scenario.in_training.values())
-        yield from _of_elastic(scenario.framework, scenario.elastic, training)
+        yield from _check_elastic(scenario.framework, scenario.elastic, training)
     if not broken & {"cluster", "helpers", "operator", "addresses"} and count <= TASKS:
-        yield from _of_names(scenario)
+        yield from _check_names(scenario)
     if not broken & {"cluster", "helpers", "metrics"}:
-        yield from _of_helpers(scenario)
+        yield from _check_helpers(scenario)
     if not broken & {"cluster", "helpers", "network"}:
-        yield from _of_ports(scenario)
+        yield from _check_ports(scenario)
     if not broken & {"program", "cluster", "helpers", "mounts"}:
         yield from (CrossError(*mistake) for mistake in container_errors(scenario))
     if "cluster" not in broken and count > TASKS:
         yield CrossError(("cluster",), f"has {count:,} tasks; {TASKS:,} are the most")
     elif not broken & {"cluster", "faults", "network", "helpers"}:
         tasks = [f"{r}-{i}" for r, spec in scenario.cluster.items() for i in range(spec.replicas)]
-        yield from _of_faults(scenario, tasks)
+        yield from _check_faults(scenario, tasks)
     if not broken & {"program", "cluster", "helpers"}:
-        yield from _of_texts(scenario, has_values=count <= TASKS and "framework" not in broken)
+        yield from _check_texts(scenario, has_values=count <= TASKS and "framework" not in broken)
     if not broken & {"expect", "reference"}:
         throughput = scenario.expect.throughput
         if throughput and throughput.of == "reference" and not scenario.reference:
             hint = "define it: `reference: {cluster.worker: 1}`"
             yield CrossError(("expect", "throughput", "of"), "there is no reference", hint)
     if "expect" not in broken and scenario.expect.steps is not None:
-        yield from _of_no_steps(scenario.expect)
+        yield from _check_no_steps(scenario.expect)
     if not broken & {"cluster", "expect"}:
-        yield from _of_traffic(scenario)
+        yield from _check_traffic(scenario)
     if not broken & {"cluster", "success", "operator"} and scenario.operator is None:
-        yield from _of_success(scenario)
+        yield from _check_success(scenario)
     if not broken & {"operator", "cluster", "framework", "restart"} and scenario.operator:
         yield from (CrossError(*error) for error in scenario.operator.errors(scenario))
     if scenario.prices and not broken & {"cluster", "prices"}:
@@ -117,7 +117,7 @@ def _around(
         return
     yield from cross_section_errors(scenario, broken | {"cluster"})
     if not broken & {"framework", "operator"}:
-        for error in _of_roles(scenario):
+        for error in _check_roles(scenario):
             match error.path:
                 case (_, _):
                     yield error
@@ -129,10 +129,10 @@ def _around(
     few = sum(counts.values()) <= MOST_TASKS and not _too_many_globs(scenario)
     if few and not broken & {"faults", "helpers"}:
         tasks = [f"{role}-{index}" for role, count in counts.items() for index in range(count)]
-        yield from _of_targets(scenario, tasks)  # of which a stand-in for a fault has one
+        yield from _check_targets(scenario, tasks)  # of which a stand-in for a fault has one
 
 
-def _of_names(scenario: Scenario) -> Iterator[CrossError]:
+def _check_names(scenario: Scenario) -> Iterator[CrossError]:
     """Yield names of tasks that can't be."""
     if scenario.operator or scenario.addresses:
         from emulator.scenario.name_checks import name_errors  # few scenarios name their tasks
@@ -140,7 +140,7 @@ def _of_names(scenario: Scenario) -> Iterator[CrossError]:
         yield from (CrossError(*error) for error in name_errors(scenario))
 
 
-def _of_texts(scenario: Scenario, *, has_values: bool) -> Iterator[CrossError]:
+def _check_texts(scenario: Scenario, *, has_values: bool) -> Iterator[CrossError]:
     """Yield mistakes in references to values, and texts of all tasks that are too large.
 
     `has_values`: whether the values of the tasks can be known.
@@ -181,7 +181,7 @@ def _length(mounts: Mounts) -> int:
     return sum(len(target) + len(str(mount.path)) for target, mount in mounts.items())
 
 
-def _of_no_steps(expect: Expectations) -> Iterator[CrossError]:
+def _check_no_steps(expect: Expectations) -> Iterator[CrossError]:
     """Yield the expectations on steps, where no steps are expected."""
     for key in ABOUT_STEPS:
         if getattr(expect, key) not in (None, False, {}):
@@ -191,7 +191,7 @@ def _of_no_steps(expect: Expectations) -> Iterator[CrossError]:
             )
 
 
-def _of_traffic(scenario: Scenario) -> Iterator[CrossError]:
+def _check_traffic(scenario: Scenario) -> Iterator[CrossError]:
     for role in scenario.expect.bytes_per_step:
         if role not in scenario.cluster:
             hint = closest(role, scenario.cluster) or f"roles: {', '.join(scenario.cluster)}"
@@ -199,7 +199,7 @@ def _of_traffic(scenario: Scenario) -> Iterator[CrossError]:
             yield CrossError(("expect", "bytes_per_step", role), message, hint)
 
 
-def _of_success(scenario: Scenario) -> Iterator[CrossError]:
+def _check_success(scenario: Scenario) -> Iterator[CrossError]:
     leaders = FRAMEWORKS[scenario.framework].roles.leaders
     example = f"{leaders[0]}: 1" if leaders else ""
     needed = {"chief": (leaders, example), "all-workers": ((WORKER,), "worker: 2")}
@@ -211,14 +211,14 @@ def _of_success(scenario: Scenario) -> Iterator[CrossError]:
         )
 
 
-def _of_rendezvous(framework: FrameworkName, form: RendezvousForm) -> Iterator[CrossError]:
+def _check_rendezvous(framework: FrameworkName, form: RendezvousForm) -> Iterator[CrossError]:
     if form not in FRAMEWORKS[framework].forms:
         having = [name for name, other in FRAMEWORKS.items() if form in other.forms]
         hint = f"write `framework: {having[0]}`, or leave it out"
         yield CrossError(("rendezvous",), f"'{form}' is not for framework {framework}", hint)
 
 
-def _of_elastic(framework: str, elastic: Elastic, count: int) -> Iterator[CrossError]:
+def _check_elastic(framework: str, elastic: Elastic, count: int) -> Iterator[CrossError]:
     if framework != "pytorch":
         hint = "write `framework: pytorch`, or leave it out"
         yield CrossError(("elastic",), "is for torchrun", hint)
@@ -228,7 +228,7 @@ def _of_elastic(framework: str, elastic: Elastic, count: int) -> Iterator[CrossE
             yield CrossError(("elastic", key), message, f"{count} is the most")
 
 
-def _of_roles(scenario: Scenario) -> Iterator[CrossError]:
+def _check_roles(scenario: Scenario) -> Iterator[CrossError]:
     framework, roles = FRAMEWORKS[scenario.framework], roles_of(scenario)
     known = roles.names
     training = known or (*roles.leaders, WORKER)
@@ -256,7 +256,7 @@ def _of_roles(scenario: Scenario) -> Iterator[CrossError]:
             yield CrossError((*path, "replicas"), message)
 
 
-def _of_variables(scenario: Scenario) -> Iterator[CrossError]:
+def _check_variables(scenario: Scenario) -> Iterator[CrossError]:
     taken = {
         role: rendezvous.reserved(Job(scenario, spec, run_id=""))
         for role, spec in scenario.cluster.items()
@@ -274,7 +274,7 @@ def _of_variables(scenario: Scenario) -> Iterator[CrossError]:
                 yield CrossError((*path, name), _SET_BY_US, hint)
 
 
-def _of_helpers(scenario: Scenario) -> Iterator[CrossError]:
+def _check_helpers(scenario: Scenario) -> Iterator[CrossError]:
     """Yield helpers whose name is no host name or a task's, and their reserved variables."""
     for name, helper in scenario.helpers.items():
         path: KeyPath = ("helpers", name)
@@ -293,7 +293,7 @@ def _of_helpers(scenario: Scenario) -> Iterator[CrossError]:
                 yield CrossError((*path, "env", variable), _SET_BY_US, hint)
 
 
-def _of_ports(scenario: Scenario) -> Iterator[CrossError]:
+def _check_ports(scenario: Scenario) -> Iterator[CrossError]:
     """Yield ports that can't be published, or not where they should be."""
     taken: dict[int, KeyPath] = {}
     for path, spec, count in scenario.containers:
@@ -315,15 +315,15 @@ def _of_ports(scenario: Scenario) -> Iterator[CrossError]:
             taken[port.host_port] = path
 
 
-def _of_faults(scenario: Scenario, tasks: Sequence[str]) -> Iterator[CrossError]:
+def _check_faults(scenario: Scenario, tasks: Sequence[str]) -> Iterator[CrossError]:
     """Yield faults whose targets or triggers match no task, and too many faults."""
     if _too_many_globs(scenario):
         yield CrossError(("faults",), f"name their tasks by more than {GLOBS:,} different globs")
         return
-    yield from _of_targets(scenario, tasks)
+    yield from _check_targets(scenario, tasks)
     for number, key, message, hint in cross_errors(scenario.faults, tasks):
         yield CrossError(("faults", number, key), message, hint)
-    yield from _of_order(scenario, tasks)
+    yield from _check_order(scenario, tasks)
     count, links = 0, 0
     if scenario.network.delay or scenario.network.bandwidth is not None:
         links = len(tasks) * (len(tasks) - 1)
@@ -347,7 +347,7 @@ def _too_many_globs(scenario: Scenario) -> bool:
     return sum(map(is_glob, named)) > GLOBS
 
 
-def _of_targets(scenario: Scenario, tasks: Sequence[str]) -> Iterator[CrossError]:
+def _check_targets(scenario: Scenario, tasks: Sequence[str]) -> Iterator[CrossError]:
     """Yield faults whose targets or triggers match no task."""
     for number, fault in enumerate(scenario.faults):
         for keys, pattern in dict.fromkeys(fault.named()):
@@ -361,7 +361,7 @@ def _of_targets(scenario: Scenario, tasks: Sequence[str]) -> Iterator[CrossError
                 yield CrossError(("faults", number, *keys), f"no task is called {pattern!r}", hint)
 
 
-def _of_order(scenario: Scenario, tasks: Sequence[str]) -> Iterator[CrossError]:
+def _check_order(scenario: Scenario, tasks: Sequence[str]) -> Iterator[CrossError]:
     """Yield faults whose target has ended, or not started, whenever their trigger can fire."""
     before = {task for task in tasks if role_of(task) in scenario.before_training}
     for number, fault in enumerate(scenario.faults if before else ()):

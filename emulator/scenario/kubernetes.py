@@ -138,16 +138,16 @@ class Toleration(Model):
 
     @model_validator(mode="after")
     def _consistent(self) -> Toleration:
-        if self.of_all and self.value is not None:
+        if self.tolerates_any_value and self.value is not None:
             raise ValueError("with the operator Exists a toleration has no `value`")
-        if not self.of_all and self.key is None:
+        if not self.tolerates_any_value and self.key is None:
             raise ValueError("with the operator Equal a toleration needs a `key`")
         if self.toleration_seconds is not None and self.effect != "NoExecute":
             raise ValueError("`toleration_seconds` needs `effect: NoExecute`")
         return self
 
     @property
-    def of_all(self) -> bool:
+    def tolerates_any_value(self) -> bool:
         """Whether it tolerates the taint whatever its value is."""
         return self.operator == "Exists" or (self.operator is None and self.value is None)
 

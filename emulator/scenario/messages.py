@@ -11,8 +11,8 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from emulator.errors import shown
+from emulator.faults.kinds import FAULTS, entries
 from emulator.faults.spec import Entry, FaultSpec
-from emulator.faults.table import FAULTS, entries
 from emulator.scenario.document import KeyPath
 from emulator.scenario.schema import Scenario
 from emulator.validation.similar import closest

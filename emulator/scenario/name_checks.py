@@ -27,8 +27,8 @@ def name_errors(scenario: Scenario) -> Iterator[tuple[KeyPath, str, str]]:
         return
     path: KeyPath = ("operator", "job") if scenario.operator else ("addresses", "host")
     if not scenario.operator:  # whose ports and pods have checks of their own
-        yield from _of_ports(scenario)
-        if wrong := list(_of_hosts(scenario, named)):
+        yield from _missing_ports(scenario)
+        if wrong := list(_bad_host_names(scenario, named)):
             yield from wrong
             return
     tasks, total = dict[str, str](), 0
@@ -51,7 +51,7 @@ def name_errors(scenario: Scenario) -> Iterator[tuple[KeyPath, str, str]]:
             yield ("helpers", helper), message, "choose another name"
 
 
-def _of_ports(scenario: Scenario) -> Iterator[tuple[KeyPath, str, str]]:
+def _missing_ports(scenario: Scenario) -> Iterator[tuple[KeyPath, str, str]]:
     """Yield ports of roles that the cluster does not have."""
     port = scenario.addresses.port if scenario.addresses else None
     for role in port if isinstance(port, dict) else ():
@@ -60,7 +60,7 @@ def _of_ports(scenario: Scenario) -> Iterator[tuple[KeyPath, str, str]]:
             yield ("addresses", "port", role), f"the cluster has no {shown(role)}", hint
 
 
-def _of_hosts(scenario: Scenario, named: Naming) -> Iterator[tuple[KeyPath, str, str]]:
+def _bad_host_names(scenario: Scenario, named: Naming) -> Iterator[tuple[KeyPath, str, str]]:
     """Yield roles whose last task has no host name, such as one that is too long."""
     for role, spec in scenario.cluster.items():
         host = named.place(role, spec.replicas - 1).host

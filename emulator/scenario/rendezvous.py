@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from emulator.scenario.frameworks.registry import FRAMEWORKS
 from emulator.scenario.frameworks.spec import Job, Member
-from emulator.scenario.frameworks.table import FRAMEWORKS
 
 PREFIX = "EMULATOR_"
 """Prefix of the variables that identify a task and its run."""

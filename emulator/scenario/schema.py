@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from emulator.analysis.costs.prices import Currency, Prices
+from emulator.faults.kinds import AnyEntry
 from emulator.faults.netem import Link
-from emulator.faults.table import AnyEntry
 from emulator.metrics.formats import FORMATS
 from emulator.metrics.steps import PHASES_ONLY, is_pattern
 from emulator.scenario.addresses import Addresses

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from emulator.scenario.addresses import DEFAULT_NAMESPACE, Naming, Place, naming
 from emulator.scenario.document import KeyPath
+from emulator.scenario.frameworks.registry import roles_of
 from emulator.scenario.frameworks.spec import Job, Member, Roles
-from emulator.scenario.frameworks.table import roles_of
 from emulator.scenario.rendezvous import environment
 from emulator.scenario.schema import Role, Scenario
-from emulator.scenario.values import ENV, Template, Values, mistakes, of_variables, read
+from emulator.scenario.values import ENV, Template, Values, mistakes, read, values_of_variables
 from emulator.validation.limits import WORD
 
 _HOST, _PORT, _SHARED = 9, 65535, 255
@@ -30,13 +30,13 @@ def value_errors(scenario: Scenario) -> Iterator[tuple[KeyPath, str, str]]:
     templates = dict(_templates(scenario))
     if not templates:
         return
-    longest, idle = _of_cluster(scenario)
-    of_helper = {name: text for name, text in longest.items() if name not in _OF_TASKS}
+    longest, idle = _longest_values(scenario)
+    helper_values = {name: text for name, text in longest.items() if name not in _OF_TASKS}
     of_roles = _variables(scenario, templates)
     longest = {**longest, **_longest(of_roles.values())}
     for path, (_, template) in templates.items():
         is_helper = path[0] == "helpers"
-        wrong = dict(mistakes(template, of_helper if is_helper else longest))
+        wrong = dict(mistakes(template, helper_values if is_helper else longest))
         yield from ((path, message, hint) for message, hint in wrong.items())
         lacking = {
             name: role
@@ -63,7 +63,7 @@ def added_by_values(scenario: Scenario) -> int:
     templates = dict(_templates(scenario))
     if not templates:
         return 0
-    longest = {**_of_cluster(scenario)[0], **_longest(_variables(scenario, templates).values())}
+    longest = {**_longest_values(scenario)[0], **_longest(_variables(scenario, templates).values())}
     tasks = sum(role.replicas for role in scenario.cluster.values())
     with_program, replaced = 0, Counter[str]()
     for role in scenario.cluster.values():
@@ -110,12 +110,12 @@ def _is_given(path: KeyPath, name: str, role: Role) -> bool:
     return path[1] == name
 
 
-def _of_cluster(scenario: Scenario) -> tuple[Mapping[str, str], Sequence[str]]:
+def _longest_values(scenario: Scenario) -> tuple[Mapping[str, str], Sequence[str]]:
     """Return the longest value of each name, and the roles whose tasks have no rank."""
     counts = tuple((role, spec.replicas) for role, spec in scenario.cluster.items())
     before = tuple(scenario.before_training)
     named = naming(scenario)
-    return _of_counts(roles_of(scenario), counts, tuple(scenario.helpers), before, named)
+    return _count_values(roles_of(scenario), counts, tuple(scenario.helpers), before, named)
 
 
 def _variables(
@@ -131,7 +131,7 @@ def _variables(
         for index in range(spec.replicas)
     ]
     return {
-        member.role: of_variables(
+        member.role: values_of_variables(
             environment(member, members, Job(scenario, scenario.cluster[member.role], _RUN_ID))
         )
         for member in {member.role: member for member in members}.values()
@@ -153,7 +153,7 @@ def _member(named: Naming | None, role: str, index: int) -> Member:
 
 
 @functools.lru_cache(maxsize=4)  # most variants of a scenario have the same cluster
-def _of_counts(
+def _count_values(
     roles: Roles,
     counts: tuple[tuple[str, int], ...],
     helpers: tuple[str, ...],
@@ -172,5 +172,5 @@ def _of_counts(
         namespace=named.namespace if named else DEFAULT_NAMESPACE,
     )
     last = [values.own(member) for member in {member.role: member for member in members}.values()]
-    own_and_common = [{"rank": ""}, values.common, *last, *map(values.of_helper, helpers)]
+    own_and_common = [{"rank": ""}, values.common, *last, *map(values.helper_values, helpers)]
     return _longest(own_and_common), [own["role"] for own in last if "rank" not in own]

@@ -190,7 +190,7 @@ class Values:
         """Return the values of one task."""
         return self.common | self.own(member)
 
-    def of_helper(self, name: str) -> Mapping[str, str]:
+    def helper_values(self, name: str) -> Mapping[str, str]:
         """Return the values of a helper, which has no role, index or rank."""
         return self.common | {"task": name, "pod": name, **_place(self._helpers[name])}
 
@@ -209,7 +209,7 @@ class Values:
         return own
 
 
-def of_variables(env: Mapping[str, str]) -> dict[str, str]:
+def values_of_variables(env: Mapping[str, str]) -> dict[str, str]:
     """Return the values that are the variables by which a task finds the others."""
     return {f"{ENV}{name}": text for name, text in env.items()}
 

@@ -33,7 +33,7 @@ class Rows(Sequence[T], Generic[T]):
     @property
     def frame(self) -> Any:  # noqa: ANN401  of pandas or pyarrow
         """The rows as a data frame. Raises UsageError without pandas and pyarrow."""
-        return frames.of_rows([_flat(row) for row in self._rows])
+        return frames.frame_of_rows([_flat(row) for row in self._rows])
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -11,11 +11,11 @@ from emulator.broker import Capacity
 from emulator.engines import choose
 from emulator.engines.requirements import make_ready
 from emulator.errors import EngineLost, EngineMissing
-from emulator.execution import up
 from emulator.manifests.convert import Additions
 from emulator.planning.requested import RequestedScenario, RunOptions
 from emulator.results import Result, RunCallbacks
 from emulator.scenario.schema import Scenario
+from emulator.session.execution import up
 from emulator.session.source import Sets, assigned
 
 NO_IMAGES: Mapping[str, str] = MappingProxyType({})

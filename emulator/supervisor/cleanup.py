@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from emulator.engines.base import Engine, Resource
     from emulator.scenario.schema import Scenario
 
-SETTLES_WITHIN = 5.0
+SETTLE_TIMEOUT = 5.0
 """Seconds after a kill in which the engine's last answers come; a busy one was seen to take one."""
 
 Say = Callable[[str], None]
@@ -323,7 +323,7 @@ def settles_at(record: RunFolder) -> float:
     """Return until when the engine may still make something, in seconds since 1970; 0: nothing."""
     files = [record.path / name for name in ("plan.json", "history.jsonl", "samples.jsonl")]
     written = max((path.stat().st_mtime for path in files if path.is_file()), default=0.0)
-    until = written + SETTLES_WITHIN
+    until = written + SETTLE_TIMEOUT
     if until < time.time() or record.result("summary.json") is not None:
         return 0.0  # most runs; one that ended by itself has waited for all answers
     from emulator.record.reader import Record  # a run that was just killed is rare

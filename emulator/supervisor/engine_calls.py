@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal
 from emulator.engines.base import Engine, Inbox, Publishing, Queueing, Shaping
 from emulator.engines.capabilities import capable
 from emulator.errors import EmulatorError, EngineLost, NotRunning
-from emulator.faults.spec import NOTHING_MORE, Effect, EndingGrace, Target, ends_grace_itself
+from emulator.faults.spec import NOTHING_MORE, Effect, EndingGrace, FaultContext, ends_grace_itself
 
 if TYPE_CHECKING:
     from emulator.faults.netem import Link
@@ -220,12 +220,12 @@ class EngineCalls:
         return held
 
     @contextlib.contextmanager
-    def _target(self, name: str, *, held: bool) -> Iterator[Target]:
+    def _target(self, name: str, *, held: bool) -> Iterator[FaultContext]:
         """Return a task for a fault to act on; alone, if the fault is `held`."""
         cpus = next((task.cpus for task in self._plan.tasks if task.name == name), None)
         with self._held_locks[name] if held else contextlib.nullcontext():
             active = [one.spec for one in self._held.values() if one.target == name]
-            yield Target(self._engine, name, cpus, self.update_links, active)
+            yield FaultContext(self._engine, name, cpus, self.update_links, active)
 
     def _equip(self) -> None:
         with self._reported(Called("equip")):

@@ -113,8 +113,8 @@ class Sampling:
     def _answer(self) -> Measured:
         at, wall = self._clock.now(), self._clock.wall()
         try:
-            used, error = self._of_tasks()
-            gpus = self._of_gpus()
+            used, error = self._task_usage()
+            gpus = self._gpu_usage()
             store = self._history.record.sample
             return Measured(store(at, wall, used, gpus) if used or gpus else None, error)
         except RecordError as unwritten:
@@ -122,14 +122,14 @@ class Sampling:
         except Exception as failed:  # a measurement that fails must not end the run
             return Measured(error=_why(failed))
 
-    def _of_tasks(self) -> tuple[Mapping[str, Usage], str]:
+    def _task_usage(self) -> tuple[Mapping[str, Usage], str]:
         """Return what tasks use, or why that can't be measured: GPUs may be all the same."""
         try:
             return capable(self._engine, Measuring).usage(), ""
         except Exception as failed:  # as above
             return {}, _why(failed)
 
-    def _of_gpus(self) -> Sequence[GpuUsage]:
+    def _gpu_usage(self) -> Sequence[GpuUsage]:
         if isinstance(self._engine, GpusElsewhere):
             now, self._elsewhere = self._engine.gpus_in_use()
             return tuple(now)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, cast
 
-from emulator.engines.base import Exited, KnownOutput
+from emulator.engines.base import Exited, ResumePoint
 from emulator.metrics.event_steps import EventSteps, Reported, unwritten
 from emulator.record import task_log
 from emulator.record.events import Entry, HelperEvent, JobEnded, StepSource, TaskExit
@@ -40,7 +40,7 @@ class RecoveredState:
     last_exit: Exited | None = None
     """Its consequences may not have been decided."""
     faults: Sequence[ActiveFault] = ()
-    known: dict[str, KnownOutput] = field(default_factory=dict)
+    known: dict[str, ResumePoint] = field(default_factory=dict)
     """The output of each task and helper as far as it is in the logs."""
     unwritten: dict[str, Sequence[Observation]] = field(default_factory=dict)
     """Steps that are in the logs and not in the history: see `emulator/record/coalesce.py`."""
@@ -95,18 +95,18 @@ def recover_run(plan: Plan, record: RunWriter, began: float) -> RecoveredState:
             recovered.unwritten_sources[name] = _unwritten_sources(state, timeline)
         elif state.state == "starting" and (start := timeline.tasks[name].incarnations[-1].start):
             since = start.wall
-        recovered.known[name] = KnownOutput(printed, since)
+        recovered.known[name] = ResumePoint(printed, since)
     for name, helper in recovered.helpers.items():
         printed, since = record.printed(name), math.inf
         if helper.state == "running":
             since = 0.0
         elif helper.state == "starting":
             since = timeline.helpers[name].wall
-        recovered.known[name] = KnownOutput(printed, since)
+        recovered.known[name] = ResumePoint(printed, since)
     for task in plan.tasks:
         for sidecar in task.sidecars:
             printed = record.printed(sidecar.name)
-            recovered.known[sidecar.name] = KnownOutput(printed, math.inf)
+            recovered.known[sidecar.name] = ResumePoint(printed, math.inf)
     if plan.scenario.metrics.events is not None:
         recovered.unwritten_events = _read_events_again(recovered, record.printed(EVENTS))
     return recovered

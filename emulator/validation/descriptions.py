@@ -37,18 +37,18 @@ def descriptions(model: type) -> dict[str, str]:
     found: dict[str, str] = {}
     for one in reversed(model.__mro__):
         if one.__module__.partition(".")[0] == "emulator":
-            found |= _of_module(one.__module__).get(one.__qualname__, {})
+            found |= _fields_of_module(one.__module__).get(one.__qualname__, {})
     return found
 
 
 @cache
-def _of_module(name: str) -> dict[str, dict[str, str]]:
+def _fields_of_module(name: str) -> dict[str, dict[str, str]]:
     tree = ast.parse(inspect.getsource(sys.modules[name]))
     classes = (node for node in tree.body if isinstance(node, ast.ClassDef))
-    return {node.name: dict(_of_class(node)) for node in classes}
+    return {node.name: dict(_fields_of_class(node)) for node in classes}
 
 
-def _of_class(node: ast.ClassDef) -> list[tuple[str, str]]:
+def _fields_of_class(node: ast.ClassDef) -> list[tuple[str, str]]:
     return [
         (field.target.id, " ".join(inspect.cleandoc(text.value.value).split()))
         for field, text in pairwise(node.body)

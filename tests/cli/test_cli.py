@@ -12,7 +12,7 @@ import pytest
 
 from emulator.engines.docker import DockerEngine
 from emulator.planning.baseline import Baseline, BaselineFile, machine
-from emulator.planning.context import of_machine
+from emulator.planning.context import machine_limits
 from tests.cli.typed import NO_DOCKER, refusal, typed, write
 from tests.conftest import Emulate, own
 from tests.engines.docker.listeners import instead_of_docker
@@ -175,7 +175,7 @@ def test_plan_says_that_processes_have_no_limits(hello: Path) -> None:
 
 @pytest.mark.docker
 def test_plan_shows_the_limits_by_default(hello: Path, docker_engine: DockerEngine) -> None:
-    limits = of_machine(docker_engine.capacity().memory, docker_engine.pid_max, 2)
+    limits = machine_limits(docker_engine.capacity().memory, docker_engine.pid_max, 2)
     shown = typed("plan", hello, "--engine", "docker", "--set", "cluster.worker.memory=1g").stdout
     assert f"1.0 GiB, {limits.processes} processes*" in shown
     assert "* marks a default" in shown

@@ -14,9 +14,9 @@ import typer
 import emulator
 from emulator.cli import COMMANDS, app
 from emulator.engines.memory import MemoryEngine, Script
-from emulator.execution import up
 from emulator.planning.requested import RunOptions
 from emulator.runtime.clock import ManualClock
+from emulator.session.execution import up
 from tests.asked import asked
 from tests.cli.typed import NO_DOCKER, completed, refusal, typed, write
 from tests.conftest import Emulate, going_on

@@ -52,7 +52,9 @@ def said_once(done: Finished, number: signal.Signals) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("module", ["typer", "pydantic", "emulator.engines", "emulator.execution"])
+@pytest.mark.parametrize(
+    "module", ["typer", "pydantic", "emulator.engines", "emulator.session.execution"]
+)
 def test_during_imports(
     emulate: Emulate, tmp_path: Path, module: str, number: signal.Signals
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 
 from emulator.analysis.explanation import NO_STEP
-from emulator.faults.table import entries
+from emulator.faults.kinds import entries
 from emulator.record.events import KINDS
 from emulator.report.run_tables import _BY_STEPS
 from emulator.scenario.schema import Scenario, json_schema

@@ -29,7 +29,6 @@ from emulator.engines.lines import LONGEST_LINE
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.process import ProcessEngine
 from emulator.errors import NotRunning, Unsupported, UsageError
-from emulator.execution import up
 from emulator.faults.pause import Pausing
 from emulator.faults.preempt import PowerCutting
 from emulator.faults.throttle import Throttling
@@ -40,6 +39,7 @@ from emulator.runtime.clock import Clock, ManualClock, RealClock
 from emulator.scenario.container import Port
 from emulator.scenario.kubernetes import Kubernetes
 from emulator.scenario.schema import Role
+from emulator.session.execution import up
 from tests.asked import asked
 from tests.engines.stage import Stage, free_port, shells, staged
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from emulator.engines.base import Exited, KnownOutput, Line, Resource
+from emulator.engines.base import Exited, Line, Resource, ResumePoint
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import EngineError, NotRunning
 from emulator.faults.nodes import Cordoned
@@ -208,9 +208,9 @@ def test_another_supervisor_gets_what_was_not_read() -> None:
     assert stage.until(7) == []
     stage.start(W2)
     known = {
-        W0: KnownOutput(["one", "one"], 1000.0),
-        W1: KnownOutput([], 1001.5),
-        W2: KnownOutput([], 1007.0),
+        W0: ResumePoint(["one", "one"], 1000.0),
+        W1: ResumePoint([], 1001.5),
+        W2: ResumePoint([], 1007.0),
     }
     ids = stage.engine.reattach(PLAN, Path(), stage.inbox, known)
     assert ids == {W0: "memory-worker-0-1", W2: "memory-worker-2-3"}

@@ -20,11 +20,11 @@ from emulator.engines.memory import MemoryEngine
 from emulator.engines.process import ProcessEngine
 from emulator.engines.requirements import require_of
 from emulator.errors import EngineMissing, Unsupported, UsageError
-from emulator.execution import up
 from emulator.faults.pause import Pausing
 from emulator.faults.throttle import Throttling
 from emulator.planning.requested import RunOptions
 from emulator.runtime.clock import ManualClock
+from emulator.session.execution import up
 from emulator.supervisor.cleanup import find_all
 from tests.asked import asked
 from tests.conftest import Emulate, own

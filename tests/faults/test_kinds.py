@@ -12,10 +12,18 @@ import pytest
 
 from emulator.errors import NotRunning
 from emulator.faults.kill import Kill
+from emulator.faults.kinds import FAULTS
 from emulator.faults.nodes import Cordoned
 from emulator.faults.preempt import Preempt
-from emulator.faults.spec import Effect, Entry, FaultSpec, HeldFault, LastingFault, Target, Trigger
-from emulator.faults.table import FAULTS
+from emulator.faults.spec import (
+    Effect,
+    Entry,
+    FaultContext,
+    FaultSpec,
+    HeldFault,
+    LastingFault,
+    Trigger,
+)
 
 FLAGS = (
     *("lasting", "is_held", "ends_target", "restarts_target", "replaces_target", "blocks_job"),
@@ -86,8 +94,8 @@ WORDS = {
 }
 
 
-def target(engine: Engine, *active: FaultSpec, cpus: float | None = None) -> Target:
-    return Target(engine, "a-0", cpus, lambda: engine.calls.append(("links",)), active)
+def target(engine: Engine, *active: FaultSpec, cpus: float | None = None) -> FaultContext:
+    return FaultContext(engine, "a-0", cpus, lambda: engine.calls.append(("links",)), active)
 
 
 ENDINGS = {(code, oom) for code in (0, 1, 137) for oom in (False, True)}

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from emulator.errors import UsageError
-from emulator.faults import table
+from emulator.faults import kinds as table
 from emulator.faults.kill import Kill
+from emulator.faults.kinds import OneFault
 from emulator.faults.network import Partition, Shape
 from emulator.faults.preempt import Preempt
 from emulator.faults.schedule import (
@@ -28,7 +29,6 @@ from emulator.faults.schedule import (
     why_unfired,
 )
 from emulator.faults.spec import SETTLED, FaultSpec, Trigger
-from emulator.faults.table import OneFault
 from emulator.planning.plan import Plan
 from emulator.scenario.loader import load, parse
 from emulator.scenario.schema import Scenario

@@ -15,10 +15,10 @@ import pytest
 from benchmarks.gallery import costs as page
 from benchmarks.gallery.runs import Run
 from emulator.engines.memory import MemoryEngine, Script
-from emulator.execution import up
 from emulator.planning.requested import RunOptions
 from emulator.results import Result
 from emulator.runtime.clock import ManualClock
+from emulator.session.execution import up
 from tests.asked import asked
 from tests.report.runs import step_line
 

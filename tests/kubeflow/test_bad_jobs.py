@@ -11,8 +11,8 @@ import yaml
 from emulator.errors import ScenarioError
 from emulator.manifests.convert import Additions, read_scenario
 from emulator.manifests.documents import read_documents
+from emulator.manifests.input_formats import FORMATS, format_of
 from emulator.manifests.spec import Conversion, Options
-from emulator.manifests.table import FORMATS, format_of
 from emulator.validation.limits import SCENARIO_BYTES
 
 TFJOB = """\

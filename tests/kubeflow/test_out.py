@@ -11,7 +11,7 @@ from hypothesis import given as for_all
 from hypothesis import strategies as st
 
 from emulator.errors import UsageError
-from emulator.manifests.out.table import TARGETS
+from emulator.manifests.out.export_formats import TARGETS
 from tests.manifests.out.exporting import as_manifest, documents, exported, given, in_pod
 from tests.manifests.out.test_exports import JOB, fits, scenarios
 from tests.manifests.out.test_parts import BARE, DDP, TORCH, part_of

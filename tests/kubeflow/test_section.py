@@ -20,7 +20,7 @@ from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.extension import AnyOperator
-from emulator.scenario.frameworks.table import roles_of
+from emulator.scenario.frameworks.registry import roles_of
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import Scenario
 from tests.scenario.mistakes import HEAD, only_problem, problems

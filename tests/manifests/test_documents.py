@@ -6,7 +6,7 @@ import pytest
 
 from emulator.errors import ScenarioError
 from emulator.manifests.documents import dotted, read_documents
-from emulator.manifests.table import format_of
+from emulator.manifests.input_formats import format_of
 from emulator.validation.limits import DOCUMENTS
 
 

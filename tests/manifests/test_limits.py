@@ -18,12 +18,12 @@ from emulator.manifests.documents import read_documents
 from emulator.manifests.expansion import Text, expand, plain, written
 from emulator.manifests.fields import Findings
 from emulator.manifests.images import Images
+from emulator.manifests.input_formats import FORMATS, format_of
 from emulator.manifests.names import as_name, stem_of
 from emulator.manifests.objects import is_key, read_objects
 from emulator.manifests.pod_context import Budget
 from emulator.manifests.quantities import as_cores, as_size, parse_quantity
 from emulator.manifests.spec import Options
-from emulator.manifests.table import FORMATS, format_of
 from emulator.scenario.values import read
 from emulator.validation.limits import DOCUMENTS, MANIFEST_BYTES, SCENARIO_BYTES, TASKS, WORD
 from emulator.validation.units import parse_size

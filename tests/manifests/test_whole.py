@@ -11,8 +11,8 @@ import yaml
 from emulator.errors import ScenarioError
 from emulator.manifests.assembly import as_text
 from emulator.manifests.documents import read_documents
+from emulator.manifests.input_formats import format_of
 from emulator.manifests.spec import Options
-from emulator.manifests.table import format_of
 from emulator.scenario.loader import parse
 
 WHOLE = Path(__file__).parent / "whole"

@@ -17,7 +17,7 @@ from emulator.planning.context import (
     LEAST_PROCESSES,
     Limits,
     PlanContext,
-    of_machine,
+    machine_limits,
     reserved,
     usual_pid_max,
 )
@@ -330,7 +330,7 @@ GIB = 2**30
 def test_a_task_gets_the_machine_less_the_larger_of_a_gibibyte_and_a_tenth(
     gib: int, left: float
 ) -> None:
-    assert of_machine(gib * GIB, 32_768, 1).memory == pytest.approx(left * GIB, abs=2**20)
+    assert machine_limits(gib * GIB, 32_768, 1).memory == pytest.approx(left * GIB, abs=2**20)
 
 
 @pytest.mark.parametrize(
@@ -348,14 +348,14 @@ def test_a_task_gets_the_machine_less_the_larger_of_a_gibibyte_and_a_tenth(
 def test_all_tasks_together_get_half_of_the_processes_of_the_machine(
     pid_max: int, containers: int, processes: int
 ) -> None:
-    assert of_machine(8 * GIB, pid_max, containers).processes == processes
+    assert machine_limits(8 * GIB, pid_max, containers).processes == processes
 
 
 @given(st.integers(2**22, 2**50), st.integers(32_768, 4_194_304), st.integers(1, 32))
 def test_something_is_left_for_the_machine_and_for_the_task(
     machine: int, pid_max: int, containers: int
 ) -> None:
-    limits = of_machine(machine, pid_max, containers)
+    limits = machine_limits(machine, pid_max, containers)
     assert limits.memory is not None
     assert 0 < limits.memory < machine
     assert limits.memory % 4096 == 0  # as the kernel would round it

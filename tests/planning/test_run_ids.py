@@ -16,7 +16,7 @@ import emulator
 from emulator.engines.base import Resource
 from emulator.engines.docker import DockerEngine
 from emulator.engines.process import ProcessEngine
-from emulator.engines.process.table import labels_in
+from emulator.engines.process.process_table import labels_in
 from emulator.errors import UsageError
 from emulator.planning.plan import Plan, new_run_id
 from emulator.planning.requested import RunOptions

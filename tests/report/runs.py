@@ -14,7 +14,6 @@ from typing import Any
 from emulator.analysis import expectations as checks
 from emulator.analysis.analyse import analyse
 from emulator.engines.memory import MemoryEngine, Scripts
-from emulator.execution import up
 from emulator.metrics.catalog import Usage
 from emulator.metrics.samples import Sample
 from emulator.planning.requested import RunOptions
@@ -22,6 +21,7 @@ from emulator.record.reader import Record
 from emulator.report.data import Facts
 from emulator.results import Result, RunCallbacks
 from emulator.runtime.clock import ManualClock
+from emulator.session.execution import up
 from tests.asked import asked
 from tests.histories import Told, began_again, ended, fault, happened, job, phase, step, timeline
 

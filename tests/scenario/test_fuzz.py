@@ -18,7 +18,7 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from emulator.faults.table import FAULTS
+from emulator.faults.kinds import FAULTS
 from emulator.runtime.bundled import ROOT, scenarios
 from emulator.scenario.schema import json_schema
 from tests.scenario.loader import MEGABYTES, SECONDS, Loader, loader

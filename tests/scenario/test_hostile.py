@@ -11,10 +11,10 @@ import pytest
 from emulator.broker import Capacity
 from emulator.engines.requirements import fits
 from emulator.errors import UsageError
-from emulator.faults.table import TraceFaults
+from emulator.faults.kinds import TraceFaults
 from emulator.scenario import rendezvous
+from emulator.scenario.frameworks.registry import FRAMEWORKS
 from emulator.scenario.frameworks.spec import FrameworkName, Job, Member
-from emulator.scenario.frameworks.table import FRAMEWORKS
 from emulator.scenario.loader import load, parse
 from emulator.scenario.schema import Role, Scenario
 from emulator.session.source import read

@@ -30,7 +30,7 @@ from emulator import (
 from emulator.cli import setup
 from emulator.cli.setup import TEMPLATE_NAME, name_from
 from emulator.errors import UsageError
-from emulator.faults.table import entries
+from emulator.faults.kinds import entries
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import json_schema
 from tests.manifests.out.test_exports import SCENARIOS

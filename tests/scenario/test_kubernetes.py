@@ -101,4 +101,4 @@ def test_a_mistake_has_its_line() -> None:
     ],
 )
 def test_the_operator_follows_from_the_value(given: Any, operator: str) -> None:
-    assert Toleration.model_validate(given).of_all == (operator == "Exists")
+    assert Toleration.model_validate(given).tolerates_any_value == (operator == "Exists")

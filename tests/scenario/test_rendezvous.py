@@ -11,8 +11,8 @@ import pytest
 
 from emulator.scenario import rendezvous
 from emulator.scenario.frameworks.pytorch import Elastic
+from emulator.scenario.frameworks.registry import FRAMEWORKS
 from emulator.scenario.frameworks.spec import FrameworkName, Job, Member, RendezvousForm
-from emulator.scenario.frameworks.table import FRAMEWORKS
 from emulator.scenario.frameworks.tensorflow import tf_config
 from emulator.scenario.schema import Gpus, Program, Role, Scenario
 from tests.conftest import python

@@ -18,8 +18,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from emulator.metrics.steps import PHASES_ONLY
 from emulator.runtime.bundled import ROOT, scenarios
+from emulator.scenario.frameworks.registry import FRAMEWORKS
 from emulator.scenario.frameworks.spec import Framework, FrameworkName, role_of
-from emulator.scenario.frameworks.table import FRAMEWORKS
 from emulator.scenario.pytest_options import mark_arguments
 from emulator.scenario.restart import Restart
 from emulator.scenario.schema import Dockerfile, Gpus, Program, Role, Scenario, json_schema

@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from emulator.errors import UsageError
+from emulator.scenario.frameworks.registry import FRAMEWORKS
 from emulator.scenario.frameworks.spec import Member
-from emulator.scenario.frameworks.table import FRAMEWORKS
 from emulator.scenario.loader import parse
 from emulator.scenario.values import PLAIN, Expander, Values, read, variables
 from tests.scenario.mistakes import only_problem, problems

@@ -11,7 +11,6 @@ from typing import Any
 
 from emulator.engines.memory import MemoryEngine, Script, Scripts
 from emulator.engines.requirements import make_ready
-from emulator.execution import up
 from emulator.planning.requested import RunOptions
 from emulator.record.events import Entry, FaultEvent
 from emulator.record.reader import Record
@@ -19,6 +18,7 @@ from emulator.record.writer import RunWriter
 from emulator.results import Result, RunCallbacks
 from emulator.runtime.clock import AtOnce, ManualClock, Workers
 from emulator.scenario.schema import Scenario
+from emulator.session.execution import up
 from emulator.supervisor.control import Asked, RunControl
 from emulator.supervisor.history import HistoryWriter, Subscriber
 from emulator.supervisor.supervisor import Supervisor

@@ -23,7 +23,6 @@ from emulator.engines.base import Inbox
 from emulator.engines.docker import DockerEngine
 from emulator.engines.process import ProcessEngine
 from emulator.errors import InUse, UsageError
-from emulator.execution import attach
 from emulator.planning.planner import make_plan
 from emulator.pytest_plugin.harness import recover
 from emulator.record.events import fields_of
@@ -31,6 +30,7 @@ from emulator.record.lock import LOCK, is_being_removed, is_live, locked
 from emulator.record.reader import Record
 from emulator.record.remains import LOG, SOCKET
 from emulator.scenario.loader import load
+from emulator.session.execution import attach
 from emulator.supervisor import cleanup as leftovers
 from tests.conftest import Emulate, end, going_on, left, own, wait_for_line
 

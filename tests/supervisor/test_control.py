@@ -13,8 +13,8 @@ from pydantic import TypeAdapter
 from emulator.engines.base import Line
 from emulator.engines.memory import MemoryEngine, Script, Scripts
 from emulator.errors import EmulatorError, ImageError, Unsupported, UsageError
+from emulator.faults.kinds import OneFault
 from emulator.faults.spec import FaultSpec
-from emulator.faults.table import OneFault
 from emulator.record.events import Entry, FaultEvent
 from emulator.record.reader import Record
 from emulator.report.event_text import describe

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.scenario.frameworks.table import FRAMEWORKS
+from emulator.scenario.frameworks.registry import FRAMEWORKS
 from emulator.scenario.restart import Restart, RestartPolicy, RestartScope
 from emulator.scenario.schema import SuccessRule
 from emulator.supervisor.restart_policy import (

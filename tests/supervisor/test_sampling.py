@@ -12,7 +12,6 @@ import pytest
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.process import ProcessEngine
 from emulator.errors import EngineError, RecordError
-from emulator.execution import up
 from emulator.metrics.catalog import GpuShare, GpuUsage, Usage
 from emulator.metrics.gpu import Gpu, GpuInventory
 from emulator.metrics.samples import Sample, series
@@ -22,6 +21,7 @@ from emulator.record.reader import Record
 from emulator.results import Result, RunCallbacks
 from emulator.runtime.clock import AtOnce, ManualClock
 from emulator.scenario.loader import parse
+from emulator.session.execution import up
 from emulator.supervisor import watchdog
 from tests.asked import asked
 from tests.supervisor.in_memory import BASE, SERVES, Job, run_on

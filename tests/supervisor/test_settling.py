@@ -17,7 +17,7 @@ from emulator.record.writer import RunWriter
 from emulator.runtime.clock import RealClock
 from emulator.runtime.host import this_host
 from emulator.scenario.loader import parse
-from emulator.supervisor.cleanup import SETTLES_WITHIN, settles_at
+from emulator.supervisor.cleanup import SETTLE_TIMEOUT, settles_at
 from tests.conftest import Emulate, end, left, own, wait_for_line
 from tests.histories import SITE, an_event
 
@@ -52,7 +52,7 @@ def test_what_was_asked_for_and_not_answered_may_still_come(
 ) -> None:
     record = killed(tmp_path, written)
     assert bool(settles_at(record)) == making
-    long_ago = settles_at(record) - 2 * SETTLES_WITHIN if making else 0.0
+    long_ago = settles_at(record) - 2 * SETTLE_TIMEOUT if making else 0.0
     for path in record.path.glob("*.json*"):
         os.utime(path, (long_ago, long_ago))
     assert settles_at(Record(record.path)) == 0.0

@@ -24,7 +24,7 @@ from itertools import groupby, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from emulator.analysis.goodput import CAUSES, Piece, micros, pieces
-from emulator.faults.table import FAULTS
+from emulator.faults.kinds import FAULTS
 
 if TYPE_CHECKING:
     from emulator.record.events import TaskExit

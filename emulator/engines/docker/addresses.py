@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import docker
 from docker.errors import APIError
 
-from emulator.engines.docker.ownership import taken
+from emulator.engines.docker.ownership import name_taken
 from emulator.engines.docker.requests import network_request
 from emulator.errors import EngineError, NameTaken
 
@@ -106,10 +106,10 @@ def _create(api: docker.APIClient, request: Mapping[str, Any]) -> str:
         made = str(api.create_network(**request)["Id"])
     except APIError as error:
         if error.status_code == HTTPStatus.CONFLICT:
-            raise NameTaken(*taken("network", name)) from None
+            raise NameTaken(*name_taken("network", name)) from None
         raise
     # The engine checks names only as well as it can: of two at once, both may be made.
     if sum(one["Name"] == name for one in api.networks(names=[name])) > 1:
         api.remove_network(made)
-        raise NameTaken(*taken("network", name))
+        raise NameTaken(*name_taken("network", name))
     return made

@@ -28,7 +28,7 @@ from emulator.validation.units import format_size
 if TYPE_CHECKING:
     from emulator.scenario.schema import Dockerfile
 
-ENDS_WITHIN = 30.0
+END_TIMEOUT = 30.0
 """Seconds that the engine gets to kill and remove the container of a build that is stopped."""
 
 
@@ -173,6 +173,6 @@ def progress(
             whole = isinstance(connection, ssl.SSLSocket)
             connection.shutdown(socket.SHUT_RDWR if whole else socket.SHUT_WR)
 
-    messages = each(output, cancel=shut_down, check=signals.check, leaves_within=ENDS_WITHIN)
+    messages = each(output, cancel=shut_down, check=signals.check, leaves_within=END_TIMEOUT)
     with contextlib.closing(messages):
         yield messages

@@ -29,14 +29,14 @@ from emulator.errors import EmulatorError, EngineError, EngineLost, EngineMissin
 from emulator.runtime.sockets import close_unconnected
 
 MINIMUM_API = (1, 41)
-ANSWERS_WITHIN = 5
+CONNECT_TIMEOUT = 5
 """Seconds that an engine has to answer the first request."""
-CALL_WITHIN = 120
+CALL_TIMEOUT = 120
 """Seconds that an engine which has answered gets for one call."""
 PING_EVERY = 30.0
 """Seconds between two pings of a heartbeat."""
 
-KILLED_WITHIN = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
+REMOVAL_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 """Seconds before each further attempt to remove a container that the engine could not kill. Each
 attempt may take it ten seconds as well."""
 
@@ -59,10 +59,10 @@ def connect() -> docker.APIClient:
     """
     address = _address()
     try:
-        client = _within(ANSWERS_WITHIN, lambda: docker.APIClient(**address.settings))
+        client = _within(CONNECT_TIMEOUT, lambda: docker.APIClient(**address.settings))
         version = tuple(int(part) for part in client.api_version.split("."))
     except TimeoutError:
-        raise _missing(address, f"no answer within {ANSWERS_WITHIN} s") from None
+        raise _missing(address, f"no answer within {CONNECT_TIMEOUT} s") from None
     except (DockerException, requests.RequestException, HTTPError, OSError, ValueError) as error:
         close_unconnected(error)
         raise _missing(address, why(error)) from None
@@ -73,7 +73,7 @@ def connect() -> docker.APIClient:
             "Update Docker.",
             configured=True,
         )
-    client.timeout = CALL_WITHIN
+    client.timeout = CALL_TIMEOUT
     client.headers.update(load_general_config().get("HttpHeaders") or {})
     if client.base_url.startswith("http+docker://"):
         client.trust_env = False  # a tenth of a call: a socket has no proxy and no password
@@ -83,7 +83,7 @@ def connect() -> docker.APIClient:
 def _address() -> _Address:
     """Return the address of the engine. Raises EngineMissing where it can't be determined."""
     # The SDK makes a pool of this size for every URL of a socket: each takes as many calls to make.
-    common = {"version": "auto", "timeout": 2 * ANSWERS_WITHIN, "max_pool_size": 16}
+    common = {"version": "auto", "timeout": 2 * CONNECT_TIMEOUT, "max_pool_size": 16}
     chosen = os.environ.get("DOCKER_CONTEXT", "")
     named_by = "DOCKER_CONTEXT" if chosen else ""
     try:
@@ -237,7 +237,7 @@ def until_killed(
 
     Thousands of processes end within seconds, for which the engine does not always wait.
     """
-    for pause in KILLED_WITHIN:
+    for pause in REMOVAL_PAUSES:
         try:
             remove()
         except APIError as error:
@@ -271,7 +271,7 @@ class Heartbeat:
             except (DockerException, requests.RequestException, HTTPError, OSError) as error:
                 if not self._stopped.is_set():
                     # The calls that then remove the run must not wait as long again.
-                    self._api.timeout = ANSWERS_WITHIN
+                    self._api.timeout = CONNECT_TIMEOUT
                     self._inbox.put(EngineDown(lost("ping it", error)))
                 return
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.engines.base import Finding, Status
-from emulator.engines.docker.connection import ANSWERS_WITHIN, connect, translate_errors
+from emulator.engines.docker.connection import CONNECT_TIMEOUT, connect, translate_errors
 from emulator.engines.docker.images import BuildOptions, Images
 from emulator.engines.recipes import KINDS, recipe_tag
 from emulator.errors import EmulatorError, EngineMissing
@@ -37,7 +37,7 @@ def examine() -> Iterator[Finding]:
 def _engine() -> Iterator[Finding]:
     try:
         api = connect()
-        api.timeout = ANSWERS_WITHIN
+        api.timeout = CONNECT_TIMEOUT
         with translate_errors("describe itself"):
             version, info = api.version(), api.info()
     except EmulatorError as error:

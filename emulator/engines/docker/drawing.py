@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from emulator.engines.byte_stream import ByteStream
-from emulator.engines.docker.log_stream import Frames, LogLines
+from emulator.engines.docker.log_stream import Frames, LogParser
 from emulator.engines.lines import DrawnLine
 from emulator.engines.streams import AT_ONCE, Arrived
 
@@ -38,7 +38,7 @@ def is_drawn(text: str) -> bool:
 class Drawing:
     """Aligns the bytes of one start of a container with the lines of its log (pure)."""
 
-    def __init__(self, log: LogLines, *, from_start: bool) -> None:
+    def __init__(self, log: LogParser, *, from_start: bool) -> None:
         """`from_start`: it was attached before anything was printed that the log will have."""
         self._log, self._from_start = log, from_start
         self._frames = Frames()

@@ -24,8 +24,8 @@ from emulator.engines.docker.network import missing_parts
 from emulator.engines.docker.ownership import (
     labels_of_volume,
     make_volume,
+    name_taken,
     require_no_volume,
-    taken,
 )
 from emulator.engines.docker.requests import (
     LOOPBACK,
@@ -44,12 +44,12 @@ from emulator.engines.docker.requests import (
 )
 from emulator.engines.ports import require_free
 from emulator.errors import EngineError, NameTaken
-from emulator.planning.context import TASK_PORT, PlanContext, of_machine, usual_pid_max
+from emulator.planning.context import TASK_PORT, PlanContext, machine_limits, usual_pid_max
 from emulator.runtime.files import FOR_IMAGES, FOR_RUNS, Disk, disk, shortages
 
 if TYPE_CHECKING:
-    from emulator.engines.base import Exited, Finding, Inbox, KnownOutput
-    from emulator.engines.docker.warm.cluster import Answers
+    from emulator.engines.base import Exited, Finding, Inbox, ResumePoint
+    from emulator.engines.docker.warm.cluster import ControlReplies
     from emulator.engines.inside import Stdio
     from emulator.metrics.catalog import Usage
     from emulator.planning.plan import Plan, Task
@@ -87,7 +87,9 @@ class DockerEngine(Faults):
             image=self.images.reference,
             gpus=lambda: self.gpus,
             shared=SHARED,
-            limits=lambda containers: of_machine(self.capacity().memory, self.pid_max, containers),
+            limits=lambda containers: machine_limits(
+                self.capacity().memory, self.pid_max, containers
+            ),
             named=True,
             disks=self._disks,
         )
@@ -207,7 +209,7 @@ class DockerEngine(Faults):
         with translate_errors(f"make the volume {name}"):
             if not make_volume(self.api, volume_request(plan, self._labels)):
                 self.api.remove_network(network)  # it was made since it was looked for
-                raise NameTaken(*taken("volume", name))
+                raise NameTaken(*name_taken("volume", name))
 
     def _check_ports(self, plan: Plan) -> None:
         """Refuse ports of this machine that another program has. Raises EngineError."""
@@ -245,10 +247,10 @@ class DockerEngine(Faults):
         if assigns_addresses(plan):
             self._addresses = Addresses(network["IPAM"]["Config"][0]["Subnet"])
         if any(has_pod(task) for task in plan.tasks):
-            from emulator.engines.docker.pods import Pods
+            from emulator.engines.docker.pods import TaskGroups
 
             assert self._inbox is not None, "_set_run comes first"
-            self._pods = Pods(
+            self._pods = TaskGroups(
                 self.api, self._output, self._inbox, plan, self._labels, ipv6=self._has_ipv6
             )
 
@@ -307,7 +309,7 @@ class DockerEngine(Faults):
         self._make_room(task.name, same_address)
         return container
 
-    def _launch(self, task: Task, container: str) -> Answers | None:
+    def _launch(self, task: Task, container: str) -> ControlReplies | None:
         """Start the task in its container; return what says when it ends, if not the engine."""
         self._freezer.forget(container)
         self.api.start(container)
@@ -319,7 +321,7 @@ class DockerEngine(Faults):
         return self._pods.then(task) if self._pods else None
 
     def reattach(
-        self, plan: Plan, folder: Path, inbox: Inbox, lives: Mapping[str, KnownOutput]
+        self, plan: Plan, folder: Path, inbox: Inbox, lives: Mapping[str, ResumePoint]
     ) -> dict[str, str]:
         """Find the run's containers; read their output from where the last supervisor stopped."""
         self._set_run(plan, folder, inbox)

@@ -242,7 +242,7 @@ def may_succeed_later(refusal: APIError) -> bool:
 
 # --- Out of memory --------------------------------------------------------------------------------
 
-EXIT_WITHIN = 30
+EXIT_TIMEOUT = 30
 """Seconds that the engine has to report a container's exit; a busy one needs some."""
 MARGIN = 32 * 2**20
 """Bytes above what a task uses at which its memory is limited before it is killed."""
@@ -293,7 +293,7 @@ def _wait_for_end(api: docker.APIClient, container: str, started_at: str) -> boo
     if _started_at(api, container) != started_at:
         return True
     try:
-        api.wait(container, timeout=EXIT_WITHIN)
+        api.wait(container, timeout=EXIT_TIMEOUT)
     except (requests.Timeout, requests.ConnectionError):
         return False
     return True
@@ -312,7 +312,7 @@ def _execute(api: docker.APIClient, container: str, script: str) -> str:
 
 # --- Without power --------------------------------------------------------------------------------
 
-GONE_WITHIN = 30
+REMOVAL_TIMEOUT = 30
 """Seconds for killed processes to end; one that waits for a slow disk ends late."""
 SCRIPT = f"""
 silence() {{ printf '*filter\\n:INPUT %s\\n:FORWARD %s\\n:OUTPUT %s\\nCOMMIT\\n' $1 $1 $1; }}
@@ -331,7 +331,7 @@ running() {{
     return 1
 }}
 kill -KILL -1 2> /dev/null
-for _ in $(seq {GONE_WITHIN * 50}); do
+for _ in $(seq {REMOVAL_TIMEOUT * 50}); do
     running || exit 0
     sleep 0.02
 done

@@ -56,7 +56,7 @@ BUILD_FOLDER = "build"
 """The folder of inputs in the root of the emulator's own images, while they are built."""
 CHUNK = 2**21
 """Bytes of an image that are read at once."""
-COPIED_WITHIN = 1800
+COPY_TIMEOUT = 1800
 """Seconds in which an engine copies an image; 2.4 GB took 20 s on a busy machine."""
 STEP_WIDTH = 100
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -328,7 +328,7 @@ class Images:
 
     def _copied(self, method: str, path: str, **options: Any) -> Response:  # noqa: ANN401
         """Send a request that may take long: the engine copies an image before it answers."""
-        return streamed(self._api, method, path, timeout=COPIED_WITHIN, **options)
+        return streamed(self._api, method, path, timeout=COPY_TIMEOUT, **options)
 
     def _remove_stages(self) -> None:
         """Remove builder stages: they are as large as the images, and never used again."""

@@ -41,7 +41,7 @@ class Frames:
         del waiting[:at]
 
 
-class Printed(NamedTuple):
+class PrintedLine(NamedTuple):
     """One line, and the engine's stamps of its first and last piece."""
 
     first_stamp: str
@@ -49,7 +49,7 @@ class Printed(NamedTuple):
     text: str
 
 
-class LogLines:
+class LogParser:
     """Turns the frames of a log stream into lines.
 
     Frames with stamps up to `after` are dropped. Stamps have nine digits and one zone, so they
@@ -85,12 +85,12 @@ class LogLines:
         for stream, line in self._lines.items():
             self._lines[stream] = _Line(line.finished)
 
-    def feed(self, data: bytes) -> Iterator[Printed]:
+    def feed(self, data: bytes) -> Iterator[PrintedLine]:
         """Take the next bytes of the stream; yield the lines that they finish."""
         for stream, frame in self._frames.feed(data):
             yield from self.frame(stream, frame)
 
-    def frame(self, stream: int, frame: bytes) -> Iterator[Printed]:
+    def frame(self, stream: int, frame: bytes) -> Iterator[PrintedLine]:
         """Take one frame of a stream; yield the line that it finishes, if it does."""
         head, _, text = frame.partition(b" ")
         line = self._lines[stream]
@@ -103,7 +103,7 @@ class LogLines:
         else:
             line.text.add(text)
 
-    def finish(self) -> Iterator[Printed]:
+    def finish(self) -> Iterator[PrintedLine]:
         """Yield the lines that lack their newline at the end of the stream."""
         for line in self._lines.values():
             if line.first_stamp:
@@ -120,8 +120,8 @@ class _Line:
         self.text = UnfinishedLine()
         self.count, self.latest = 0, deque[str](maxlen=LATEST)
 
-    def finish(self, end: bytes) -> Printed:
-        printed = Printed(self.first_stamp, self.last_stamp, self.text.finish(end))
+    def finish(self, end: bytes) -> PrintedLine:
+        printed = PrintedLine(self.first_stamp, self.last_stamp, self.text.finish(end))
         self.first_stamp, self.finished = "", self.last_stamp
         self.count += 1
         self.latest.append(printed.text)

@@ -17,25 +17,25 @@ import docker
 from docker.errors import APIError
 from requests import Response
 
-from emulator.engines.base import LAST_LINES, EngineDown, Exited, Inbox, KnownOutput, Line
+from emulator.engines.base import LAST_LINES, EngineDown, Exited, Inbox, Line, ResumePoint
 from emulator.engines.byte_stream import ByteStream
 from emulator.engines.docker.connection import lost, streamed
 from emulator.engines.docker.drawing import Drawing, DrawnStream, is_drawn
-from emulator.engines.docker.log_stream import LogLines, Printed, seconds
+from emulator.engines.docker.log_stream import LogParser, PrintedLine, seconds
 from emulator.engines.lines import overlap
 from emulator.engines.streams import PIECE, Arrived, Streams
 from emulator.record.events import OutputLeftOut
 
 if TYPE_CHECKING:
     from emulator.engines.docker.usage import ContainerUsage
-    from emulator.engines.docker.warm.cluster import Answers
+    from emulator.engines.docker.warm.cluster import ControlReplies
 
-OOM_WITHIN = 0.5
+OOM_EVENT_TIMEOUT = 0.5
 """Seconds after an exit in which the engine reports that the kernel caused it."""
 _KILLED = 128 + signal.SIGKILL
 
 
-class Output:
+class LogFollower:
     """Follows the containers of one run."""
 
     def __init__(self, api: docker.APIClient, usage: ContainerUsage) -> None:
@@ -80,7 +80,7 @@ class Output:
         self,
         task: str,
         container: str,
-        answers: Answers | None = None,
+        answers: ControlReplies | None = None,
         *,
         then: Callable[[Exited], None] | None = None,
         drawings: bool = True,
@@ -100,11 +100,11 @@ class Output:
                 attached.close()
             self._report_failure(task, error, then)
             return
-        start = _Start(task, container, LogLines(after), answers, then)
+        start = _Start(task, container, LogParser(after), answers, then)
         reads = self._reads_drawings and drawings
         drawn = _Drawn(self, self._streams, task, container, start.log) if reads else None
 
-        def lines(printed: Iterable[Printed]) -> list[Line]:
+        def lines(printed: Iterable[PrintedLine]) -> list[Line]:
             found = list(self._lines(task, printed, answers))
             if drawn is not None:
                 drawn.look_at(found)
@@ -133,14 +133,14 @@ class Output:
         if (stream := self._followed.get(container)) is not None:
             stream.cut()
 
-    def wait_for(self, task: str, container: str, answers: Answers, within: float) -> bool:
+    def wait_for(self, task: str, container: str, answers: ControlReplies, within: float) -> bool:
         """Wait for a parent's answers after a task has ended; return whether they have come."""
         streams, over = Streams(Inbox()), threading.Event()
         after = self._last_stamp.get(task, "")
         streams.add(
             _LogStream(
                 self._log(container, after, follow=True),
-                LogLines(after),
+                LogParser(after),
                 lines=lambda printed: list(self._lines(task, printed, answers)) and [],
                 ended=lambda error: over.set(),
                 answers=answers,
@@ -160,12 +160,12 @@ class Output:
         """A container is about to be sent SIGKILL: its exit is not the kernel's doing."""
         self._killed.add(container)
 
-    def find_position(self, task: str, container: str, known: KnownOutput) -> bool:
+    def find_position(self, task: str, container: str, known: ResumePoint) -> bool:
         """Find where another supervisor stopped reading, so that `follow` continues there.
 
         Returns whether the container was started since that supervisor last requested it.
         """
-        printed = list(self._printed(container, LogLines()))
+        printed = list(self._printed(container, LogParser()))
         if count := overlap(known.printed, [line.text for line in printed]):
             self._last_stamp[task] = printed[count - 1].last_stamp
         state = self._api.inspect_container(container)["State"]
@@ -228,7 +228,10 @@ class Output:
 
         The engine learns of that and of the exit in any order: its event may still be to come.
         """
-        since, until = seconds(state["StartedAt"]), time.time() + self._clock_ahead + OOM_WITHIN
+        since, until = (
+            seconds(state["StartedAt"]),
+            time.time() + self._clock_ahead + OOM_EVENT_TIMEOUT,
+        )
         api: Any = self._api  # its types know whole seconds only
         events = api.events(
             since=f"{since:.9f}",
@@ -252,7 +255,7 @@ class Output:
             then(killed)
 
     def _lines(
-        self, task: str, printed: Iterable[Printed], answers: Answers | None = None
+        self, task: str, printed: Iterable[PrintedLine], answers: ControlReplies | None = None
     ) -> Iterator[Line]:
         for one in printed:
             self._last_stamp[task] = one.last_stamp
@@ -260,7 +263,9 @@ class Output:
             if line is not None:
                 yield Line(task, seconds(line.first_stamp) - self._clock_ahead, line.text)
 
-    def _printed(self, container: str, log: LogLines, last: int | None = None) -> Iterator[Printed]:
+    def _printed(
+        self, container: str, log: LogParser, last: int | None = None
+    ) -> Iterator[PrintedLine]:
         """Yield the lines after what `log` has had, without waiting for more.
 
         `last`: only so many records at the end of the log.
@@ -295,8 +300,8 @@ class _Start(NamedTuple):
 
     task: str
     container: str
-    log: LogLines
-    answers: Answers | None
+    log: LogParser
+    answers: ControlReplies | None
     """Of the parent, if it started warm."""
     then: Callable[[Exited], None] | None
     """Gets its end instead of the inbox."""
@@ -306,7 +311,7 @@ class _Drawn:
     """What one start of a container draws, beside its log: attached only while that is of use."""
 
     def __init__(
-        self, output: Output, streams: Streams, task: str, container: str, log: LogLines
+        self, output: LogFollower, streams: Streams, task: str, container: str, log: LogParser
     ) -> None:
         self._output, self._streams, self._task = output, streams, task
         self._container, self._log = container, log
@@ -369,11 +374,11 @@ class _LogStream:
     def __init__(
         self,
         response: Response,
-        log: LogLines,
+        log: LogParser,
         *,
-        lines: Callable[[Iterable[Printed]], list[Line]],
+        lines: Callable[[Iterable[PrintedLine]], list[Line]],
         ended: Callable[[Exception | None], None],
-        answers: Answers | None = None,
+        answers: ControlReplies | None = None,
     ) -> None:
         self._stream, self._log = ByteStream(response.raw, response.close), log
         self._lines, self._ended, self._answers = lines, ended, answers

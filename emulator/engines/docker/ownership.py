@@ -20,7 +20,7 @@ from emulator.errors import NameTaken
 def require_no_volume(api: docker.APIClient, name: str) -> None:
     """Raise NameTaken if there is a volume of that name, whosever it is."""
     if labels_of_volume(api, name) is not None:
-        raise NameTaken(*taken("volume", name))
+        raise NameTaken(*name_taken("volume", name))
 
 
 def make_volume(api: docker.APIClient, request: Mapping[str, Any]) -> bool:
@@ -50,7 +50,7 @@ def labels_of_volume(api: docker.APIClient, name: str) -> dict[str, str] | None:
         return None
 
 
-def taken(kind: str, name: str) -> tuple[str, str]:
+def name_taken(kind: str, name: str) -> tuple[str, str]:
     """Return the message and the hint for a name that the engine has already (pure)."""
     return (
         f"The Docker engine has a {kind} {name} already, which this run did not make.",

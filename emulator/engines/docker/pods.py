@@ -22,7 +22,7 @@ from docker.errors import APIError
 from emulator.engines.base import Exited
 from emulator.engines.containers import scratches
 from emulator.engines.docker.connection import remove_container
-from emulator.engines.docker.ownership import make_volume, remove_volume, taken
+from emulator.engines.docker.ownership import make_volume, name_taken, remove_volume
 from emulator.engines.docker.requests import (
     DISK,
     PART,
@@ -40,12 +40,12 @@ from emulator.record.events import Sidecar
 
 if TYPE_CHECKING:
     from emulator.engines.base import Inbox
-    from emulator.engines.docker.logs import Output
+    from emulator.engines.docker.logs import LogFollower
     from emulator.planning.plan import Plan, Task
 
 SIDECAR_GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL for side-cars whose task has ended."""
-GONE_WITHIN = 10.0
+REMOVAL_TIMEOUT = 10.0
 """Seconds to wait for the last output of a side-car that was killed."""
 _GONE = (404, 409)
 """Answers about a container that was removed, or does not run."""
@@ -71,13 +71,13 @@ class _Sidecar:
     """It does not run, and its output was read."""
 
 
-class Pods:
+class TaskGroups:
     """The init steps, side-cars and scratch volumes of one run."""
 
     def __init__(
         self,
         api: docker.APIClient,
-        output: Output,
+        output: LogFollower,
         inbox: Inbox,
         plan: Plan,
         labels: Mapping[str, str],
@@ -144,7 +144,7 @@ class Pods:
             for one in scratches(task) if may_make else ():
                 request = scratch_volume_request(plan, task, one, self._labels, disk)
                 if not make_volume(self._api, request):
-                    raise EngineError(*taken("volume", request["name"]))
+                    raise EngineError(*name_taken("volume", request["name"]))
 
     @contextlib.contextmanager
     def making(self) -> Iterator[bool]:
@@ -233,7 +233,7 @@ class Pods:
 
     def _stop_sidecars(self, task: str) -> None:
         """Stop the side-cars of a task: SIGTERM, and SIGKILL after SIDECAR_GRACE."""
-        running = [one for one in self._of(task).values() if not one.over.is_set()]
+        running = [one for one in self._sidecars_of(task).values() if not one.over.is_set()]
         for one in running:
             one.told = True
             self._kill(one.container, signal.SIGTERM)
@@ -244,7 +244,7 @@ class Pods:
 
     def kill_sidecars(self, task: str) -> None:
         """Kill the side-cars of a task at once: its machine has lost power."""
-        self._kill_all([one for one in self._of(task).values() if not one.over.is_set()])
+        self._kill_all([one for one in self._sidecars_of(task).values() if not one.over.is_set()])
 
     def _kill_all(self, sidecars: list[_Sidecar]) -> None:
         left = [one for one in sidecars if not one.over.is_set()]
@@ -253,9 +253,9 @@ class Pods:
             self._output.expect_kill(one.container)
             self._kill(one.container, signal.SIGKILL)
         for one in left:
-            one.over.wait(GONE_WITHIN)
+            one.over.wait(REMOVAL_TIMEOUT)
 
-    def _of(self, task: str) -> dict[str, _Sidecar]:
+    def _sidecars_of(self, task: str) -> dict[str, _Sidecar]:
         return {name: one for name, one in self._sidecars.items() if name.partition(".")[0] == task}
 
     # --- Taking over, and the end -----------------------------------------------------------------
@@ -280,7 +280,7 @@ class Pods:
 
     def resume(self, task: str, known: Callable[[str, str], bool]) -> None:
         """Follow the side-cars of a task that goes on; `known` finds where to read a log on."""
-        for name, one in self._of(task).items():
+        for name, one in self._sidecars_of(task).items():
             known(name, one.container)
             if self._api.inspect_container(one.container)["State"]["Running"]:
                 self._follow(name, one)
@@ -291,7 +291,7 @@ class Pods:
         Its own container must be gone; if it has lost power, its volumes stay until the run ends.
         """
         removed = 0
-        for name, one in self._of(task.name).items():
+        for name, one in self._sidecars_of(task.name).items():
             one.told = True
             del self._sidecars[name]
             remove_container(self._api, one.container)

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from emulator.engines.base import Inbox
     from emulator.engines.docker.addresses import Addresses
     from emulator.engines.docker.images import Images
-    from emulator.engines.docker.logs import Output
+    from emulator.engines.docker.logs import LogFollower
     from emulator.engines.docker.network import Shaper
-    from emulator.engines.docker.pods import Pods
+    from emulator.engines.docker.pods import TaskGroups
     from emulator.engines.docker.usage import ContainerUsage
     from emulator.planning.plan import Plan, Task
 
@@ -65,7 +65,7 @@ class TaskContainers:
         self._heartbeat: Heartbeat | None = None
         self._addresses: Addresses | None = None
         self._has_ipv6 = False
-        self._pods: Pods | None = None
+        self._pods: TaskGroups | None = None
         """If a task of the run has more than its own container."""
         self._inbox: Inbox | None = None
         self._lock = threading.Lock()
@@ -84,10 +84,10 @@ class TaskContainers:
         return ContainerUsage(self.api)
 
     @cached_property
-    def _output(self) -> Output:
-        from emulator.engines.docker.logs import Output
+    def _output(self) -> LogFollower:
+        from emulator.engines.docker.logs import LogFollower
 
-        return Output(self.api, self._usage)
+        return LogFollower(self.api, self._usage)
 
     @cached_property
     def _info(self) -> dict[str, Any]:

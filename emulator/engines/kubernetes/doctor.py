@@ -16,7 +16,7 @@ from emulator.engines.kubernetes.nodes import capacity_of
 from emulator.engines.kubernetes.permissions import reviewed
 from emulator.engines.kubernetes.readings import METRICS
 from emulator.engines.kubernetes.role import PERMISSIONS, USES, Permission, Use, role
-from emulator.engines.kubernetes.security import RESTRICTED, Level, obstacles, of_pod
+from emulator.engines.kubernetes.security import RESTRICTED, Level, obstacles, pod_security_context
 from emulator.engines.kubernetes.shared import decide, is_usable
 from emulator.errors import EngineError, Unsupported
 from emulator.manifests.out.pods import limits_of
@@ -180,7 +180,7 @@ def trial_pod(options: Kubernetes, role: ContainerBase | None = None) -> Data:
     spec = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
-        "securityContext": of_pod(options),
+        "securityContext": pod_security_context(options),
         "containers": [container],
         **({"priorityClassName": options.priority_class} if options.priority_class else {}),
         **({"serviceAccountName": options.service_account} if options.service_account else {}),
@@ -194,21 +194,21 @@ def trial_pod(options: Kubernetes, role: ContainerBase | None = None) -> Data:
 
 def judge(answers: Answers, options: Kubernetes, trial: Data) -> Iterator[Finding]:
     """Yield what follows from the answers (pure)."""
-    yield _of_version(answers)
-    yield _of_namespace(answers)
-    yield from _of_permissions(answers)
-    yield _of_security(answers, trial)
+    yield _check_version(answers)
+    yield _check_namespace(answers)
+    yield from _check_permissions(answers)
+    yield _check_security(answers, trial)
     if not answers.why_not_there:
-        yield _of_trial(answers)
-    yield _of_nodes(answers, options)
-    yield _of_gpus(answers, options)
-    yield _of_shared(answers, options)
-    yield _of_dns(answers, options)
-    yield _of_usage(answers)
-    yield from _of_quotas(answers)
+        yield _check_trial(answers)
+    yield _check_nodes(answers, options)
+    yield _check_gpus(answers, options)
+    yield _check_shared(answers, options)
+    yield _check_dns(answers, options)
+    yield _check_usage(answers)
+    yield from _check_quotas(answers)
 
 
-def _of_version(answers: Answers) -> Finding:
+def _check_version(answers: Answers) -> Finding:
     found = f"{answers.version} at {answers.server} (context {answers.context})"
     number = _VERSION.match(answers.version)
     if number and (int(number[1]), int(number[2])) < TESTED:
@@ -217,7 +217,7 @@ def _of_version(answers: Answers) -> Finding:
     return Finding("Kubernetes", "ok", found)
 
 
-def _of_namespace(answers: Answers) -> Finding:
+def _check_namespace(answers: Answers) -> Finding:
     what = f"namespace {answers.namespace}"
     if answers.why_not_there:
         advice = (
@@ -233,7 +233,7 @@ def _of_namespace(answers: Answers) -> Finding:
     return Finding(what, "ok", "it is there")
 
 
-def _of_permissions(answers: Answers) -> Iterator[Finding]:
+def _check_permissions(answers: Answers) -> Iterator[Finding]:
     """Yield a finding for each use; that of a run has the Role if something is missing."""
     lacking: dict[Use, dict[Permission, list[str]]] = {}
     for permission, verb, allowed in answers.reviews:
@@ -254,7 +254,7 @@ def _of_permissions(answers: Answers) -> Iterator[Finding]:
             yield Finding(what, "warning", f"we may not: {', '.join(missing)}", f"For {USES[use]}.")
 
 
-def _of_security(answers: Answers, trial: Data) -> Finding:
+def _check_security(answers: Answers, trial: Data) -> Finding:
     what = "Pod security"
     if answers.there is None:
         return Finding(what, "warning", FORBIDDEN)
@@ -268,14 +268,14 @@ def _of_security(answers: Answers, trial: Data) -> Finding:
     return Finding(what, "ok", f"{level}: our Pods fulfil it")
 
 
-def _of_trial(answers: Answers) -> Finding:
+def _check_trial(answers: Answers) -> Finding:
     message, hint = answers.refusal
     if message:
         return Finding("a Pod", "missing", message, hint)
     return Finding("a Pod", "ok", "the cluster would take one like ours")
 
 
-def _of_nodes(answers: Answers, options: Kubernetes) -> Finding:
+def _check_nodes(answers: Answers, options: Kubernetes) -> Finding:
     if answers.nodes is None:
         return Finding("nodes", "warning", FORBIDDEN)
     usable = [one for one in answers.nodes if is_usable(one, options)]
@@ -290,7 +290,7 @@ def _of_nodes(answers: Answers, options: Kubernetes) -> Finding:
     return Finding("nodes", "missing", found, advice)
 
 
-def _of_gpus(answers: Answers, options: Kubernetes) -> Finding:
+def _check_gpus(answers: Answers, options: Kubernetes) -> Finding:
     what = f"GPUs: {options.gpu_resource}"
     if answers.nodes is None:
         return Finding(what, "warning", FORBIDDEN)
@@ -311,7 +311,7 @@ def _gpu_resources(node: Data) -> Iterator[str]:
     yield from (name for name, count in there.items() if "nvidia.com/" in name and count != "0")
 
 
-def _of_shared(answers: Answers, options: Kubernetes) -> Finding:
+def _check_shared(answers: Answers, options: Kubernetes) -> Finding:
     try:
         shared = decide(options, answers.nodes, answers.classes)
     except Unsupported as error:
@@ -322,7 +322,7 @@ def _of_shared(answers: Answers, options: Kubernetes) -> Finding:
     return Finding("shared volume", "warning", shared.note)
 
 
-def _of_dns(answers: Answers, options: Kubernetes) -> Finding:
+def _check_dns(answers: Answers, options: Kubernetes) -> Finding:
     domain = options.cluster_domain
     if answers.kubelet is not None:
         servers = answers.kubelet.get("clusterDNS") or ()
@@ -343,7 +343,7 @@ def _of_dns(answers: Answers, options: Kubernetes) -> Finding:
 _NO_DNS = "Tasks find each other by name: install CoreDNS, or another DNS of the cluster."
 
 
-def _of_usage(answers: Answers) -> Finding:
+def _check_usage(answers: Answers) -> Finding:
     asks_nodes = any(
         allowed for one, _, allowed in answers.reviews if one.resource == "nodes/proxy"
     )
@@ -356,7 +356,7 @@ def _of_usage(answers: Answers) -> Finding:
     return Finding("usage of tasks", "warning", f"nothing measures it for us ({why})", advice)
 
 
-def _of_quotas(answers: Answers) -> Iterator[Finding]:
+def _check_quotas(answers: Answers) -> Iterator[Finding]:
     if answers.quotas is None:
         yield Finding("quota", "warning", FORBIDDEN)
         return

@@ -39,8 +39,8 @@ from emulator.scenario.kubernetes import Kubernetes
 from emulator.scenario.program import SHARED
 
 if TYPE_CHECKING:
-    from emulator.engines.base import Finding, Inbox, KnownOutput, Resource
-    from emulator.engines.kubernetes.logs import Output
+    from emulator.engines.base import Finding, Inbox, Resource, ResumePoint
+    from emulator.engines.kubernetes.logs import LogFollower
     from emulator.engines.kubernetes.notes import Notes
     from emulator.engines.kubernetes.usage import MeasuredPod, Measurement
     from emulator.faults.spec import Via
@@ -157,10 +157,10 @@ class KubernetesEngine:
     # Imported for a run: plans and lists need neither.
 
     @cached_property
-    def _output(self) -> Output:
-        from emulator.engines.kubernetes.logs import Output
+    def _output(self) -> LogFollower:
+        from emulator.engines.kubernetes.logs import LogFollower
 
-        return Output(self.cluster)
+        return LogFollower(self.cluster)
 
     @cached_property
     def _measurement(self) -> Measurement:
@@ -418,7 +418,7 @@ class KubernetesEngine:
         )
 
     def _follow(
-        self, one: Task, pod: Pod, container: str, known: KnownOutput | None = None
+        self, one: Task, pod: Pod, container: str, known: ResumePoint | None = None
     ) -> None:
         """Report the output of a container after what is known, and what follows from its end."""
         task = self._prepared.plan.task(pod.task)
@@ -487,7 +487,7 @@ class KubernetesEngine:
             self._notes.look_at(pod)
 
     def reattach(
-        self, plan: Plan, folder: Path, inbox: Inbox, lives: Mapping[str, KnownOutput]
+        self, plan: Plan, folder: Path, inbox: Inbox, lives: Mapping[str, ResumePoint]
     ) -> dict[str, str]:
         """Find the run's Pods; read their output from where the last supervisor stopped."""
         common = names.common(plan, folder, self.cluster.namespace)

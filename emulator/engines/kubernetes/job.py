@@ -33,8 +33,8 @@ from emulator.engines.kubernetes.requests import toleration
 from emulator.errors import UsageError
 from emulator.manifests.assembly import as_text, with_paths
 from emulator.manifests.out.export import HEAD, Written, text_of
+from emulator.manifests.out.export_formats import IN_CLUSTER
 from emulator.manifests.out.kubernetes import JOB
-from emulator.manifests.out.table import IN_CLUSTER
 from emulator.scenario.dump import WIDTH
 from emulator.scenario.image import Dockerfile
 from emulator.scenario.kubernetes import Kubernetes
@@ -242,7 +242,7 @@ def _job(scenario: Scenario, name: str, namespace: str, image: str, maps: Sequen
         "restartPolicy": "Never",
         "serviceAccountName": name,
         "terminationGracePeriodSeconds": GRACE,
-        "securityContext": security.of_pod(Kubernetes(run_as=USER)),
+        "securityContext": security.pod_security_context(Kubernetes(run_as=USER)),
         "containers": [_container(name, image, options.image_pull_policy)],
         "volumes": [
             {

@@ -32,7 +32,7 @@ _MANY = 4 * PIECE
 """Bytes of an unfinished line that wait to be looked at together."""
 
 
-class Printed(NamedTuple):
+class PrintedLine(NamedTuple):
     """One line and the stamp of its beginning, in UTC with nine digits, so that stamps compare."""
 
     stamp: str
@@ -58,7 +58,7 @@ def seconds(stamp: str) -> float:
     return datetime.fromisoformat(stamp).timestamp()
 
 
-class LogLines:
+class LogParser:
     """Turns the bytes of a log with stamps into lines; long ones are cut as in `lines.py`."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class LogLines:
         self._in_piece = self._replaced = 0
         """Bytes of the last piece so far, and characters among them that stand for one byte."""
 
-    def feed(self, data: bytes) -> Iterator[Printed]:
+    def feed(self, data: bytes) -> Iterator[PrintedLine]:
         """Take the next bytes; yield the lines that they finish."""
         first, *others = data.split(b"\n")
         if not others:
@@ -87,33 +87,33 @@ class LogLines:
             yield from self._line(line)
         yield from self._more(others[-1])
 
-    def finish(self) -> Iterator[Printed]:
+    def finish(self) -> Iterator[PrintedLine]:
         """Yield the last line if it lacks its newline: the log has ended."""
         yield from self._whole(is_last=True)
 
-    def _line(self, line: bytes) -> Iterator[Printed]:
+    def _line(self, line: bytes) -> Iterator[PrintedLine]:
         """Yield a line that came as a whole: most of them need no second look."""
         blank = line.find(b" ", 0, _LONGEST_STAMP)
         simple = blank > 0 and len(line) < PIECE and line.find(b"Z ", blank) < 0
         if simple and _STAMP.match(line):
             text = line[blank + 1 :].removesuffix(b"\r").decode("utf-8", "surrogateescape")
-            yield Printed(canonical(line[:blank].decode()), text)
+            yield PrintedLine(canonical(line[:blank].decode()), text)
         else:
             self._waiting += line
             yield from self._whole()
 
-    def _more(self, data: bytes) -> Iterator[Printed]:
+    def _more(self, data: bytes) -> Iterator[PrintedLine]:
         """Take bytes of a line that are not its end."""
         self._waiting += data
         if len(self._waiting) > _MANY:
             yield from self._look()
 
-    def _whole(self, *, is_last: bool = False) -> Iterator[Printed]:
+    def _whole(self, *, is_last: bool = False) -> Iterator[PrintedLine]:
         yield from self._look(is_whole=True, is_last=is_last)
         if self._stamp or self._is_foreign or self._text:
             yield self._finish()
 
-    def _look(self, *, is_whole: bool = False, is_last: bool = False) -> Iterator[Printed]:
+    def _look(self, *, is_whole: bool = False, is_last: bool = False) -> Iterator[PrintedLine]:
         """Look for stamps in what is waiting; keep what may still become one."""
         while True:
             if not self._stamp and not self._is_foreign and not self._begin():
@@ -121,10 +121,10 @@ class LogLines:
             found = self._next_stamp(is_last=is_last)
             if found is None:
                 keep = 0 if is_whole else _LONGEST_STAMP
-                self._take(max(len(self._waiting) - keep, 0))
+                self._consume(max(len(self._waiting) - keep, 0))
                 return
             begin, end, stamp = found
-            self._take(begin)
+            self._consume(begin)
             del self._waiting[: end - begin]
             if not self._is_full():  # the end of one stream, and a line of the other
                 yield self._finish()
@@ -169,15 +169,15 @@ class LogLines:
         replaced = self._replaced + self._waiting.count(_REPLACED, 0, more)
         return size - 2 * replaced <= PIECE <= size
 
-    def _take(self, size: int) -> None:
+    def _consume(self, size: int) -> None:
         piece = bytes(self._waiting[:size])
         del self._waiting[:size]
         self._in_piece += size
         self._replaced += piece.count(_REPLACED)
         self._text.add(piece)
 
-    def _finish(self) -> Printed:
-        printed = Printed(self._stamp, self._text.finish())
+    def _finish(self) -> PrintedLine:
+        printed = PrintedLine(self._stamp, self._text.finish())
         self._stamp, self._is_foreign = "", False
         return printed
 
@@ -190,7 +190,7 @@ class Position:
     """
 
     def __init__(self) -> None:
-        self._last: Printed | None = None
+        self._last: PrintedLine | None = None
         self._same = 0
         """How many lines with this stamp and text there were up to it."""
         self.newest = ""
@@ -214,7 +214,7 @@ class Position:
         """Expect the log from `since` on."""
         self._is_passing, self._seen = self._last is not None, 0
 
-    def passes(self, line: Printed) -> bool:
+    def passes(self, line: PrintedLine) -> bool:
         """Take the next line of the log; return whether it is new."""
         if self._is_passing:
             if line == self._last:

@@ -22,12 +22,12 @@ from emulator.engines.base import (
     EngineDown,
     Exited,
     Inbox,
-    KnownOutput,
     Line,
     Lines,
+    ResumePoint,
 )
 from emulator.engines.byte_stream import ByteStream
-from emulator.engines.kubernetes.log_lines import LogLines, Position, Printed, seconds
+from emulator.engines.kubernetes.log_lines import LogParser, Position, PrintedLine, seconds
 from emulator.engines.kubernetes.names import MAIN
 from emulator.engines.kubernetes.status import KILLED, Ended, State, Waiting, removed, state_of
 from emulator.engines.lines import overlap
@@ -60,7 +60,7 @@ _NO_LOG = frozenset({400, 404})
 """Statuses of a log that is not there: the container has not started, or is gone."""
 
 
-class Output:
+class LogFollower:
     """Follows the containers of one run. `look_at` must be told each change of its Pods."""
 
     def __init__(self, cluster: ApiServer) -> None:
@@ -92,7 +92,7 @@ class Output:
         pod: Object,
         container: str = MAIN,
         *,
-        known: KnownOutput | None = None,
+        known: ResumePoint | None = None,
         then: Callable[[Exited], None] | None = None,
     ) -> None:
         """Report each line of a container once it runs, then its exit; returns at once.
@@ -142,11 +142,11 @@ class _Follower:
 
     def __init__(
         self,
-        output: Output,
+        output: LogFollower,
         name: str,
         pod: Object,
         container: str,
-        known: KnownOutput | None,
+        known: ResumePoint | None,
         then: Callable[[Exited], None] | None,
     ) -> None:
         self.container = container
@@ -161,7 +161,7 @@ class _Follower:
         self._stream: _LogStream | None = None
         self._cutting: threading.Timer | None = None
         self._position = Position()
-        self._unfinished: list[Printed] = []
+        self._unfinished: list[PrintedLine] = []
         """What lacked its newline when the server last ended a stream with such a line."""
         self._was_complete = False
         """Whether the server ended the last stream: most likely nothing came after it."""
@@ -345,7 +345,7 @@ class _Follower:
         if lines := self._lines(one for one in self._unfinished if one.stamp > newest):
             self._output.inbox.put(Lines(lines))
 
-    def _find_position(self, known: KnownOutput) -> None:
+    def _find_position(self, known: ResumePoint) -> None:
         """Find where another supervisor stopped reading."""
 
         def find() -> None:
@@ -396,17 +396,17 @@ class _Follower:
         path = self._cluster.namespaced("pods", f"{self._pod_name}/log")
         return self._cluster.stream(path, **query)
 
-    def _printed(self) -> Iterator[Printed]:
+    def _printed(self) -> Iterator[PrintedLine]:
         """Yield the lines from the position on, without waiting for more."""
         if self._is_gone:  # another Pod may have its name by now
             return
-        log = LogLines()
+        log = LogParser()
         with contextlib.closing(self._request(follow=False)) as response:
             for data in response.stream(PIECE):
                 yield from log.feed(data)
         yield from log.finish()
 
-    def _lines(self, printed: Iterable[Printed]) -> list[Line]:
+    def _lines(self, printed: Iterable[PrintedLine]) -> list[Line]:
         """Return the lines that are new; the stamps of a container never go back."""
         lines = []
         for one in printed:
@@ -438,10 +438,10 @@ class _LogStream:
     def __init__(
         self,
         response: BaseHTTPResponse,
-        lines: Callable[[Iterable[Printed]], list[Line]],
+        lines: Callable[[Iterable[PrintedLine]], list[Line]],
         ended: Callable[[Exception | None], None],
     ) -> None:
-        self._stream, self._log = ByteStream(response), LogLines()
+        self._stream, self._log = ByteStream(response), LogParser()
         self._lines, self._ended = lines, ended
         self.has_news = False
         """Whether any line came that was not reported before."""
@@ -468,7 +468,7 @@ class _LogStream:
         self.is_given_up = True
         self.cut()
 
-    def unfinished(self) -> list[Printed]:
+    def unfinished(self) -> list[PrintedLine]:
         """Return what has come of a last line without a newline."""
         return [one for one in self._log.finish() if one.stamp]
 
@@ -497,7 +497,7 @@ def _delay(attempt: int) -> float:
 
 
 def _batches(
-    printed: Iterator[Printed], lines: Callable[[Iterable[Printed]], list[Line]]
+    printed: Iterator[PrintedLine], lines: Callable[[Iterable[PrintedLine]], list[Line]]
 ) -> Iterator[list[Line]]:
     """Yield the lines that are new, not all of a long log at once."""
     while some := list(itertools.islice(printed, IN_AN_EVENT)):

@@ -63,7 +63,7 @@ def accumulated(before: Usage | None, rate: Rate, since: float) -> Usage | None:
 # --- The kubelet's summary ------------------------------------------------------------------------
 
 
-def of_summary(answer: Mapping[str, Any]) -> dict[str, Usage]:
+def usage_in_summary(answer: Mapping[str, Any]) -> dict[str, Usage]:
     """Return what each Pod's task has used, by the Pod's uid, in a kubelet's summary (pure).
 
     https://github.com/kubernetes/kubelet/blob/master/pkg/apis/stats/v1alpha1/types.go

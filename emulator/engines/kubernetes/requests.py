@@ -137,7 +137,7 @@ def pod_request(
         "automountServiceAccountToken": False,
         # Else every Service of the namespace is in the variables.
         "enableServiceLinks": False,
-        "securityContext": security.of_pod(options),
+        "securityContext": security.pod_security_context(options),
         **({"shareProcessNamespace": True} if options.init else {}),
         **_placed(options, shared),
         **({"initContainers": init} if init else {}),
@@ -172,7 +172,7 @@ def toleration(one: Toleration) -> Data:
     """Return a toleration as a Pod has it."""
     found = {
         "key": one.key,
-        "operator": "Exists" if one.of_all else "Equal",
+        "operator": "Exists" if one.tolerates_any_value else "Equal",
         "value": one.value,
         "effect": one.effect,
         "tolerationSeconds": one.toleration_seconds,
@@ -302,7 +302,7 @@ class _Volumes:
                 )
             mounts.append({**self.mount("disk", home_of(one)), "subPath": HOME})
         for number, (target, mount) in enumerate(one.mounts.items()):
-            mounts.append(self._of_user(f"{name}-{number}", target, mount))
+            mounts.append(self._user_volume(f"{name}-{number}", target, mount))
         if one.shm_size is not None:
             source = in_memory(one.shm_size)
             mounts.append(self.mount(names.dns_label(f"shm-{name}"), "/dev/shm", source))
@@ -310,7 +310,7 @@ class _Volumes:
             mounts.append({**self.mount("disk", path), "subPath": inside})
         return mounts
 
-    def _of_user(self, name: str, target: str, mount: Mount) -> Data:
+    def _user_volume(self, name: str, target: str, mount: Mount) -> Data:
         if mount.scratch is not None:
             found = self.mount(
                 names.dns_label(f"scratch-{mount.scratch}"), target, {"emptyDir": {}}

@@ -31,7 +31,7 @@ _ADDED = {"restricted": frozenset({"NET_BIND_SERVICE"}), "baseline": frozenset(
 """Capabilities that a container may add."""
 
 
-def of_pod(options: Kubernetes) -> dict[str, Any]:
+def pod_security_context(options: Kubernetes) -> dict[str, Any]:
     """Return the security context of a Pod."""
     if options.run_as is None:
         return dict(SECCOMP)
@@ -50,7 +50,10 @@ def obstacles(pod: Mapping[str, Any], level: Level) -> list[str]:
     """Return what in a Pod a namespace of this level refuses, each with what to do about it."""
     if level == "privileged":
         return []
-    found = [*_of_baseline(pod), *(_of_restricted(pod) if level == "restricted" else ())]
+    found = [
+        *_baseline_violations(pod),
+        *(_restricted_violations(pod) if level == "restricted" else ()),
+    ]
     return list(dict.fromkeys(found))
 
 
@@ -59,7 +62,7 @@ def _containers(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     yield from pod["spec"]["containers"]
 
 
-def _of_baseline(pod: Mapping[str, Any]) -> Iterator[str]:
+def _baseline_violations(pod: Mapping[str, Any]) -> Iterator[str]:
     spec = pod["spec"]
     for volume in spec.get("volumes", ()):
         if "hostPath" in volume:
@@ -77,7 +80,7 @@ def _of_baseline(pod: Mapping[str, Any]) -> Iterator[str]:
         yield from _capabilities(one, "baseline")
 
 
-def _of_restricted(pod: Mapping[str, Any]) -> Iterator[str]:
+def _restricted_violations(pod: Mapping[str, Any]) -> Iterator[str]:
     spec = pod["spec"]
     for volume in spec.get("volumes", ()):
         kinds = set(volume) - {"name"}

@@ -227,7 +227,7 @@ def tolerates(toleration: Toleration, taint: Data) -> bool:
     return (
         toleration.effect in (None, taint["effect"])
         and toleration.key in (None, taint["key"])
-        and (toleration.of_all or (toleration.value or "") == taint.get("value", ""))
+        and (toleration.tolerates_any_value or (toleration.value or "") == taint.get("value", ""))
     )
 
 

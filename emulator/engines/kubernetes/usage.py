@@ -21,7 +21,7 @@ from urllib3.exceptions import HTTPError
 
 from emulator.engines.kubernetes.connection import CONNECT_TIMEOUT, ApiError, ApiServer
 from emulator.engines.kubernetes.dcgm import Device, devices, exporters, gpu_usage, numbered
-from emulator.engines.kubernetes.readings import METRICS, accumulated, of_summary, rates
+from emulator.engines.kubernetes.readings import METRICS, accumulated, rates, usage_in_summary
 from emulator.errors import EngineError
 from emulator.metrics.gpu import Gpu, GpuInventory
 
@@ -145,7 +145,10 @@ class Measurement:
         if self._source is not None:
             return self._source(pods)
         reasons = []
-        for source, why in ((self._of_metrics, why_no_metrics), (self._of_nodes, why_no_summary)):
+        for source, why in (
+            (self._usage_from_metrics, why_no_metrics),
+            (self._usage_from_nodes, why_no_summary),
+        ):
             try:
                 found = source(pods)
             except ApiError as error:
@@ -156,7 +159,7 @@ class Measurement:
         self._ask_at = self._now() + AGAIN
         raise EngineError(f"CPU and memory are not measured: {', and '.join(reasons)}.")
 
-    def _of_metrics(self, pods: Mapping[str, MeasuredPod]) -> dict[str, Usage]:
+    def _usage_from_metrics(self, pods: Mapping[str, MeasuredPod]) -> dict[str, Usage]:
         answer = ask(
             self._cluster,
             f"{METRICS}/namespaces/{self._cluster.namespace}/pods",
@@ -170,12 +173,12 @@ class Measurement:
         }
         return {uid: used for uid, used in found.items() if used is not None}
 
-    def _of_nodes(self, pods: Mapping[str, MeasuredPod]) -> dict[str, Usage]:
+    def _usage_from_nodes(self, pods: Mapping[str, MeasuredPod]) -> dict[str, Usage]:
         nodes = sorted({pod.node for pod in pods.values()})
         found: dict[str, Usage] = {}
         with ThreadPoolExecutor(PARALLEL) as pool:
             for answer in pool.map(self._summary, nodes):
-                found |= of_summary(json.loads(answer))
+                found |= usage_in_summary(json.loads(answer))
         return found
 
     def _summary(self, node: str) -> bytes:

@@ -30,7 +30,7 @@ FRAMEWORKS = {
 
 def examine(scenario: Scenario | None = None) -> Iterator[Finding]:
     """Yield findings on Python, on the framework of the scenario or on all, and on daemons."""
-    from emulator.scenario.frameworks.table import module_of  # not needed to remove what is left
+    from emulator.scenario.frameworks.registry import module_of  # not needed to remove what is left
 
     yield Finding("Python", "ok", f"{sys.version.split()[0]} in {sys.executable}")
     if scenario is None:

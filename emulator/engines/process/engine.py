@@ -33,7 +33,7 @@ from emulator.engines.base import EngineDown, Exited, Finding, Inbox, Line, Reso
 from emulator.engines.lines import DrawnLine, EndOfOutput, LineSplitter
 from emulator.engines.ports import is_free, require_free
 from emulator.engines.process import doctor, keeper
-from emulator.engines.process.table import KEEPER, labelled, owned
+from emulator.engines.process.process_table import KEEPER, labelled, owned
 from emulator.engines.streams import PIECE, Arrived, Streams
 from emulator.errors import EngineError, EngineLost, NotRunning
 from emulator.planning.context import PlanContext
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 PORTS = range(20000, 29000)
 """Below the range from which Linux and macOS take ports for outgoing connections."""
-GONE_WITHIN = 30.0
+REMOVAL_TIMEOUT = 30.0
 """Seconds to wait for killed processes to end, before that is an error."""
 SECRET = "EMULATOR_API_TOKEN"
 """The token of every run's API, if the user sets one; tasks must not get it."""
@@ -188,7 +188,7 @@ class ProcessEngine:
             raise NotRunning(f"Can't pause {task}: it does not run.")
         self.signal(task, signal.SIGSTOP)
         if not _wait_until_stopped(started.pid):
-            reason = f"it still runs {GONE_WITHIN:.0f} s after SIGSTOP"
+            reason = f"it still runs {REMOVAL_TIMEOUT:.0f} s after SIGSTOP"
             raise EngineError(f"Can't pause {task}: {reason}.")
 
     def resume(self, task: str) -> None:
@@ -354,7 +354,7 @@ class _Output:
         # Does not block if something is there. The pipe holds no more, and the task goes on filling
         # it: meanwhile the other tasks have their turn.
         data = os.read(self._pipe, PIECE) if self._poll.poll(0) else b""
-        lines = self._taken(data)
+        lines = self._lines_in(data)
         if not has_ended or self._poll.poll(0):
             return Arrived(lines, len(data), has_ended=False)
         texts = self._lines.finish() if self._rest is None else self._rest.lines()
@@ -365,7 +365,7 @@ class _Output:
         """Go on reading, since the task may have to print to end, but keep the last lines only."""
         self._rest = EndOfOutput(is_between_lines=self._lines.is_between_lines)
 
-    def _taken(self, data: bytes) -> list[Line]:
+    def _lines_in(self, data: bytes) -> list[Line]:
         """Return the lines that some bytes finish, and what they have drawn."""
         if self._rest is not None:
             self._rest.feed(data)
@@ -483,7 +483,9 @@ def _kill_all(run_id: str, folder: Path | None = None) -> int:
         if one.labels.run_id == run_id and folder in (None, Path(one.labels.folder))
     ]:
         if deadline is None:
-            deadline = time.monotonic() + GONE_WITHIN  # the time of the first look does not count
+            deadline = (
+                time.monotonic() + REMOVAL_TIMEOUT
+            )  # the time of the first look does not count
         elif time.monotonic() > deadline:
             raise _undying(run_id, [one.process for one in members])
         alive = [one.process for one in members if one.is_killed_directly]
@@ -510,7 +512,7 @@ def _wait_until_stopped(pid: int) -> bool:
     reach of signals ("disk sleep"), for a child that has been stopped.
     """
     stopped = {psutil.STATUS_STOPPED, psutil.STATUS_DISK_SLEEP, psutil.STATUS_ZOMBIE}
-    deadline = time.monotonic() + GONE_WITHIN
+    deadline = time.monotonic() + REMOVAL_TIMEOUT
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
         while process.status() not in stopped:

@@ -13,7 +13,7 @@ from typing import Any
 
 from emulator.manifests.out.deployment import Deployment, Group, limit, program_files
 from emulator.manifests.out.pods import DEFAULT_MODE
-from emulator.manifests.out.spec import Draft, Target
+from emulator.manifests.out.spec import Draft, ExportFormat
 from emulator.scenario.addresses import aliases, naming
 from emulator.scenario.container import Mount, settings
 from emulator.scenario.image import Dockerfile
@@ -270,7 +270,7 @@ def _order(group: Group, deployment: Deployment) -> Data:
     return waits
 
 
-COMPOSE = Target(
+COMPOSE = ExportFormat(
     name="compose",
     about="a Compose file, which docker-compose runs on any machine",
     draft=_compose,

@@ -18,8 +18,8 @@ from emulator.errors import UsageError
 from emulator.scenario import rendezvous
 from emulator.scenario.addresses import DEFAULT_NAMESPACE, naming
 from emulator.scenario.container import PodContainer, Port
+from emulator.scenario.frameworks.registry import roles_of
 from emulator.scenario.frameworks.spec import Job, Member, Roles
-from emulator.scenario.frameworks.table import roles_of
 from emulator.scenario.image import AnyImage, Dockerfile, NamedImage
 from emulator.scenario.program import SHARED, WORKDIR, Part, parts
 from emulator.scenario.schema import AnyContainer, Helper, Role, Scenario
@@ -202,7 +202,7 @@ def deployment(
             name,
             helper,
             helper.image or scenario.image,
-            [values.of_helper(name)],
+            [values.helper_values(name)],
             port=helper.ports[0].port if helper.ports else port,
             source=helper.source,
         )

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from emulator.errors import UsageError
 from emulator.manifests.out.deployment import deployment
-from emulator.manifests.out.spec import Documents, Draft, Target
-from emulator.manifests.out.table import IN_CLUSTER, TARGETS
+from emulator.manifests.out.export_formats import IN_CLUSTER, TARGETS
+from emulator.manifests.out.spec import Documents, Draft, ExportFormat
 from emulator.scenario.dump import WIDTH, dump
 from emulator.scenario.schema import Scenario
 from emulator.validation.similar import suggestion
@@ -30,7 +30,7 @@ class Written:
     """What works differently there, or is missing, and what to do about it."""
 
 
-def target(name: str, scenario: Scenario) -> Target:
+def target(name: str, scenario: Scenario) -> ExportFormat:
     """Return the format of that name. Raises UsageError if it can't have such a scenario."""
     if name not in TARGETS:
         hint = suggestion(name, (*TARGETS, IN_CLUSTER), "Formats")
@@ -49,7 +49,7 @@ def target(name: str, scenario: Scenario) -> Target:
 
 def export(
     scenario: Scenario,
-    to: Target,
+    to: ExportFormat,
     *,
     destination: Path,
     images: Mapping[str, str] | None = None,
@@ -75,7 +75,7 @@ def export(
     return Written(head + text_of(draft.documents), notes)
 
 
-def _without_operator(scenario: Scenario, to: Target) -> Iterator[str]:
+def _without_operator(scenario: Scenario, to: ExportFormat) -> Iterator[str]:
     """Yield a note of what only the training operator does."""
     if scenario.operator is not None and not to.has_operator and scenario.operator.of_job:
         left_out = ", ".join(f"operator.{key}" for key in scenario.operator.of_job)
@@ -98,7 +98,7 @@ def text_of(documents: Documents) -> str:
     return "---\n".join(dump(one) for one in documents)
 
 
-def _head(scenario: Scenario, to: Target, draft: Draft, file: str) -> str:
+def _head(scenario: Scenario, to: ExportFormat, draft: Draft, file: str) -> str:
     lines = [f"{HEAD} {scenario.name} --to {to.name}`: {to.about}."]
     lines += [f"#     {line.replace('FILE', file)}" for line in draft.usage]
     if scenario.faults or "expect" in scenario.model_fields_set:

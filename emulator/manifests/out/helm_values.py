@@ -10,7 +10,7 @@ from typing import Any
 
 from emulator.manifests.out.deployment import Deployment, Group
 from emulator.manifests.out.pods import limits_of
-from emulator.manifests.out.spec import Draft, Target
+from emulator.manifests.out.spec import Draft, ExportFormat
 from emulator.manifests.out.templates import escaped
 from emulator.scenario.addresses import naming
 from emulator.scenario.schema import Scenario
@@ -117,7 +117,7 @@ def _note_others(deployment: Deployment, notes: dict[str, None]) -> None:
         notes[f"{one.name} is not part of the chart"] = None
 
 
-HELM_VALUES = Target(
+HELM_VALUES = ExportFormat(
     name="helm-values",
     about="values of a Helm chart with a map of jobs",
     draft=_helm_values,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from emulator.manifests.out.deployment import Group, limit, seconds
-from emulator.manifests.out.pods import Cluster, Kind, pod_template
+from emulator.manifests.out.pods import ClusterDefaults, Kind, pod_template
 from emulator.scenario.schema import Scenario
 
 COMPLETION_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
@@ -20,7 +20,7 @@ DEFAULT_LIMIT = 6
 Data = dict[str, Any]
 
 
-def job_spec(group: Group, cluster: Cluster, kind: Kind, **pod: Any) -> Data:  # noqa: ANN401
+def job_spec(group: Group, cluster: ClusterDefaults, kind: Kind, **pod: Any) -> Data:  # noqa: ANN401
     """Return the specification of a role's Job; `pod` are further fields of its pods.
 
     Each pod has its own number of restarts, as each task has.
@@ -37,7 +37,7 @@ def job_spec(group: Group, cluster: Cluster, kind: Kind, **pod: Any) -> Data:  #
     return {**spec, "template": pod_template(group, cluster, kind, restartPolicy="Never", **pod)}
 
 
-def restarts(scenario: Scenario, cluster: Cluster) -> int:
+def restarts(scenario: Scenario, cluster: ClusterDefaults) -> int:
     """Return how often a task may be restarted; note what Jobs do in another way."""
     operator = scenario.operator
     if operator is not None:

@@ -11,8 +11,8 @@ from typing import Any
 
 from emulator.manifests.out.deployment import Deployment, Group
 from emulator.manifests.out.jobs import COMPLETION_INDEX, job_spec
-from emulator.manifests.out.pods import Cluster, Kind, dns_label, pod_template
-from emulator.manifests.out.spec import Draft, Target
+from emulator.manifests.out.pods import ClusterDefaults, Kind, dns_label, pod_template
+from emulator.manifests.out.spec import Draft, ExportFormat
 from emulator.scenario.schema import Scenario
 
 ORDINAL = "metadata.labels['apps.kubernetes.io/pod-index']"
@@ -30,7 +30,7 @@ def host(scenario: Scenario, role: str, index: int) -> str:
 
 
 def _kubernetes(deployment: Deployment) -> Draft:
-    cluster = Cluster(deployment)
+    cluster = ClusterDefaults(deployment)
     name = dns_label(deployment.name)
     before = [_job(group, cluster) for group in deployment.before]
     training = [
@@ -70,22 +70,22 @@ def _is_endless(group: Group, deployment: Deployment) -> bool:
     return group.name in deployment.roles.endless_beside
 
 
-def _metadata(group: Group, cluster: Cluster) -> Data:
+def _metadata(group: Group, cluster: ClusterDefaults) -> Data:
     return {
         **cluster.metadata(f"{cluster.deployment.name}-{group.name}"),
         "labels": _labels(group, cluster),
     }
 
 
-def _labels(group: Group, cluster: Cluster) -> Data:
+def _labels(group: Group, cluster: ClusterDefaults) -> Data:
     return {JOB: dns_label(cluster.deployment.name), ROLE: group.name}
 
 
-def _labelled(template: Data, group: Group, cluster: Cluster) -> Data:
+def _labelled(template: Data, group: Group, cluster: ClusterDefaults) -> Data:
     return {"metadata": {"labels": _labels(group, cluster)}, **template}
 
 
-def _job(group: Group, cluster: Cluster) -> Data:
+def _job(group: Group, cluster: ClusterDefaults) -> Data:
     kind = Kind(container=group.name, index=COMPLETION_INDEX)
     subdomain = dns_label(cluster.deployment.name)
     spec = job_spec(group, cluster, kind, subdomain=subdomain)
@@ -97,7 +97,7 @@ def _job(group: Group, cluster: Cluster) -> Data:
     }
 
 
-def _stateful_set(group: Group, cluster: Cluster) -> Data:
+def _stateful_set(group: Group, cluster: ClusterDefaults) -> Data:
     kind = Kind(container=group.name, index=ORDINAL)
     cluster.note(f"{group.name} never ends: delete it when the training has ended")
     return {
@@ -114,7 +114,7 @@ def _stateful_set(group: Group, cluster: Cluster) -> Data:
     }
 
 
-def _helper(group: Group, cluster: Cluster) -> list[Data]:
+def _helper(group: Group, cluster: ClusterDefaults) -> list[Data]:
     """Return a helper's Deployment, and the service by whose name tasks reach it."""
     metadata, labels = _metadata(group, cluster), _labels(group, cluster)
     template = pod_template(group, cluster, Kind(container=group.name))
@@ -142,7 +142,7 @@ def _helper(group: Group, cluster: Cluster) -> list[Data]:
     return [*found, service]
 
 
-KUBERNETES = Target(
+KUBERNETES = ExportFormat(
     name="kubernetes",
     about="plain Kubernetes: a headless service, indexed Jobs and StatefulSets",
     draft=_kubernetes,

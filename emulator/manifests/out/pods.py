@@ -35,7 +35,7 @@ Data = dict[str, Any]
 
 
 @dataclass
-class Cluster:
+class ClusterDefaults:
     """What the pods of a deployment share, as it is collected while they are written."""
 
     deployment: Deployment
@@ -176,7 +176,7 @@ class Kind:
     """By role, the name of the port at which its tasks meet, where it is declared."""
 
 
-def pod_template(group: Group, cluster: Cluster, kind: Kind, **spec: Any) -> Data:  # noqa: ANN401
+def pod_template(group: Group, cluster: ClusterDefaults, kind: Kind, **spec: Any) -> Data:  # noqa: ANN401
     """Return the pod template of a group; `spec` are further fields of the pod."""
     volumes = _Volumes(cluster, group)
     main = _container(group, kind.container, kind, volumes)
@@ -293,7 +293,7 @@ def _about_image(reference: str, scenario: Scenario) -> str:
 # --- Limits ---------------------------------------------------------------------------------------
 
 
-def _resources(group: Group, cluster: Cluster) -> Data:
+def _resources(group: Group, cluster: ClusterDefaults) -> Data:
     limits: Data = limits_of(group.spec.cpus, group.spec.memory)
     if group.gpus:
         limits["nvidia.com/gpu"] = group.gpus
@@ -335,7 +335,7 @@ def memory(size: int) -> str:
 class _Volumes:
     """The volumes of a pod, as its containers ask for them."""
 
-    def __init__(self, cluster: Cluster, pod: Group) -> None:
+    def __init__(self, cluster: ClusterDefaults, pod: Group) -> None:
         self.cluster, self.pod = cluster, pod
         self.volumes: list[Data] = []
         self._names: dict[str, str] = {}
@@ -388,7 +388,7 @@ class _Volumes:
         return name
 
 
-def _volume(target: str, mount: Mount, cluster: Cluster) -> Data:
+def _volume(target: str, mount: Mount, cluster: ClusterDefaults) -> Data:
     if mount.tmpfs is not None:
         return in_memory(mount.tmpfs)
     if mount.volume is not None:

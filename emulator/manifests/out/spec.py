@@ -27,7 +27,7 @@ class Draft:
 
 
 @dataclass(frozen=True)
-class Target:
+class ExportFormat:
     """One format that scenarios are written in."""
 
     name: str

@@ -12,8 +12,8 @@ from typing import Any
 
 from emulator.manifests.out.deployment import Deployment, Group, limit, seconds
 from emulator.manifests.out.jobs import COMPLETION_INDEX, job_spec
-from emulator.manifests.out.pods import Cluster, Kind, dns_label
-from emulator.manifests.out.spec import Draft, Target
+from emulator.manifests.out.pods import ClusterDefaults, Kind, dns_label
+from emulator.manifests.out.spec import Draft, ExportFormat
 from emulator.scenario.schema import Scenario
 
 API = "trainer.kubeflow.org/v1alpha1"
@@ -31,7 +31,7 @@ def host(scenario: Scenario, role: str, index: int) -> str:
 
 
 def _trainjob(deployment: Deployment) -> Draft:
-    cluster = Cluster(deployment)
+    cluster = ClusterDefaults(deployment)
     name = dns_label(deployment.name)
     before = [group.name for group in deployment.before]
     jobs = [_replicated(group, cluster, before) for group in deployment.groups]
@@ -83,7 +83,7 @@ def _deciding(deployment: Deployment) -> list[str]:
     return [one.name for one in training if not _serves(one, deployment)] or [training[0].name]
 
 
-def _replicated(group: Group, cluster: Cluster, before: list[str]) -> Data:
+def _replicated(group: Group, cluster: ClusterDefaults, before: list[str]) -> Data:
     """Return the job of a role in the JobSet; it waits for those before training."""
     job: Data = {"name": group.name, "replicas": 1}
     if before and not group.is_before and not group.is_helper:
@@ -94,7 +94,7 @@ def _replicated(group: Group, cluster: Cluster, before: list[str]) -> Data:
     return {**job, "template": template}
 
 
-TRAINJOB = Target(
+TRAINJOB = ExportFormat(
     name="trainjob",
     about="a TrainJob of Kubeflow's Trainer v2, with its TrainingRuntime",
     draft=_trainjob,

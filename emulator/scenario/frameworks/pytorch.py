@@ -198,7 +198,7 @@ def _warnings(scenario: Scenario) -> Iterator[str]:
     operator = scenario.operator
     elastic = scenario.elastic or (operator and operator.elastic)
     if elastic:
-        yield from _of_elastic(scenario, elastic, jobs)
+        yield from _elastic_arguments(scenario, elastic, jobs)
         if not found and all(_is_python(job.command) for job in jobs):
             yield "elastic: no command runs torchrun, which reads its variables"
     if count > 1 and any(launch.standalone for launch in found):
@@ -214,7 +214,9 @@ def _warnings(scenario: Scenario) -> Iterator[str]:
         )
 
 
-def _of_elastic(scenario: Scenario, elastic: AnyElastic, jobs: Sequence[Job]) -> Iterator[str]:
+def _elastic_arguments(
+    scenario: Scenario, elastic: AnyElastic, jobs: Sequence[Job]
+) -> Iterator[str]:
     if not elastic.max_restarts:
         yield (
             "elastic without max_restarts: torchrun ends with its processes when another task is "

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from emulator.engines.docker import DockerEngine
-from emulator.execution import up
 from emulator.planning.requested import RunOptions
 from emulator.results import Result, RunCallbacks
+from emulator.session.execution import up
 from tests.asked import asked
 from tests.engines.pods import Noting
 

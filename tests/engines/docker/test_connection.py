@@ -17,7 +17,7 @@ from docker.context.config import get_context_id
 from docker.errors import APIError
 
 from emulator.engines import choose
-from emulator.engines.docker.connection import CALL_WITHIN, KILLED_WITHIN, connect, until_killed
+from emulator.engines.docker.connection import CALL_TIMEOUT, REMOVAL_PAUSES, connect, until_killed
 from emulator.errors import EngineMissing
 from tests.conftest import Emulate
 from tests.engines.docker.listeners import ANSWERS, instead_of_docker, listening, run_python
@@ -183,7 +183,7 @@ def test_an_engine_that_is_named_must_answer(tmp_path: Path, variable: str, ther
 @pytest.mark.usefixtures("docker_engine")
 def test_an_engine_that_answered_has_longer_for_its_calls() -> None:
     with contextlib.closing(connect()) as client:
-        assert client.timeout == CALL_WITHIN
+        assert client.timeout == CALL_TIMEOUT
 
 
 UNKILLED = (
@@ -197,9 +197,9 @@ UNKILLED = (
     ("text", "fails", "pauses", "is_given_up"),
     [
         (UNKILLED, 0, (), False),
-        (UNKILLED, 2, KILLED_WITHIN[:2], False),
-        (UNKILLED, 6, KILLED_WITHIN, False),
-        (UNKILLED, 99, KILLED_WITHIN, True),
+        (UNKILLED, 2, REMOVAL_PAUSES[:2], False),
+        (UNKILLED, 6, REMOVAL_PAUSES, False),
+        (UNKILLED, 99, REMOVAL_PAUSES, True),
         ("busy", 99, (), True),  # for another reason at once
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 
 from emulator.engines.docker import drawing
 from emulator.engines.docker.drawing import QUIET, SAME, Drawing
-from emulator.engines.docker.log_stream import LogLines
+from emulator.engines.docker.log_stream import LogParser
 from emulator.record.events import Step
 from emulator.record.reader import Record
 from tests.engines.docker.site import Site
@@ -36,7 +36,7 @@ class Container:
     """One container: what it prints reaches the log and who is attached when the test says so."""
 
     def __init__(self, *, from_start: bool = True) -> None:
-        self.log = LogLines()
+        self.log = LogParser()
         self.drawing = Drawing(self.log, from_start=from_start)
         self._stamp = 0
 

@@ -15,7 +15,7 @@ from emulator.engines.docker.network import missing_parts
 from emulator.engines.docker.requests import probe_labels
 from emulator.errors import EngineError, Unsupported
 from emulator.faults.netem import Link
-from emulator.planning.context import of_machine
+from emulator.planning.context import machine_limits
 from emulator.record.events import Entry, FaultEvent
 from tests.engines.docker.site import Site
 from tests.engines.stage import Stage, shells, staged
@@ -272,7 +272,7 @@ def test_a_squeezed_task_is_killed_by_the_kernel_and_runs_again_with_its_limit(
         ended = cluster.stage.until_exit()
         assert (ended.exit_code, ended.oom_killed) == (137, True)
         limit = cluster.inspect("worker-0")["HostConfig"]["Memory"]
-        of_all = of_machine(cluster.engine.capacity().memory, 32_768, 1).memory
+        of_all = machine_limits(cluster.engine.capacity().memory, 32_768, 1).memory
         assert limit == (256 * 2**20 if memory else of_all)
         cluster.start("worker-0")
         assert cluster.arrive("worker-0", "worker-0") == 5

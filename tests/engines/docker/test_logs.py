@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.engines.docker.log_stream import LogLines, Printed, seconds
+from emulator.engines.docker.log_stream import LogParser, PrintedLine, seconds
 from emulator.engines.lines import LONGEST_LINE, overlap
 from tests.engines.pieces import cut
 
@@ -16,25 +16,25 @@ A, B, C, D = (f"2026-01-02T03:04:05.00000000{n}Z" for n in (1, 2, 3, 4))
 Piece = tuple[int, str, str]
 
 
-def read(log: LogLines, *pieces: Piece) -> list[Printed]:
+def read(log: LogParser, *pieces: Piece) -> list[PrintedLine]:
     """Give it pieces: each its stream, its stamp and its text."""
     sent = ((n, f"{stamp} {text}".encode(errors="surrogateescape")) for n, stamp, text in pieces)
     return [line for n, frame in sent for line in log.frame(n, frame)]
 
 
-def whole(*pieces: Piece, after: str = "") -> list[Printed]:
-    log = LogLines(after)
+def whole(*pieces: Piece, after: str = "") -> list[PrintedLine]:
+    log = LogParser(after)
     return [*read(log, *pieces), *log.finish()]
 
 
 def test_an_unfinished_line_is_read_again_with_the_piece_that_the_stream_lacked() -> None:
     """The pieces of a line may all have one stamp."""
-    log = LogLines()
+    log = LogParser()
     first = [(2, A, "half"), (1, A, "whole\n"), (1, B, "lo")]
-    assert (read(log, *first), log.after) == ([Printed(A, A, "whole")], "")
+    assert (read(log, *first), log.after) == ([PrintedLine(A, A, "whole")], "")
     log.begin_again()
     again = read(log, *first, (1, B, "ng"), (2, C, "err"))
-    assert [*again, *log.finish()] == [Printed(A, C, "halferr"), Printed(B, B, "long")]
+    assert [*again, *log.finish()] == [PrintedLine(A, C, "halferr"), PrintedLine(B, B, "long")]
 
 
 def test_a_line_that_is_too_long_is_cut_and_marked_the_same_however_it_comes() -> None:
@@ -45,7 +45,7 @@ def test_a_line_that_is_too_long_is_cut_and_marked_the_same_however_it_comes() -
         return [*((1, A, cut) for cut in cuts), (1, B, "\n"), (1, C, "next\n")]
 
     cut = f"{'y' * (LONGEST_LINE - 1)} [cut: 100002 bytes more]"
-    first = [Printed(A, B, cut), Printed(C, C, "next")]
+    first = [PrintedLine(A, B, cut), PrintedLine(C, C, "next")]
     assert whole(*pieces(16 * 1024)) == first
     # After a take-over it is read again, in other pieces, and found.
     again = [line.text for line in whole(*pieces(5000))]
@@ -117,11 +117,11 @@ def test_lines_are_the_same_however_they_arrive(places: list[int]) -> None:
         + frame(D, b"pieces\n")
         + frame(D, b"no newline")
     )
-    lines = LogLines(after=A)
+    lines = LogParser(after=A)
     found = [line for part in cut(data, places) for line in lines.feed(part)]
     assert [*found, *lines.finish()] == [
-        Printed(B, B, "whole"),
-        Printed(C, D, "in two pieces"),
-        Printed(D, D, "no newline"),
+        PrintedLine(B, B, "whole"),
+        PrintedLine(C, D, "in two pieces"),
+        PrintedLine(D, D, "no newline"),
     ]
     assert not list(lines.finish())

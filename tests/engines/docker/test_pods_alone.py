@@ -16,7 +16,7 @@ import requests
 from docker.errors import APIError
 
 from emulator.engines.base import Exited
-from emulator.engines.docker.pods import Pods
+from emulator.engines.docker.pods import TaskGroups
 from emulator.errors import EngineError
 from emulator.record.events import Sidecar
 from tests.engines.docker.test_requests import COMMON, a_plan
@@ -105,13 +105,13 @@ def inbox() -> SimpleQueue[Any]:
 
 
 @pytest.fixture
-def pods(engine: Noting, inbox: SimpleQueue[Any]) -> Pods:
+def pods(engine: Noting, inbox: SimpleQueue[Any]) -> TaskGroups:
     both: Any = engine
     to: Any = inbox
-    return Pods(both, both, to, a_plan(TASKS, Path()), COMMON)
+    return TaskGroups(both, both, to, a_plan(TASKS, Path()), COMMON)
 
 
-def initialised(pods: Pods, engine: Noting, *codes: int, told: int = 0) -> int | None:
+def initialised(pods: TaskGroups, engine: Noting, *codes: int, told: int = 0) -> int | None:
     """Run the init steps of w-0, the second with these ends; return its exit code, if it ended."""
     task = a_plan(TASKS).task("w-0")
     engine.ends = {"w-0.a": [0], "w-0.b": list(codes)}
@@ -122,7 +122,7 @@ def initialised(pods: Pods, engine: Noting, *codes: int, told: int = 0) -> int |
 
 
 def test_a_step_that_has_succeeded_is_not_repeated_on_the_same_disk(
-    pods: Pods, engine: Noting
+    pods: TaskGroups, engine: Noting
 ) -> None:
     ended = partial(initialised, pods, engine)
 
@@ -138,7 +138,7 @@ def test_a_step_that_has_succeeded_is_not_repeated_on_the_same_disk(
 
 
 def test_a_signal_reaches_the_step_that_runs_and_no_other_begins(
-    pods: Pods, engine: Noting
+    pods: TaskGroups, engine: Noting
 ) -> None:
     assert not pods.signal("w-0", signal.SIGTERM)
     with pods.starting(a_plan(TASKS).task("w-0")) as start:
@@ -154,7 +154,7 @@ def test_a_signal_reaches_the_step_that_runs_and_no_other_begins(
 
 
 def test_a_signal_to_a_container_that_has_just_ended_is_no_error(
-    pods: Pods, engine: Noting
+    pods: TaskGroups, engine: Noting
 ) -> None:
     with pods.starting(a_plan(TASKS).task("w-0")) as start:
         start.container = "c"
@@ -178,7 +178,7 @@ def waits(what: Callable[[], None], until: Callable[[], object]) -> None:
 
 
 def test_the_end_waits_for_what_is_being_made_and_a_kill_for_the_last_output(
-    pods: Pods, engine: Noting
+    pods: TaskGroups, engine: Noting
 ) -> None:
     pods.start_sidecars(a_plan(TASKS).task("w-0"), "run-1-w-0")
     engine.ends["w-0.s"] = []  # the signal alone does not end it
@@ -190,7 +190,7 @@ def test_the_end_waits_for_what_is_being_made_and_a_kill_for_the_last_output(
 
 
 def test_side_cars_start_after_their_task_and_are_told_to_end_with_it(
-    pods: Pods, engine: Noting, inbox: SimpleQueue[Any]
+    pods: TaskGroups, engine: Noting, inbox: SimpleQueue[Any]
 ) -> None:
     task, end = a_plan(TASKS).task("w-0"), Exited("w-0", 3.0, 0)
     pods.start_sidecars(task, "run-1-w-0")
@@ -222,7 +222,7 @@ def test_side_cars_start_after_their_task_and_are_told_to_end_with_it(
     assert inbox.empty()  # neither of one that was killed nor of one that was removed
 
 
-def test_each_disk_of_a_task_has_its_own_scratch_volume(pods: Pods, engine: Noting) -> None:
+def test_each_disk_of_a_task_has_its_own_scratch_volume(pods: TaskGroups, engine: Noting) -> None:
     task = a_plan(TASKS).task("v-0")
     pods.make_scratches(task)
     assert engine.volumes == {"run-1-v-0.d.1": {**COMMON, "emulator.disk": "1"}}
@@ -236,7 +236,7 @@ def test_each_disk_of_a_task_has_its_own_scratch_volume(pods: Pods, engine: Noti
     assert len(engine.volumes) == 1
 
 
-def test_what_another_supervisor_has_made_is_taken_over(pods: Pods, engine: Noting) -> None:
+def test_what_another_supervisor_has_made_is_taken_over(pods: TaskGroups, engine: Noting) -> None:
     def adopt(name: str, **labels: str) -> None:
         shown = {f"emulator.{key}": value for key, value in labels.items()}
         pods.adopt({"Id": f"run-1-{name}", "Labels": shown})

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from emulator.engines.base import KnownOutput
+from emulator.engines.base import ResumePoint
 from emulator.engines.docker import DockerEngine
 from emulator.engines.docker.requests import LOST, container_request, labels
 from emulator.record.events import fields_of
@@ -191,7 +191,7 @@ def test_a_successor_learns_of_a_loss_that_was_not_recorded(
         first.cut_power("worker-0")
 
         second, inbox = engine(), EachLine()
-        started = second.reattach(plan, folder, inbox, {"worker-0": KnownOutput(["up"], 0.0)})
+        started = second.reattach(plan, folder, inbox, {"worker-0": ResumePoint(["up"], 0.0)})
         assert list(started) == ["worker-0"]
         end = inbox.get(timeout=300)
         assert (end.task, end.exit_code) == ("worker-0", 137)
@@ -205,7 +205,7 @@ def test_a_successor_learns_of_a_loss_that_was_not_recorded(
         docker_engine.api.start(f"{run_id}-worker-0")
 
         third, inbox = engine(), EachLine()
-        third.reattach(plan, folder, inbox, {"worker-0": KnownOutput([], requested)})
+        third.reattach(plan, folder, inbox, {"worker-0": ResumePoint([], requested)})
         assert containers(run_id) == [f"{run_id}-worker-0"]
         assert inbox.get(timeout=300).text == "up"
 

@@ -25,7 +25,7 @@ from emulator.engines.docker.requests import (
     sidecar_request,
     task_of,
 )
-from emulator.planning.context import PlanContext, of_machine
+from emulator.planning.context import PlanContext, machine_limits
 from emulator.planning.plan import Plan
 from emulator.planning.planner import make_plan
 from emulator.scenario.loader import parse
@@ -154,7 +154,7 @@ def test_a_task_without_limits_requests_none() -> None:
 def test_what_a_scenario_does_not_limit_has_a_default_of_the_machine(
     role: str, memory: int, processes: int
 ) -> None:
-    site = replace(SITE, limits=lambda count: of_machine(8 * 1024**3, 2**22, count))
+    site = replace(SITE, limits=lambda count: machine_limits(8 * 1024**3, 2**22, count))
     scenario = parse(f"name: test\nprogram: {{command: [t]}}\ncluster: {{worker: {role}}}\n")
     plan = make_plan(scenario, "run-1", site)
     host_config = container_request(plan, plan.task("worker-0"), COMMON)["HostConfig"]

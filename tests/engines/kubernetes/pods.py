@@ -8,7 +8,7 @@ from typing import Any
 
 from emulator.engines.base import EngineDown, Exited, Line
 from emulator.engines.kubernetes.connection import ApiServer
-from emulator.engines.kubernetes.logs import Output
+from emulator.engines.kubernetes.logs import LogFollower
 from emulator.engines.kubernetes.names import MAIN
 from emulator.engines.kubernetes.watching import Kind, Object, Watcher
 from emulator.errors import EngineError
@@ -22,7 +22,7 @@ class Pods:
     def __init__(self, cluster: ApiServer, image: str) -> None:
         self.cluster, self._image = cluster, image
         self.inbox = EachLine()
-        self.output = Output(cluster)
+        self.output = LogFollower(cluster)
         self.output.report_to(self.inbox)
         self.seen: queue.SimpleQueue[tuple[Kind, Object]] = queue.SimpleQueue()
         self.last: dict[str, Object] = {}

@@ -20,7 +20,6 @@ from emulator.engines.docker import DockerEngine
 from emulator.engines.kubernetes import KubernetesEngine, names
 from emulator.engines.kubernetes.execution import run
 from emulator.errors import EngineError, NameTaken
-from emulator.execution import up
 from emulator.planning.plan import Plan
 from emulator.planning.planner import make_plan
 from emulator.planning.requested import RunOptions
@@ -28,6 +27,7 @@ from emulator.record.events import EngineNote, Entry, Sidecar, StopSignal, TaskE
 from emulator.record.reader import Record
 from emulator.results import Result, RunCallbacks
 from emulator.scenario.loader import parse
+from emulator.session.execution import up
 from tests.asked import asked
 from tests.clusters import ForTest
 from tests.conftest import Emulate, own, wait_for_line

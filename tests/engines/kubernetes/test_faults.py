@@ -13,11 +13,11 @@ import pytest
 from emulator.engines.kubernetes import nodes
 from emulator.engines.kubernetes.engine import KubernetesEngine
 from emulator.engines.kubernetes.role import permissions, rules
-from emulator.execution import up
 from emulator.planning.requested import RunOptions
 from emulator.record.events import EngineNote, Entry, FaultEvent, TaskExit, TaskRunning, TaskStart
 from emulator.record.reader import Record
 from emulator.results import Result, RunCallbacks
+from emulator.session.execution import up
 from tests.asked import asked
 from tests.clusters import ForTest, changes
 from tests.conftest import Emulate

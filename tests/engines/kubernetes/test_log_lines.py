@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from emulator.engines.kubernetes.log_lines import PIECE, LogLines, Position, Printed, canonical
+from emulator.engines.kubernetes.log_lines import PIECE, LogParser, Position, PrintedLine, canonical
 from emulator.engines.lines import LONGEST_LINE
 from tests.engines.pieces import cut as in_pieces
 
@@ -21,8 +21,8 @@ def record(number: int, text: bytes) -> bytes:
     return stamp(number).encode() + b" " + text
 
 
-def lines_of(data: bytes, places: list[int] | None = None) -> list[Printed]:
-    lines = LogLines()
+def lines_of(data: bytes, places: list[int] | None = None) -> list[PrintedLine]:
+    lines = LogParser()
     pieces = in_pieces(data, places or [])
     return [*(line for piece in pieces for line in lines.feed(piece)), *lines.finish()]
 
@@ -46,14 +46,14 @@ def test_lines_are_the_same_however_they_arrive(places: list[int]) -> None:
         + record(9, b"no newline")
     )
     assert lines_of(data, places) == [
-        Printed(stamp(1), "whole"),
-        Printed(stamp(2), ""),
-        Printed(stamp(3), LONG.decode()),
-        Printed(stamp(5), LONG.decode()),
-        Printed(stamp(6), "it said 2026-11-22T05:12:10.200000000Z before"),
-        Printed(stamp(7), "the end of one stream"),
-        Printed(stamp(8), "a line of the other one"),
-        Printed(stamp(9), "no newline"),
+        PrintedLine(stamp(1), "whole"),
+        PrintedLine(stamp(2), ""),
+        PrintedLine(stamp(3), LONG.decode()),
+        PrintedLine(stamp(5), LONG.decode()),
+        PrintedLine(stamp(6), "it said 2026-11-22T05:12:10.200000000Z before"),
+        PrintedLine(stamp(7), "the end of one stream"),
+        PrintedLine(stamp(8), "a line of the other one"),
+        PrintedLine(stamp(9), "no newline"),
     ]
 
 
@@ -70,7 +70,7 @@ def test_a_character_that_a_cut_splits_is_replaced_and_the_line_stays_whole(
         for piece in pieces
     ]
     data = b"".join(record(number, text.encode()) for number, text in enumerate(shown)) + b"\n"
-    assert lines_of(data, places) == [Printed(stamp(0), "".join(shown))]
+    assert lines_of(data, places) == [PrintedLine(stamp(0), "".join(shown))]
 
 
 def test_a_stamp_of_the_program_itself_is_its_text() -> None:
@@ -80,7 +80,7 @@ def test_a_stamp_of_the_program_itself_is_its_text() -> None:
         "no date: 2026-02-31T18:00:00.000000000Z that is",
         "no date: 2026-12-32T18:00:00.000000000Z that is",
     ):
-        assert lines_of(record(3, text.encode() + b"\n")) == [Printed(stamp(3), text)]
+        assert lines_of(record(3, text.encode() + b"\n")) == [PrintedLine(stamp(3), text)]
 
 
 @given(st.lists(st.integers(min_value=0), max_size=4))
@@ -88,16 +88,16 @@ def test_two_ends_without_a_newline_may_have_crossed(places: list[int]) -> None:
     early, late = (f"2026-11-22T05:12:10.10000{digit}000Z" for digit in (1, 5))
     data = record(0, b"a line\n") + f"{late} one end{early} the other".encode()
     assert lines_of(data, places) == [
-        Printed(stamp(0), "a line"),
-        Printed(late, "one end"),
-        Printed(early, "the other"),
+        PrintedLine(stamp(0), "a line"),
+        PrintedLine(late, "one end"),
+        PrintedLine(early, "the other"),
     ]
 
 
 def test_what_the_kubelet_says_has_no_stamp() -> None:
     said = f"failed to watch file at {stamp(2)} or so: no space left on device"
     data = record(1, b"a line\n") + b"\n" + said.encode()
-    assert lines_of(data) == [Printed(stamp(1), "a line"), Printed("", said)]
+    assert lines_of(data) == [PrintedLine(stamp(1), "a line"), PrintedLine("", said)]
 
 
 @given(st.lists(st.integers(min_value=0), max_size=3))
@@ -106,7 +106,7 @@ def test_a_very_long_line_is_cut_and_takes_no_more_memory_than_it_keeps(places: 
     data = b"".join(record(number // 4, b"x" * PIECE) for number in range(pieces)) + b"y\n"
     (line,) = lines_of(data, places)
     more = pieces * PIECE + 1 - LONGEST_LINE
-    assert line == Printed(stamp(0), "x" * LONGEST_LINE + f" [cut: {more} bytes more]")
+    assert line == PrintedLine(stamp(0), "x" * LONGEST_LINE + f" [cut: {more} bytes more]")
 
 
 @pytest.mark.parametrize(
@@ -121,14 +121,14 @@ def test_a_very_long_line_is_cut_and_takes_no_more_memory_than_it_keeps(places: 
 )
 def test_stamps_compare_whatever_zone_a_node_is_in(text: str, expected: str) -> None:
     assert canonical(text) == expected
-    assert lines_of(text.encode() + b" x\n") == [Printed(expected, "x")]
+    assert lines_of(text.encode() + b" x\n") == [PrintedLine(expected, "x")]
 
 
 def test_an_unfinished_stamp_is_no_line() -> None:
-    lines = LogLines()
+    lines = LogParser()
     assert not [*lines.feed(record(1, b"a")[:20])]
     assert not [*lines.feed(record(1, b"a")[20:])]
-    both = [Printed(stamp(1), "a"), Printed(stamp(2), "b")]
+    both = [PrintedLine(stamp(1), "a"), PrintedLine(stamp(2), "b")]
     assert [*lines.feed(record(2, b"b\n"))] == both  # of the other stream
 
 
@@ -142,11 +142,11 @@ def test_a_log_that_is_cut_anywhere_is_read_whole_and_once(
 ) -> None:
     """Stamps go back by some tenths, as those of two streams may; lines may be the same."""
     log = [
-        Printed(f"{stamp(max(0, number + back))[:-9]}{number:08}Z", "text")
+        PrintedLine(f"{stamp(max(0, number + back))[:-9]}{number:08}Z", "text")
         for number, (back, times) in enumerate(found)
         for _ in range(times)
     ]
-    position, reported = Position(), list[Printed]()
+    position, reported = Position(), list[PrintedLine]()
     for end in [*sorted(cut % (len(log) + 1) for cut in cuts), len(log)]:
         position.begin_again()
         # The kubelet skips each record that is older.
@@ -158,8 +158,8 @@ def test_a_log_that_is_cut_anywhere_is_read_whole_and_once(
 def test_a_log_that_was_rotated_goes_on_with_what_there_is() -> None:
     position = Position()
     assert position.since == ""
-    assert position.passes(Printed(stamp(1), "old"))
+    assert position.passes(PrintedLine(stamp(1), "old"))
     assert position.since == "2026-11-22T05:12:09Z"
     position.begin_again()
-    assert position.passes(Printed(stamp(5), "new"))
-    assert position.passes(Printed(stamp(4), "newer"))
+    assert position.passes(PrintedLine(stamp(5), "new"))
+    assert position.passes(PrintedLine(stamp(4), "newer"))

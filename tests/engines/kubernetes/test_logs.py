@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from emulator.engines.base import KnownOutput, Line
+from emulator.engines.base import Line, ResumePoint
 from emulator.engines.kubernetes.log_lines import PIECE
 from emulator.errors import EngineLost
 from tests.clusters import Alone
@@ -191,7 +191,7 @@ def test_a_pod_deleted_without_grace_or_before_it_ran_was_killed(pods: Pods) -> 
 def test_a_known_end_is_not_repeated(pods: Pods) -> None:
     pod = pods.make("known", "echo one; printf two; exit 3")
     pods.until_failed("known")
-    pods.output.follow("known", pod, known=KnownOutput(["zero", "one", "two"], 0.0))
+    pods.output.follow("known", pod, known=ResumePoint(["zero", "one", "two"], 0.0))
     assert pods.until_exit("known").exit_code == 3
     assert pods.texts("known") == []
 

@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from emulator.engines.kubernetes.readings import Rate, accumulated, of_summary, rates, seconds_of
+from emulator.engines.kubernetes.readings import (
+    Rate,
+    accumulated,
+    rates,
+    seconds_of,
+    usage_in_summary,
+)
 from emulator.metrics.catalog import Usage
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -23,7 +29,7 @@ def summary() -> Any:
 
 
 def test_a_kubelets_summary_has_counters_of_the_task_and_of_its_pods_network() -> None:
-    assert of_summary(summary()) == {
+    assert usage_in_summary(summary()) == {
         BUSY: Usage(cpu=5.628927751, memory=702464, received=988, sent=0, measured=AT)
     }
 
@@ -32,14 +38,14 @@ def test_bytes_are_those_of_all_interfaces_but_loopback_where_they_are_counted()
     answer = summary()
     pod = answer["pods"][0]
     network = pod.pop("network")
-    used = of_summary(answer)[BUSY]
+    used = usage_in_summary(answer)[BUSY]
     assert (used.received, used.sent) == (None, None)  # the runtime does not count them
     interfaces = (("lo", 7, 7), ("eth0", 100, 10), ("eth1", 1000, 20))
     counted = [{"name": name, "rxBytes": rx, "txBytes": tx} for name, rx, tx in interfaces]
     pod["network"] = {**network, "interfaces": counted}
-    used = of_summary(answer)[BUSY]
+    used = usage_in_summary(answer)[BUSY]
     assert (used.received, used.sent) == (1100, 30)
-    assert of_summary({"node": {}}) == {}
+    assert usage_in_summary({"node": {}}) == {}
 
 
 METRICS = {
@@ -104,6 +110,6 @@ def test_times_of_the_api(stamp: str, seconds: float) -> None:
 
 
 def test_a_reading_that_is_repeated_is_the_same() -> None:
-    one, two = of_summary(summary())[BUSY], of_summary(summary())[BUSY]
+    one, two = usage_in_summary(summary())[BUSY], usage_in_summary(summary())[BUSY]
     assert one == two
     assert one != replace(two, measured=AT + 1)

@@ -12,10 +12,10 @@ import psutil
 import pytest
 
 from emulator.engines.process import ProcessEngine, engine
-from emulator.engines.process.table import Owned, owned
+from emulator.engines.process.process_table import Owned, owned
 from emulator.errors import EngineError
-from emulator.execution import up
 from emulator.planning.requested import RunOptions
+from emulator.session.execution import up
 from tests.asked import asked
 from tests.conftest import going_on, own
 

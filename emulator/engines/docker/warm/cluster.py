@@ -32,15 +32,15 @@ from emulator.engines.docker.requests import (
     network_request,
 )
 from emulator.engines.docker.warm import parent
-from emulator.engines.docker.warm.pool import IDLE, Cluster, Pool
+from emulator.engines.docker.warm.pool import IDLE, Pool, WaitingCluster
 from emulator.errors import Unsupported
 from emulator.faults.preempt import Preempt
 from emulator.planning.plan import Plan, Task, WarmStart
-from emulator.scenario.frameworks.table import FRAMEWORKS
+from emulator.scenario.frameworks.registry import FRAMEWORKS
 
 if TYPE_CHECKING:
-    from emulator.engines.docker.log_stream import Printed
-    from emulator.engines.docker.logs import Output
+    from emulator.engines.docker.log_stream import PrintedLine
+    from emulator.engines.docker.logs import LogFollower
     from emulator.scenario.schema import Scenario
 
 PYTHON = re.compile(r"python(3(\.\d+)?)?")
@@ -50,7 +50,7 @@ PER_RUN = ("EMULATOR_RUN", "EMULATOR_SEED")
 """Variables that differ from run to run; a task gets all others when its container is made."""
 WAKE = "RTMIN+7"
 """The signal `parent.WAKE`, as the engine names it."""
-RESET_WITHIN = 30.0
+RESET_TIMEOUT = 30.0
 """Seconds for a parent to remove what a task has left; else its container is replaced."""
 BYTES_A_TASK = 2**30
 """Memory of a waiting container, at most: containers that take half of the engine's may wait."""
@@ -106,7 +106,7 @@ class Image:
     entrypoint: tuple[str, ...]
 
 
-class Answers:
+class ControlReplies:
     """Takes the answers to one request out of the lines of a container."""
 
     def __init__(self, mark: str, request: str) -> None:
@@ -122,7 +122,7 @@ class Answers:
         """Whether both streams have answered: nothing that the task printed comes after that."""
         return self._streams == {1, 2}
 
-    def take(self, printed: Printed) -> Printed | None:
+    def take(self, printed: PrintedLine) -> PrintedLine | None:
         """Return a line of the task, without the answer in it; None if it has nothing else."""
         text, mark, answer = printed.text.partition(self._mark)
         if not mark:
@@ -149,7 +149,7 @@ class WarmCluster:
         plan: Plan,
         images: Mapping[str, Image],
         pool: Pool,
-        cluster: Cluster,
+        cluster: WaitingCluster,
     ) -> None:
         """`images` by reference."""
         assert plan.warm is not None, "a cold run has none"
@@ -192,7 +192,7 @@ class WarmCluster:
         """Put the parent's program into a new container."""
         self._api.put_archive(container, "/", parent_archive())
 
-    def start(self, task: Task, container: str, program: bytes) -> Answers:
+    def start(self, task: Task, container: str, program: bytes) -> ControlReplies:
         """Have the parent fork the task; return what takes its answer."""
         if container not in self._has_program:
             self._api.put_archive(container, "/", program)
@@ -209,7 +209,7 @@ class WarmCluster:
     def _entrypoint(self, task: Task) -> Sequence[str]:
         return () if task.entrypoint == "none" else self._images[task.image].entrypoint
 
-    def reset(self, task: Task, container: str, output: Output) -> tuple[str, ...] | None:
+    def reset(self, task: Task, container: str, output: LogFollower) -> tuple[str, ...] | None:
         """Remove what a task has left in its container; None: it can't be used again.
 
         Returns the folders of the image that were changed and put back.
@@ -221,7 +221,7 @@ class WarmCluster:
             return None
         return left.folders
 
-    def empty_shared(self, containers: Mapping[str, str], output: Output) -> bool:
+    def empty_shared(self, containers: Mapping[str, str], output: LogFollower) -> bool:
         """Have any parent empty the volume that the tasks shared; return whether one did."""
         return any(
             self._clean(task, containers[task.name], output, empty=[SHARED])
@@ -242,7 +242,7 @@ class WarmCluster:
         self,
         task: Task,
         container: str,
-        output: Output,
+        output: LogFollower,
         *,
         reset: Sequence[str] = (),
         empty: Sequence[str] = (),
@@ -251,14 +251,14 @@ class WarmCluster:
         answers = self._request(task, container, {"reset": list(reset), "empty": list(empty)})
         if not self._wake(container):
             return False
-        came = output.wait_for(task.name, container, answers, RESET_WITHIN)
+        came = output.wait_for(task.name, container, answers, RESET_TIMEOUT)
         return came and answers.answer["left"] == 0
 
-    def _request(self, task: Task, container: str, request: Mapping[str, Any]) -> Answers:
+    def _request(self, task: Task, container: str, request: Mapping[str, Any]) -> ControlReplies:
         """Put a request where the parent finds it; return what takes its answer."""
         number = secrets.token_hex(8)
         self._api.put_archive(container, "/", request_archive({"id": number, **request}))
-        return Answers(mark(task), number)
+        return ControlReplies(mark(task), number)
 
     def _wake(self, container: str) -> bool:
         """Signal the parent; return whether it runs."""
@@ -316,7 +316,7 @@ def _image(api: docker.APIClient, reference: str) -> Image:
     return Image(found["Id"], tuple(found["Config"]["Entrypoint"] or ()))
 
 
-def _runs(api: docker.APIClient, cluster: Cluster) -> bool:
+def _runs(api: docker.APIClient, cluster: WaitingCluster) -> bool:
     """Return whether all containers of a waiting cluster still run."""
     found = api.containers(filters={"label": f"{RUN}={cluster.id}", "status": "running"})
     return {one["Id"] for one in found} >= {one.container for one in cluster.waiting.values()}

@@ -67,7 +67,7 @@ def serve(settings: dict[str, Any]) -> dict[str, Any]:
             if os.path.exists(REQUEST):  # it is for the task that is about to start
                 early.append(came.si_signo)
             continue
-        request = taken()
+        request = take_request()
         if request is None:
             continue
         if "reset" in request:
@@ -87,7 +87,7 @@ def serve(settings: dict[str, Any]) -> dict[str, Any]:
         answer(settings, request, {"exit": status, "oom": oom_kills() > before})
 
 
-def taken() -> dict[str, Any] | None:
+def take_request() -> dict[str, Any] | None:
     """Return the request, and remove it; None if there is none, or not yet the whole of it."""
     try:
         with open(REQUEST) as file:

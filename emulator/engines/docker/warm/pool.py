@@ -43,7 +43,7 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Cluster:
+class WaitingCluster:
     """A cluster that this process uses."""
 
     id: str
@@ -83,7 +83,7 @@ class Pool:
         self.folder = (folder or default_folder()).resolve()
         self._prefix = f"warm-{hashlib.sha256(engine.encode()).hexdigest()[:6]}-"
 
-    def take(self, key: str) -> Cluster | None:
+    def take(self, key: str) -> WaitingCluster | None:
         """Return a waiting cluster of this key, which this process uses from now on."""
         for folder in self._folders():
             state = state_of(folder)
@@ -96,17 +96,17 @@ class Pool:
                     continue
                 (folder / STATE).unlink()
                 waiting = {name: _waiting(one) for name, one in state["waiting"].items()}
-                return Cluster(folder.name, folder, key, held, state["session"], waiting)
+                return WaitingCluster(folder.name, folder, key, held, state["session"], waiting)
         return None
 
-    def make(self, key: str) -> Cluster:
+    def make(self, key: str) -> WaitingCluster:
         """Return a new cluster, which has no containers yet. Raises OSError."""
         folder = self.folder / f"{self._prefix}{secrets.token_hex(6)}"
         folder.mkdir(FOR_OWNER, parents=True)
         session = os.environ.get(WARM_SESSION, "")
-        return Cluster(folder.name, folder, key, lock.acquire(folder), session)
+        return WaitingCluster(folder.name, folder, key, lock.acquire(folder), session)
 
-    def give_back(self, cluster: Cluster, waiting: Mapping[str, Waiting]) -> None:
+    def give_back(self, cluster: WaitingCluster, waiting: Mapping[str, Waiting]) -> None:
         """Let a cluster wait for its next run. Raises OSError."""
         state = {
             "key": cluster.key,
@@ -117,11 +117,11 @@ class Pool:
         atomic_write(cluster.folder / STATE, json.dumps(state))
         lock.release(cluster.lock)
 
-    def abandon(self, cluster: Cluster) -> None:
+    def abandon(self, cluster: WaitingCluster) -> None:
         """Use a cluster no longer, and leave it to `ended` or to `emulate clean`."""
         lock.release(cluster.lock)
 
-    def forget(self, cluster: Cluster) -> None:
+    def forget(self, cluster: WaitingCluster) -> None:
         """Remove the folder of a cluster that this process has removed."""
         self._remove(cluster.folder)
         lock.release(cluster.lock)

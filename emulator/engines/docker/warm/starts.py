@@ -17,7 +17,7 @@ from emulator.errors import EngineError
 
 if TYPE_CHECKING:
     from emulator.engines.base import Inbox
-    from emulator.engines.docker.warm.cluster import Answers, WarmCluster
+    from emulator.engines.docker.warm.cluster import ControlReplies, WarmCluster
     from emulator.planning.plan import Plan, Task
 
 
@@ -109,7 +109,7 @@ class WarmStarts(DockerEngine):
             return super()._ready(task, same_address)
         return self._created.get(task.name) or self._create(task, same_address)
 
-    def _launch(self, task: Task, container: str) -> Answers | None:
+    def _launch(self, task: Task, container: str) -> ControlReplies | None:
         if (warm := self._of(task.name)) is None:
             return super()._launch(task, container)
         self._usage.started(container, task.cpus, task.memory, warm=True)

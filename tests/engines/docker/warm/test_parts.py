@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from emulator.engines.docker.log_stream import Printed
+from emulator.engines.docker.log_stream import PrintedLine
 from emulator.engines.docker.requests import SHARED
 from emulator.engines.docker.warm import parent
 from emulator.engines.docker.warm.cluster import (
-    Answers,
+    ControlReplies,
     Image,
     Interpreter,
     cluster_key,
@@ -36,8 +36,8 @@ OWN = [parent.FOLDER, SHARED]
 # --- Answers ------------------------------------------------------------------------------------
 
 
-def printed(text: str, stamp: str = "2") -> Printed:
-    return Printed(stamp, stamp, text)
+def printed(text: str, stamp: str = "2") -> PrintedLine:
+    return PrintedLine(stamp, stamp, text)
 
 
 def answer(stream: int, request: str = "r", **values: object) -> str:
@@ -45,7 +45,7 @@ def answer(stream: int, request: str = "r", **values: object) -> str:
 
 
 def test_answers_are_taken_out_of_the_lines_and_both_streams_must_have_answered() -> None:
-    answers = Answers("\x1em:", "r")
+    answers = ControlReplies("\x1em:", "r")
     assert answers.take(printed("a line")) == printed("a line")
     assert answers.take(printed(answer(1, exit=3))) is None
     assert answers.take(printed(answer(1, exit=3))) is None
@@ -61,7 +61,7 @@ def test_answers_are_taken_out_of_the_lines_and_both_streams_must_have_answered(
 def test_an_answer_to_another_request_or_a_part_of_one_is_neither_a_line_nor_an_answer(
     text: str,
 ) -> None:
-    answers = Answers("\x1em:", "r")
+    answers = ControlReplies("\x1em:", "r")
     assert answers.take(printed(text)) is None
     assert answers.take(printed(answer(2))) is None
     assert not answers.complete

@@ -17,10 +17,10 @@ from emulator.engines import WARM_SESSION
 from emulator.engines.docker import DockerEngine
 from emulator.engines.docker.warm import pool
 from emulator.errors import EmulatorError, UsageError
-from emulator.execution import attach
 from emulator.record.events import TaskRunning
 from emulator.record.reader import Record
 from emulator.results import Result
+from emulator.session.execution import attach
 from tests.conftest import Emulate
 from tests.engines.docker.site import Site
 

@@ -15,9 +15,9 @@ from emulator.api.client import Cluster
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.requirements import require
 from emulator.errors import Unsupported
+from emulator.faults.kinds import FAULTS, OneFault
 from emulator.faults.schedule import build_schedule
-from emulator.faults.spec import LastingFault, Target
-from emulator.faults.table import FAULTS, OneFault
+from emulator.faults.spec import FaultContext, LastingFault
 from emulator.record.reader import Record
 from emulator.record.timeline import all_states
 from emulator.report.event_text import describe
@@ -49,10 +49,10 @@ class FillDisk(LastingFault):
     fill_disk: Glob
     left: Size = Field(default=0, description="Bytes that are left.")
 
-    def apply(self, target: Target) -> None:
+    def apply(self, target: FaultContext) -> None:
         target.engine_as(Filling).fill(target.task, self.left)
 
-    def heal(self, target: Target) -> None:
+    def heal(self, target: FaultContext) -> None:
         target.engine_as(Filling).fill(target.task, None)
 
 

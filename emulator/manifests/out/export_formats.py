@@ -8,12 +8,12 @@ from itertools import chain
 from emulator.manifests.out.compose import COMPOSE
 from emulator.manifests.out.helm_values import HELM_VALUES
 from emulator.manifests.out.kubernetes import KUBERNETES
-from emulator.manifests.out.spec import Target
+from emulator.manifests.out.spec import ExportFormat
 from emulator.manifests.out.trainjob import TRAINJOB
 from emulator.scenario.extension import added
 
-_ADDED: list[Target] = [*chain.from_iterable(added("targets"))]
-TARGETS: Mapping[str, Target] = {
+_ADDED: list[ExportFormat] = [*chain.from_iterable(added("targets"))]
+TARGETS: Mapping[str, ExportFormat] = {
     target.name: target for target in (*_ADDED, TRAINJOB, COMPOSE, KUBERNETES, HELM_VALUES)
 }
 """Every format by the value of `--to`."""

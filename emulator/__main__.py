@@ -16,8 +16,8 @@ short command's time: imports make many objects and no garbage."""
 
 def main() -> None:
     """Run the command line; an error is one sentence, never a traceback."""
-    streams.own()
-    signals.own()
+    streams.set_up()
+    signals.install()
     threading.excepthook = _report_thread
     gc.set_threshold(ALLOCATIONS)
     code = _run()

@@ -89,7 +89,7 @@ def _row(
         outcome=analysis.outcome,
         verdict=overall(verdicts),
         figures={
-            key: rounded(FIGURES[key].of(analysis), FIGURES[key].digits)
+            key: rounded(FIGURES[key].value_in(analysis), FIGURES[key].digits)
             for key in (*COMPARED, *LEARNED, *COSTS)
         },
         differs=differs,

@@ -168,7 +168,7 @@ def summary(
         "cost": {} if analysis.costs is None else analysis.costs.as_data(),
     }
     for key, figure in FIGURES.items():
-        put_in_summary(result, key, figure.of(analysis))
+        put_in_summary(result, key, figure.value_in(analysis))
     if analysis.training_began is not None:
         result["startup"]["training"] = rounded(analysis.training_began)
     if conditions:
@@ -178,7 +178,7 @@ def summary(
 
 def conditions_of(timeline: Timeline) -> list[dict[str, Any]]:
     """Return what the operator of a job says of it over time; nothing without one."""
-    return [one for of_job in added("conditions") for one in of_job(timeline)]
+    return [one for conditions in added("conditions") for one in conditions(timeline)]
 
 
 def _task(task: TaskResult) -> dict[str, Any]:

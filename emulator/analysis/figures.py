@@ -45,7 +45,7 @@ class Figure:
     of_one: str = ""
     """The phrase for exactly one of what is counted; empty if it is the same."""
 
-    def of(self, analysis: Analysis) -> float | None:
+    def value_in(self, analysis: Analysis) -> float | None:
         """Return its value in a run; None: unknown."""
         of = getattr(analysis, self.section) if self.section else analysis
         value: float | None = None if of is None else getattr(of, self.key)

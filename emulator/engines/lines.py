@@ -90,7 +90,7 @@ class DrawnLine:
         """Whether something was drawn on the unfinished line since it was last taken."""
         return self._is_new and _is_redrawn(self._end)
 
-    def take(self) -> str:
+    def take_drawn(self) -> str:
         """Return what was drawn on the unfinished line since the last time, if `is_drawn`.
 
         It begins with the last drawing of then, which may not have been whole.

@@ -71,7 +71,7 @@ class Exported:
     @property
     def figures(self) -> dict[str, float]:
         """The known figures of the job; those that are infinite are left out."""
-        values = {key: figure.of(self.analysis) for key, figure in FIGURES.items()}
+        values = {key: figure.value_in(self.analysis) for key, figure in FIGURES.items()}
         return {key: v for key, v in values.items() if v is not None and math.isfinite(v)}
 
     @cached_property

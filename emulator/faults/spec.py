@@ -355,19 +355,19 @@ class HeldFault(LastingFault):
         raise NotImplementedError
 
     @classmethod
-    def of(cls, active: Sequence[FaultSpec]) -> list[FaultSpec]:
+    def active_of_kind(cls, active: Sequence[FaultSpec]) -> list[FaultSpec]:
         """Return the faults of this kind."""
         return [one for one in active if isinstance(one, cls)]
 
     def apply(self, target: FaultContext) -> Effect | None:
         """Bring the target into the state of all faults, of which this is one."""
-        self.settle(target, self.of(target.active))
+        self.settle(target, self.active_of_kind(target.active))
         return None
 
     def heal(self, target: FaultContext) -> None:
         """Bring the target into the state of the faults that are left."""
         with contextlib.suppress(NotRunning):  # what runs next has no more than those
-            self.settle(target, self.of(target.active))
+            self.settle(target, self.active_of_kind(target.active))
 
 
 class EndingFault(FaultSpec):

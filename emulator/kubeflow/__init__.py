@@ -12,7 +12,7 @@ ADDED: Mapping[str, str] = {
     "section": "section:Operator",
     "formats": "manifests:FORMATS",
     "targets": "out:TARGETS",
-    "conditions": "conditions:of_job",
+    "conditions": "conditions:conditions_of_job",
     "strategy": "job:OperatorJob",
 }
 """What the rest may ask for: the module here that has it, and its name there."""

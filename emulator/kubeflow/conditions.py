@@ -57,7 +57,7 @@ def present(changes: Sequence[Condition]) -> Sequence[Condition]:
     return status
 
 
-def of_job(timeline: Timeline) -> list[dict[str, Any]]:
+def conditions_of_job(timeline: Timeline) -> list[dict[str, Any]]:
     """Return what `summary.json` has of a job; nothing without `operator`."""
     return as_data(changes(timeline))
 
@@ -130,9 +130,9 @@ class _Pods:
             case JobEnded(outcome="failed") if entry.cause != "stuck":
                 yield self._condition("Failed", f"{name} failed: {entry.reason}", entry.t)
             case _ if not self._suspended:
-                yield from self._of_pod(entry)
+                yield from self._pod_conditions(entry)
 
-    def _of_pod(self, entry: Entry) -> Iterator[Condition]:
+    def _pod_conditions(self, entry: Entry) -> Iterator[Condition]:
         task, policy = entry.task, self._operator.policy_of(role_of(entry.task))
         match entry:
             case TaskStart():

@@ -340,7 +340,7 @@ def _variables_of_tfjob(spec: Spec) -> frozenset[str]:
     return frozenset() if replicas == 1 else frozenset({"TF_CONFIG"})
 
 
-def _of_tfjob(findings: Findings, spec: Spec) -> dict[str, Any]:
+def _tfjob_fields(findings: Findings, spec: Spec) -> dict[str, Any]:
     leaders = [key for key in spec.get("tfReplicaSpecs", {}) if key.lower() in LEADERS]
     if len(leaders) > 1:
         path = ("spec", "tfReplicaSpecs", leaders[1])
@@ -357,7 +357,7 @@ _TFJOB = Job(
     port="tfjob-port",
     variables=_variables_of_tfjob,
     in_every_container=False,
-    operator=_of_tfjob,
+    operator=_tfjob_fields,
 )
 
 
@@ -387,7 +387,7 @@ def _variables_of_pytorchjob(spec: Spec) -> frozenset[str]:
     return frozenset(names)
 
 
-def _of_pytorchjob(findings: Findings, spec: Spec) -> dict[str, Any]:
+def _pytorchjob_fields(findings: Findings, spec: Spec) -> dict[str, Any]:
     made: dict[str, Any] = {}
     if (processes := spec.get("nprocPerNode")) is not None:
         made["nproc_per_node"] = _processes(findings, processes)
@@ -444,7 +444,7 @@ _PYTORCHJOB = Job(
     port="pytorchjob-port",
     variables=_variables_of_pytorchjob,
     in_every_container=True,
-    operator=_of_pytorchjob,
+    operator=_pytorchjob_fields,
 )
 
 JOBS: Mapping[JobKind, Job] = {job.kind: job for job in (_TFJOB, _PYTORCHJOB)}

@@ -156,7 +156,7 @@ def _job(deployment: Deployment, kind: JobKind, makes: frozenset[str]) -> tuple[
         "kind": kind,
         "metadata": metadata,
         "spec": {
-            "runPolicy": _of_operator(operator) if operator else _run_policy(scenario, cluster),
+            "runPolicy": _operator_fields(operator) if operator else _run_policy(scenario, cluster),
             JOBS[kind].replica_specs: replicas,
         },
     }
@@ -167,7 +167,7 @@ def _job(deployment: Deployment, kind: JobKind, makes: frozenset[str]) -> tuple[
     return Draft([*cluster.documents, document], (), usage), list(cluster.notes)
 
 
-def _of_operator(operator: Operator) -> Data:
+def _operator_fields(operator: Operator) -> Data:
     policy: Data = {
         "cleanPodPolicy": _CLEAN[operator.clean_pods],
         "backoffLimit": operator.backoff_limit,

@@ -155,7 +155,7 @@ class Operator(Model):
         return TFJOB_ROLES if self.kind == "TFJob" else None
 
     @property
-    def of_job(self) -> Sequence[str]:
+    def own_keys(self) -> Sequence[str]:
         """The keys for the job itself that are given."""
         given = self.model_dump(exclude_defaults=True)
         return [key for key in OF_JOB if key in given]
@@ -193,7 +193,7 @@ class Operator(Model):
 
     def errors(self, scenario: Scenario) -> Iterator[Error]:
         """Yield each mistake: its path, what is wrong, and what to write instead."""
-        yield from _of_other_sections(scenario)
+        yield from _check_other_sections(scenario)
         if scenario.framework != self.framework:
             hint = f"write `framework: {self.framework}`"
             message = f"a {self.kind} can't have framework {scenario.framework}"
@@ -202,7 +202,7 @@ class Operator(Model):
             given = getattr(self, key) != Operator.model_fields[key].default
             if given and self.kind != kind:
                 yield ("operator", key), f"a {self.kind} has none", f"it is for a {kind}"
-        yield from _of_roles(scenario, self)
+        yield from _check_roles(scenario, self)
 
     def warnings(self, scenario: Scenario) -> Iterator[str]:
         """Yield a warning for each trap that a scenario is in."""
@@ -251,7 +251,7 @@ ONLY_FOR: dict[str, JobKind] = {
 """Keys that only one kind of job has."""
 
 
-def _of_other_sections(scenario: Scenario) -> Iterator[Error]:
+def _check_other_sections(scenario: Scenario) -> Iterator[Error]:
     given: list[KeyPath] = [("restart", k) for k in OF_RESTART if k in _set(scenario)]
     if "success" in scenario.model_fields_set:
         given.append(("success",))
@@ -266,7 +266,7 @@ def _set(scenario: Scenario) -> set[str]:
     return scenario.restart.model_fields_set if "restart" in scenario.model_fields_set else set()
 
 
-def _of_roles(scenario: Scenario, operator: Operator) -> Iterator[Error]:
+def _check_roles(scenario: Scenario, operator: Operator) -> Iterator[Error]:
     roles = list(scenario.cluster)
     for key in ("ports", "restart"):
         for role in getattr(operator, key):

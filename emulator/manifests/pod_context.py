@@ -21,7 +21,7 @@ class Budget:
     left: int = MANIFEST_BYTES
     """Characters, for all containers of a job."""
 
-    def take(self, findings: Findings, path: KeyPath, size: int) -> bool:
+    def claim(self, findings: Findings, path: KeyPath, size: int) -> bool:
         """Say whether there is room for a text; the first that has none is a mistake."""
         if 0 <= self.left < size:
             message = f"makes a scenario of more than {format_size(MANIFEST_BYTES)}"

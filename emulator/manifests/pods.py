@@ -170,7 +170,7 @@ def _command(
             except ValueError as error:
                 pod.findings.mistake(at, str(error))
                 continue
-            if pod.budget.take(pod.findings, at, length(text)):
+            if pod.budget.claim(pod.findings, at, length(text)):
                 words.append(_written(pod, text, at))
     return {"command": words, **({"entrypoint": "none"} if container.get("command") else {})}
 

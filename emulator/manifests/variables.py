@@ -32,7 +32,7 @@ def variables(pod: Pod, container: Mapping[str, Any], path: KeyPath) -> dict[str
             pod.findings.mistake((*at, "name"), f"{name!r} is not the name of a variable", hint)
             continue
         text = _value(pod, container, variable, known, at)
-        if text is not None and pod.budget.take(pod.findings, at, length(text)):
+        if text is not None and pod.budget.claim(pod.findings, at, length(text)):
             known.pop(name, None)
             known[name] = text
     return known
@@ -115,7 +115,7 @@ def _all_of(pod: Pod, source: Mapping[str, Any], path: KeyPath) -> dict[str, Tex
             if found and name in found.binary:
                 continue  # the kubelet makes variables of `data` alone
             text = _text(pod, content, at)
-            if text is not None and pod.budget.take(pod.findings, at, length(text)):
+            if text is not None and pod.budget.claim(pod.findings, at, length(text)):
                 made[f"{prefix}{name}"] = text
     return made
 

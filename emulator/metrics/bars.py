@@ -237,7 +237,7 @@ class BarCounter:
     drawn_last: str = ""
     """The bar that is being drawn; empty: none, or it is at its end."""
 
-    def take(self, text: str) -> Reading | None:
+    def read_text(self, text: str) -> Reading | None:
         """Return the step, counted across bars."""
         if text.startswith(_TRAINER):
             return self._trainer(fields_of(text.strip("{}").split(", "), ": "))

@@ -86,11 +86,11 @@ class EventSteps:
                 if number < len(starts[task]):
                     return None
                 progress = self._progress.setdefault((task, number), _Progress())
-                seen = self._take(progress, task, path, step, scalars)
+                seen = self._read_event(progress, task, path, step, scalars)
                 return Reported(task, round(float(wall), 6), seen) if seen else None
         return None
 
-    def _take(
+    def _read_event(
         self, progress: _Progress, task: str, path: str, step: int, scalars: Mapping[str, Any]
     ) -> Observation | None:
         aside = _is_of_validation(path, task)

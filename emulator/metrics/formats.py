@@ -75,7 +75,7 @@ class KerasCounter:
     download: int = 0
     """Bytes of the last download; -1: its bar is the next."""
 
-    def take(self, text: str) -> Reading | None:
+    def read_text(self, text: str) -> Reading | None:
         """Return the step, counted across epochs."""
         head = text[:40].lstrip()[:20]  # many lines have a path in them, and few begin with one
         if not head[:1].isdigit() or "/" not in head:
@@ -143,7 +143,7 @@ class GroupsCounter:
     first_epoch: int = 1
     """0 in programs that count from 0."""
 
-    def take(self, text: str) -> Reading | None:
+    def read_text(self, text: str) -> Reading | None:
         """Return the groups, as numbers where they are."""
         match = self.pattern.search(text)
         if not match:
@@ -183,7 +183,7 @@ class ExamplesCounter:
     first_epoch: int = 1
     """0 in programs that count from 0."""
 
-    def take(self, text: str) -> Reading | None:
+    def read_text(self, text: str) -> Reading | None:
         """Return the number of examples, counted across epochs, or the accuracy of a test."""
         if match := _PYTORCH_EXAMPLE.search(text):
             epoch, examples, total = (int(match[group] or "") for group in (1, 2, 3))
@@ -217,7 +217,7 @@ class BatchesCounter:
     first_batch: int = 1
     """0 in programs that count from 0."""
 
-    def take(self, text: str) -> Reading | None:
+    def read_text(self, text: str) -> Reading | None:
         """Return the number of batches, counted across epochs, or the accuracy of a test."""
         if match := _IMAGENET.search(text) or _TIMM.search(text):
             epoch, batch, batches = (int(match[group] or "") for group in (1, 2, 3))
@@ -246,7 +246,7 @@ class TutorialCounter:
     epoch: int = 0
     """From 0."""
 
-    def take(self, text: str) -> Reading | None:
+    def read_text(self, text: str) -> Reading | None:
         """Return the number of examples, counted across epochs, or the accuracy of a test."""
         if match := _TUTORIAL_EPOCH.search(text):
             self.epoch = max(int(match[1] or "") - 1, 0)
@@ -272,7 +272,7 @@ _ROUND = Pattern(r"^\[(\d+)\]\t(\S+:\d.*)")
 class RoundsCounter:
     """`[10]<tab>validation-logloss:0.49` of XGBoost: the step is the number of boosting rounds."""
 
-    def take(self, text: str) -> Reading | None:
+    def read_text(self, text: str) -> Reading | None:
         """Return the number of rounds, which are counted from 0, with what was evaluated."""
         if match := _ROUND.search(text):
             return Reading(int(match[1] or "") + 1, fields_of((match[2] or "").split("\t"), ":"))
@@ -296,7 +296,7 @@ class EpochsCounter:
     first_epoch: int = 1
     """0 in programs that count from 0."""
 
-    def take(self, text: str) -> Reading | None:
+    def read_text(self, text: str) -> Reading | None:
         """Return the number of epochs with their values, or the accuracy of a test."""
         if match := _EPOCH.search(text):
             epoch = int(match[1] or "")

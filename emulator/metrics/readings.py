@@ -51,7 +51,7 @@ NOTHING = Reading(None, {})
 class Counter(Protocol):
     """Reads the drawings of one start of a task, in their order."""
 
-    def take(self, text: str) -> Reading | None:
+    def read_text(self, text: str) -> Reading | None:
         """Return what a drawing reports, and note where the program is; None: of another format.
 
         Raises ValueError for a number of more than 4,300 digits.

@@ -116,7 +116,7 @@ class _Reader:
 
 def _read_text(counter: Counter, text: str) -> Reading | None:
     try:
-        return counter.take(text)
+        return counter.read_text(text)
     except ValueError:  # an integer of more than 4,300 digits
         return None
 

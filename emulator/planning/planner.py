@@ -157,7 +157,7 @@ class _Planner:
     def _task(self, name: str, member: Member, spec: Role, gpus: tuple[str, ...]) -> Task:
         job = Job(self._scenario, spec, self._run_id)
         ours = rendezvous.environment(member, self._together, job)
-        values = {**self._values.of(member), **values_of_variables(ours)}
+        values = {**self._values.values_of(member), **values_of_variables(ours)}
         given = {variable: self._expand(text, values) for variable, text in spec.env.items()}
         env = rendezvous.merged(ours, given, job)
         self._replaced |= dict.fromkeys(name for name in given if given[name] != env[name])

@@ -41,14 +41,16 @@ class ScenarioFile(pytest.Module):
         except UsageError as error:
             raise self.CollectError(str(error)) from None
         for variant, scenario in zip(expanded, scenarios, strict=True):
-            yield ScenarioItem.of(self, variant, scenario)
+            yield ScenarioItem.from_variant(self, variant, scenario)
 
 
 class ScenarioItem(pytest.Function):
     """One variant of a scenario: its expectations are its assertions."""
 
     @classmethod
-    def of(cls, parent: ScenarioFile, variant: Variant, scenario: Scenario) -> ScenarioItem:
+    def from_variant(
+        cls, parent: ScenarioFile, variant: Variant, scenario: Scenario
+    ) -> ScenarioItem:
         """Return the test of a variant, with the marks of the scenario."""
         label = f"[{variant.label}]" if variant.overrides else ""
         name = scenario.name + label

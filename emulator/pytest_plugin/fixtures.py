@@ -38,7 +38,7 @@ def settings_of(config: pytest.Config) -> Settings:
         from emulator.pytest_plugin.settings import Settings
 
         try:
-            config.stash[SETTINGS] = Settings.of(config)
+            config.stash[SETTINGS] = Settings.from_config(config)
         except UsageError as error:
             raise pytest.UsageError(str(error)) from None
     return config.stash[SETTINGS]

@@ -49,7 +49,7 @@ class Settings:
         return self.out == self.root / RUNS
 
     @classmethod
-    def of(cls, config: pytest.Config) -> Settings:
+    def from_config(cls, config: pytest.Config) -> Settings:
         """Read them; raises UsageError."""
         option = config.getoption
         required = [name for text in option("emulator_require") for name in text.split(",") if name]

@@ -95,7 +95,7 @@ class Coalescer:
         """Seconds between two step events of a task; 0 as long as each is written."""
         return 2.0 ** ((self._written - FREE) // EACH) if self._written >= FREE else 0.0
 
-    def take(self, entry: Entry) -> list[Entry]:
+    def add(self, entry: Entry) -> list[Entry]:
         """Return the events to write now that this one has happened, in order."""
         if isinstance(entry, Step):
             steps = list(self._step(entry))

@@ -137,7 +137,7 @@ class RunWriter:
             t=round(self.t, 6),
             wall=round(self._clock.wall() if wall is None else wall, 6),
         )
-        for one in self._coalescer.take(event):
+        for one in self._coalescer.add(event):
             if one.n != self._n:
                 event, one = event.having(n=self._n), one.having(n=self._n)
             self._events_waiting.append(line_of(one).encode() + b"\n")

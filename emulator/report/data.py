@@ -181,7 +181,7 @@ def key_figures(facts: Facts) -> Iterator[tuple[str, str, str]]:
     currency = "" if costs is None else costs.currency
     applied = sum(fault.status == "applied" for fault in faults)
     for key, figure in FIGURES.items():
-        value = figure.of(facts.analysis)
+        value = figure.value_in(facts.analysis)
         if key in SHOWN and value is not None:
             note = figure.note
             if key == "restarts":

@@ -55,7 +55,7 @@ class Interruption(BaseException):
         return f"interrupted by {self.number.name}" + (f"; {self.what}" if self.what else "")
 
 
-def own() -> None:
+def install() -> None:
     """Handle these signals until this process ends. Call it on the main thread."""
     global _owner
     for number in handled():

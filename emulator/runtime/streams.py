@@ -38,7 +38,7 @@ class _File(io.FileIO):
             return memoryview(data).nbytes
 
 
-def own() -> None:
+def set_up() -> None:
     """Set up stdout and stderr of this process. Call it first: no file may get their numbers."""
     for number in range(3):
         try:

@@ -64,7 +64,7 @@ class AnyOperator(Protocol):
         """What the roles of its tasks mean; None: as in the framework."""
 
     @property
-    def of_job(self) -> Sequence[str]:
+    def own_keys(self) -> Sequence[str]:
         """The keys that are given and that no other system has."""
 
     def policy_of(self, role: str) -> RestartPolicy:

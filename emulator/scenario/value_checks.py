@@ -171,6 +171,8 @@ def _count_values(
         before_training=before,
         namespace=named.namespace if named else DEFAULT_NAMESPACE,
     )
-    last = [values.own(member) for member in {member.role: member for member in members}.values()]
+    last = [
+        values.own_values(member) for member in {member.role: member for member in members}.values()
+    ]
     own_and_common = [{"rank": ""}, values.common, *last, *map(values.helper_values, helpers)]
     return _longest(own_and_common), [own["role"] for own in last if "rank" not in own]

@@ -186,15 +186,15 @@ class Values:
                 f"size.{role}": str(len(tasks)),
             }
 
-    def of(self, member: Member) -> Mapping[str, str]:
+    def values_of(self, member: Member) -> Mapping[str, str]:
         """Return the values of one task."""
-        return self.common | self.own(member)
+        return self.common | self.own_values(member)
 
     def helper_values(self, name: str) -> Mapping[str, str]:
         """Return the values of a helper, which has no role, index or rank."""
         return self.common | {"task": name, "pod": name, **_place(self._helpers[name])}
 
-    def own(self, member: Member) -> dict[str, str]:
+    def own_values(self, member: Member) -> dict[str, str]:
         """Return the values that only this task has; one that does not train has no `rank`."""
         name = _name(member)
         own = {

@@ -56,7 +56,7 @@ class Injector:
         """
         for one in self._faults.values():
             if one.stage == "planned" and self._is_before_training(one) == before_training:
-                self._take(one, Since(self._timers.now()))
+                self._advance(one, Since(self._timers.now()))
         # What they follow may have happened before training.
         self._trigger_followers("after", "recovery")
 
@@ -69,11 +69,11 @@ class Injector:
         for one in self._faults.values():
             since = before_training if self._is_before_training(one) else all_running
             if one.stage == "waiting" and one.fault.trigger.time is not None:
-                self._take(one, Since(since or 0.0))
+                self._advance(one, Since(since or 0.0))
             elif one.stage == "planned" and since is not None:
-                self._take(one, Since(since))
+                self._advance(one, Since(since))
             else:
-                self._take(one, "resumed")
+                self._advance(one, "resumed")
         self._trigger_followers("after", "recovery")
 
     def _is_before_training(self, one: ActiveFault) -> bool:
@@ -84,7 +84,7 @@ class Injector:
         """After a take-over, update the faults whose target was down."""
         for one in self._faults.values():
             if one.stage == "down" and one.restored:
-                self._take(one, "runs")
+                self._advance(one, "runs")
 
     @property
     def healing(self) -> bool:
@@ -104,7 +104,7 @@ class Injector:
         """The job has ended: heal what can be healed, and record what never happened."""
         over = JobOver({name: task.step for name, task in self._job.tasks.items()})
         for one in self._faults.values():
-            self._take(one, over)
+            self._advance(one, over)
 
     # --- From the tasks -------------------------------------------------------------------------
 
@@ -121,27 +121,27 @@ class Injector:
                 steps = target is not None and target.step is not None
                 waits = one.restored and one.recovered_at == math.inf
                 if waits and one.is_recovered_by(task, target_steps=steps):
-                    self._take(one, "stepped")
+                    self._advance(one, "stepped")
             self._trigger_followers("recovery")
         for one in self._faults.values():
             if one.stage == "waiting" and trigger_matches(
                 one.fault.trigger, task, event=event, data=data, line=line
             ):
-                self._take(one, "due")
+                self._advance(one, "due")
 
     def on_running(self, task: str) -> None:
         """A task runs: a preempted one is back, and faults that became due meanwhile happen."""
         for one in self._faults.values():
             if one.is_due and task in one.fault.tasks:
-                self._take(one, "due")
+                self._advance(one, "due")
             elif one.fault.target == task:
-                self._take(one, "runs")
+                self._advance(one, "runs")
 
     def on_exit(self, event: Exited) -> str:
         """Return the id of the fault that caused an exit, if that fault starts the task again."""
         for one in self._faults.values():
             if one.fault.target == event.task and one.stage == "terminating":
-                self._take(one, event)
+                self._advance(one, event)
                 return one.fault.id if self._faults[one.fault.id].stage == "down" else ""
         return ""
 
@@ -161,7 +161,7 @@ class Injector:
         """The job has ended and the task is killed."""
         for one in self._faults.values():
             if one.fault.target == task:
-                self._take(one, "given up")
+                self._advance(one, "given up")
 
     # --- From the engine ------------------------------------------------------------------------
 
@@ -175,13 +175,13 @@ class Injector:
             self._making = ""
             ids = [id_ for id_, one in self._faults.items() if one.stage == "preparing"]
         for id_ in ids:
-            self._take(self._faults[id_], call)
+            self._advance(self._faults[id_], call)
 
     def on_preparing(self, event: Preparing) -> None:
         """The engine has begun to make something that faults wait for."""
         self._making = event.what
         for one in self._faults.values():
-            self._take(one, event)
+            self._advance(one, event)
 
     # --- From outside ---------------------------------------------------------------------------
 
@@ -190,14 +190,14 @@ class Injector:
         for one in [ActiveFault(fault) for fault in faults if fault.id not in self._faults]:
             self._faults[one.fault.id] = one
             self._perform(one, Write("planned", {"plan": to_json(one.fault)}))
-            self._take(one, Since(self._timers.now()))
+            self._advance(one, Since(self._timers.now()))
 
     def heal_now(self, fault: str) -> list[str]:
         """Heal a fault (empty: every one) if that is possible; return the ids."""
         healed = [one for one in self._faults.values() if one.can_be_healed]
         healed = [one for one in healed if not fault or is_part_of(one.fault, fault)]
         for one in healed:
-            self._take(one, "time over")
+            self._advance(one, "time over")
         return [one.fault.id for one in healed]
 
     def stages(self) -> list[dict[str, str]]:
@@ -207,7 +207,7 @@ class Injector:
 
     # --- One fault ------------------------------------------------------------------------------
 
-    def _take(self, one: ActiveFault, event: Event) -> None:
+    def _advance(self, one: ActiveFault, event: Event) -> None:
         """Bring a fault into the stage that follows from an event, and do what that needs."""
         id_ = one.fault.id
         one, actions = next_stage(self._faults[id_], event, self._situation(one.fault))
@@ -248,7 +248,7 @@ class Injector:
                 if stage == "applied":
                     self._trigger_followers("after")
             case At(when=when, event=event):
-                self._timers.at(when, self._take, one, event)
+                self._timers.at(when, self._advance, one, event)
             case PlannedFault():
                 self.inject_now([action])
             case "inject":
@@ -275,4 +275,4 @@ class Injector:
             others = [two for two in self._faults.values() if is_part_of(two.fault, reference)]
             times = [two.applied_at if what == "after" else two.recovered_at for two in others]
             if (latest := max(times, default=math.inf)) < math.inf:
-                self._take(one, Since(latest))
+                self._advance(one, Since(latest))

@@ -102,7 +102,7 @@ def test_what_is_drawn_is_the_end_of_the_unfinished_line() -> None:
     assert not line.is_drawn  # nothing of it was drawn again
     line.feed(b"\b\b\r 2/20 [=>.]")
     assert line.is_drawn
-    assert line.take() == " 1/20 [>..]\b\b\r 2/20 [=>.]"
+    assert line.take_drawn() == " 1/20 [>..]\b\b\r 2/20 [=>.]"
     assert not line.is_drawn  # nothing is new
     line.feed(b"\n")
     line.feed(b"Epoch 2/2\n")
@@ -119,14 +119,14 @@ def test_of_what_is_drawn_the_pieces_do_not_matter(printed: str, cuts: list[int]
     assert line.newlines == len(lines)
     number, end = line.last_drawn
     assert end.decode() == (lines[number - 1] if number else "")
-    assert line.take() == rest
+    assert line.take_drawn() == rest
 
 
 def test_of_a_long_drawn_line_the_end_is_kept() -> None:
     line = DrawnLine()
     for number in range(10_000):
         line.feed(b"\r%d/10000 [==>..]" % number)
-    text = line.take()
+    text = line.take_drawn()
     assert (len(text), text[-18:]) == (DRAWN, "\r9999/10000 [==>..]"[-18:])
 
 

@@ -96,7 +96,7 @@ def test_folders_as_maps_have_limits(tmp_path: Path) -> None:
 
 def test_the_budget_of_a_job_is_spent_once() -> None:
     findings, budget = Findings(read_documents("a: 1", "m")[0]), Budget(5)
-    takes = [budget.take(findings, ("a",), size) for size in (0, 5, 0, 1, 0)]
+    takes = [budget.claim(findings, ("a",), size) for size in (0, 5, 0, 1, 0)]
     assert takes == [True, True, True, False, False]
     assert len([*findings.problems()]) == 1
     assert Budget().left == MANIFEST_BYTES

@@ -184,14 +184,14 @@ def test_of_what_has_no_steps_ten_are_told_of_and_each_once() -> None:
 def test_many_bars_are_not_kept_for_ever() -> None:
     counter = BarCounter()
     for total in range(2, 200):
-        counter.take(bar(1, total, "Training").strip("\r"))
+        counter.read_text(bar(1, total, "Training").strip("\r"))
     assert [int(key.partition("|")[2]) for key in counter.bars] == [*range(180, 200)]
 
 
 def test_a_value_beside_a_bar_is_evidence() -> None:
     ranks = {"loss=0.4": Rank.EVIDENT, "acc=0.4": Rank.PLAIN, "": Rank.NONE}
     for values, rank in ranks.items():
-        seen = BarCounter().take(bar(3, 60, "MNIST", values=values).strip("\r"))
+        seen = BarCounter().read_text(bar(3, 60, "MNIST", values=values).strip("\r"))
         assert seen is not None
         assert seen.source is not None
         assert seen.source.rank is rank

@@ -117,7 +117,7 @@ def read(printed: bytes, rule: str, size: int) -> tuple[list[Observation], list[
                 assert int(str(found.data["step"])) >= reported
                 lines.append(found)
                 reported = int(str(found.data["step"]))
-        if drawn.is_drawn and (part := reader.read_part(drawn.take())):
+        if drawn.is_drawn and (part := reader.read_part(drawn.take_drawn())):
             assert set(part.data) == {"step"}
             parts.append(int(str(part.data["step"])))
             assert parts[-1] > reported

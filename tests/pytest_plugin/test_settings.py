@@ -18,7 +18,7 @@ def settings(*options: str) -> Settings:
     parser = pytest.Parser(_ispytest=True)
     pytest_addoption(parser)
     given = vars(parser.parse(list(options)))
-    return Settings.of(
+    return Settings.from_config(
         cast("pytest.Config", SimpleNamespace(getoption=given.get, getini=lambda key: ""))
     )
 

@@ -58,7 +58,7 @@ def test_the_interval_begins_and_doubles_after_so_many_events_as_is_documented(
 
 def written(events: Sequence[Entry]) -> list[Entry]:
     coalescer = Coalescer()
-    return [one for entry in history(events) for one in coalescer.take(entry)]
+    return [one for entry in history(events) for one in coalescer.add(entry)]
 
 
 def steps_of(events: Sequence[Entry]) -> list[tuple[float, int, int, int]]:
@@ -81,7 +81,7 @@ def test_steps_within_an_interval_are_one_event_and_the_interval_doubles() -> No
     assert fields_of(written(events)[1]) == {"step": 5, "coalesced": {"first": 2, "count": 4}}
     coalescer = Coalescer(999)  # what is written at once counts, and what another event lets go
     for entry in [*events[:2], happened(0.3, "job")]:
-        coalescer.take(entry)
+        coalescer.add(entry)
     assert coalescer.interval == 2
 
 
@@ -158,7 +158,7 @@ def test_a_long_run_has_no_more_events_than_documented(
         made += 1
         for task in [*range(tasks)] * (2 if kind == "repeated" else 1):
             entry = Step(t=t, wall=1000 + t, task=f"a-{task}", step=made)
-            events += len(coalescer.take(entry))
+            events += len(coalescer.add(entry))
     bound = 100 + 50 * math.ceil(math.log2(1 + 4000 * most * tasks / 50))
     assert 200 < events <= bound
     assert made * tasks > 3 * events
@@ -244,7 +244,7 @@ def test_a_coalesced_history_gives_the_numbers_of_the_whole_one(seed: int, each:
         patch.setattr(coalesce, "EACH", each)
         full = history(training(Random(seed)))
         coalescer = Coalescer()
-        short = as_it_happened([one for entry in full for one in coalescer.take(entry)])
+        short = as_it_happened([one for entry in full for one in coalescer.add(entry)])
         interval = coalescer.interval
     plan = a_plan("{worker: 2}")
     whole, thin = Timeline(plan, full), Timeline(plan, short)

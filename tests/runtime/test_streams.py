@@ -113,7 +113,7 @@ def test_a_thread_that_fails_shows_no_traceback(tmp_path: Path) -> None:
 
 def test_lines_are_there_at_once_where_python_is_not_to_buffer() -> None:
     code = (
-        "import sys; from emulator.runtime import streams; streams.own();"
+        "import sys; from emulator.runtime import streams; streams.set_up();"
         "print('out'); print('err', file=sys.stderr); sys.stdin.read()"
     )
     pipe, unbuffered = subprocess.PIPE, {**os.environ, "PYTHONUNBUFFERED": "1"}

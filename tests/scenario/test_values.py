@@ -23,7 +23,7 @@ TENSORFLOW = Values(FRAMEWORKS["tensorflow"].roles, CLUSTER, shared="/shared", s
 
 
 def of(task: str, values: Values = TENSORFLOW, everybody: list[Member] = CLUSTER) -> dict[str, str]:
-    return dict(values.of(next(m for m in everybody if f"{m.role}-{m.index}" == task)))
+    return dict(values.values_of(next(m for m in everybody if f"{m.role}-{m.index}" == task)))
 
 
 # --- What each value is --------------------------------------------------------------------------
@@ -77,8 +77,8 @@ def test_a_task_that_does_not_train_has_no_rank(task: str) -> None:
 def test_without_a_framework_every_task_has_a_rank_in_the_order_of_the_scenario() -> None:
     everybody = members(server=1, evaluator=1, client=2)
     values = Values(FRAMEWORKS["none"].roles, everybody, shared="/shared", seed=0)
-    assert [values.of(member)["rank"] for member in everybody] == ["0", "1", "2", "3"]
-    assert values.of(everybody[0])["cluster"].count("evaluator-0") == 1
+    assert [values.values_of(member)["rank"] for member in everybody] == ["0", "1", "2", "3"]
+    assert values.values_of(everybody[0])["cluster"].count("evaluator-0") == 1
 
 
 @pytest.mark.parametrize("cluster", ["{worker: 3}", "{worker: 2, master: 1}", "{master: 1}"])

@@ -56,7 +56,7 @@ class Addresses:
         number = int(ip_address(address)) - int(self._subnet.network_address)
         self._last = max(self._last, number)
 
-    def of(self, task: str) -> str:
+    def address_of(self, task: str) -> str:
         """Return the address of a task's container."""
         return self._of[task]
 

@@ -61,10 +61,10 @@ class Drawing:
         elif data:
             self._quiet = self._quiet + 1 if len(data) < AT_ONCE else QUIET + 1
 
-    def take(self) -> list[str]:
+    def take_drawn(self) -> list[str]:
         """Return what was drawn on the lines that follow those of the log."""
         return [
-            line.take()
+            line.take_drawn()
             for stream, line in self._streams.items()
             if line.is_drawn and self._is_next(stream, line)
         ]

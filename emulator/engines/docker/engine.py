@@ -365,7 +365,7 @@ class DockerEngine(Faults):
 
     def usage(self) -> Mapping[str, Usage]:
         """Return what each container has used."""
-        return self._usage.of(dict(self._created))
+        return self._usage.usage_of(dict(self._created))
 
     def pids(self) -> Mapping[str, Collection[int]]:
         """Return each container's processes, where they run on this machine."""

@@ -259,7 +259,7 @@ class LogFollower:
     ) -> Iterator[Line]:
         for one in printed:
             self._last_stamp[task] = one.last_stamp
-            line = one if answers is None else answers.take(one)
+            line = one if answers is None else answers.take_reply(one)
             if line is not None:
                 yield Line(task, seconds(line.first_stamp) - self._clock_ahead, line.text)
 
@@ -338,7 +338,9 @@ class _Drawn:
         if self._is_over:
             return []
         now = time.time()
-        return [Line(self._task, now, text, is_finished=False) for text in self._drawing.take()]
+        return [
+            Line(self._task, now, text, is_finished=False) for text in self._drawing.take_drawn()
+        ]
 
     def finish(self) -> None:
         """End: the log has ended, but the container of a warm task lives on."""

@@ -80,7 +80,7 @@ class ContainerUsage:
             self._meters.pop(container, None)
             self._limits.pop(container, None)
 
-    def of(self, containers: Mapping[str, str]) -> dict[str, Usage]:
+    def usage_of(self, containers: Mapping[str, str]) -> dict[str, Usage]:
         """Return the usage of each task whose container runs; `containers`: ids by task."""
         used = {task: self._usage_of(container) for task, container in containers.items()}
         return {task: usage for task, usage in used.items() if usage is not None}

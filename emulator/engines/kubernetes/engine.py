@@ -518,7 +518,7 @@ class KubernetesEngine:
             start = self._prepared.starts.get(task)
             if start is not None:
                 start.told = number
-        pod = self.pods.of(task)
+        pod = self.pods.pod_of(task)
         if pod is None or pod.is_gone or isinstance(pod.state, Ended):
             return
         if isinstance(pod.state, Waiting):
@@ -533,7 +533,7 @@ class KubernetesEngine:
 
     def terminate(self, task: str) -> None:
         """Send SIGTERM from inside of the container: the Pod stays."""
-        pod = self.pods.of(task)
+        pod = self.pods.pod_of(task)
         if pod is not None and pod.runs:
             eviction.terminate(self.cluster, _victim(pod))
 
@@ -542,7 +542,7 @@ class KubernetesEngine:
 
         Empty if there was nothing to do.
         """
-        pod = self.pods.of(task)
+        pod = self.pods.pod_of(task)
         if pod is None or pod.is_deleted or isinstance(pod.state, Ended):
             return ""
         return eviction.preempt(self.cluster, _victim(pod), grace, via)
@@ -568,12 +568,12 @@ class KubernetesEngine:
     def cordon(self, task: str) -> Cordoned:
         """Let the task's node take no new Pods; those that it has stay."""
         run = self._prepared
-        pod = self.pods.of(task)
+        pod = self.pods.pod_of(task)
         node = "" if pod is None or pod.is_gone else nodes.node_of(pod.seen)
         if not node:
             raise EngineError(f"Can't cordon the node of {task}: it is on none.")
         nodes.cordon(self.cluster, node, run.common, task)
-        current = ((one.name, self.pods.of(one.name)) for one in run.plan.tasks)
+        current = ((one.name, self.pods.pod_of(one.name)) for one in run.plan.tasks)
         pods = {name: found for name, found in current if found is not None}
         running = [name for name, found in pods.items() if found.runs]
         there = {name: found.seen for name, found in pods.items()}
@@ -588,7 +588,7 @@ class KubernetesEngine:
         self._remove_pod(task)
 
     def _remove_pod(self, task: str) -> None:
-        pod = self.pods.of(task)
+        pod = self.pods.pod_of(task)
         if pod is None:
             return
         if pod.runs and not pod.is_deleted:
@@ -599,7 +599,7 @@ class KubernetesEngine:
         self.pods.forget(pod)
 
     def _pod(self, task: str) -> Pod:
-        pod = self.pods.of(task)
+        pod = self.pods.pod_of(task)
         assert pod is not None, f"{task} has a Pod"
         return pod
 
@@ -622,7 +622,7 @@ class KubernetesEngine:
 
         found = {}
         for task in self._prepared.plan.everything:
-            pod = self.pods.of(task.name)
+            pod = self.pods.pod_of(task.name)
             if pod is not None and not pod.is_gone and isinstance(state := pod.state, Running):
                 found[task.name] = measured_pod(pod.seen, state.since, task.cpus, task.memory_limit)
         return found

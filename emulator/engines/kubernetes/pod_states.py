@@ -105,7 +105,7 @@ class PodStates(Watched):
         with self._changed:
             self._current[pod.task] = pod.uid
 
-    def of(self, task: str) -> Pod | None:
+    def pod_of(self, task: str) -> Pod | None:
         """Return the Pod of a task's last start, unless it was removed by us."""
         with self._changed:
             uid = self._current.get(task)

@@ -195,7 +195,7 @@ def _container(name: str, one: Task, options: Kubernetes, volumes: _Volumes) -> 
         workingDir=home_of(one),
         env=[{"name": key, "value": literal(text)} for key, text in one.env.items()],
         resources=_resources(limits),
-        volumeMounts=volumes.of(name, one),
+        volumeMounts=volumes.mounts_of(name, one),
     )
 
 
@@ -291,7 +291,7 @@ class _Volumes:
         self._plan, self._task, self.shared, self._found = plan, task, shared, found
         self.volumes: dict[str, Data] = {}
 
-    def of(self, name: str, one: Task) -> list[Data]:
+    def mounts_of(self, name: str, one: Task) -> list[Data]:
         """Return what a container has mounted."""
         mounts = [self.mount("shared", SHARED)]
         if one.source is not None:

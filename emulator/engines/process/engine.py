@@ -374,7 +374,7 @@ class _Output:
         lines = [Line(self._task, now, text) for text in self._lines.feed(data)]
         self._drawn.feed(data)
         if self._drawn.is_drawn:
-            lines.append(Line(self._task, now, self._drawn.take(), is_finished=False))
+            lines.append(Line(self._task, now, self._drawn.take_drawn(), is_finished=False))
         return lines
 
     def ended(self, error: Exception | None) -> None:

@@ -244,7 +244,7 @@ class _Writer:
         """Return the tasks of a role."""
         scenario = self._scenario
         job = Job(scenario, spec, scenario.name)
-        own = [values.of(task) for task in tasks]
+        own = [values.values_of(task) for task in tasks]
         meeting = [rendezvous.environment(task, together, job) for task in tasks]
         image = spec.image or scenario.image
 
@@ -288,13 +288,16 @@ class _Writer:
                 tuple(expand(word, one) for word in spec.command or ()) for one in values
             ),
             env=tuple(
-                {**self._own(one), **{key: expand(text, one) for key, text in spec.env.items()}}
+                {
+                    **self._task_variables(one),
+                    **{key: expand(text, one) for key, text in spec.env.items()},
+                }
                 for one in values
             ),
             **others,
         )
 
-    def _own(self, values: Mapping[str, str]) -> dict[str, str]:
+    def _task_variables(self, values: Mapping[str, str]) -> dict[str, str]:
         """Return the emulator's variables of a task that its program names."""
         every = {"EMULATOR_RUN": self._scenario.name, **variables(values)}
         return {name: text for name, text in every.items() if name in self._named}

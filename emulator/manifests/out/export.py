@@ -77,8 +77,8 @@ def export(
 
 def _without_operator(scenario: Scenario, to: ExportFormat) -> Iterator[str]:
     """Yield a note of what only the training operator does."""
-    if scenario.operator is not None and not to.has_operator and scenario.operator.of_job:
-        left_out = ", ".join(f"operator.{key}" for key in scenario.operator.of_job)
+    if scenario.operator is not None and not to.has_operator and scenario.operator.own_keys:
+        left_out = ", ".join(f"operator.{key}" for key in scenario.operator.own_keys)
         yield f"left out, as only the training operator knows them: {left_out}"
 
 

@@ -243,7 +243,7 @@ def _container(one: Group, name: str, kind: Kind, volumes: _Volumes) -> Data:
         env=_env(one, plain, kind, needs_index=needs_index),
         ports=_ports(one, kind),
         resources=_resources(one, cluster),
-        volumeMounts=volumes.of(one),
+        volumeMounts=volumes.mounts_of(one),
     )
 
 
@@ -340,7 +340,7 @@ class _Volumes:
         self.volumes: list[Data] = []
         self._names: dict[str, str] = {}
 
-    def of(self, group: Group) -> list[Data]:
+    def mounts_of(self, group: Group) -> list[Data]:
         """Return what a container has mounted; add the volumes."""
         mounts: list[Data] = []
         cluster = self.cluster

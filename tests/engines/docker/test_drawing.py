@@ -43,13 +43,13 @@ class Container:
     def attached(self, text: str, stream: int = OUT) -> list[str]:
         data = text.encode()
         self.drawing.feed(bytes([stream, 0, 0, 0]) + len(data).to_bytes(4, "big") + data)
-        return self.drawing.take()
+        return self.drawing.take_drawn()
 
     def logged(self, line: str, stream: int = OUT) -> list[str]:
         self._stamp += 1
         stamp = f"2026-01-02T03:04:05.{self._stamp:09}Z"
         assert [one.text for one in self.log.frame(stream, f"{stamp} {line}\n".encode())] == [line]
-        return self.drawing.take()
+        return self.drawing.take_drawn()
 
 
 def bar(begin: int, end: int) -> str:

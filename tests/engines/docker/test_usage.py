@@ -134,16 +134,16 @@ def test_both_ways_measure_what_was_done_and_agree(job: Stage) -> None:
     assert there.written == pytest.approx(here.written, rel=0.05)  # more may have got to the disk
     assert (there.cpus, there.memory_limit) == (here.cpus, here.memory_limit)
     stream.set_cpu_limit(container, None)
-    assert stream.of({"worker-0": container})["worker-0"].cpus is None
+    assert stream.usage_of({"worker-0": container})["worker-0"].cpus is None
     stream.ended(container)
-    assert stream.of({"worker-0": container}) == {}
+    assert stream.usage_of({"worker-0": container}) == {}
 
 
 def first_answer(stream: ContainerUsage, container: str) -> Usage:
     """The daemon's first answer takes it a second or two: wait for that, not for a time."""
     pause = threading.Event()
     for _ in range(600):
-        if found := stream.of({"t": container}):
+        if found := stream.usage_of({"t": container}):
             return found["t"]
         pause.wait(0.05)
     raise AssertionError("the daemon never answered")

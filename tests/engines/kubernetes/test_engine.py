@@ -225,7 +225,7 @@ def test_a_start_that_waits_for_a_node_can_be_called_off(
 
     threading.Thread(target=start, daemon=True).start()
     engine.pods.wait(
-        lambda now: None if (pod := engine.pods.of("worker-0")) and pod.seen["status"] else 60.0
+        lambda now: None if (pod := engine.pods.pod_of("worker-0")) and pod.seen["status"] else 60.0
     )
     match how:
         case "signal":

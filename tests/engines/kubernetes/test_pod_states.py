@@ -64,10 +64,10 @@ def test_an_end_is_final() -> None:
 def test_the_next_pod_of_a_task_is_another() -> None:
     states, old = states_with(a_pod("u1", main=ends(1)))
     states.forget(old)
-    assert states.of("worker-0") is None
+    assert states.pod_of("worker-0") is None
     new = states.created("worker-0", a_pod("u2", phase="Pending"))
     states.forget(old)  # again, as a late call may
-    assert states.of("worker-0") is new
+    assert states.pod_of("worker-0") is new
     states.told("MODIFIED", a_pod("u1", main=RUNS))
     assert isinstance(new.state, Waiting)
 
@@ -76,9 +76,9 @@ def test_a_pod_of_an_earlier_supervisor_is_adopted_and_one_that_is_gone_changes_
     states = PodStates()
     states.told("ADDED", a_pod(main=RUNS))
     (pod,) = states.all()
-    assert states.of("worker-0") is None
+    assert states.pod_of("worker-0") is None
     states.adopt(pod)
-    assert states.of("worker-0") is pod
+    assert states.pod_of("worker-0") is pod
     deleting = a_pod(main=RUNS)
     deleting["metadata"]["deletionTimestamp"] = "2026-11-22T10:00:30Z"
     steps: list[tuple[Kind, dict[str, Any], tuple[bool, bool]]] = [
@@ -132,4 +132,4 @@ def test_the_watch_may_be_ahead_of_the_answer_that_made_a_pod() -> None:
     states.told("ADDED", a_pod(main=RUNS))
     pod = states.created("worker-0", a_pod(phase="Pending"))
     assert pod.runs
-    assert states.of("worker-0") is pod
+    assert states.pod_of("worker-0") is pod

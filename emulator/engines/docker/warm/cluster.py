@@ -122,7 +122,7 @@ class ControlReplies:
         """Whether both streams have answered: nothing that the task printed comes after that."""
         return self._streams == {1, 2}
 
-    def take(self, printed: PrintedLine) -> PrintedLine | None:
+    def take_reply(self, printed: PrintedLine) -> PrintedLine | None:
         """Return a line of the task, without the answer in it; None if it has nothing else."""
         text, mark, answer = printed.text.partition(self._mark)
         if not mark:
@@ -291,7 +291,7 @@ def lease(
         remove(cluster_id)
     spares = spares_of(plan, preload)
     key = cluster_key(plan, preload, engine, images, spares)
-    while (cluster := pool.take(key)) and not _runs(api, cluster):
+    while (cluster := pool.take_cluster(key)) and not _runs(api, cluster):
         remove(cluster.id)
         pool.forget(cluster)
     cluster = cluster or pool.make(key)

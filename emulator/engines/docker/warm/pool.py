@@ -83,7 +83,7 @@ class Pool:
         self.folder = (folder or default_folder()).resolve()
         self._prefix = f"warm-{hashlib.sha256(engine.encode()).hexdigest()[:6]}-"
 
-    def take(self, key: str) -> WaitingCluster | None:
+    def take_cluster(self, key: str) -> WaitingCluster | None:
         """Return a waiting cluster of this key, which this process uses from now on."""
         for folder in self._folders():
             state = state_of(folder)

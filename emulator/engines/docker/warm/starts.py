@@ -85,13 +85,13 @@ class WarmStarts(DockerEngine):
         if self._warm is None or not self._warm.cluster.waiting:
             super()._make_shared(plan)
 
-    def _of(self, task: str) -> WarmCluster | None:
+    def _cluster_of(self, task: str) -> WarmCluster | None:
         """Return the cluster that a task's container is of; None: it is cold."""
         return self._warm if self._warm and task in self._warm.warm else None
 
     def _create(self, task: Task, same_address: bool, spare: str = "") -> str:
         """Create a container, warm if it is one of the cluster's, or a `spare` one."""
-        warm = self._warm if spare else self._of(task.name)
+        warm = self._warm if spare else self._cluster_of(task.name)
         if warm is None:
             return super()._create(task, same_address)
         request = warm.request(self._request(task, same_address, spare), task)
@@ -102,22 +102,22 @@ class WarmStarts(DockerEngine):
         return container
 
     def _ready(self, task: Task, same_address: bool) -> str:
-        if self._warm and not self._of(task.name):
+        if self._warm and not self._cluster_of(task.name):
             self._make_room(task.name, same_address)
             self._use_spare(self._warm, task, same_address)
-        if not self._of(task.name):
+        if not self._cluster_of(task.name):
             return super()._ready(task, same_address)
         return self._created.get(task.name) or self._create(task, same_address)
 
     def _launch(self, task: Task, container: str) -> ControlReplies | None:
-        if (warm := self._of(task.name)) is None:
+        if (warm := self._cluster_of(task.name)) is None:
             return super()._launch(task, container)
         self._usage.started(container, task.cpus, task.memory, warm=True)
         return warm.start(task, container, self._archive(task.source))
 
     def oom_kill(self, task: str) -> None:
         """Refuse it for a task that started warm."""
-        if self._of(task):
+        if self._cluster_of(task):
             raise EngineError(
                 f"{task} started warm: its memory is also its parent's, which the kernel may kill.",
                 "Run the scenario without --warm.",
@@ -156,7 +156,7 @@ class WarmStarts(DockerEngine):
         return task.name, self._waiting(warm, task.name, changed or ())
 
     def _waiting(self, warm: WarmCluster, name: str, changed: Sequence[str] = ()) -> pool.Waiting:
-        address = self._addresses.of(name) if self._addresses else ""
+        address = self._addresses.address_of(name) if self._addresses else ""
         after = self._output.position(name)
         return pool.Waiting(self._created[name], after, address, tuple(changed))
 

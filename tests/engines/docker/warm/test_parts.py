@@ -46,11 +46,11 @@ def answer(stream: int, request: str = "r", **values: object) -> str:
 
 def test_answers_are_taken_out_of_the_lines_and_both_streams_must_have_answered() -> None:
     answers = ControlReplies("\x1em:", "r")
-    assert answers.take(printed("a line")) == printed("a line")
-    assert answers.take(printed(answer(1, exit=3))) is None
-    assert answers.take(printed(answer(1, exit=3))) is None
+    assert answers.take_reply(printed("a line")) == printed("a line")
+    assert answers.take_reply(printed(answer(1, exit=3))) is None
+    assert answers.take_reply(printed(answer(1, exit=3))) is None
     assert not answers.complete
-    assert answers.take(printed("no newline" + answer(2, exit=3), "9")) == printed(
+    assert answers.take_reply(printed("no newline" + answer(2, exit=3), "9")) == printed(
         "no newline", "9"
     )
     assert answers.complete
@@ -62,8 +62,8 @@ def test_an_answer_to_another_request_or_a_part_of_one_is_neither_a_line_nor_an_
     text: str,
 ) -> None:
     answers = ControlReplies("\x1em:", "r")
-    assert answers.take(printed(text)) is None
-    assert answers.take(printed(answer(2))) is None
+    assert answers.take_reply(printed(text)) is None
+    assert answers.take_reply(printed(answer(2))) is None
     assert not answers.complete
 
 

@@ -30,13 +30,13 @@ def waits(clusters: Pool, key: str = "k") -> str:
 def test_a_cluster_that_was_given_back_is_taken_by_one_who_needs_such_a_one(clusters: Pool) -> None:
     made = waits(clusters)
     assert pool.waits(clusters.folder / made)
-    assert clusters.take("other") is None
-    taken = clusters.take("k")
+    assert clusters.take_cluster("other") is None
+    taken = clusters.take_cluster("k")
     assert taken is not None
     assert (taken.id, taken.waiting) == (made, WAITING)
-    assert clusters.take("k") is None
+    assert clusters.take_cluster("k") is None
     clusters.give_back(taken, WAITING)
-    assert clusters.take("k") is not None
+    assert clusters.take_cluster("k") is not None
 
 
 def test_another_process_can_not_take_it_meanwhile_nor_end_it(clusters: Pool) -> None:
@@ -44,7 +44,7 @@ def test_another_process_can_not_take_it_meanwhile_nor_end_it(clusters: Pool) ->
     script = (
         "import sys; from pathlib import Path; from emulator.engines.docker.warm.pool import Pool\n"
         "pool = Pool('engine', Path(sys.argv[1]))\n"
-        "print(pool.take('k'), list(pool.ended()))"
+        "print(pool.take_cluster('k'), list(pool.ended()))"
     )
     command = [sys.executable, "-c", script, str(clusters.folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -60,7 +60,7 @@ def test_one_that_has_waited_too_long_is_not_taken_but_ended(
     monkeypatch.setattr(pool, "IDLE", -1.0)
     made = waits(clusters)
     assert not pool.waits(clusters.folder / made)
-    assert clusters.take("k") is None
+    assert clusters.take_cluster("k") is None
     assert list(clusters.ended()) == [made]
     assert list(clusters.folder.iterdir()) == []
 
@@ -103,7 +103,7 @@ def test_one_of_another_engine_is_left_alone(clusters: Pool) -> None:
 def test_a_damaged_state_is_that_of_a_leftover(clusters: Pool, text: str) -> None:
     made = waits(clusters)
     (clusters.folder / made / "waiting.json").write_text(text)
-    assert clusters.take("k") is None
+    assert clusters.take_cluster("k") is None
     assert list(clusters.ended()) == [made]
 
 

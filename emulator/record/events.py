@@ -452,7 +452,7 @@ class FaultEvent(Entry):
     """How far it is; a fault counts only once it is `applied`. `reapplied`: its target has started
     again, and was brought into the same state."""
     target: str | None = None
-    """The groups or tasks of a network fault."""
+    """What it is on if not on one task: groups or tasks of a network fault, or no task at all."""
     reason: str | None = None
     """Why it was skipped, failed, or has to be prepared."""
     plan: Mapping[str, Any] | None = None

@@ -78,7 +78,8 @@ class Injector:
 
     def _is_before_training(self, one: ActiveFault) -> bool:
         """Return whether the fault is on tasks alone that end before training."""
-        return self._job.before_training.keys() >= {*one.fault.tasks}
+        tasks = {*one.fault.tasks}
+        return bool(tasks) and self._job.before_training.keys() >= tasks
 
     def settle_history(self) -> None:
         """After a take-over, update the faults whose target was down."""
@@ -217,10 +218,10 @@ class Injector:
 
     def _situation(self, fault: PlannedFault) -> Situation:
         job, calls = self._job, self._calls
-        states = {job.tasks[name].state for name in fault.tasks if job.end is None}
-        target: TargetState = next(
-            (state for state in get_args(TargetState) if state in states), "gone"
-        )
+        # What is no task is there as long as the job.
+        states = {job.tasks[name].state for name in fault.tasks} or {"running"}
+        found = (state for state in get_args(TargetState) if state in states)
+        target: TargetState = "gone" if job.end is not None else next(found, "gone")
         is_equipped = not fault.spec.parts or calls.can_shape
         others = (one for one in self._faults.values() if one.fault is not fault)
         waits = not is_equipped and any(one.stage == "preparing" for one in others)
@@ -240,9 +241,10 @@ class Injector:
         fault, calls = one.fault, self._calls
         match action:
             case Write(stage=stage, data=data, wall=wall):
-                task, links = ("", fault.target) if fault.links else (fault.target, None)
+                is_one = fault.spec.of_tasks and not fault.links
+                task, other = (fault.target, None) if is_one else ("", fault.target)
                 entry = FaultEvent(
-                    task=task, id=fault.id, kind=fault.kind, stage=stage, target=links, **data
+                    task=task, id=fault.id, kind=fault.kind, stage=stage, target=other, **data
                 )
                 self._job.history.write(entry, wall=wall)
                 if stage == "applied":

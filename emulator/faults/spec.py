@@ -274,6 +274,11 @@ class FaultSpec(Entry):
         return False
 
     @property
+    def announced_before(self) -> float:
+        """Seconds from its announcement to the fault itself; 0: it comes unannounced."""
+        return 0.0
+
+    @property
     def is_healed(self) -> bool:
         """Whether it is over when it has been healed; otherwise when it has been applied."""
         return self.lasting or self.restarts_target
@@ -291,7 +296,14 @@ class FaultSpec(Entry):
     @property
     def downtime(self) -> float:
         """Seconds after which the target surely works again."""
-        return (self.kills_after or 0.0) + self.heals_after + SETTLED
+        return self.announced_before + (self.kills_after or 0.0) + self.heals_after + SETTLED
+
+    def announce(self, target: FaultContext) -> None:
+        """Tell the target of the fault to come; blocks; again after a take-over.
+
+        Raises NotRunning, EngineError.
+        """
+        raise NotImplementedError
 
     def apply(self, target: FaultContext) -> Effect | None:
         """Make the fault happen; blocks. Raises EngineError."""

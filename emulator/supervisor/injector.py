@@ -3,7 +3,8 @@
 Every fault is a series of `fault` events in the history, with their `stage`: `triggered`, then
 `applied` with the evidence (exit code, use of the grace period), then `healed`; or `skipped` or
 `failed` with the reason. A lasting fault of a task that starts again is `reapplied`. A manual fault
-may have to wait first until the engine has made what it needs: `preparing`. A fault whose effect is
+may have to wait first until the engine has made what it needs: `preparing`; one that its target is
+told of is `announced` some time before it is triggered. A fault whose effect is
 not confirmed never counts as applied. Heals are performed even if the job ends meanwhile.
 
 `fault_stages.py` decides what follows from an event; this finds out which events faults get, and
@@ -253,6 +254,8 @@ class Injector:
                 self._timers.at(when, self._take, one, event)
             case PlannedFault():
                 self.inject_now([action])
+            case "announce":
+                calls.announce(fault)
             case "inject":
                 calls.inject(fault)
             case "restore":

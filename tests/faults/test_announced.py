@@ -18,12 +18,10 @@ from emulator.report.event_text import describe
 from emulator.report.tables import STYLES
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
-from emulator.supervisor.engine_calls import Called
-from emulator.supervisor.fault_stages import ActiveFault, JobOver, Situation, next_stage
 from emulator.validation.fields import Duration, Glob
 from tests.histories import a_plan
 from tests.supervisor.in_memory import BASE, Job, faults, run_on, stages, times
-from tests.supervisor.test_fault_stages import in_words
+from tests.supervisor.test_fault_stages import assert_follows
 from tests.supervisor.test_takeover import Killed
 
 
@@ -159,31 +157,20 @@ def test_healed_by_hand_it_does_not_happen(tmp_path: Path) -> None:
 
 
 CASES = """
-waiting, due -> announced: announced; announce; due at 50
-waiting, due, target='starting' -> waiting:
-waiting, due, target='gone' -> over: triggered; skipped worker-1 was not running
-announced, due -> terminating: triggered; inject
-announced, due, target='starting' -> waiting:
-announced, due, target='gone' -> over: triggered; skipped worker-1 was not running
-announced, announced -> announced:
-announced, resumed -> announced: announce; due at 42
-announced, time over -> over: skipped it was healed before it was injected
-announced, job over -> over: skipped the job ended before what was announced
-over, due -> over:
+reclaim waiting, due -> announced: announced; announce; due at 50
+reclaim waiting, due, target='starting' -> waiting:
+reclaim waiting, due, target='gone' -> over: triggered; skipped worker-1 was not running
+reclaim waiting, due, announced_at=12 -> terminating: triggered; inject
+reclaim announced, due, announced_at=12 -> terminating: triggered; inject
+reclaim announced, due, announced_at=12, target='starting' -> waiting:
+reclaim announced, told -> announced:
+reclaim announced, resumed, announced_at=12 -> announced: announce; due at 42
+reclaim announced, job over -> over: skipped the job ended before what was announced
+reclaim over, due -> over:
 """
 
 
 @pytest.mark.parametrize("case", [line for line in CASES.splitlines() if line])
 def test_what_an_event_makes_of_it(case: str) -> None:
-    given, _, expected = case.partition(" -> ")
-    stage, name, *more = given.split(", ")
     (fault,) = a_plan("{worker: 2}", FAULT).faults
-    events: dict[str, Any] = {"announced": Called("announce", "0"), "job over": JobOver({})}
-    at: dict[str, Any] = {} if stage == "waiting" else {"announced_at": 12.0}
-    target: Any = more[0].split("'")[1] if more else "running"
-    one, actions = next_stage(
-        ActiveFault(fault, stage, **at),  # type: ignore[arg-type]
-        events.get(name, name),
-        Situation(time=20.0, wall=120.0, target=target),
-    )
-    assert f"{one.stage}: {'; '.join(map(in_words, actions))}".strip() == expected
+    assert_follows(case, {"reclaim": fault})

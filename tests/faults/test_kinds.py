@@ -192,6 +192,7 @@ def test_a_kind_that_does_not_say_how_it_is_performed_is_a_mistake() -> None:
         lambda: Entry().needs(),
         lambda: Entry().count([]),
         lambda: none.heals_after,
+        lambda: none.announce(on),
         lambda: none.apply(on),
         lambda: none.heal(on),
         lambda: HeldFault.settle(replace(on), []),

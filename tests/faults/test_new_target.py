@@ -10,8 +10,6 @@ import pytest
 from pydantic import Field
 
 from emulator.engines.memory import MemoryEngine, Script
-from emulator.engines.requirements import require
-from emulator.errors import Unsupported
 from emulator.faults.kinds import FAULTS
 from emulator.faults.schedule import build_schedule, from_json, to_json
 from emulator.faults.spec import FaultContext, LastingFault
@@ -109,11 +107,6 @@ def test_at_random_only_its_times_are_drawn() -> None:
     assert [(one.target, one.spec.target, one.trigger.time) for one in found] == [
         ("shared", "shared", when) for when in (10, 27, 44)
     ]
-
-
-def test_an_engine_without_its_capability_refuses_it() -> None:
-    with pytest.raises(Unsupported, match="filling the volume shared"):
-        require(parse(TEXT), MemoryEngine(ManualClock()))
 
 
 def test_it_is_injected_healed_and_in_the_summary(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import get_args
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
@@ -28,12 +29,12 @@ from emulator.metrics import catalog, sample_file
 from emulator.metrics.catalog import GPU, GPU_SHARE, USAGE
 from emulator.metrics.samples import from_json
 from emulator.planning.plan import Plan
-from emulator.record.events import entry_of
+from emulator.record.events import FaultStage, entry_of
 from emulator.record.tail import whole_lines
 
 STATES = ("pending", "starting", "running", "backoff", "down", "ended")
 PHASES = ("starting", "running", "ending")
-STAGES = ("waiting", "preparing", "triggered", "applied", "healed", "skipped", "failed")
+STAGES = ("waiting", *(one for one in get_args(FaultStage) if one not in ("planned", "reapplied")))
 OUTCOMES = ("succeeded", "failed", "timeout", "interrupted", "error")
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field, model_validator
 
 from emulator.faults.netem import Link
-from emulator.faults.spec import Entry, FaultContext, LastingFault, matches
+from emulator.faults.spec import FaultContext, LastingFault, matches
 from emulator.validation.fields import LATEST, Duration, Glob, Rate, Share
 
 
@@ -17,7 +17,6 @@ class NetworkFault(LastingFault):
     """What all faults of the network share."""
 
     capability: ClassVar[str] = "network"
-    between_tasks = True
     healed = "the network of {} is as before"
 
     def apply(self, target: FaultContext) -> None:
@@ -43,6 +42,7 @@ class Partition(NetworkFault):
 
     kind = "partition"
     request = "a partition of {}"
+    of_tasks = False
     blocks_job = lists_groups = True
     applied = "there is no way between {}"
     state, colour = "cut off", "cut-off"
@@ -63,7 +63,7 @@ class Partition(NetworkFault):
         for number, group in enumerate(self.partition):
             for index, name in enumerate(group):
                 yield ("partition", number, index), name
-        yield from Entry.named(self)
+        yield from super().named()
 
     def conflict(self, tasks: Sequence[str]) -> str:
         """Name a task that is in more than one group, if there is one."""

@@ -33,12 +33,12 @@ MANUAL = "manual-"
 
 @dataclass(frozen=True)
 class PlannedFault:
-    """One fault of one task, or of the network between several."""
+    """One fault of one task, of the network between several, or of what is no task."""
 
     id: str
     """`0`, `0.2` (the third of a random series), `1:worker-0` (one of several that a glob hits)."""
     target: str
-    """A task, or the groups of a partition as written."""
+    """A task, or what the fault names instead: the groups of a partition as written."""
     trigger: Trigger
     spec: OneFault
     """The kind of fault, with its options."""
@@ -54,8 +54,9 @@ class PlannedFault:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """The tasks that it affects."""
-        return tuple(dict.fromkeys(link.source for link in self.links)) or (self.target,)
+        """The tasks that it affects; none if its target is no task."""
+        alone = (self.target,) if self.spec.of_tasks else ()
+        return tuple(dict.fromkeys(link.source for link in self.links)) or alone
 
 
 @functools.cache
@@ -123,8 +124,9 @@ def expand_targets(
     if conflict := spec.conflict(tasks):
         raise UsageError(f"{conflict} of the {spec.kind}.")
     name, spec = spec.name or "", spec.model_copy(update={"at": None, "name": None})
-    if spec.between_tasks:
-        return [PlannedFault(number, spec.target, trigger, spec, name, spec.links(tasks))]
+    links = spec.links(tasks)
+    if links or not spec.of_tasks:
+        return [PlannedFault(number, spec.target, trigger, spec, name, links)]
     targets = matches(spec.target, tasks)
     if len(targets) == 1:
         return [PlannedFault(number, targets[0], trigger, spec, name)]
@@ -250,7 +252,8 @@ def _random_schedule(
     A task that is still down from an earlier fault is not chosen; if all are down, the fault waits.
     """
     spec = fault.random
-    targets = _matching(spec.target, tasks, f"faults.{number}.random.{spec.kind}")
+    key = f"faults.{number}.random.{spec.kind}"
+    targets = _matching(spec.target, tasks, key) if spec.of_tasks else [spec.target]
     generator = random.Random(f"{seed if fault.seed is None else fault.seed}/{number}")
     begin = (fault.at.time if fault.at else None) or 0.0
     back_at = dict.fromkeys(targets, 0.0)
@@ -261,7 +264,7 @@ def _random_schedule(
         if when == math.inf:
             break  # no target ever comes back
         target = generator.choice([task for task in targets if back_at[task] <= when])
-        one = spec.model_copy(update={spec.kind: target})
+        one = spec.model_copy(update={spec.kind: target} if spec.of_tasks else {})
         trigger, name = _at(max(0.0, when)), fault.name or ""
         due_then = PlannedFault(f"{number}.{index}", target, trigger, one, name, one.links(tasks))
         planned.append((when, due_then))

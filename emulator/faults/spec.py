@@ -209,11 +209,12 @@ Capability = TypeVar("Capability")
 
 @dataclass(frozen=True)
 class FaultContext:
-    """The task that a fault acts on. The calls block and raise EngineError."""
+    """The target that a fault acts on. The calls block and raise EngineError."""
 
     engine: Signalling
     """The run's engine; it has the capability of the fault's kind."""
     task: str
+    """The target, also where that is no task."""
     cpus: float | None
     """The limit that the scenario sets for the task, in cores."""
     update_links: Callable[[], None]
@@ -249,8 +250,9 @@ class FaultSpec(Entry):
     """It may stop the progress of the whole job without ending a task."""
     one_by_one: ClassVar[bool] = False
     """Several targets are hit one after the other, each after the job has recovered."""
-    between_tasks: ClassVar[bool] = False
-    """It is one fault of the network between tasks, however many tasks it affects."""
+    of_tasks: ClassVar[bool] = True
+    """Its target is a task, or a glob of them; otherwise it is one fault, whatever tasks there are,
+    which happens while the job runs."""
     lists_groups: ClassVar[bool] = False
     """Its target is a list of groups of tasks, not a name."""
     applied: ClassVar[str] = "{} is impaired"
@@ -263,13 +265,18 @@ class FaultSpec(Entry):
 
     @property
     def target(self) -> str:
-        """A task's name, or a glob."""
+        """A task's name or a glob, or what it names instead."""
         return str(getattr(self, self.kind))
 
     @property
     def gives_notice(self) -> bool:
         """Whether the target gets time to save a checkpoint."""
         return False
+
+    @property
+    def announced_before(self) -> float:
+        """Seconds from its announcement to the fault itself; 0: it comes unannounced."""
+        return 0.0
 
     @property
     def is_healed(self) -> bool:
@@ -289,7 +296,14 @@ class FaultSpec(Entry):
     @property
     def downtime(self) -> float:
         """Seconds after which the target surely works again."""
-        return (self.kills_after or 0.0) + self.heals_after + SETTLED
+        return self.announced_before + (self.kills_after or 0.0) + self.heals_after + SETTLED
+
+    def announce(self, target: FaultContext) -> None:
+        """Tell the target of the fault to come; blocks; again after a take-over.
+
+        Raises NotRunning, EngineError.
+        """
+        raise NotImplementedError
 
     def apply(self, target: FaultContext) -> Effect | None:
         """Make the fault happen; blocks. Raises EngineError."""
@@ -301,7 +315,8 @@ class FaultSpec(Entry):
 
     def named(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
         """Yield each name or glob of tasks with its path below the entry."""
-        yield (self.kind,), self.target
+        if self.of_tasks:
+            yield (self.kind,), self.target
         yield from super().named()
 
     def needs(self) -> Iterator[tuple[str, str]]:
@@ -310,8 +325,9 @@ class FaultSpec(Entry):
             yield self.request.format(self.target), self.capability
 
     def count(self, tasks: Sequence[str]) -> int:
-        """Return the number of targets."""
-        return 1 if self.between_tasks else len(matches(self.target, tasks))
+        """Return the number of targets; of a fault of the network between tasks it is one."""
+        is_one = not self.of_tasks or self.link_count(tasks)
+        return 1 if is_one else len(matches(self.target, tasks))
 
     def conflict(self, tasks: Sequence[str]) -> str:
         """Describe a conflict between existing targets; empty if there is none."""

@@ -19,7 +19,15 @@ from emulator.validation.stored import value_of
 from emulator.validation.units import LAST_MOMENT, format_size
 
 FaultStage = Literal[
-    "planned", "preparing", "triggered", "applied", "reapplied", "healed", "skipped", "failed"
+    "planned",
+    "preparing",
+    "announced",
+    "triggered",
+    "applied",
+    "reapplied",
+    "healed",
+    "skipped",
+    "failed",
 ]
 Outcome = Literal["succeeded", "failed", "timeout", "interrupted"]
 HelperStage = Literal["starting", "running", "stopping", "ended", "failed"]
@@ -449,10 +457,11 @@ class FaultEvent(Entry):
     kind: str
     """The kind of the fault, such as `preempt`."""
     stage: FaultStage
-    """How far it is; a fault counts only once it is `applied`. `reapplied`: its target has started
-    again, and was brought into the same state."""
+    """How far it is; a fault counts only once it is `applied`. `announced`: its target was told of
+    it, before it is triggered. `reapplied`: its target has started again, and was brought into the
+    same state."""
     target: str | None = None
-    """The groups or tasks of a network fault."""
+    """What it is on if not on one task: groups or tasks of a network fault, or no task at all."""
     reason: str | None = None
     """Why it was skipped, failed, or has to be prepared."""
     plan: Mapping[str, Any] | None = None

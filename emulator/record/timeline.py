@@ -247,7 +247,7 @@ class FaultTimeline:
 
     @property
     def stage(self) -> str:
-        """waiting, preparing, triggered, applied, healed, skipped, failed."""
+        """waiting, preparing, announced, triggered, applied, healed, skipped, failed."""
         return "waiting" if self.last is None else self.last.stage
 
     @property

@@ -92,6 +92,8 @@ def _fault_in_words(fault: events.FaultEvent) -> str:
             return ""
         case "preparing":
             return f"{head}: waiting: {fault.reason}"
+        case "announced":
+            return f"{head}: {fault.kind} {target} is announced"
         case "triggered":
             return f"{head}: {fault.kind} {target}"
         case "applied" if fault.silent:

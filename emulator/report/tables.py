@@ -23,8 +23,8 @@ FOLD = 12
 """With more tasks than this, equal ones share a line."""
 STYLES = {
     **dict.fromkeys(("pending", "ended", "waiting", "skipped", "optional"), "dim"),
-    **dict.fromkeys(("starting", "ending", "backoff", "preparing", "triggered"), "yellow"),
-    **dict.fromkeys(("applied", "interrupted", "unknown", "missing", "warning"), "yellow"),
+    **dict.fromkeys(("starting", "ending", "backoff", "unknown", "missing", "warning"), "yellow"),
+    **dict.fromkeys(("preparing", "announced", "triggered", "applied", "interrupted"), "yellow"),
     **dict.fromkeys(("running", "healed", "succeeded", "ok"), "green"),
     **dict.fromkeys(("down", "failed", "timeout", "error", "fatal"), "red"),
 }

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 BASE = ""
 """In place of a fault's id: the links that a scenario has all the time."""
 
-Operation = Literal["start", "stop", "inject", "heal", "equip", "port lookup"]
+Operation = Literal["start", "stop", "announce", "inject", "heal", "equip", "port lookup"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Called:
 
     operation: Operation
     subject: str = ""
-    """The fault's id of `inject` and `heal`, otherwise the task."""
+    """The fault's id of `announce`, `inject` and `heal`, otherwise the task."""
     answer: str = ""
     """Of `start` the container's id or the process id, of `stop` the signal's name."""
     error: EmulatorError | None = None
@@ -122,6 +122,10 @@ class EngineCalls:
         """Signal a task, not as a fault."""
         self._workers.submit(self._signal, Called("stop", task, number.name), task, number)
 
+    def announce(self, fault: PlannedFault) -> None:
+        """Tell the target of a fault that is to happen."""
+        self._workers.submit(self._act, Called("announce", fault.id), fault)
+
     def inject(self, fault: PlannedFault) -> None:
         """Make a fault happen."""
         self._put_in_force(fault)
@@ -196,6 +200,8 @@ class EngineCalls:
             if call.operation == "heal":
                 walls.append(self._wall())  # not before: until now a start may have held the task
                 fault.spec.heal(target)
+            elif call.operation == "announce":
+                fault.spec.announce(target)
             else:
                 self._asked.setdefault(fault.id, self._wall())
                 effects.append(fault.spec.apply(target) or NOTHING_MORE)

@@ -1,7 +1,8 @@
 """The stages of a fault, and what each event makes of them (pure).
 
-planned -> waiting for its trigger -> (preparing what the engine needs) -> over, by way of: active,
-if it lasts; terminating, if it ends its target; then down, if it also starts the target again.
+planned -> waiting for its trigger -> (preparing what the engine needs) -> (announced) -> over, by
+way of: active, if it lasts; terminating, if it ends its target; then down, if it also starts the
+target again.
 
 `STAGES` has for each stage the events that matter in it. `next_stage` returns the fault as it is
 after one, and what is to be done for it, in this order.
@@ -24,7 +25,9 @@ from emulator.supervisor.engine_calls import Called, Preparing
 if TYPE_CHECKING:
     from emulator.record.events import FaultStage
 
-Stage = Literal["planned", "waiting", "preparing", "terminating", "active", "down", "over"]
+Stage = Literal[
+    "planned", "waiting", "preparing", "announced", "terminating", "active", "down", "over"
+]
 TargetState = Literal["running", "starting", "down", "gone"]
 
 
@@ -36,6 +39,7 @@ class ActiveFault:
     stage: Stage = "planned"
     is_due: bool = False
     """Its trigger fired while its target was starting: it is injected as soon as that runs."""
+    announced_at: float = math.inf
     triggered_at: float = 0.0
     asked_at: float | None = None
     """When a supervisor that was killed had asked the engine for it (seconds since 1970)."""
@@ -62,7 +66,7 @@ class ActiveFault:
         """Whether a user can end it before its time."""
         if self.stage == "active":
             return self.applied_at < math.inf and not self.healing
-        return self.stage in ("preparing", "down")
+        return self.stage in ("preparing", "announced", "down")
 
     def is_recovered_by(self, task: str, *, target_steps: bool) -> bool:
         """Return whether a step of `task` shows that the job has recovered.
@@ -96,8 +100,9 @@ class Situation:
 # --- Events, and what is to be done -----------------------------------------------------------
 
 Cause = Literal["due", "grace over", "time over", "runs", "stepped", "resumed", "given up"]
-"""Its trigger fires; its grace period ends; it is to be healed; its target runs again; the job has
-stepped since; a take-over finds it so; the job is over, and its target is killed."""
+"""Its trigger fires, or what was announced is due; its grace period ends; it is to be healed; its
+target runs again; the job has stepped since; a take-over finds it so; the job is over, and its
+target is killed."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +141,8 @@ class At:
     event: Cause
 
 
-Action = Write | At | PlannedFault | Literal["inject", "restore", "heal", "kill", "equip", "start"]
+Call = Literal["announce", "inject", "restore", "heal", "kill", "equip", "start"]
+Action = Write | At | PlannedFault | Call
 """A fault that is part of it happens now. The words are calls: of the engine, and `start` starts
 the target again."""
 Step = tuple[ActiveFault, Sequence[Action]]
@@ -177,10 +183,18 @@ def _trigger(one: ActiveFault, _: object, now: Situation) -> Step:
     if now.target != "running":
         one, actions = _end(one, "skipped", f"{one.fault.target} was not running")
         return one, [Write("triggered"), *actions]
+    if one.fault.spec.announced_before and one.announced_at == math.inf:
+        one = replace(one, stage="announced", is_due=False, announced_at=now.time)
+        return one, [Write("announced"), *_announce(one)]
     kill = [] if now.kills_after is None else [At(now.time + now.kills_after, "grace over")]
     one = replace(one, is_due=False, triggered_at=now.time, injecting=True)
     one = replace(one, stage="terminating" if one.ending else "active")
     return one, [Write("triggered"), "inject", *kill]
+
+
+def _announce(one: ActiveFault) -> list[Action]:
+    """Have a fault announced, and then happen."""
+    return ["announce", At(one.announced_at + one.fault.spec.announced_before, "due")]
 
 
 def _never(one: ActiveFault, event: JobOver, _: Situation) -> Step:
@@ -190,6 +204,10 @@ def _never(one: ActiveFault, event: JobOver, _: Situation) -> Step:
     if one.stage == "planned" and one.fault.trigger.by_output:
         waited = "its tasks had not all been running"
     return _end(one, "skipped", f"the job ended before its trigger fired: {waited}")
+
+
+def _cancel(one: ActiveFault, *_: object) -> Step:
+    return _end(one, "skipped", "it was healed before it was injected")
 
 
 # --- A fault that lasts -----------------------------------------------------------------------
@@ -208,7 +226,7 @@ def _injected(one: ActiveFault, answer: Called, now: Situation) -> Step:
 
 
 def _refused(one: ActiveFault, answer: Called, _: Situation) -> Step:
-    if isinstance(answer.error, NotRunning) and answer.operation == "inject":
+    if isinstance(answer.error, NotRunning) and answer.operation != "heal":
         # What has just ended can't be held, which is no failure of the engine.
         one, actions = _end(one, "skipped", f"{one.fault.target} was not running any more")
     else:
@@ -332,8 +350,15 @@ STAGES: Mapping[Stage, Mapping[object, Row]] = {
         Preparing: lambda one, event, _: (one, [Write("preparing", {"reason": event.what})]),
         "equip": _trigger,
         "refused": lambda one, answer, _: _end(one, "failed", answer.error.message),
-        "time over": lambda one, *_: _end(one, "skipped", "it was healed before it was injected"),
+        "time over": _cancel,
         JobOver: lambda one, *_: _end(one, "skipped", "the job ended before the engine was ready"),
+    },
+    "announced": {
+        "due": _trigger,
+        "refused": _refused,
+        "time over": _cancel,
+        "resumed": lambda one, *_: (one, _announce(one)),
+        JobOver: lambda one, *_: _end(one, "skipped", "the job ended before what was announced"),
     },
     "active": {
         "inject": _injected,

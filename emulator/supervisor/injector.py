@@ -3,7 +3,8 @@
 Every fault is a series of `fault` events in the history, with their `stage`: `triggered`, then
 `applied` with the evidence (exit code, use of the grace period), then `healed`; or `skipped` or
 `failed` with the reason. A lasting fault of a task that starts again is `reapplied`. A manual fault
-may have to wait first until the engine has made what it needs: `preparing`. A fault whose effect is
+may have to wait first until the engine has made what it needs: `preparing`; one that its target is
+told of is `announced` some time before it is triggered. A fault whose effect is
 not confirmed never counts as applied. Heals are performed even if the job ends meanwhile.
 
 `fault_stages.py` decides what follows from an event; this finds out which events faults get, and
@@ -78,7 +79,8 @@ class Injector:
 
     def _is_before_training(self, one: ActiveFault) -> bool:
         """Return whether the fault is on tasks alone that end before training."""
-        return self._job.before_training.keys() >= {*one.fault.tasks}
+        tasks = {*one.fault.tasks}
+        return bool(tasks) and self._job.before_training.keys() >= tasks
 
     def settle_history(self) -> None:
         """After a take-over, update the faults whose target was down."""
@@ -217,10 +219,10 @@ class Injector:
 
     def _situation(self, fault: PlannedFault) -> Situation:
         job, calls = self._job, self._calls
-        states = {job.tasks[name].state for name in fault.tasks if job.end is None}
-        target: TargetState = next(
-            (state for state in get_args(TargetState) if state in states), "gone"
-        )
+        # What is no task is there as long as the job.
+        states = {job.tasks[name].state for name in fault.tasks} or {"running"}
+        found = (state for state in get_args(TargetState) if state in states)
+        target: TargetState = "gone" if job.end is not None else next(found, "gone")
         is_equipped = not fault.spec.parts or calls.can_shape
         others = (one for one in self._faults.values() if one.fault is not fault)
         waits = not is_equipped and any(one.stage == "preparing" for one in others)
@@ -240,9 +242,10 @@ class Injector:
         fault, calls = one.fault, self._calls
         match action:
             case Write(stage=stage, data=data, wall=wall):
-                task, links = ("", fault.target) if fault.links else (fault.target, None)
+                is_one = fault.spec.of_tasks and not fault.links
+                task, other = (fault.target, None) if is_one else ("", fault.target)
                 entry = FaultEvent(
-                    task=task, id=fault.id, kind=fault.kind, stage=stage, target=links, **data
+                    task=task, id=fault.id, kind=fault.kind, stage=stage, target=other, **data
                 )
                 self._job.history.write(entry, wall=wall)
                 if stage == "applied":
@@ -251,6 +254,8 @@ class Injector:
                 self._timers.at(when, self._advance, one, event)
             case PlannedFault():
                 self.inject_now([action])
+            case "announce":
+                calls.announce(fault)
             case "inject":
                 calls.inject(fault)
             case "restore":

@@ -221,9 +221,11 @@ def _fault(fault: FaultTimeline, timeline: Timeline, began: float) -> ActiveFaul
     """Return a fault as the killed supervisor knew it; the run began at the time `began`."""
     spec, target = fault.planned.spec, timeline.tasks.get(fault.planned.target)
     triggered, applied = fault.stages.get("triggered"), fault.stages.get("applied")
+    announced = fault.stages.get("announced")
     one = ActiveFault(
         fault.planned,
         _stage(fault, timeline),
+        announced_at=math.inf if announced is None else began + announced.t,
         triggered_at=began + (fault.triggered or 0.0),
         asked_at=None if triggered is None else triggered.wall,
     )
@@ -260,6 +262,8 @@ def _stage(fault: FaultTimeline, timeline: Timeline) -> Stage:
         case "waiting" | "preparing":  # what the engine was making has to be made again
             is_planned = any(planned.id == fault.id for planned in timeline.plan.faults)
             return "planned" if is_planned else "waiting"
+        case "announced":
+            return "announced"
         case "triggered":
             return "terminating" if spec.ends_target else "active"
         case "applied" if spec.ends_target:

@@ -27,12 +27,11 @@ from emulator.faults.spec import (
 
 FLAGS = (
     *("lasting", "is_held", "ends_target", "restarts_target", "replaces_target", "blocks_job"),
-    *("one_by_one", "between_tasks", "lists_groups", "is_healed", "gives_notice", "kills"),
+    *("one_by_one", "lists_groups", "is_healed", "gives_notice", "kills"),
     "is_silent",
 )
 OPTIONS: dict[str, dict[str, Any]] = {"throttle": {"cpus": 0.5}, "shape": {"loss": 0.1}}
 ENDS, RESTARTS = "ends_target", "ends_target restarts_target"
-NET = "lasting blocks_job between_tasks lists_groups is_healed"
 KINDS: dict[str, tuple[str, float | None, float, float]] = {
     # Flags; seconds until it is killed, until it is healed, and until it surely works again.
     "preempt": (f"{RESTARTS} replaces_target is_healed gives_notice", 30, 10, 45),
@@ -42,8 +41,8 @@ KINDS: dict[str, tuple[str, float | None, float, float]] = {
     "oom": (f"{ENDS} kills", None, 0, 5),
     "pause": ("lasting is_held blocks_job is_healed", None, 7, 12),
     "throttle": ("lasting is_held is_healed", None, 7, 12),
-    "partition": (NET, None, 7, 12),
-    "shape": ("lasting between_tasks is_healed", None, 7, 12),
+    "partition": ("lasting blocks_job lists_groups is_healed", None, 7, 12),
+    "shape": ("lasting is_healed", None, 7, 12),
     "cordon": ("lasting is_healed", None, 7, 12),
     "drain": ("lasting is_healed", None, 7, 12),
 }
@@ -65,6 +64,7 @@ def test_each_kind_is_what_its_class_says() -> None:
     assert of(make("preempt", loss="silent", down=4)) == (silent, None, 4, 9)
     assert [kind for kind in FAULTS if getattr(make(kind), "same_address", False)] == []
     assert make("preempt", address="same").same_address
+    assert [kind for kind in FAULTS if not make(kind).of_tasks] == ["partition"]
 
 
 class Engine:
@@ -192,6 +192,7 @@ def test_a_kind_that_does_not_say_how_it_is_performed_is_a_mistake() -> None:
         lambda: Entry().needs(),
         lambda: Entry().count([]),
         lambda: none.heals_after,
+        lambda: none.announce(on),
         lambda: none.apply(on),
         lambda: none.heal(on),
         lambda: HeldFault.settle(replace(on), []),

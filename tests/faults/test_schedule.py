@@ -156,6 +156,12 @@ def test_what_is_wrong_with_a_scenario_is_refused_here_too(monkeypatch: pytest.M
     assert refused(shape, tasks=["worker-0", "ps-0", "ps-1"]) == (too_many, "")
 
 
+def test_a_network_fault_without_links_is_one_of_the_only_task() -> None:
+    (shape,) = scenario("shape: 'worker-*', delay: 5ms, at: 1s, for: 1s").faults
+    (planned,) = build_schedule([shape], 0, ["worker-0"])
+    assert (planned.id, planned.target, planned.tasks) == ("0", "worker-0", ("worker-0",))
+
+
 def test_a_fault_by_hand_has_no_place_in_the_scenario() -> None:
     cut = {"partition": [["ps-0"], ["*"]], "for": "1s"}
     for fault, *said in (

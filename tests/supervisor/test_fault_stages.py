@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from emulator.engines.base import Exited
 from emulator.errors import EngineError, NotRunning
 from emulator.faults.kill import Terminate
+from emulator.faults.schedule import PlannedFault
 from emulator.faults.spec import Effect
 from emulator.supervisor.engine_calls import Called, Preparing
 from emulator.supervisor.fault_stages import (
@@ -45,6 +47,7 @@ EVENTS = {
     "makes": Preparing("b"),
     "equipped": Called("equip"),
     "not equipped": Called("equip", error=NO),
+    "told": Called("announce"),
     "injected": Called("inject"),
     "injected with parts": Called("inject", effect=PARTS),
     "refused": Called("inject", error=NO),
@@ -151,8 +154,7 @@ def in_words(action: object) -> str:
     return str(getattr(action, "id", action))
 
 
-@pytest.mark.parametrize("case", [line for line in CASES.splitlines() if line])
-def test_what_an_event_makes_of_a_fault(case: str) -> None:
+def assert_follows(case: str, faults: Mapping[str, PlannedFault]) -> None:
     given, _, expected = case.partition(" -> ")
     place, name, *more = given.split(", ")
     kind, stage = place.split()
@@ -160,7 +162,7 @@ def test_what_an_event_makes_of_a_fault(case: str) -> None:
         key: ast.literal_eval(value) for key, _, value in (one.partition("=") for one in more)
     }
     own = {key: values.pop(key) for key in {one.name for one in fields(ActiveFault)} & {*values}}
-    fault: Any = ActiveFault(FAULTS[kind], triggered_at=10.0, **{"stage": stage, **own})
+    fault: Any = ActiveFault(faults[kind], triggered_at=10.0, **{"stage": stage, **own})
     event: Any = EVENTS.get(name, name)
     if name.startswith("exit"):
         _, code, wall = name.split()
@@ -168,6 +170,11 @@ def test_what_an_event_makes_of_a_fault(case: str) -> None:
     one, actions = next_stage(fault, event, replace(NOW, **values))
     found = "; ".join(map(in_words, actions))
     assert f"{one.stage}: {found}".strip() == expected
+
+
+@pytest.mark.parametrize("case", [line for line in CASES.splitlines() if line])
+def test_what_an_event_makes_of_a_fault(case: str) -> None:
+    assert_follows(case, FAULTS)
 
 
 def test_nothing_but_steps_and_starts_of_its_target_matters_once_it_is_over() -> None:

@@ -74,7 +74,7 @@ ONLY_IN = {
 
 
 MOST = {
-    "lines": 58_910,
+    "lines": 58_980,
     "modules": 341,
     "entries": 24,
     "imports a module": 4.58,

@@ -17,7 +17,7 @@ from emulator.runtime.signals import check, deferred
 pytestmark = pytest.mark.usefixtures("default_hangup")
 
 OWN = (
-    "import os, signal, sys, threading, time\nfrom emulator.runtime import signals\nsignals.own()\n"
+    "import os, signal, sys, threading, time\nfrom emulator.runtime import signals\nsignals.install()\n"
 )
 
 

@@ -37,7 +37,6 @@ from emulator.engines.process.process_table import KEEPER, labelled, owned
 from emulator.engines.streams import PIECE, Arrived, Streams
 from emulator.errors import EngineError, EngineLost, NotRunning
 from emulator.planning.context import PlanContext
-from emulator.record.events import OutputLeftOut
 from emulator.record.scratch import Scratch
 from emulator.runtime.files import FOR_OWNER, cache_dir, os_errors
 from emulator.scenario import program
@@ -382,6 +381,8 @@ class _Output:
         os.close(self._pipe)
         if error is None:
             if self._rest is not None and (size := self._rest.left_out):
+                from emulator.record.events import OutputLeftOut  # commands do without
+
                 self._inbox.put(OutputLeftOut(task=self._task, size=size))
             code = exit_code(self._started.keeper.returncode)
             self._inbox.put(Exited(self._task, time.time(), code))

@@ -151,7 +151,7 @@ def test_a_drained_node_takes_its_tasks_back_when_it_is_healed(
 ) -> None:
     """There is one node, so that all tasks are there and none has another place to go to.
 
-    It is cordoned long enough for a busy kubelet, which took 7 s to end a Pod.
+    It is cordoned long enough for a busy kubelet, which took 18 s to end a Pod.
     """
     cordoned: list[bool] = []
 
@@ -163,7 +163,7 @@ def test_a_drained_node_takes_its_tasks_back_when_it_is_healed(
         "begun worker-1 3",  # which is after all that the supervisor waits for
         2,
         "restart: on-failure\nfaults:\n"
-        "- {name: upkeep, drain: worker-1, at: {step: 5}, grace: 60s, for: 15s}\n"
+        "- {name: upkeep, drain: worker-1, at: {step: 5}, grace: 60s, for: 30s}\n"
         "- {kill: worker-1, at: {recovery: upkeep}}\n",
         look,
     )

@@ -233,8 +233,9 @@ def test_an_endless_output_is_read_no_further_than_is_wanted_but_for_its_end(
     s.inbox.rest = 0
     s.engine.signal("worker-0", signal.SIGTERM)
     end = s.until_exit()
-    # Kubelets before 1.22 lose the code of a Pod that was deleted now and then, and say so.
-    assert end.exit_code == 3 or (end.exit_code, end.reason) == (143, "ContainerStatusUnknown")
+    # Kubelets before 1.22 lose the code of a Pod that was deleted now and then, and say so. Which
+    # one stands for it depends on when they looked.
+    assert end.exit_code == 3 or end.reason == "ContainerStatusUnknown"
     # A process that ends at once has printed no more than the end that is read.
     assert [one.task for one in s.unread] == ["worker-0"] or s.engine.name == "process"
     assert all(one.size is None or one.size > 0 for one in s.unread)

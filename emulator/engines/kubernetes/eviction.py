@@ -64,14 +64,15 @@ kill -0 "$main" || exit {_DENIED}
 {{
   left=1000000
   while [ $left -gt 0 ] && kill -0 $$; do left=$((left - 1)); done
-  [ -z "$rest" ] || kill -9 $rest
-  kill -"$1" "$main"
+  [ "$1" != 9 ] || kill -STOP "$main" $rest
+  kill -"$1" $rest "$main"
 }} </dev/null >/dev/null 2>&1 &
 """
 """Sends the signal $1 to the program of the container, SIGKILL also to all that it has started.
 
 In a shared process namespace nothing else tells the containers apart than their cgroups. The
 program is the oldest process whose parent is not in the namespace; a later one is another `exec`.
+All are stopped before any is killed: a shell whose child is killed first may still say so.
 The signal is sent when the shell has ended: Docker never ends an `exec` whose container dies first.
 It needs nothing of the image but a shell.
 """

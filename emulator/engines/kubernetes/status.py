@@ -187,7 +187,7 @@ def _ended(pod: Mapping[str, Any], container: str, end: Mapping[str, Any]) -> En
 
 
 def _ended_in_grace(pod: Mapping[str, Any]) -> bool:
-    """Say whether a Pod that was deleted has ended before its grace period was over."""
+    """Say whether a deleted Pod was seen to have ended before its grace period was over."""
     metadata = pod.get("metadata") or {}
     grace = int(metadata.get("deletionGracePeriodSeconds") or 0)
     return grace > _NO_GRACE and _last_change(pod) < _seconds(metadata.get("deletionTimestamp"))

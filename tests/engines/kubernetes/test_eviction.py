@@ -174,7 +174,9 @@ def test_a_terminated_program_is_told_alone_and_its_pod_stays(pods: Pods) -> Non
 @pytest.mark.kubernetes
 @pytest.mark.parametrize("sidecar", [False, True])
 def test_a_killed_program_is_not_told_and_its_pod_stays(pods: Pods, *, sidecar: bool) -> None:
-    victim = started(pods, f"sleep 1000 & {STUBBORN}", sidecar=sidecar)
+    """Nor does it see that what it waits for was killed: a shell would say so."""
+    waits = "trap 'echo told' TERM; sleep 1000 & echo ready; sleep 1000; echo after"
+    victim = started(pods, waits, sidecar=sidecar)
     eviction.kill(pods.cluster, victim)
     assert end_of(pods, victim) == (137, False, ["ready"])
 

@@ -103,7 +103,8 @@ def kubeconfig_or_why() -> Path | str:
     if not path.is_file():
         return f"there is no {path}"
     try:
-        with _api(path) as api:
+        # Not while a test has it for itself, and may have taken the API server away.
+        with _using(fcntl.LOCK_SH), _api(path) as api:
             client.VersionApi(api).get_code(_request_timeout=ANSWERS_WITHIN)
     except (config.ConfigException, ApiException, HTTPError) as error:
         return f"the cluster of {path} does not answer: {error}"

@@ -34,7 +34,7 @@ LINES: Mapping[str, int] = {
     "gallery": 920,
     "broker": 900,
     "validation": 790,
-    "runtime": 750,
+    "runtime": 760,
     "session": 680,
     "docs": 370,
     "programs": 260,

@@ -16,7 +16,11 @@ from emulator.runtime.signals import check, deferred
 
 pytestmark = pytest.mark.usefixtures("default_hangup")
 
-OWN = "import os, signal, sys, threading, time\nfrom emulator.runtime import signals\nsignals.install()\n"
+OWN = (
+    "import os, signal, sys, threading, time\n"
+    "from emulator.runtime import signals\n"
+    "signals.install()\n"
+)
 
 
 def reported(program: str, *numbers: signal.Signals, before: str = "") -> tuple[int, str, str]:

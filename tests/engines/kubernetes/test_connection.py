@@ -239,19 +239,20 @@ def test_requests_wait_for_a_server_that_comes_back(through_relay: Relayed) -> N
 def test_a_server_that_stays_away_is_given_up_and_the_next_call_sooner(
     kubernetes_cluster: ForTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "CONNECT_TIMEOUT", 0.2)
     with relayed(kubernetes_cluster, tmp_path) as (cluster, between):
-        cluster.outage_timeout = 1.5
+        cluster.outage_timeout = 5.0
         path = cluster.namespaced("pods")
         cluster.get(path)
         between.away()
         tries = []
-        for _ in range(2):
-            before = cluster.requests["list pods"]
-            with pytest.raises(EngineLost, match="No Kubernetes API server answers at https"):
-                cluster.get(path)
-            tries.append(cluster.requests["list pods"] - before)
-        assert tries[0] > tries[1] >= 2
+        with monkeypatch.context() as patched:
+            patched.setattr(connection, "CONNECT_TIMEOUT", 0.001)  # refusals do not take as long
+            for _ in range(2):
+                before = cluster.requests["list pods"]
+                with pytest.raises(EngineLost, match="No Kubernetes API server answers at https"):
+                    cluster.get(path)
+                tries.append(cluster.requests["list pods"] - before)
+        assert tries[0] > 2 >= tries[1]
         between.back()
         assert cluster.get(path)["items"] == []
 

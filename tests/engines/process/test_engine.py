@@ -99,7 +99,7 @@ def test_a_shell_that_keeps_forking_is_removed_with_all_that_it_forks(
 def test_a_zombie_does_not_count_as_alive(
     start: Start, run_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "GONE_WITHIN", 1.0)
+    monkeypatch.setattr(engine, "REMOVAL_TIMEOUT", 1.0)
     # The shell becomes a sleep, which never waits for the child that the shell has started.
     parent = start(
         "EMULATOR_RUN=$RUN EMULATOR_FOLDER=$FOLDER sleep 1000 > /dev/null & echo $!; "
@@ -118,7 +118,7 @@ def test_a_zombie_does_not_count_as_alive(
 def test_processes_that_do_not_die_are_an_error(
     start: Start, run_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "GONE_WITHIN", 0.0)
+    monkeypatch.setattr(engine, "REMOVAL_TIMEOUT", 0.0)
     monkeypatch.setattr(psutil.Process, "kill", lambda self: None)
     shell = start("echo up; read line")
     line_of(shell)

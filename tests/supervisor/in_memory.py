@@ -15,6 +15,7 @@ from emulator.planning.requested import RunOptions
 from emulator.record.events import Entry, FaultEvent
 from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
+from emulator.report.event_text import describe
 from emulator.results import Result, RunCallbacks
 from emulator.runtime.clock import AtOnce, ManualClock, Workers
 from emulator.scenario.schema import Scenario
@@ -109,6 +110,10 @@ def faults(entries: Iterable[Entry], fault: str = "0") -> list[FaultEvent]:
 
 def stages(entries: Iterable[Entry], fault: str = "0") -> list[tuple[str, float]]:
     return [(e.stage, e.t) for e in faults(entries, fault)]
+
+
+def in_words(entries: Iterable[Entry], fault: str = "0") -> list[tuple[str, float, str]]:
+    return [(e.stage, e.t, describe(e)) for e in faults(entries, fault)]
 
 
 class Job:

@@ -17,6 +17,7 @@ from emulator.planning.plan import Task
 from emulator.record.events import Entry, Refused, StopSignal, TaskExit, TaskStart, fields_of
 from emulator.record.reader import Record
 from emulator.report.event_text import describe
+from emulator.report.timeline_chart import _fault_in_words
 from emulator.results import Result
 from emulator.runtime.clock import ManualClock
 from tests.supervisor import in_memory
@@ -58,6 +59,32 @@ def test_without_a_restart_out_of_memory_ends_the_job(tmp_path: Path) -> None:
     assert stages(history)[-1] == ("applied", 5)
     assert "out of memory" in result.end.reason
     assert result.summary["tasks"]["worker-1"]["oom_killed"] is True
+
+
+# --- A loss of power ----------------------------------------------------------------------------
+
+
+def test_a_silent_loss_ends_its_target_at_once_and_it_is_back_after_its_time_down(
+    tmp_path: Path,
+) -> None:
+    history, _, result = run(
+        tmp_path,
+        "faults: [{preempt: worker-1, loss: silent, at: 5s, down: 4s}]",
+        {"worker-0": Script(exits_at=30.0), "*": DEAF},
+    )
+    assert in_memory.in_words(history) == [
+        ("triggered", 5, "fault 0: preempt worker-1"),
+        ("applied", 5, "fault 0: worker-1 has lost power (exit code 137)"),
+        ("healed", 9, "fault 0: worker-1 is back"),
+    ]
+    (end,) = [e for e in history if isinstance(e, TaskExit) and e.t == 5]
+    assert (end.exit_code, end.fault) == (128 + signal.SIGKILL, "0")
+    states = Record(result.folder).timeline.states()
+    assert ("down", 5, 9) in [(s.name, s.begin, s.end) for s in states if s.task == "worker-1"]
+    (fault,) = result.analysis.faults
+    assert (fault.silent, fault.killed) == (True, True)
+    assert (fault.saved_after, fault.restored_after) == (None, 4)
+    assert "exit code 137 (lost power)" in _fault_in_words(fault)
 
 
 # --- A rolling restart --------------------------------------------------------------------------

@@ -372,45 +372,37 @@ def test_a_task_that_is_still_down_in_a_trace_is_preempted_once_it_is_back(tmp_p
     assert (first.trigger.time, second.trigger.time) == (10, 10 + 1 + 2 + SETTLED)
 
 
-def test_a_trace_begins_at_the_time_of_the_fault() -> None:
-    rows = "[{time: 20, target: ps-0, down: 1}, {time: 60, target: worker-0, down: 1}]"
-    for at, times in {"": [2.0, 6.0], ", at: 5s": [7.0, 11.0]}.items():
-        found = planned(f"trace: {rows}, speed: 10, grace: 0s{at}")
-        assert [fault.trigger.time for fault in found] == times
-
-
-def test_a_trace_that_begins_at_a_step_keeps_its_intervals() -> None:
-    rows = (
-        "{time: 60, target: ps-0, down: 1}, {time: 20, target: 'worker-[01]', down: 1}, "
-        "{time: 40, target: worker-0, down: 1}"
-    )
-    last, *first, next_ = planned(f"trace: [{rows}], speed: 2, grace: 0s, at: {{step: 100}}")
-    assert [fault.trigger for fault in first] == [Trigger(step=100)] * 2
-    assert next_.trigger == Trigger(after=first[0].id, delay="10s")
-    assert last.trigger == Trigger(after=first[0].id, delay="20s")
+WAITS = "20 ps-0 9; 23 worker-[01] 9; 24 ps-0 9"
+THEN = "recovery 0.0, delay 3s; recovery 0.0, delay 3s; recovery 0.1:worker-0, delay 1s"
 
 
 @pytest.mark.parametrize(
-    ("at", "first"), [("", Trigger(time="20s")), (", at: {step: 9}", Trigger(step=9))]
+    ("rows", "options", "triggers"),
+    [
+        # It begins at the time of the fault.
+        ("20 ps-0 1; 60 worker-0 1", "speed: 10, grace: 0s", "time 2s; time 6s"),
+        ("20 ps-0 1; 60 worker-0 1", "speed: 10, grace: 0s, at: 5s", "time 7s; time 11s"),
+        # One that begins at a step keeps its intervals.
+        (
+            "60 ps-0 1; 20 worker-[01] 1; 40 worker-0 1",
+            "speed: 2, grace: 0s, at: {step: 100}",
+            "after 0.1:worker-0, delay 20s; step 100; step 100; after 0.1:worker-0, delay 10s",
+        ),
+        # Where it waits for the job to recover, times are those of training between two
+        # preemptions, which are as short as written.
+        (WAITS, "after_recovery: true", f"time 20s; {THEN}"),
+        (WAITS, "after_recovery: true, at: {step: 9}", f"step 9; {THEN}"),
+        # A task that never comes back is not preempted again.
+        ("1 ps-0 1; 2 ps-0 1", "after_recovery: true, down: forever", "time 1s"),
+    ],
 )
-def test_a_trace_may_wait_for_the_job_to_recover(at: str, first: Trigger) -> None:
-    """Then times are those of training between two preemptions, which are as short as written."""
-    rows = (
-        "{time: 20, target: ps-0, down: 9}, {time: 23, target: 'worker-[01]', down: 9}, "
-        "{time: 24, target: ps-0, down: 9}"
-    )
-    found = planned(f"trace: [{rows}], after_recovery: true{at}")
-    assert [fault.trigger for fault in found] == [
-        first,
-        Trigger(recovery="0.0", delay="3s"),
-        Trigger(recovery="0.0", delay="3s"),
-        Trigger(recovery="0.1:worker-0", delay="1s"),
+def test_the_rows_of_a_trace_have_these_triggers(rows: str, options: str, triggers: str) -> None:
+    trace = [
+        f"{{time: {time}, target: '{target}', down: {down}}}"
+        for time, target, down in map(str.split, rows.split("; "))
     ]
-
-
-def test_a_task_that_never_comes_back_is_not_preempted_again() -> None:
-    rows = "{time: 1, target: ps-0, down: 1}, {time: 2, target: ps-0, down: 1}"
-    assert len(planned(f"trace: [{rows}], after_recovery: true, down: forever")) == 1
+    found = planned(f"trace: [{', '.join(trace)}], {options}")
+    assert "; ".join(one.trigger.in_words() for one in found) == triggers
 
 
 def test_a_trace_begins_at_once_and_its_times_are_rounded_and_bounded() -> None:

@@ -18,17 +18,7 @@ from emulator.results import Result
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from tests.supervisor import in_memory
-from tests.supervisor.in_memory import (
-    BASE,
-    DEAF,
-    SERVES,
-    faults,
-    inbox_of,
-    restarts,
-    run_on,
-    stages,
-    trains,
-)
+from tests.supervisor.in_memory import BASE, DEAF, SERVES, faults, restarts, run_on, stages, trains
 
 CHIEF = trains(40)
 SCRIPTS: Scripts = {"worker-0": CHIEF, "*": SERVES}
@@ -202,7 +192,8 @@ def test_a_fault_that_the_job_s_end_overtakes_is_healed_once_it_has_happened(
     class Slow(Engine):
         def cordon(self, task: str) -> Any:
             found = super().cordon(task)
-            inbox_of(self).put(Exited("worker-0", self._clock.wall(), 1))  # before our answer
+            ended = Exited("worker-0", self._clock.wall(), 1)
+            in_memory.inbox_of(self).put(ended)  # before our answer
             return found
 
     extra = "faults: [{drain: worker-1, at: 5s, for: 1h}]"
@@ -252,8 +243,8 @@ def test_what_the_engine_says_is_in_the_history_and_changes_nothing(tmp_path: Pa
             message = "Stopping container main"
             stamp = self._clock.wall() - 0.4
             note = EngineNote(task=task, reason="Killing", message=message, stamp=stamp)
-            inbox_of(self).put(note)
-            inbox_of(self).put(EngineNote(reason="NodeNotSchedulable"))
+            in_memory.inbox_of(self).put(note)
+            in_memory.inbox_of(self).put(EngineNote(reason="NodeNotSchedulable"))
             return super().preempt(task, grace, via)
 
     extra = "faults: [{preempt: worker-1, at: 5s, down: 1s}]"

@@ -21,17 +21,7 @@ from emulator.report.timeline_chart import _fault_in_words
 from emulator.results import Result
 from emulator.runtime.clock import ManualClock
 from tests.supervisor import in_memory
-from tests.supervisor.in_memory import (
-    DEAF,
-    SERVES,
-    faults,
-    inbox_of,
-    restarts,
-    run_on,
-    stages,
-    step,
-    trains,
-)
+from tests.supervisor.in_memory import DEAF, SERVES, faults, restarts, run_on, stages, step, trains
 
 SCRIPTS: Scripts = {"worker-0": trains(), "*": SERVES}
 
@@ -297,7 +287,7 @@ class PrintsFirst(MemoryEngine):
 
     def start(self, task: Task, *, same_address: bool = False) -> str:
         identity = super().start(task, same_address=same_address)
-        inbox_of(self).put(Lines([Line(task.name, 0, "begins")]))
+        in_memory.inbox_of(self).put(Lines([Line(task.name, 0, "begins")]))
         return identity
 
 
@@ -317,14 +307,14 @@ SAVES = Script([(1.0, step(1))], exits_at=None, on_sigterm=0.5, sigterm_code=0)
 
 
 @pytest.mark.parametrize(
-    ("fault", "back"), [("preempt: worker-1, down: 4s", 9.5), ("restart: worker-1", 5.5)]
+    ("struck", "back"), [("preempt: worker-1, down: 4s", 9.5), ("restart: worker-1", 5.5)]
 )
 def test_a_target_that_saves_and_exits_with_0_was_ended_by_the_fault(
-    tmp_path: Path, fault: str, back: float
+    tmp_path: Path, struck: str, back: float
 ) -> None:
     history, _, result = run(
         tmp_path,
-        f"faults: [{{{fault}, at: 5s, grace: 3s}}]\nexpect: {{max_restarts: 0}}",
+        f"faults: [{{{struck}, at: 5s, grace: 3s}}]\nexpect: {{max_restarts: 0}}",
         {"worker-0": trains(20), "worker-1": SAVES, "*": SERVES},
     )
     assert stages(history) == [("triggered", 5), ("applied", 5.5), ("healed", back)]

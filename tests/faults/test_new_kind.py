@@ -1,10 +1,12 @@
-"""A kind of fault is one class: what a new one is known to, without any other change."""
+"""A kind of fault is one class: what a new one is known to, without any other change.
+
+Here a disk that is full; a volume that is full, which is no task; and a preemption with a notice.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import jsonschema
 import pytest
@@ -12,29 +14,33 @@ from pydantic import Field, TypeAdapter
 from typer.testing import CliRunner
 
 from emulator.api.client import Cluster
+from emulator.api.prometheus import STAGES as COUNTED
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.requirements import require
-from emulator.errors import Unsupported
+from emulator.errors import EngineError, NotRunning, Unsupported
 from emulator.faults.kinds import FAULTS, OneFault
-from emulator.faults.schedule import build_schedule
-from emulator.faults.spec import FaultContext, LastingFault
+from emulator.faults.schedule import PlannedFault, build_schedule, from_json, to_json
+from emulator.faults.spec import FaultContext, GracefulFault, LastingFault
 from emulator.record.reader import Record
 from emulator.record.timeline import all_states
-from emulator.report.event_text import describe
+from emulator.report.tables import STYLES
 from emulator.report.timeline_chart import colour
+from emulator.results import Result
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import json_schema
-from emulator.validation.fields import Glob, Size
+from emulator.validation.fields import Duration, Glob, Size, Text
 from tests.scenario.mistakes import only_problem
-from tests.supervisor.in_memory import faults, run_on
+from tests.supervisor.in_memory import BASE, Job, faults, in_words, run_on, stages, times
+from tests.supervisor.test_fault_stages import assert_follows
+from tests.supervisor.test_takeover import Killed
 
 
 @runtime_checkable
 class Filling(Protocol):
     """Capability `fill`."""
 
-    def fill(self, task: str, left: int | None) -> None: ...
+    def fill(self, what: str, left: int | None) -> None: ...
 
 
 class FillDisk(LastingFault):
@@ -56,37 +62,122 @@ class FillDisk(LastingFault):
         target.engine_as(Filling).fill(target.task, None)
 
 
-class Disks(MemoryEngine):
-    """Can fill disks."""
+class Disk(LastingFault):
+    """A volume is full `for` a time."""
 
-    def __init__(self, clock: ManualClock, scripts: Any) -> None:
-        super().__init__(clock, scripts)
+    kind = "disk"
+    capability, request = "fill", "filling the volume {}"
+    protocols = {"fill": Filling}
+    of_tasks = False
+    applied, healed = "the volume {} is full", "the volume {} has room"
+
+    disk: Literal["full"]
+    volume: Text = Field(default="shared", description="The volume.")
+
+    @property
+    def target(self) -> str:
+        return self.volume
+
+    def apply(self, target: FaultContext) -> None:
+        target.engine_as(Filling).fill(target.task, 0)
+
+    def heal(self, target: FaultContext) -> None:
+        target.engine_as(Filling).fill(target.task, None)
+
+
+@runtime_checkable
+class Announcing(Protocol):
+    """Capability `notices`."""
+
+    def tell(self, task: str) -> None: ...
+
+
+class Reclaim(GracefulFault):
+    """SIGTERM, of which its target is told `notice` seconds before, and a restart."""
+
+    kind = "reclaim"
+    protocols = {**GracefulFault.protocols, "notices": Announcing}
+
+    reclaim: Glob
+    notice: Duration = 0.0
+    down: Duration = 4.0
+
+    @property
+    def announced_before(self) -> float:
+        return self.notice
+
+    @property
+    def heals_after(self) -> float:
+        return self.down
+
+    def announce(self, target: FaultContext) -> None:
+        target.engine_as(Announcing).tell(target.task)
+
+
+class Able(MemoryEngine):
+    """Can fill disks and volumes, and gives notices."""
+
+    refusal: EngineError | None = None
+
+    def __init__(self, scripts: Any) -> None:
+        super().__init__(ManualClock(), scripts)
         self.filled: list[tuple[str, int | None]] = []
+        self.told: list[tuple[str, float]] = []
 
-    def fill(self, task: str, left: int | None) -> None:
-        self.filled.append((task, left))
+    def fill(self, what: str, left: int | None) -> None:
+        self.filled.append((what, left))
+
+    def tell(self, task: str) -> None:
+        if self.refusal:
+            raise self.refusal
+        self.told.append((task, self._clock.now() - ManualClock.BEGAN))
 
 
-TEXT = """
-name: full
-framework: none
-image: none
-program: {command: ['true']}
-cluster: {worker: 2}
-faults: [{fill_disk: worker-1, left: 1k, at: 5s, for: 10s}]
-"""
-SCRIPTS = {"worker-0": Script(exits_at=30.0), "*": Script(exits_at=None)}
+TASKS = ["worker-0", "worker-1"]
+SCRIPTS = {"worker-0": Script(exits_at=60.0), "*": Script(exits_at=None, on_sigterm=2.0)}
 
 
 @pytest.fixture(autouse=True)
-def new_kind() -> Iterator[None]:
-    FAULTS["fill_disk"] = FillDisk
-    yield
-    del FAULTS["fill_disk"]
+def new_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in (FillDisk, Disk, Reclaim):
+        monkeypatch.setitem(FAULTS, kind.kind, kind)
+
+
+def with_fault(fault: str) -> str:
+    return f"{BASE}cluster: {{worker: 2}}\nfaults: [{{{fault}}}]\n"
+
+
+def planned(fault: str) -> tuple[PlannedFault, ...]:
+    return build_schedule(parse(with_fault(fault)).faults, 0, TASKS)
+
+
+def run(
+    tmp_path: Path, text: str, scripts: Any = SCRIPTS, refusal: EngineError | None = None
+) -> tuple[Result, Record, Able]:
+    engine = Able(scripts)
+    engine.refusal = refusal
+    result = run_on(engine, tmp_path, text, base="")
+    return result, Record(result.folder), engine
+
+
+def begin_and_die(job: Job, when: float) -> None:
+    """Begin the run; its supervisor is killed at a time of it."""
+
+    def die() -> None:
+        raise Killed
+
+    job.clock.call_at(ManualClock.BEGAN + when, die)
+    with pytest.raises(Killed):
+        job.begin()
+
+
+# --- A disk of a task ---------------------------------------------------------------------------
+
+FILLED = with_fault("fill_disk: worker-1, left: 1k, at: 5s, for: 10s")
 
 
 def test_yaml_and_python_have_it_and_the_schema_finds_mistakes_in_it() -> None:
-    (fault,) = parse(TEXT).faults
+    (fault,) = parse(FILLED).faults
     assert isinstance(fault, FillDisk)
     assert (fault.left, fault.for_, fault.name) == (1024, 10, None)
     assert FillDisk(fill_disk="worker-1", at=5, for_=10, left="1k") == fault
@@ -97,8 +188,8 @@ def test_yaml_and_python_have_it_and_the_schema_finds_mistakes_in_it() -> None:
         ("left: 1k", "lefd: 1k", ".lefd: unknown key (did you mean 'left'?)"),
         ("fill_disk:", "pause:", ": `left` is an option of fill_disk"),
     ]:
-        found = only_problem(TEXT.replace(given, wrong))
-        assert found.startswith(f"s.yaml:7: faults.0{problem}")
+        found = only_problem(FILLED.replace(given, wrong))
+        assert found.startswith(f"s.yaml:6: faults.0{problem}")
 
 
 @pytest.mark.slow
@@ -111,26 +202,21 @@ def test_it_is_in_the_json_schema() -> None:
 
 
 def test_it_is_in_the_schedule_alone_and_at_random() -> None:
-    (planned,) = build_schedule(parse(TEXT).faults, 0, ["worker-0", "worker-1"])
-    assert (planned.id, planned.kind, planned.target) == ("0", "fill_disk", "worker-1")
-    text = TEXT.replace("fill_disk: worker-1, left: 1k, at: 5s, for: 10s", "{}").replace(
-        "[{{}}]", "[{random: {fill_disk: 'worker-*', for: 1s}, every: 10s, max: 3}]"
-    )
-    found = build_schedule(parse(text).faults, 0, ["worker-0", "worker-1"])
+    (alone,) = build_schedule(parse(FILLED).faults, 0, TASKS)
+    assert (alone.id, alone.kind, alone.target) == ("0", "fill_disk", "worker-1")
+    found = planned("random: {fill_disk: 'worker-*', for: 1s}, every: 10s, max: 3")
     assert [fault.kind for fault in found] == ["fill_disk"] * 3
 
 
 def test_an_engine_without_its_capability_refuses_it() -> None:
     with pytest.raises(Unsupported, match="filling the disk of worker-1"):
-        require(parse(TEXT), MemoryEngine(ManualClock()))
+        require(parse(FILLED), MemoryEngine(ManualClock()))
 
 
 def test_it_is_injected_healed_reported_and_drawn(tmp_path: Path) -> None:
-    engine = Disks(ManualClock(), SCRIPTS)
-    result = run_on(engine, tmp_path, TEXT, base="")
+    result, record, engine = run(tmp_path, FILLED)
     assert engine.filled == [("worker-1", 1024), ("worker-1", None)]
-    record = Record(result.folder)
-    assert [(entry.stage, entry.t, describe(entry)) for entry in faults(record.history)] == [
+    assert in_words(record.history) == [
         ("triggered", 5, "fault 0: fill_disk worker-1"),
         ("applied", 5, "fault 0: the disk of worker-1 is full"),
         ("healed", 15, "fault 0: the disk of worker-1 has room"),
@@ -168,3 +254,153 @@ def test_the_command_has_its_options() -> None:
     shown = CliRunner().invoke(app, ["fault", "--help"], terminal_width=200).output
     assert "--left" in shown
     assert "Bytes that are left (fill_disk)." in shown
+
+
+# --- A volume, which is no task -----------------------------------------------------------------
+
+VOLUME = with_fault("disk: full, volume: shared, at: 5s, for: 10s")
+
+
+def test_it_is_one_fault_however_many_tasks_there_are() -> None:
+    scenario = parse(VOLUME)
+    assert [fault.count(TASKS) for fault in scenario.faults] == [1]
+    (one,) = build_schedule(scenario.faults, 0, TASKS)
+    assert (one.id, one.target, one.tasks) == ("0", "shared", ())
+    assert from_json(to_json(one)) == one
+    of_a_task = VOLUME.replace("at: 5s", "at: {step: 1, task: a}")
+    assert "no task is called 'a'" in only_problem(of_a_task)
+
+
+def test_at_random_only_its_times_are_drawn() -> None:
+    found = planned("random: {disk: full, volume: shared, for: 12s}, every: 10s, max: 3")
+    assert [(one.target, one.spec.target, one.trigger.time) for one in found] == [
+        ("shared", "shared", when) for when in (10, 27, 44)
+    ]
+
+
+def test_a_full_volume_is_injected_healed_and_in_the_summary(tmp_path: Path) -> None:
+    result, record, engine = run(tmp_path, VOLUME)
+    assert engine.filled == [("shared", 0), ("shared", None)]
+    assert {(one.task, one.target) for one in faults(record.history)} == {("", "shared")}
+    assert in_words(record.history) == [
+        ("triggered", 5, "fault 0: disk shared"),
+        ("applied", 5, "fault 0: the volume shared is full"),
+        ("healed", 15, "fault 0: the volume shared has room"),
+    ]
+    assert {one.name for one in record.timeline.states()} <= {*all_states()} - {Disk.state}
+    (fault,) = result.summary["faults"]
+    assert (fault["kind"], fault["target"], fault["status"]) == ("disk", "shared", "applied")
+    assert (fault["triggered"], fault["restored_after"]) == (5, 10)
+
+
+def test_no_task_has_to_run_for_it_and_times_count_from_the_training_on(tmp_path: Path) -> None:
+    fails_once = {"worker-0": lambda run: Script(exits_at=4.0 * run, exit_code=int(run < 2))}
+    text = VOLUME.replace("{worker: 2}", "{data: {replicas: 1, before: training}, worker: 1}")
+    text += "restart: {policy: on-failure, backoff: 10s}\n"
+    _, record, _ = run(tmp_path, text, {"data-0": Script(exits_at=8.0), **fails_once})
+    history = record.history
+    assert (times(history, "exit"), times(history, "start")) == ([8, 12, 30], [0, 8, 22])
+    assert stages(history) == [("triggered", 13), ("applied", 13), ("healed", 23)]
+
+
+def test_by_hand_and_healed_by_the_next_supervisor(tmp_path: Path) -> None:
+    engine = Able(SCRIPTS)
+    job = Job(tmp_path, parse(VOLUME), engine)
+    manual = Disk.model_validate({"disk": "full", "volume": "data", "for": 6})
+    injected = job.asks(3.0, lambda control: control.inject(manual))
+    begin_and_die(job, 7.0)
+    assert injected.result() == ["manual-1"]
+    assert job.take_over() == "succeeded"
+    full, room = ([("data", left), ("shared", left)] for left in (0, None))
+    assert [one for one in engine.filled if one[1] is not None] == full
+    assert [one for one in engine.filled if one[1] is None] == room
+    assert stages(job.history, "manual-1")[1:] == [("triggered", 3), ("applied", 3), ("healed", 9)]
+
+
+# --- A notice before it happens -----------------------------------------------------------------
+
+RECLAIM = "reclaim: worker-1, notice: 30s, grace: 5s, down: 4s, at: 10s"
+RECLAIMED = with_fault(RECLAIM)
+
+
+def test_it_is_announced_then_triggered_and_in_the_summary(tmp_path: Path) -> None:
+    result, record, engine = run(tmp_path, RECLAIMED)
+    assert engine.told == [("worker-1", 10)]
+    assert in_words(record.history)[:3] == [
+        ("announced", 10, "fault 0: reclaim worker-1 is announced"),
+        ("triggered", 40, "fault 0: reclaim worker-1"),
+        ("applied", 42, "fault 0: worker-1 has exited (by itself, exit code 143)"),
+    ]
+    assert stages(record.history)[3:] == [("healed", 46)]
+    (fault,) = result.summary["faults"]
+    assert (fault["status"], fault["triggered"], fault["applied_after"]) == ("applied", 40, 2)
+    assert "announced" in COUNTED
+    assert "announced" in STYLES
+
+
+def test_a_kind_without_an_announcement_has_no_such_stage(tmp_path: Path) -> None:
+    _, record, engine = run(tmp_path, RECLAIMED.replace("notice: 30s, ", ""))
+    assert stages(record.history)[0] == ("triggered", 10)
+    assert engine.told == []
+    assert Reclaim(reclaim="a", notice=30).downtime == Reclaim(reclaim="a").downtime + 30
+
+
+@pytest.mark.parametrize(
+    ("refusal", "stage", "reason"),
+    [
+        (EngineError("No."), "failed", "No."),
+        (NotRunning("Gone."), "skipped", "worker-1 was not running any more"),
+    ],
+)
+def test_what_could_not_be_announced_does_not_happen(
+    refusal: EngineError, stage: str, reason: str, tmp_path: Path
+) -> None:
+    _, record, _ = run(tmp_path, RECLAIMED, refusal=refusal)
+    found = [(one.stage, one.reason) for one in faults(record.history)]
+    assert found == [("announced", None), (stage, reason)]
+
+
+def test_a_target_that_restarts_meanwhile_is_hit_all_the_same(tmp_path: Path) -> None:
+    fails_once = {"worker-1": lambda run: Script(exits_at=39.0 if run < 2 else None, exit_code=1)}
+    text = f"{RECLAIMED}restart: {{policy: on-failure, backoff: 0s}}\n"
+    _, record, engine = run(tmp_path, text, {**fails_once, **SCRIPTS})
+    assert times(record.history, "exit", "worker-1")[0] == 39
+    assert stages(record.history)[:2] == [("announced", 10), ("triggered", 40)]
+    assert len(engine.told) == 1
+
+
+def test_the_next_supervisor_tells_again_and_triggers_in_time(tmp_path: Path) -> None:
+    engine = Able(SCRIPTS)
+    job = Job(tmp_path, parse(RECLAIMED), engine)
+    begin_and_die(job, 25.0)
+    assert job.take_over() == "succeeded"
+    assert engine.told == [("worker-1", 10), ("worker-1", 25)]
+    assert stages(job.history)[:3] == [("announced", 10), ("triggered", 40), ("applied", 42)]
+
+
+def test_healed_by_hand_it_does_not_happen(tmp_path: Path) -> None:
+    job = Job(tmp_path, parse(RECLAIMED), Able(SCRIPTS))
+    healed = job.asks(20.0, lambda control: control.heal(""))
+    job.begin()
+    assert healed.result() == ["0"]
+    assert stages(job.history) == [("announced", 10), ("skipped", 20)]
+
+
+CASES = """
+reclaim waiting, due -> announced: announced; announce; due at 50
+reclaim waiting, due, target='starting' -> waiting:
+reclaim waiting, due, target='gone' -> over: triggered; skipped worker-1 was not running
+reclaim waiting, due, announced_at=12 -> terminating: triggered; inject
+reclaim announced, due, announced_at=12 -> terminating: triggered; inject
+reclaim announced, due, announced_at=12, target='starting' -> waiting:
+reclaim announced, told -> announced:
+reclaim announced, resumed, announced_at=12 -> announced: announce; due at 42
+reclaim announced, job over -> over: skipped the job ended before what was announced
+reclaim over, due -> over:
+"""
+
+
+@pytest.mark.parametrize("case", [line for line in CASES.splitlines() if line])
+def test_what_an_event_makes_of_it(case: str) -> None:
+    (fault,) = planned(RECLAIM)
+    assert_follows(case, {"reclaim": fault})

@@ -202,97 +202,80 @@ def test_what_a_line_triggers(
 
 SOON = "at: 1s, for: 1s"
 TRACE = "trace: [{time: 1, target: ps-0, down: 1}]"
+WRONG = """
+preempt: worker-9, at: 1s -> .preempt: no task is called 'worker-9' (did you mean
+kill: ps-0, at: {step: 1, task: boss} -> .at.task: no task is called 'boss'
+random: {kill: 'x-*'}, every: 1s -> .random.kill: no task is called 'x-*'
+kill: ps-0 -> : when? `at: 40s`
+at: 5s -> : a fault is one of preempt, kill, terminate, restart, oom, pause
+kill: ps-0, pause: ps-0, at: 5s, for: 1s -> : kill and pause in one entry
+kill: ps-0, at: 5s, grace: 3s -> : `grace` is an option of preempt
+pause: ps-0, at: 5s -> .for: is missing (write `for: 5s`)
+throttle: ps-0, at: 5s, cpus: 0.1 -> .for: is missing (write `for: 5s`)
+throttle: ps-0, at: 5s, for: 3s -> .cpus: is missing (write `cpus: 0.2`)
+kill: ps-0, at: 5s, for: 3s -> : `for` is an option of pause and throttle
+kill: ps-0, at: 5 -> .at: '5' is not a duration; write '5s'
+kill: ps-0, at: {step: 5, log: x} -> .at: a fault has one trigger
+kill: ps-0, at: {} -> .at: a fault has one trigger
+kill: ps-0, at: {log: '('} -> .at.log: '(' is not a regular expression
+kill: ps-0, at: {phase: lunch} -> .at.phase: 'lunch' is not allowed
+random: {kill: ps-0} -> .every: is missing (write `every: 30s`)
+random: {kill: ps-0}, every: 0 -> .every: 0 should be greater than 0
+random: {kill: ps-0}, every: 1s, at: {step: 1, task: x-*} -> .at.task: no task
+random: {grace: 1s}, every: 1s -> .random: a fault is one of preempt
+kil: ps-0, at: 1s -> .kil: unknown key (did you mean 'kill'?)
+random: {oom: ps-0, grce: 1s}, every: 1s -> .random.grce: unknown key (did you mean 'gra
+preempt: ps-0, at: 1s, fro: 1s -> .fro: unknown key (did you mean 'for'?)
+partition: [[ps-0]], SOON -> .partition: has fewer than 2 entries
+partition: [[ps-0], []], SOON -> .partition.1: is empty
+partition: [[ps-0], [worker-0, worker-9]], SOON -> \
+.partition.1.1: no task is called 'worker-9' (did you mean
+partition: [[worker-1], ['worker-*']], SOON -> .partition: worker-1 is in two groups
+partition: [[ps-0], [worker-0]], at: 1s -> .for: is missing (write `for: 5s`)
+shape: ps-0, SOON -> : `shape` needs `delay`, `loss` or `bandwidth`
+shape: ps-0, loss: 1%, jitter: 1ms, SOON -> : `jitter` needs a `delay`
+shape: ps-0, delay: 5ms, at: 1s -> .for: is missing (write `for: 5s`)
+shape: ps-0, loss: a%, SOON -> .loss: 'a%' is not a share; write 0.
+shape: ps-0, loss: 101%, SOON -> .loss: 1.01 should be less than or equal to 1
+shape: ps-0, to: boss, delay: 5ms, SOON -> .to: no task is called 'boss'
+kill: ps-0, at: 1s, oneway: true -> : `oneway` is an option of partition and shape
+kill: ps-0, at: 1s, address: same -> : `address` is an option of preempt
+preempt: ps-0, at: 1s, address: old -> .address: 'old' is not allowed
+random: {partition: [[ps-0], [worker-0]], for: 1s}, every: 1s -> : `random` has one target each time
+kill: ps-0, at: {after: nobody} -> .at: there is no fault 'nobody' (faults are
+kill: ps-0, at: {recovery: 0} -> .at: it waits for itself
+kill: ps-0, at: {after: 0, task: ps-0} -> .at: `after` belongs to no task
+kill: ps-0, at: {step: 3, delay: 1s} -> .at: `delay` goes with `after` and
+kill: ps-0, at: 1s, speed: 2 -> : `speed` is an option of trace
+kill: ps-0, at: 1s, name: 1st -> .name: '1st' is not a valid host name
+trace: gone.csv -> .trace: the trace gone.csv can't be read: No such file
+TRACE, kill: x -> : kill and trace in one entry; write one entry for each
+TRACE, at: {after: 0} -> .at: it waits for itself
+TRACE, at: {after: cut} -> .at: there is no fault 'cut'
+trace: [{time: 1, target: ps-9, down: 1}] -> .trace: no task is called 'ps-9' (did you mean 'ps-0'?)
+preempt: ps-0, loss: silent, grace: 5s, at: 5s -> \
+: `loss: silent` comes without notice; leave `grace` out
+preempt: ps-0, loss: silent, via: eviction, at: 5s -> : `loss: silent` asks nobody; leave `via` out
+preempt: ps-0, loss: 5%, at: 5s -> .loss: '5%' is not allowed (write silent)
+trace: [{time: 1, target: ps-0}] -> .trace.0.down: is missing
+trace: [{time: -1, target: ps-0, down: 1}] -> .trace.0.time: -1 should be greater
+trace: [{time: 1, target: ps-0, down: -1}] -> .trace.0.down: -1 should be greater
+trace: [], speed: 0 -> .speed: 0 should be greater than or equal to 0.000001
+trace: [], speed: 1000000001 -> .speed: 1000000001 should be less than or equal to
+random: {kill: ps-0}, every: 1s, max: 0 -> .max: 0 should be greater than or equal to 1
+random: {kill: ps-0}, every: 1s, max: 1001 -> .max: 1001 should be less than or equal
+kill: ps-0, at: {step: -1} -> .at.step: -1 should be greater than or equal to 0
+partition: [[ps-0], [worker-0]], at: 1s, for: 1s, oneway: 3 -> .oneway: 3 should be
+trace: [{time: soon, target: ps-0, down: 1}] -> .trace.0.time: 'soon' should be a number
+"""
+"""What is wrong, and how its problem begins behind the number of the fault."""
 
 
-@pytest.mark.parametrize(
-    ("fault", "problem"),
-    [
-        ("preempt: worker-9, at: 1s", ".preempt: no task is called 'worker-9' (did you mean"),
-        ("kill: ps-0, at: {step: 1, task: boss}", ".at.task: no task is called 'boss'"),
-        ("random: {kill: 'x-*'}, every: 1s", ".random.kill: no task is called 'x-*'"),
-        ("kill: ps-0", ": when? `at: 40s`"),
-        ("at: 5s", ": a fault is one of preempt, kill, terminate, restart, oom, pause"),
-        ("kill: ps-0, pause: ps-0, at: 5s, for: 1s", ": kill and pause in one entry"),
-        ("kill: ps-0, at: 5s, grace: 3s", ": `grace` is an option of preempt"),
-        ("pause: ps-0, at: 5s", ".for: is missing (write `for: 5s`)"),
-        ("throttle: ps-0, at: 5s, cpus: 0.1", ".for: is missing (write `for: 5s`)"),
-        ("throttle: ps-0, at: 5s, for: 3s", ".cpus: is missing (write `cpus: 0.2`)"),
-        ("kill: ps-0, at: 5s, for: 3s", ": `for` is an option of pause and throttle"),
-        ("kill: ps-0, at: 5", ".at: '5' is not a duration; write '5s'"),
-        ("kill: ps-0, at: {step: 5, log: x}", ".at: a fault has one trigger"),
-        ("kill: ps-0, at: {}", ".at: a fault has one trigger"),
-        ("kill: ps-0, at: {log: '('}", ".at.log: '(' is not a regular expression"),
-        ("kill: ps-0, at: {phase: lunch}", ".at.phase: 'lunch' is not allowed"),
-        ("random: {kill: ps-0}", ".every: is missing (write `every: 30s`)"),
-        ("random: {kill: ps-0}, every: 0", ".every: 0 should be greater than 0"),
-        ("random: {kill: ps-0}, every: 1s, at: {step: 1, task: x-*}", ".at.task: no task"),
-        ("random: {grace: 1s}, every: 1s", ".random: a fault is one of preempt"),
-        ("kil: ps-0, at: 1s", ".kil: unknown key (did you mean 'kill'?)"),
-        (
-            "random: {oom: ps-0, grce: 1s}, every: 1s",
-            ".random.grce: unknown key (did you mean 'gra",
-        ),
-        ("preempt: ps-0, at: 1s, fro: 1s", ".fro: unknown key (did you mean 'for'?)"),
-        (f"partition: [[ps-0]], {SOON}", ".partition: has fewer than 2 entries"),
-        (f"partition: [[ps-0], []], {SOON}", ".partition.1: is empty"),
-        (
-            f"partition: [[ps-0], [worker-0, worker-9]], {SOON}",
-            ".partition.1.1: no task is called 'worker-9' (did you mean",
-        ),
-        (f"partition: [[worker-1], ['worker-*']], {SOON}", ".partition: worker-1 is in two groups"),
-        ("partition: [[ps-0], [worker-0]], at: 1s", ".for: is missing (write `for: 5s`)"),
-        (f"shape: ps-0, {SOON}", ": `shape` needs `delay`, `loss` or `bandwidth`"),
-        (f"shape: ps-0, loss: 1%, jitter: 1ms, {SOON}", ": `jitter` needs a `delay`"),
-        ("shape: ps-0, delay: 5ms, at: 1s", ".for: is missing (write `for: 5s`)"),
-        (f"shape: ps-0, loss: a%, {SOON}", ".loss: 'a%' is not a share; write 0."),
-        (f"shape: ps-0, loss: 101%, {SOON}", ".loss: "),
-        (f"shape: ps-0, to: boss, delay: 5ms, {SOON}", ".to: no task is called 'boss'"),
-        ("kill: ps-0, at: 1s, oneway: true", ": `oneway` is an option of partition and shape"),
-        ("kill: ps-0, at: 1s, address: same", ": `address` is an option of preempt"),
-        ("preempt: ps-0, at: 1s, address: old", ".address: 'old' is not allowed"),
-        (
-            "random: {partition: [[ps-0], [worker-0]], for: 1s}, every: 1s",
-            ": `random` has one target each time",
-        ),
-        ("kill: ps-0, at: {after: nobody}", ".at: there is no fault 'nobody' (faults are"),
-        ("kill: ps-0, at: {recovery: 0}", ".at: it waits for itself"),
-        ("kill: ps-0, at: {after: 0, task: ps-0}", ".at: `after` belongs to no task"),
-        ("kill: ps-0, at: {step: 3, delay: 1s}", ".at: `delay` goes with `after` and"),
-        ("kill: ps-0, at: 1s, speed: 2", ": `speed` is an option of trace"),
-        ("kill: ps-0, at: 1s, name: 1st", ".name: "),
-        ("trace: gone.csv", ".trace: the trace gone.csv can't be read: No such file"),
-        (f"{TRACE}, kill: x", ": kill and trace in one entry; write one entry for each"),
-        (f"{TRACE}, at: {{after: 0}}", ".at: it waits for itself"),
-        (f"{TRACE}, at: {{after: cut}}", ".at: there is no fault 'cut'"),
-        (
-            "trace: [{time: 1, target: ps-9, down: 1}]",
-            ".trace: no task is called 'ps-9' (did you mean 'ps-0'?)",
-        ),
-        (
-            "preempt: ps-0, loss: silent, grace: 5s, at: 5s",
-            ": `loss: silent` comes without notice; leave `grace` out",
-        ),
-        (
-            "preempt: ps-0, loss: silent, via: eviction, at: 5s",
-            ": `loss: silent` asks nobody; leave `via` out",
-        ),
-        ("preempt: ps-0, loss: 5%, at: 5s", ".loss: "),
-        ("trace: [{time: 1, target: ps-0}]", ".trace.0.down: is missing"),
-        ("trace: [{time: -1, target: ps-0, down: 1}]", ".trace.0.time: -1 should be greater"),
-        ("trace: [{time: 1, target: ps-0, down: -1}]", ".trace.0.down: -1 should be greater"),
-        ("trace: [], speed: 0", ".speed: 0 should be greater than or equal to 0.000001"),
-        ("trace: [], speed: 1000000001", ".speed: 1000000001 should be less than or equal to"),
-        ("random: {kill: ps-0}, every: 1s, max: 0", ".max: 0 should be greater than or equal to 1"),
-        ("random: {kill: ps-0}, every: 1s, max: 1001", ".max: 1001 should be less than or equal"),
-        ("kill: ps-0, at: {step: -1}", ".at.step: -1 should be greater than or equal to 0"),
-        ("partition: [[ps-0], [worker-0]], at: 1s, for: 1s, oneway: 3", ".oneway: 3 should be"),
-        (
-            "trace: [{time: soon, target: ps-0, down: 1}]",
-            ".trace.0.time: 'soon' should be a number",
-        ),
-    ],
-)
-def test_a_wrong_fault_is_reported_with_its_line(fault: str, problem: str) -> None:
+@pytest.mark.parametrize("case", WRONG.strip("\n").split("\n"))
+def test_a_wrong_fault_is_reported_with_its_line(case: str) -> None:
+    fault, problem = case.split(" -> ")
+    for word, meant in {"SOON": SOON, "TRACE": TRACE}.items():
+        fault = fault.replace(word, meant)
     found = only_problem(f"{BASE}  - {{{fault}}}\n")
     assert found.startswith(f"s.yaml:6: faults.0{problem}")
 
@@ -389,45 +372,37 @@ def test_a_task_that_is_still_down_in_a_trace_is_preempted_once_it_is_back(tmp_p
     assert (first.trigger.time, second.trigger.time) == (10, 10 + 1 + 2 + SETTLED)
 
 
-def test_a_trace_begins_at_the_time_of_the_fault() -> None:
-    rows = "[{time: 20, target: ps-0, down: 1}, {time: 60, target: worker-0, down: 1}]"
-    for at, times in {"": [2.0, 6.0], ", at: 5s": [7.0, 11.0]}.items():
-        found = planned(f"trace: {rows}, speed: 10, grace: 0s{at}")
-        assert [fault.trigger.time for fault in found] == times
-
-
-def test_a_trace_that_begins_at_a_step_keeps_its_intervals() -> None:
-    rows = (
-        "{time: 60, target: ps-0, down: 1}, {time: 20, target: 'worker-[01]', down: 1}, "
-        "{time: 40, target: worker-0, down: 1}"
-    )
-    last, *first, next_ = planned(f"trace: [{rows}], speed: 2, grace: 0s, at: {{step: 100}}")
-    assert [fault.trigger for fault in first] == [Trigger(step=100)] * 2
-    assert next_.trigger == Trigger(after=first[0].id, delay="10s")
-    assert last.trigger == Trigger(after=first[0].id, delay="20s")
+WAITS = "20 ps-0 9; 23 worker-[01] 9; 24 ps-0 9"
+THEN = "recovery 0.0, delay 3s; recovery 0.0, delay 3s; recovery 0.1:worker-0, delay 1s"
 
 
 @pytest.mark.parametrize(
-    ("at", "first"), [("", Trigger(time="20s")), (", at: {step: 9}", Trigger(step=9))]
+    ("rows", "options", "triggers"),
+    [
+        # It begins at the time of the fault.
+        ("20 ps-0 1; 60 worker-0 1", "speed: 10, grace: 0s", "time 2s; time 6s"),
+        ("20 ps-0 1; 60 worker-0 1", "speed: 10, grace: 0s, at: 5s", "time 7s; time 11s"),
+        # One that begins at a step keeps its intervals.
+        (
+            "60 ps-0 1; 20 worker-[01] 1; 40 worker-0 1",
+            "speed: 2, grace: 0s, at: {step: 100}",
+            "after 0.1:worker-0, delay 20s; step 100; step 100; after 0.1:worker-0, delay 10s",
+        ),
+        # Where it waits for the job to recover, times are those of training between two
+        # preemptions, which are as short as written.
+        (WAITS, "after_recovery: true", f"time 20s; {THEN}"),
+        (WAITS, "after_recovery: true, at: {step: 9}", f"step 9; {THEN}"),
+        # A task that never comes back is not preempted again.
+        ("1 ps-0 1; 2 ps-0 1", "after_recovery: true, down: forever", "time 1s"),
+    ],
 )
-def test_a_trace_may_wait_for_the_job_to_recover(at: str, first: Trigger) -> None:
-    """Then times are those of training between two preemptions, which are as short as written."""
-    rows = (
-        "{time: 20, target: ps-0, down: 9}, {time: 23, target: 'worker-[01]', down: 9}, "
-        "{time: 24, target: ps-0, down: 9}"
-    )
-    found = planned(f"trace: [{rows}], after_recovery: true{at}")
-    assert [fault.trigger for fault in found] == [
-        first,
-        Trigger(recovery="0.0", delay="3s"),
-        Trigger(recovery="0.0", delay="3s"),
-        Trigger(recovery="0.1:worker-0", delay="1s"),
+def test_the_rows_of_a_trace_have_these_triggers(rows: str, options: str, triggers: str) -> None:
+    trace = [
+        f"{{time: {time}, target: '{target}', down: {down}}}"
+        for time, target, down in map(str.split, rows.split("; "))
     ]
-
-
-def test_a_task_that_never_comes_back_is_not_preempted_again() -> None:
-    rows = "{time: 1, target: ps-0, down: 1}, {time: 2, target: ps-0, down: 1}"
-    assert len(planned(f"trace: [{rows}], after_recovery: true, down: forever")) == 1
+    found = planned(f"trace: [{', '.join(trace)}], {options}")
+    assert "; ".join(one.trigger.in_words() for one in found) == triggers
 
 
 def test_a_trace_begins_at_once_and_its_times_are_rounded_and_bounded() -> None:

@@ -9,12 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from emulator.engines.base import Inbox
 from emulator.engines.memory import MemoryEngine, Script, Scripts
 from emulator.engines.requirements import make_ready
 from emulator.planning.requested import RunOptions
-from emulator.record.events import Entry, FaultEvent
+from emulator.record.events import Entry, FaultEvent, TaskStart
 from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
+from emulator.report.event_text import describe
 from emulator.results import Result, RunCallbacks
 from emulator.runtime.clock import AtOnce, ManualClock, Workers
 from emulator.scenario.schema import Scenario
@@ -32,13 +34,14 @@ AT_ONCE = AtOnce()
 
 
 class Late(AtOnce):
-    """Makes the calls of an operation so many seconds late: `inject`, or what goes `aside`."""
+    """Makes such calls so many seconds late: of an operation, of a `Task`, or what goes `aside`."""
 
     def __init__(self, clock: ManualClock, operation: str, seconds: float) -> None:
         self._clock, self._operation, self._seconds = clock, operation, seconds
 
     def submit(self, call: Callable[..., Any], /, *args: object) -> None:
-        operation = getattr(args[0], "operation", "") if args else "aside"
+        whose = type(args[0]).__name__ if args else "aside"
+        operation = getattr(args[0], "operation", whose) if args else whose
         if self._seconds and operation == self._operation:
             self._clock.call_at(self._clock.now() + self._seconds, partial(call, *args))
         else:
@@ -91,6 +94,12 @@ def run_on(
     return result
 
 
+def inbox_of(engine: MemoryEngine) -> Inbox:
+    """Return where a test has something happen to a run."""
+    assert engine._inbox is not None
+    return engine._inbox
+
+
 def history(result: Result) -> list[Entry]:
     return list(Record(result.folder).history)
 
@@ -103,12 +112,22 @@ def starts(result: Result) -> list[tuple[str, float]]:
     return [(e.task, e.t) for e in history(result) if e.event == "start"]
 
 
+def restarts(entries: Iterable[Entry]) -> list[tuple[str, float, bool]]:
+    """Return when which task started again, and whether on a fresh disk."""
+    begun = [(e.task, e.t, e.fresh) for e in entries if isinstance(e, TaskStart)]
+    return [one for n, one in enumerate(begun) if one[0] in {task for task, *_ in begun[:n]}]
+
+
 def faults(entries: Iterable[Entry], fault: str = "0") -> list[FaultEvent]:
     return [e for e in entries if isinstance(e, FaultEvent) and e.id == fault]
 
 
 def stages(entries: Iterable[Entry], fault: str = "0") -> list[tuple[str, float]]:
     return [(e.stage, e.t) for e in faults(entries, fault)]
+
+
+def in_words(entries: Iterable[Entry], fault: str = "0") -> list[tuple[str, float, str]]:
+    return [(e.stage, e.t, describe(e)) for e in faults(entries, fault)]
 
 
 class Job:

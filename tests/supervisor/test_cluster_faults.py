@@ -11,14 +11,14 @@ from emulator.engines.base import Exited
 from emulator.engines.memory import MemoryEngine, Script, Scripts
 from emulator.engines.requirements import require
 from emulator.errors import EngineError, Unsupported
-from emulator.record.events import EngineNote, Entry, FaultEvent, TaskStart
+from emulator.record.events import EngineNote, Entry, FaultEvent
 from emulator.record.reader import Record
 from emulator.report.event_text import describe
 from emulator.results import Result
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from tests.supervisor import in_memory
-from tests.supervisor.in_memory import BASE, DEAF, SERVES, faults, run_on, stages, trains
+from tests.supervisor.in_memory import BASE, DEAF, SERVES, faults, restarts, run_on, stages, trains
 
 CHIEF = trains(40)
 SCRIPTS: Scripts = {"worker-0": CHIEF, "*": SERVES}
@@ -66,10 +66,6 @@ def sent(engine: Engine, task: str) -> list[int]:
     return [number for one, number in engine.signals if one == task]
 
 
-def starts(history: list[Entry]) -> list[tuple[str, float, bool]]:
-    return [(one.task, one.t, one.fresh) for one in history if isinstance(one, TaskStart)][3:]
-
-
 # --- An engine that ends the grace period itself ------------------------------------------------
 
 
@@ -85,7 +81,7 @@ def test_the_engine_kills_after_the_grace_and_the_evidence_says_so(tmp_path: Pat
     assert event.effect == "worker-1 was evicted with 3 s"
     # No SIGKILL of ours, which would be one too many; the last two are at the end of the job.
     assert sent(engine, "worker-1") == [15, 15, 9]
-    assert starts(history) == [("worker-1", 10, True)]
+    assert restarts(history) == [("worker-1", 10, True)]
     (fault,) = result.analysis.faults
     assert (fault.status, fault.killed, fault.effect) == ("applied", True, event.effect)
 
@@ -166,7 +162,7 @@ def test_a_drain_evicts_all_our_tasks_of_the_node_each_by_a_fault_of_its_own(
         assert stages(history, f"0:{task}") == [*begun, ("applied", gone), ("healed", gone)]
     assert applied(history, "0:worker-2").effect == "worker-2 was evicted with 4 s"
     assert stages(history, "1")[0] == ("triggered", 11)  # when all of the drain has taken effect
-    assert starts(history)[:2] == [("worker-0", 5, True), ("worker-2", 9, True)]
+    assert restarts(history)[:2] == [("worker-0", 5, True), ("worker-2", 9, True)]
     assert engine.changes == [(5, ("n1",)), (25, ())]
     assert [(one.id, one.kind, one.status) for one in result.analysis.faults] == [
         ("0", "drain", "applied"),
@@ -196,8 +192,8 @@ def test_a_fault_that_the_job_s_end_overtakes_is_healed_once_it_has_happened(
     class Slow(Engine):
         def cordon(self, task: str) -> Any:
             found = super().cordon(task)
-            assert self._inbox is not None
-            self._inbox.put(Exited("worker-0", self._clock.wall(), 1))  # before our answer
+            ended = Exited("worker-0", self._clock.wall(), 1)
+            in_memory.inbox_of(self).put(ended)  # before our answer
             return found
 
     extra = "faults: [{drain: worker-1, at: 5s, for: 1h}]"
@@ -244,12 +240,11 @@ def test_an_engine_without_nodes_refuses_them(fault: str, what: str) -> None:
 def test_what_the_engine_says_is_in_the_history_and_changes_nothing(tmp_path: Path) -> None:
     class Talking(Engine):
         def preempt(self, task: str, grace: float, via: Any) -> str:
-            assert self._inbox is not None
             message = "Stopping container main"
             stamp = self._clock.wall() - 0.4
             note = EngineNote(task=task, reason="Killing", message=message, stamp=stamp)
-            self._inbox.put(note)
-            self._inbox.put(EngineNote(reason="NodeNotSchedulable"))
+            in_memory.inbox_of(self).put(note)
+            in_memory.inbox_of(self).put(EngineNote(reason="NodeNotSchedulable"))
             return super().preempt(task, grace, via)
 
     extra = "faults: [{preempt: worker-1, at: 5s, down: 1s}]"

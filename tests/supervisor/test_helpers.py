@@ -1,40 +1,52 @@
-"""Helpers: programs next to the job, on the memory engine."""
+"""Programs next to the job and its tasks: helpers, init steps and side-cars."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from emulator.engines.base import Exited
+from emulator.engines.base import Exited, Line
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import EngineError
 from emulator.planning.plan import Task
-from emulator.record.events import AllRunning, Entry, HelperEvent, Refused, Step, fields_of
+from emulator.record.events import (
+    AllRunning,
+    Entry,
+    HelperEvent,
+    Refused,
+    Sidecar,
+    Step,
+    TaskRunning,
+    TaskStart,
+    fields_of,
+)
 from emulator.record.reader import Record
+from emulator.record.writer import RunWriter
 from emulator.report.event_text import describe
 from emulator.results import Result, RunCallbacks
-from emulator.runtime.clock import ManualClock
+from emulator.runtime.clock import AtOnce, ManualClock
 from emulator.scenario.loader import parse
+from emulator.supervisor.engine_calls import Called
 from emulator.supervisor.job import HELPER_GRACE as GRACE
 from emulator.supervisor.job import LONGEST_WORD
 from emulator.supervisor.supervisor import STOP_GRACE
-from emulator.supervisor.takeover import recover, resumption
+from emulator.supervisor.takeover import recover, recover_run, resumption
 from tests.histories import a_plan, an_event
 from tests.supervisor.in_memory import (
-    AT_ONCE,
     BASE,
     DEAF,
     SERVES,
     Job,
     Late,
     history,
+    inbox_of,
     run,
     run_on,
     scalars,
+    step,
     times,
     trains,
 )
@@ -222,8 +234,7 @@ class Odd(MemoryEngine):
             raise EngineError("No image.")
         identity = super().start(task, same_address=same_address)
         if task.name == "early":
-            assert self._inbox is not None
-            self._inbox.put(Exited("early", self._clock.wall(), 3))
+            inbox_of(self).put(Exited("early", self._clock.wall(), 3))
         return identity
 
     def signal(self, task: str, number: int) -> None:
@@ -254,20 +265,10 @@ def test_a_helper_that_ends_early_or_is_refused_decides_nothing(tmp_path: Path) 
     assert not [one for one in history(result) if isinstance(one, Refused)]
 
 
-class Slow(Late):
-    """Starts so many seconds late."""
-
-    def submit(self, call: Callable[..., Any], /, *args: object) -> None:
-        is_start = bool(args) and isinstance(args[0], Task)
-        (super().submit if is_start else AT_ONCE.submit)(call, *args)
-
-    aside = submit
-
-
 def test_a_helper_that_runs_after_the_end_of_the_job_is_told_to_end(tmp_path: Path) -> None:
     job = Job(tmp_path, parse(BASE + BOARD), MemoryEngine(ManualClock(), {"*": SERVES}))
     job.asks(1.0, lambda control: control.stop())
-    assert job.begin(workers=Slow(job.clock, "", 3.0)) == "interrupted"
+    assert job.begin(workers=Late(job.clock, "Task", 3.0)) == "interrupted"
     assert [(e.stage, e.t) for e in job.history if isinstance(e, HelperEvent)] == [
         ("starting", 0),
         ("running", 3),
@@ -275,3 +276,82 @@ def test_a_helper_that_runs_after_the_end_of_the_job_is_told_to_end(tmp_path: Pa
         ("ended", 3),
     ]
     assert not times(job.history, "start")
+
+
+# --- The init steps and side-cars of a task -------------------------------------------------------
+
+POD = """\
+name: test
+framework: none
+image: none
+timeout: 10s
+program: {command: [a]}
+cluster: {worker: {init: [{name: fetch}], sidecars: [{name: proxy}]}}
+"""
+STEP = step(9)
+
+
+class Held(AtOnce):
+    """Workers on which a start with init steps goes on for ever; the others take no time."""
+
+    def aside(self, call: Callable[[], object], /) -> None:
+        """Do not even begin."""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    """One on an engine that has the capability; no script has init steps."""
+    engine = MemoryEngine(ManualClock(), {"*": Script(exits_at=1.0)})
+    engine.capabilities |= {"pods"}
+    return Job(tmp_path, parse(POD), engine)
+
+
+def log(job: Job, name: str) -> str:
+    return (job.folder / "logs" / f"{name}.log").read_text()
+
+
+def test_what_a_step_prints_is_in_the_log_of_its_task_and_no_step_of_the_training(job: Job) -> None:
+    def prints() -> None:
+        for name in ("worker-0.fetch", "worker-0.proxy"):
+            job.supervisor.inbox.put(Line(name, job.clock.wall(), STEP))
+            job.supervisor.inbox.put(Line(name, job.clock.wall(), "50%", is_finished=False))
+        end = Sidecar(task="worker-0", name="proxy", exit_code=3, wall=job.clock.wall())
+        job.supervisor.inbox.put(end)
+
+    job.clock.call_at(ManualClock.BEGAN, prints)
+    assert job.begin() == "succeeded"
+    assert log(job, "worker-0") == f"[fetch] {STEP}\n"
+    assert log(job, "worker-0.proxy") == f"{STEP}\n"
+    assert not any(isinstance(entry, Step) for entry in job.history)
+    (end,) = [entry for entry in job.history if isinstance(entry, Sidecar)]
+    assert (end.task, end.name, end.exit_code) == ("worker-0", "proxy", 3)
+
+
+def test_a_task_at_its_steps_is_stopped_when_the_job_is_over(job: Job) -> None:
+    def signal(task: str, number: int) -> None:
+        job.engine.signals.append((task, number))
+        if number == 9:  # the engine ends the step, and so the start
+            job.supervisor.inbox.put(Exited(task, job.clock.wall(), 137))
+            job.supervisor.inbox.put(Called("start", task, "id"))
+
+    job.engine.signal = signal  # type: ignore[method-assign]
+    assert job.begin(workers=Held()) == "timeout"
+    assert job.engine.signals == [("worker-0", 15), ("worker-0", 9)]
+    history = [e for e in job.history if e.task == "worker-0"]
+    assert [e.event for e in history] == ["start", "stop", "stop", "running", "exit"]
+    assert fields_of(history[-1])["told_to_stop"]
+
+
+@pytest.mark.parametrize(("part", "step"), [("fetch", None), ("mine", 9)])
+def test_steps_are_not_read_from_the_lines_of_an_init_step_again(
+    job: Job, part: str, step: int | None
+) -> None:
+    """Another word in brackets is the program's own."""
+    record = RunWriter(job.folder, job.plan, POD, job.clock)
+    record.write(TaskStart(task="worker-0", fresh=False))
+    record.log("worker-0", f"[{part}] INFO:tensorflow:loss = 1, step = 9")
+    record.write(TaskRunning(task="worker-0", id="x"))
+    record.close()
+    recovered = recover_run(job.plan, record, 0.0)
+    assert recovered.tasks["worker-0"].step == step
+    assert recovered.known.keys() == {"worker-0", "worker-0.proxy"}

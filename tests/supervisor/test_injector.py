@@ -14,13 +14,14 @@ from emulator.engines.memory import MemoryEngine, Script, Scripts
 from emulator.errors import EngineError
 from emulator.faults.netem import Link
 from emulator.planning.plan import Task
-from emulator.record.events import Entry, Refused, StopSignal, TaskExit, TaskStart, fields_of
+from emulator.record.events import Entry, Refused, StopSignal, TaskExit, fields_of
 from emulator.record.reader import Record
 from emulator.report.event_text import describe
+from emulator.report.timeline_chart import _fault_in_words
 from emulator.results import Result
 from emulator.runtime.clock import ManualClock
 from tests.supervisor import in_memory
-from tests.supervisor.in_memory import DEAF, SERVES, faults, run_on, stages, step, trains
+from tests.supervisor.in_memory import DEAF, SERVES, faults, restarts, run_on, stages, step, trains
 
 SCRIPTS: Scripts = {"worker-0": trains(), "*": SERVES}
 
@@ -60,12 +61,33 @@ def test_without_a_restart_out_of_memory_ends_the_job(tmp_path: Path) -> None:
     assert result.summary["tasks"]["worker-1"]["oom_killed"] is True
 
 
+# --- A loss of power ----------------------------------------------------------------------------
+
+
+def test_a_silent_loss_ends_its_target_at_once_and_it_is_back_after_its_time_down(
+    tmp_path: Path,
+) -> None:
+    history, _, result = run(
+        tmp_path,
+        "faults: [{preempt: worker-1, loss: silent, at: 5s, down: 4s}]",
+        {"worker-0": Script(exits_at=30.0), "*": DEAF},
+    )
+    assert in_memory.in_words(history) == [
+        ("triggered", 5, "fault 0: preempt worker-1"),
+        ("applied", 5, "fault 0: worker-1 has lost power (exit code 137)"),
+        ("healed", 9, "fault 0: worker-1 is back"),
+    ]
+    (end,) = [e for e in history if isinstance(e, TaskExit) and e.t == 5]
+    assert (end.exit_code, end.fault) == (128 + signal.SIGKILL, "0")
+    states = Record(result.folder).timeline.states()
+    assert ("down", 5, 9) in [(s.name, s.begin, s.end) for s in states if s.task == "worker-1"]
+    (fault,) = result.analysis.faults
+    assert (fault.silent, fault.killed) == (True, True)
+    assert (fault.saved_after, fault.restored_after) == (None, 4)
+    assert "exit code 137 (lost power)" in _fault_in_words(fault)
+
+
 # --- A rolling restart --------------------------------------------------------------------------
-
-
-def starts(history: list[Entry]) -> list[tuple[str, float, bool]]:
-    """Return those after the first ones."""
-    return [(e.task, e.t, e.fresh) for e in history if isinstance(e, TaskStart)][3:]
 
 
 def test_each_is_restarted_once_the_one_before_steps_itself(tmp_path: Path) -> None:
@@ -75,7 +97,7 @@ def test_each_is_restarted_once_the_one_before_steps_itself(tmp_path: Path) -> N
         "success: all-workers\nfaults: [{restart: 'worker-*', at: 5s, grace: 2s}]",
         {"*": lambda n: trains(first=1.0 if n == 1 else 3.0)},
     )
-    assert starts(history) == [
+    assert restarts(history) == [
         ("worker-0", 5, False),
         ("worker-1", 8, False),
         ("worker-2", 11, False),
@@ -93,7 +115,7 @@ def test_of_one_that_does_not_step_any_step_of_the_job_will_do(tmp_path: Path) -
         "faults: [{restart: 'worker-[12]', at: 4500ms, grace: 3s}]",
         {"worker-0": trains(), "worker-1": DEAF, "*": SERVES},
     )
-    assert starts(history) == [("worker-1", 7.5, False), ("worker-2", 8, False)]
+    assert restarts(history) == [("worker-1", 7.5, False), ("worker-2", 8, False)]
     assert engine.signals[:3] == [("worker-1", 15), ("worker-1", 9), ("worker-2", 15)]
 
 
@@ -172,7 +194,7 @@ def test_a_replacement_has_the_address_that_was_asked_for(
     extra = f"faults: [{{preempt: worker-1, at: 5s, grace: 0, down: 1s, address: {address}}}]"
     history, _, _ = run(tmp_path, extra, engine=Engine(ManualClock(), SCRIPTS))
     assert asked[3:] == [("worker-1", same)]
-    assert starts(history) == [("worker-1", 6, True)]
+    assert restarts(history) == [("worker-1", 6, True)]
 
 
 def test_a_trace_preempts_when_it_says(tmp_path: Path) -> None:
@@ -265,8 +287,7 @@ class PrintsFirst(MemoryEngine):
 
     def start(self, task: Task, *, same_address: bool = False) -> str:
         identity = super().start(task, same_address=same_address)
-        assert self._inbox is not None
-        self._inbox.put(Lines([Line(task.name, 0, "begins")]))
+        in_memory.inbox_of(self).put(Lines([Line(task.name, 0, "begins")]))
         return identity
 
 
@@ -285,21 +306,21 @@ SAVES = Script([(1.0, step(1))], exits_at=None, on_sigterm=0.5, sigterm_code=0)
 """The best-behaved program: it saves when it is asked to end, and exits with 0."""
 
 
-@pytest.mark.parametrize("kind", ["preempt", "restart"])
+@pytest.mark.parametrize(
+    ("struck", "back"), [("preempt: worker-1, down: 4s", 9.5), ("restart: worker-1", 5.5)]
+)
 def test_a_target_that_saves_and_exits_with_0_was_ended_by_the_fault(
-    tmp_path: Path, kind: str
+    tmp_path: Path, struck: str, back: float
 ) -> None:
-    down = ", down: 4s" if kind == "preempt" else ""
     history, _, result = run(
         tmp_path,
-        f"faults: [{{{kind}: worker-1, at: 5s, grace: 3s{down}}}]\nexpect: {{max_restarts: 0}}",
+        f"faults: [{{{struck}, at: 5s, grace: 3s}}]\nexpect: {{max_restarts: 0}}",
         {"worker-0": trains(20), "worker-1": SAVES, "*": SERVES},
     )
-    back = 5.5 + (4 if kind == "preempt" else 0)
     assert stages(history) == [("triggered", 5), ("applied", 5.5), ("healed", back)]
     (fault,) = result.analysis.faults
     assert (fault.status, fault.exit_code, fault.killed) == ("applied", 0, False)
-    assert [start[:2] for start in starts(history)] == [("worker-1", back)]
+    assert [start[:2] for start in restarts(history)] == [("worker-1", back)]
     assert result.exit_code == 0
 
 

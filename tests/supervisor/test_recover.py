@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -157,39 +157,31 @@ ENDED = ("triggered", "applied")
 
 
 @pytest.mark.parametrize(
-    ("fault", "events", "stage", "triggered", "asked", "applied", "recovered"),
+    ("fault", "events", "stage", "times"),
     [
-        (0, STEPPED, "planned", 50, None, None, None),
-        (0, [*STEPPED, *at(0, "preparing")], "planned", 50, None, None, None),
-        (0, [*STEPPED, *at(0, "triggered")], "terminating", 57, 107, None, None),
-        (2, [*STEPPED, *at(2, "triggered")], "active", 57, 107, None, None),
-        (2, [*STEPPED, *at(2, *ENDED)], "active", 57, 107, 58, None),
+        (0, STEPPED, "planned", (50, None, inf, inf)),
+        (0, [*STEPPED, *at(0, "preparing")], "planned", (50, None, inf, inf)),
+        (0, [*STEPPED, *at(0, "triggered")], "terminating", (57, 107, inf, inf)),
+        (2, [*STEPPED, *at(2, "triggered")], "active", (57, 107, inf, inf)),
+        (2, [*STEPPED, *at(2, *ENDED)], "active", (57, 107, 58, inf)),
         # Its exit is written, or else the engine reports that again.
-        (0, [*STEPPED, *at(0, *ENDED), ended(1, fault="0")], "down", 57, 107, 58, None),
-        (0, [*STEPPED, *at(0, *ENDED)], "terminating", 57, 107, 58, None),
-        (3, [*STEPPED, *at(3, *ENDED)], "over", 57, 107, 58, None),
-        (0, [*STEPPED, *at(0, "triggered", "skipped")], "over", 57, 107, None, None),
+        (0, [*STEPPED, *at(0, *ENDED), ended(1, fault="0")], "down", (57, 107, 58, inf)),
+        (0, [*STEPPED, *at(0, *ENDED)], "terminating", (57, 107, 58, inf)),
+        (3, [*STEPPED, *at(3, *ENDED)], "over", (57, 107, 58, inf)),
+        (0, [*STEPPED, *at(0, "triggered", "skipped")], "over", (57, 107, inf, inf)),
         # The job has recovered with any step; from a rolling restart with the task's own.
-        (0, [*STEPPED, *at(0, *ENDED), ended(1, fault="0"), *BACK], "down", 57, 107, 58, 62),
-        (1, [*STEPPED, *at(1, *ENDED), ended(1, fault="1"), *BACK], "down", 57, 107, 58, 63),
-        (1, [*BEGIN, *at(1, *ENDED), ended(1), *BACK], "down", 56, 106, 57, 61),
-        (2, [*STEPPED, *at(2, *ENDED, "healed"), *BACK[2:]], "over", 57, 107, 58, 60),
+        (0, [*STEPPED, *at(0, *ENDED), ended(1, fault="0"), *BACK], "down", (57, 107, 58, 62)),
+        (1, [*STEPPED, *at(1, *ENDED), ended(1, fault="1"), *BACK], "down", (57, 107, 58, 63)),
+        (1, [*BEGIN, *at(1, *ENDED), ended(1), *BACK], "down", (56, 106, 57, 61)),
+        (2, [*STEPPED, *at(2, *ENDED, "healed"), *BACK[2:]], "over", (57, 107, 58, 60)),
     ],
 )
 def test_a_fault_is_where_its_last_event_left_it(
-    fault: int,
-    events: list[Any],
-    stage: str,
-    triggered: float,
-    asked: float | None,
-    applied: float | None,
-    recovered: float | None,
+    fault: int, events: list[Any], stage: str, times: tuple[float | None, ...]
 ) -> None:
     """The run began at 50 of the clock and 100 of the wall."""
     timeline = stood(*events, text=TEXT + FAULTS).timeline
     one = _fault(timeline.faults[str(fault)], timeline, 50.0)
-    assert (one.stage, one.triggered_at) == (stage, triggered)
-    assert one.asked_at == asked
-    assert one.applied_at == (math.inf if applied is None else applied)
-    assert one.recovered_at == (math.inf if recovered is None else recovered)
-    assert one.restored == (recovered is not None)
+    assert one.stage == stage
+    assert (one.triggered_at, one.asked_at, one.applied_at, one.recovered_at) == times
+    assert one.restored == (one.recovered_at < inf)

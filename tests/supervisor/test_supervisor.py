@@ -31,6 +31,7 @@ from tests.supervisor.in_memory import (
     SERVES,
     faults,
     history,
+    inbox_of,
     run,
     run_on,
     stages,
@@ -140,12 +141,6 @@ def test_a_gang_member_that_is_deaf_is_killed_after_the_grace_period(tmp_path: P
     assert result.end.outcome == "succeeded"
 
 
-def send(engine: MemoryEngine, event: Any) -> None:
-    """Have something happen to a run."""
-    assert engine._inbox is not None
-    engine._inbox.put(event)
-
-
 @pytest.mark.parametrize(
     ("presses", "on_sigterm", "signals", "ends", "rest"),
     [
@@ -167,14 +162,13 @@ def test_an_interrupt_stops_gracefully_and_a_second_one_kills(
 
     def entry(entry: Entry) -> None:
         if isinstance(entry, Step) and entry.step in presses:
-            send(engine, Interrupted(signal.SIGINT))
+            inbox_of(engine).put(Interrupted(signal.SIGINT))
 
     result = run_on(engine, tmp_path, "cluster: {worker: 1}", callbacks=RunCallbacks(entry=entry))
     assert (result.end.outcome, result.exit_code) == ("interrupted", 130)
     assert engine.signals == [("worker-0", number) for number in signals]
     assert times(history(result), "exit") == [ends]
-    assert engine._inbox is not None
-    assert engine._inbox.rest == rest
+    assert inbox_of(engine).rest == rest
 
 
 def test_what_was_not_read_is_in_the_history_and_a_warning_of_the_report(tmp_path: Path) -> None:
@@ -182,10 +176,9 @@ def test_what_was_not_read_is_in_the_history_and_a_warning_of_the_report(tmp_pat
 
     def left_out(entry: Entry) -> None:
         if entry.event == "job":
-            assert engine._inbox is not None
-            assert engine._inbox.rest == REST
-            send(engine, OutputLeftOut(task="worker-0", size=5 * 2**20))
-            send(engine, OutputLeftOut(task="worker-0"))
+            assert inbox_of(engine).rest == REST
+            inbox_of(engine).put(OutputLeftOut(task="worker-0", size=5 * 2**20))
+            inbox_of(engine).put(OutputLeftOut(task="worker-0"))
 
     extra = "cluster: {worker: 1}\ntimeout: 1m\nexpect: {outcome: timeout, steps: none}"
     result = run_on(engine, tmp_path, extra, callbacks=RunCallbacks(entry=left_out))
@@ -380,10 +373,7 @@ def test_the_way_from_up_to_the_start_of_a_task_is_short(tmp_path: Path) -> None
         ("{pause: worker-1, at: {step: 3}, for: 1s}", "123"),
         ("{pause: worker-1, at: {log: 'step.: 4'}, for: 1s}", "1234"),
         ("{pause: worker-1, at: {phase: eval}, for: 1s}", "123456"),  # never
-        (
-            "{kill: worker-1, at: {step: 2}, name: a}, {pause: worker-0, at: {after: a}, for: 1s}",
-            "12",
-        ),
+        ("{kill: worker-1, at: {step: 2}}, {pause: worker-0, at: {after: 0}, for: 1s}", "12"),
         (
             "{kill: worker-1, at: 1.5s, name: a},"
             " {pause: worker-0, at: {recovery: a, delay: 1s}, for: 1s}",
@@ -400,8 +390,7 @@ def test_lines_are_hurried_while_one_may_trigger_a_fault(
     seen: list[str] = []
 
     def look(lines: Sequence[tuple[str, str]]) -> None:
-        assert engine._inbox is not None
-        seen.extend(text[-2] for _, text in lines if engine._inbox.hurried and "step" in text)
+        seen.extend(text[-2] for _, text in lines if inbox_of(engine).hurried and "step" in text)
 
     extra = f"cluster: {{worker: 2}}\nfaults: [{fault}]"
     extra += "\nrestart: {policy: on-failure, backoff: 0.5s}"
@@ -425,8 +414,7 @@ def test_lines_are_hurried_for_a_subscriber_and_around_the_run(
     run_on(engine, tmp_path, "cluster: {worker: 1}", callbacks=callbacks)
     assert seen["all-running"]
     assert seen["exit"] is hurried
-    assert engine._inbox is not None
-    assert engine._inbox.hurried  # the job has ended
+    assert inbox_of(engine).hurried  # the job has ended
 
 
 def test_a_fault_at_a_step_does_not_strike_while_data_is_prepared(tmp_path: Path) -> None:

@@ -83,8 +83,7 @@ class Workers:
         else:
             self._make(call, *args)
 
-    def aside(self, call: Callable[[], object], /) -> None:
-        self.submit(call)
+    aside = submit
 
     def close(self) -> None:
         self.alive = False
@@ -584,8 +583,7 @@ def test_a_successor_that_heals_a_pause_leaves_the_network_alone(tmp_path: Path)
 
 
 def test_a_manual_fault_is_known_to_the_successor(tmp_path: Path) -> None:
-    extra = "cluster: {worker: 2}\n"
-    here = World(tmp_path, extra, {"worker-0": trains(20), "*": SERVES})
+    here = World(tmp_path, "cluster: {worker: 2}\n", {"worker-0": trains(20), "*": SERVES})
     paused = Pause.model_validate({"pause": "worker-1", "for": "forever"})
     here.asks(3.0, lambda control: control.inject(paused))
     dies_at(here, 5.0)

@@ -274,20 +274,20 @@ LARGE = "makes a scenario of more than 2 MiB"
     [
         (
             changed(ELASTIC, f"{ROLES}.Worker", None),
-            ": is missing (an elasticPolicy is about the workers)",
+            ": is missing (an elasticPolicy is about the workers)$",
         ),
         (
             f'{with_container(env=[OF_A_KEY])}{CONFIGMAP}binaryData: {{k: "/w=="}}\n',
-            ": has bytes that are not the text of a variable",
+            ": has bytes that are not the text of a variable$",
         ),
         (
             f"{TFJOB}---\n{PYTORCHJOB}",
-            "job.yaml:17: kind: there is a second job, of kind PyTorchJob; a file",
+            "^job.yaml:17: kind: there is a second job, of kind PyTorchJob; a file",
         ),
         (
             f'{TFJOB}{CONFIGMAP}data: {{"../../etc/passwd": x}}\n',
-            "job.yaml:19: data[../../etc/passwd]: can't be the name of a file "
-            "(letters, digits, '-', '_' and '.')",
+            "^job.yaml:19: data[../../etc/passwd]: can't be the name of a file "
+            "(letters, digits, '-', '_' and '.')$",
         ),
         (
             f"{mounted('/m', items=ITEMS)}data: {{a: x}}\n",
@@ -310,7 +310,7 @@ LARGE = "makes a scenario of more than 2 MiB"
 )
 def test_a_mistake_of_several_parts_is_a_line(text: str, problem: str) -> None:
     (line,) = refused(text)
-    assert problem in line
+    assert problem in f"^{line}$"
 
 
 def test_variables_that_double_each_other_are_refused() -> None:

@@ -78,7 +78,7 @@ def test_the_defaults_are_those_of_the_operator() -> None:
         (TFJOB, {"cluster": {"master": 2}}, "there can be only one master"),
         (
             TFJOB,
-            {"cluster": {"data": {"before": "training"}}},
+            {"cluster": {"worker": 1, "data": {"before": "training"}}},
             "a TFJob has no tasks before training",
         ),
         (PYTORCHJOB, {**MASTER, "operator": {"elastic": {}}}, "an elastic job needs workers"),

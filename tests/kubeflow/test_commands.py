@@ -11,22 +11,8 @@ from emulator.engines.memory import Script
 from emulator.manifests.convert import load
 from emulator.planning.plan import Plan
 from tests.cli.typed import NO_DOCKER, typed
+from tests.kubeflow.test_jobs_in import TFJOB, T, changed
 from tests.report.runs import a_run
-
-TFJOB = """\
-apiVersion: kubeflow.org/v1
-kind: TFJob
-metadata: {name: demo}
-spec:
-  tfReplicaSpecs:
-    Worker:
-      replicas: 2
-      template:
-        spec:
-          nodeName: big
-          containers:
-            - {name: tensorflow, image: "team/train:1", command: [python, train.py]}
-"""
 
 
 @pytest.fixture
@@ -37,6 +23,7 @@ def tfjob(tmp_path: Path) -> Path:
 
 
 def test_a_manifest_is_planned_as_it_is_converted(tfjob: Path, tmp_path: Path) -> None:
+    tfjob.write_text(changed(TFJOB, f"{T}.nodeName", "big"))
     converted = tmp_path / "elsewhere" / "scenario.yaml"
     converted.parent.mkdir()
     done = typed("convert", tfjob, "--image=tensorflow=cpu", "-o", converted)
@@ -72,10 +59,10 @@ def test_convert_writes_to_stdout_and_overwrites_nothing(tfjob: Path, tmp_path: 
     [
         ("kubeflow.org/v1", "kubeflow.org/v1beta1", "tfjob.yaml:1: apiVersion: "),
         ("kind: TFJob", "kind: MXJob", "tfjob.yaml:2: kind: MXJob of kubeflow.org/v1 can't run"),
-        ("replicas", "replcas", "tfjob.yaml:7: spec.tfReplicaSpecs.Worker.replcas: unknown field"),
+        ("replicas", "replcas", "tfjob.yaml:8: spec.tfReplicaSpecs.Worker.replcas: unknown field"),
         ("name: tensorflow", "name: main", "tfjob.yaml:12: spec.tfReplicaSpecs.Worker.template."),
-        ("team/train:1", "{{ .image }}", "tfjob.yaml:12: spec.tfReplicaSpecs.Worker.template."),
-        ("replicas: 2", "replicas: two", "tfjob.yaml:7: spec.tfReplicaSpecs.Worker.replicas: "),
+        ("tf:1", "'{{ .image }}'", "tfjob.yaml:13: spec.tfReplicaSpecs.Worker.template."),
+        ("replicas: 2", "replicas: two", "tfjob.yaml:8: spec.tfReplicaSpecs.Worker.replicas: "),
     ],
 )
 @pytest.mark.parametrize("command", [["plan"], ["up", "--engine=process"], ["convert"]])

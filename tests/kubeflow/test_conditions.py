@@ -36,8 +36,6 @@ def crash(task: str, code: int, t: float) -> list[Entry]:
 
 STUCK = happened(9, "job", outcome="failed", reason="every pod has ended", cause="stuck")
 TIMEOUT = job(9, "timeout", "too long")
-
-
 BOTH = runs("worker-0", "worker-1")
 PREEMPTED = ended(3, "worker-1", 143, fault="f1")
 
@@ -125,14 +123,10 @@ def test_what_follows_running(after: Sequence[Entry], last: Sequence[str]) -> No
 def test_a_suspended_job(before: list[Entry]) -> None:
     stopped = ended(3, "worker-0", 143, told=True)
     # A pod that is preempted then is not made again.
-    history = [*runs("worker-0"), *before, happened(2, "suspension", suspended=True)]
-    history += [
-        stopped,
-        PREEMPTED,
-        happened(5, "suspension", suspended=False),
-        happened(6, "start", "worker-0"),
-    ]
-    found = changes(timeline([*history, happened(7, "running", "worker-0")]))
+    history = [*runs("worker-0"), *before, happened(2, "suspension", suspended=True), stopped]
+    history += [PREEMPTED, happened(5, "suspension", suspended=False)]
+    history += [happened(6, "start", "worker-0"), happened(7, "running", "worker-0")]
+    found = changes(timeline(history))
     assert [(one.type, one.status, one.reason, one.t) for one in found[1:]] == [
         ("Running", "True", "TFJobRunning", 1),
         ("Running", "False", "TFJobSuspended", 2),

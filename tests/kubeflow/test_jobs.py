@@ -16,9 +16,7 @@ from emulator.kubeflow.lint import lint
 from emulator.kubeflow.section import operator_of
 from emulator.manifests.convert import Additions, load
 from emulator.planning.context import PlanContext
-from emulator.planning.plan import Plan
 from emulator.planning.planner import make_plan
-from emulator.scenario.schema import Scenario
 from tests.conftest import Emulate
 from tests.manifests.validation import check
 
@@ -83,10 +81,6 @@ ALL = [
 SITE = PlanContext("docker", lambda name: (name, 2222), str, lambda: (), "/shared", named=True)
 
 
-def plan(scenario: Scenario) -> Plan:
-    return make_plan(scenario, "job-1", SITE)
-
-
 @pytest.mark.parametrize("job", ALL, ids=lambda job: job.name)
 def test_a_manifest_is_the_scenario_that_it_should_be_with_its_traps(
     job: Job, tmp_path: Path
@@ -94,8 +88,8 @@ def test_a_manifest_is_the_scenario_that_it_should_be_with_its_traps(
     images = dict(pair.split("=") for pair in job.image)
     added = Additions(images, job.configmaps(tmp_path), job.faults())
     made, meant = load(JOBS / job.manifest, added=added), load(job.expected())
-    planned = plan(made)
-    assert planned.tasks == plan(meant).tasks
+    planned, expected = (make_plan(one, "job-1", SITE) for one in (made, meant))
+    assert planned.tasks == expected.tasks
     assert (made.name, made.operator) == (meant.name, meant.operator)
     roles = made.cluster.values()
     containers: list[Any] = [made.program, *roles, *(step for role in roles for step in role.init)]

@@ -145,17 +145,11 @@ def test_a_job_has_the_warning_of_a_trap_that_it_is_in(trap: str, job: Job, warn
     assert (NAMED[trap] in warnings(job)) == warned
 
 
-def test_a_failure_that_is_expected_is_no_trap() -> None:
-    text = (
-        "name: test\noperator: {kind: TFJob, job: test}\nprogram: {command: [python, t.py]}\n"
-        f"cluster: {{worker: 2}}\nfaults: [{PREEMPTION}]\nexpect: {{outcome: failed}}\n"
-    )
-    assert not any("restartPolicy Never" in warning for warning in lint(parse(text)))
-
-
-def test_a_scenario_without_an_operator_has_none() -> None:
+def test_a_failure_that_is_expected_is_no_trap_and_without_an_operator_there_are_none() -> None:
     text = "name: test\nprogram: {command: [python, t.py]}\ncluster: {ps: 1, worker: 1}\n"
     assert list(lint(parse(text))) == []
+    text = f"{TFJOB}}}\nfaults: [{PREEMPTION}]\n".replace("max_restarts: 3", "outcome: failed")
+    assert not any("restartPolicy Never" in warning for warning in lint(parse(text)))
 
 
 def test_where_the_emulator_differs_the_warning_says_so() -> None:

@@ -13,8 +13,6 @@ import yaml
 from emulator.engines.docker.requests import container_request
 from emulator.errors import ScenarioError
 from emulator.kubeflow.section import operator_of
-from emulator.planning.context import PlanContext
-from emulator.planning.plan import Plan
 from emulator.planning.planner import make_plan
 from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
@@ -24,7 +22,7 @@ from emulator.scenario.frameworks.registry import roles_of
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import Scenario
 from tests.scenario.mistakes import HEAD, only_problem, problems
-from tests.scenario.plans import NAMED
+from tests.scenario.plans import NAMED, plan
 
 TFJOB: dict[str, Any] = {
     "name": "x",
@@ -32,11 +30,9 @@ TFJOB: dict[str, Any] = {
     "cluster": {"worker": 2},
     "operator": {"kind": "TFJob", "job": "mnist"},
 }
-PYTORCHJOB: dict[str, Any] = {
-    **TFJOB,
-    "framework": "pytorch",
-    "operator": {"kind": "PyTorchJob", "job": "mnist"},
-}
+PYTORCH = {"framework": "pytorch", "operator": {"kind": "PyTorchJob", "job": "mnist"}}
+PYTORCHJOB: dict[str, Any] = {**TFJOB, **PYTORCH}
+MASTER = {"cluster": {"master": 1}}
 
 
 def read(base: dict[str, Any], **changes: Any) -> Scenario:
@@ -85,11 +81,7 @@ def test_the_defaults_are_those_of_the_operator() -> None:
             {"cluster": {"worker": 1, "data": {"before": "training"}}},
             "a TFJob has no tasks before training",
         ),
-        (
-            PYTORCHJOB,
-            {"cluster": {"master": 1}, "operator": {"elastic": {}}},
-            "an elastic job needs workers",
-        ),
+        (PYTORCHJOB, {**MASTER, "operator": {"elastic": {}}}, "an elastic job needs workers"),
         (PYTORCHJOB, {"operator": {"elastic": {"min": 3, "max": 2}}}, "min is 3, but max is 2"),
     ],
 )
@@ -101,12 +93,9 @@ def test_what_does_not_fit_is_a_mistake(
     assert expected in str(error.value)
 
 
-def test_a_limit_may_be_reached() -> None:
+def test_a_limit_may_be_reached_and_backoff_and_stall_may_be_set() -> None:
     assert read(TFJOB, cluster={"worker": 10}, operator={"job": "m" * 54}).operator
     assert read(PYTORCHJOB, operator={"elastic": {"min": 2, "max": 2}}).operator
-
-
-def test_backoff_and_stall_may_be_set() -> None:
     assert read(TFJOB, restart={"backoff": "2s", "stall": "1m"}).restart.backoff == 2
 
 
@@ -118,28 +107,18 @@ def test_a_tfjob_may_have_a_master_that_leads() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "line"),
+    "text",
     [
-        (
-            "cluster: 5\noperator: {kind: TFJob, job: j, ports: {ps: 3333}}\n"
-            "helpers: {j-worker-0: {command: [a]}}\nprogram: {command: [a]}",
-            2,
-        ),
-        (
-            "framework: 5\ncluster: {master: 1, worker: 1}\nelastic: {min: 1}\n"
-            "operator: {kind: PyTorchJob, job: j}\n"
-            "program: {command: ['${env.MASTER_ADDR}'], env: {TF_CONFIG: a}}",
-            2,
-        ),
-        (
-            "operator: {kind: TFJob}\ncluster: {master: 1}\nsuccess: chief\n"
-            "program: {command: [a]}",
-            2,
-        ),
+        "cluster: 5\noperator: {kind: TFJob, job: j, ports: {ps: 3333}}\n"
+        "helpers: {j-worker-0: {command: [a]}}\nprogram: {command: [a]}",
+        "framework: 5\ncluster: {master: 1, worker: 1}\nelastic: {min: 1}\n"
+        "operator: {kind: PyTorchJob, job: j}\n"
+        "program: {command: ['${env.MASTER_ADDR}'], env: {TF_CONFIG: a}}",
+        "operator: {kind: TFJob}\ncluster: {master: 1}\nsuccess: chief\nprogram: {command: [a]}",
     ],
 )
-def test_nothing_is_reported_that_rests_on_a_broken_section(text: str, line: int) -> None:
-    assert only_problem(f"name: x\n{text}\n").startswith(f"s.yaml:{line}: ")
+def test_nothing_is_reported_that_rests_on_a_broken_section(text: str) -> None:
+    assert only_problem(f"name: x\n{text}\n").startswith("s.yaml:2: ")
 
 
 @pytest.mark.parametrize("quirks", [False, True])
@@ -163,11 +142,7 @@ MNIST = "operator: {kind: TFJob, job: mnist, namespace: team-a, ports: {ps: 3333
 CLUSTER = "cluster: {ps: 1, worker: 2}\n"
 
 
-def plan(text: str, site: PlanContext = NAMED) -> Plan:
-    return make_plan(parse(HEAD + text), "x-1", site)
-
-
-def test_the_operator_names_each_pod_by_its_service() -> None:
+def test_the_operator_names_each_pod_by_its_service_and_gives_it_a_port() -> None:
     made = plan(MNIST + CLUSTER)
     assert [(task.host, task.port, task.aliases[0]) for task in made.tasks] == [
         ("mnist-ps-0.team-a.svc", 3333, "mnist-ps-0"),
@@ -179,9 +154,6 @@ def test_the_operator_names_each_pod_by_its_service() -> None:
         "mnist-worker-0.team-a.svc",
         "mnist-worker-0.team-a.svc.cluster.local",
     )
-
-
-def test_pods_of_a_pytorchjob_have_its_port() -> None:
     text = "framework: pytorch\noperator: {kind: PyTorchJob, job: mnist}\n"
     made = plan(text + "cluster: {master: 1, worker: 1}\n")
     assert [task.port for task in made.tasks] == [23456, 23456]

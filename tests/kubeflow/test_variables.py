@@ -43,36 +43,42 @@ def variables(made: Plan, task: str) -> dict[str, str]:
 # --- TFJob ----------------------------------------------------------------------------------------
 
 
-def test_the_evaluator_is_in_the_cluster() -> None:
-    """pod_test.go, a job of one worker, one parameter server and an evaluator in ns3."""
-    made = plan({**TF_JOB, "namespace": "ns3"}, {"worker": 1, "ps": 1, "evaluator": 1})
-    assert variables(made, "worker-0") == {
-        "TF_CONFIG": '{"cluster":{"evaluator":["test-tfjob-evaluator-0.ns3.svc:2222"],'
-        '"ps":["test-tfjob-ps-0.ns3.svc:2222"],"worker":["test-tfjob-worker-0.ns3.svc:2222"]},'
-        '"task":{"type":"worker","index":0},"environment":"cloud"}'
+POD = "test-tfjob-{}.default.svc:2222".format
+LED = {"worker": 1, "chief": 1}
+
+
+@pytest.mark.parametrize(
+    ("operator", "cluster", "task", "known"),
+    [
+        # pod_test.go, a job of one worker, one parameter server and an evaluator in ns3.
+        (
+            {"namespace": "ns3"},
+            {"worker": 1, "ps": 1, "evaluator": 1},
+            "worker-0",
+            '"evaluator":["test-tfjob-evaluator-0.ns3.svc:2222"],'
+            '"ps":["test-tfjob-ps-0.ns3.svc:2222"],"worker":["test-tfjob-worker-0.ns3.svc:2222"]',
+        ),
+        # pod_test.go, isDistributed: a chief, one worker and no parameter server.
+        ({}, LED, "chief-0", f'"chief":["{POD("chief-0")}"],"worker":["{POD("worker-0")}"]'),
+        # Types are sorted, and each has its port.
+        (
+            {"ports": {"worker": 5000, "ps": 6000}},
+            {"worker": 2, "ps": 1, "chief": 1},
+            "ps-0",
+            f'"chief":["{POD("chief-0")}"],"ps":["test-tfjob-ps-0.default.svc:6000"],'
+            '"worker":["test-tfjob-worker-0.default.svc:5000",'
+            '"test-tfjob-worker-1.default.svc:5000"]',
+        ),
+    ],
+)
+def test_the_cluster_of_a_tfjob(
+    operator: dict[str, Any], cluster: dict[str, int], task: str, known: str
+) -> None:
+    role, index = task.split("-")
+    assert variables(plan({**TF_JOB, **operator}, cluster), task) == {
+        "TF_CONFIG": f'{{"cluster":{{{known}}},"task":{{"type":"{role}","index":{index}}},'
+        '"environment":"cloud"}'
     }
-
-
-def test_a_single_chief_with_a_worker_is_distributed() -> None:
-    """pod_test.go, isDistributed: a chief, one worker and no parameter server."""
-    made = plan(TF_JOB, {"worker": 1, "chief": 1})
-    assert made.task("chief-0").env["TF_CONFIG"] == (
-        '{"cluster":{"chief":["test-tfjob-chief-0.default.svc:2222"],'
-        '"worker":["test-tfjob-worker-0.default.svc:2222"]},'
-        '"task":{"type":"chief","index":0},"environment":"cloud"}'
-    )
-
-
-def test_types_are_sorted_and_each_has_its_port() -> None:
-    ports = {"worker": 5000, "ps": 6000}
-    made = plan({**TF_JOB, "ports": ports}, {"worker": 2, "ps": 1, "chief": 1})
-    assert made.task("ps-0").env["TF_CONFIG"] == (
-        '{"cluster":{"chief":["test-tfjob-chief-0.default.svc:2222"],'
-        '"ps":["test-tfjob-ps-0.default.svc:6000"],'
-        '"worker":["test-tfjob-worker-0.default.svc:5000",'
-        '"test-tfjob-worker-1.default.svc:5000"]},'
-        '"task":{"type":"ps","index":0},"environment":"cloud"}'
-    )
 
 
 def test_indexes_are_in_the_order_of_numbers() -> None:
@@ -81,8 +87,6 @@ def test_indexes_are_in_the_order_of_numbers() -> None:
     assert workers == [f"test-tfjob-worker-{n}.default.svc:2222" for n in range(11)]
 
 
-SPARSE = {**TF_JOB, "dynamic_worker": True}
-POD = "test-tfjob-{}.default.svc:2222".format
 BOTH, FIRST, SECOND = {"ps": 2, "worker": 2}, POD("ps-0"), POD("ps-1")
 
 
@@ -107,7 +111,7 @@ def test_beside_dynamic_workers_a_task_knows_only_some(
 ) -> None:
     """tensorflow_test.go, two parameter servers and two workers."""
     role, index = task.split("-")
-    assert plan(SPARSE, cluster).task(task).env["TF_CONFIG"] == (
+    assert plan({**TF_JOB, "dynamic_worker": True}, cluster).task(task).env["TF_CONFIG"] == (
         f'{{"cluster":{{{known}}},"task":{{"type":"{role}","index":{index}}}}}'
     )
 
@@ -121,7 +125,7 @@ def test_a_pod_keeps_its_variable_where_the_operator_sets_none() -> None:
 # --- PyTorchJob -----------------------------------------------------------------------------------
 
 
-def test_pods_of_a_job_with_a_master() -> None:
+def test_pods_of_a_job_with_a_master_and_without() -> None:
     made = plan(TORCH_JOB, {"master": 1, "worker": 2})
     for task, rank in (("master-0", "0"), ("worker-0", "1"), ("worker-1", "2")):
         assert variables(made, task) == {
@@ -136,11 +140,8 @@ def test_pods_of_a_job_with_a_master() -> None:
             "PET_NPROC_PER_NODE": "auto",
             "PET_NNODES": "3",
         }
-
-
-def test_pods_of_a_job_without_a_master_have_no_rank() -> None:
     made = plan(TORCH_JOB, {"worker": 2})
-    assert variables(made, "worker-1") == {
+    assert variables(made, "worker-1") == {  # no rank
         "PYTHONUNBUFFERED": "1",
         "PET_NPROC_PER_NODE": "auto",
         "PET_NNODES": "2",
@@ -162,8 +163,8 @@ def elastic(cluster: dict[str, Any], task: str = "worker-0", **policy: Any) -> d
     return {name: env[name] for name in sorted(env) if name != "PYTHONUNBUFFERED"}
 
 
-def test_an_elastic_policy_in_full() -> None:
-    """elastic_test.go, "With ElasticPolicy"."""
+def test_an_elastic_policy_in_full_with_nothing_in_it_and_with_a_rendezvous_elsewhere() -> None:
+    # elastic_test.go, "With ElasticPolicy".
     conf = {"rdzv-conf-name": "rdzv-conf-value", "rdzv-conf-name-1": "rdzv-conf-value-1"}
     where = {"rdzv_backend": "c10d", "rdzv_host": "localhost", "rdzv_port": 1234}
     given: dict[str, Any] = {"min": 1, "max": 3, "max_restarts": 3, "rdzv_conf": conf, **where}
@@ -176,15 +177,14 @@ def test_an_elastic_policy_in_full() -> None:
         "PET_RDZV_ENDPOINT": "localhost:1234",
         "PET_RDZV_ID": "rdzv-id",
     }
-
-
-def test_an_elastic_policy_with_nothing_in_it_has_the_workers() -> None:
     assert elastic({"worker": 3}) == {
         "PET_NNODES": "3:3",
         "PET_NPROC_PER_NODE": "auto",
         "PET_RDZV_BACKEND": "c10d",
         "PET_RDZV_ENDPOINT": "mnist-worker-0:23456",
     }
+    elsewhere = elastic({"worker": 2}, rdzv_host="etcd.infra", rdzv_port=2379)
+    assert elsewhere["PET_RDZV_ENDPOINT"] == "etcd.infra:2379"
 
 
 @pytest.mark.parametrize(
@@ -215,12 +215,6 @@ def test_where_all_have_one_address_it_is_said_which_agent_holds_the_store() -> 
         assert [env["PET_LOCAL_ADDR"] for env in found] == ["127.0.0.1"] * 2
 
 
-def test_a_rendezvous_elsewhere_remains_as_it_is() -> None:
-    assert elastic({"worker": 2}, rdzv_host="etcd.infra", rdzv_port=2379)["PET_RDZV_ENDPOINT"] == (
-        "etcd.infra:2379"
-    )
-
-
 def test_the_operators_variables_take_the_place_of_the_pods() -> None:
     env = {"PET_NPROC_PER_NODE": "2", "PYTHONUNBUFFERED": "1", "RANK": "7"}
     made = plan(TORCH_JOB, {"worker": {"replicas": 2, "env": env}})
@@ -235,7 +229,6 @@ def test_the_operators_variables_take_the_place_of_the_pods() -> None:
 
 
 def test_a_variable_that_is_not_set_is_no_value() -> None:
-    with pytest.raises(ScenarioError, match=r"there is no value \$\{env\.RANK\}"):
-        plan(TORCH_JOB, {"worker": 2}, program={"command": ["a", "${env.RANK}"]})
-    with pytest.raises(ScenarioError, match=r"there is no value \$\{env\.TF_CONFIG\}"):
-        plan(TF_JOB, {"worker": 1}, program={"command": ["a", "${env.TF_CONFIG}"]})
+    for job, name in ((TORCH_JOB, "RANK"), (TF_JOB, "TF_CONFIG")):
+        with pytest.raises(ScenarioError, match=rf"there is no value \$\{{env\.{name}\}}"):
+            plan(job, {"worker": 1}, program={"command": ["a", f"${{env.{name}}}"]})

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.manifests.out import test_whole as exports
-from tests.manifests.test_whole import check_conversion
+from tests.manifests.test_whole import EXPORTS, check_conversion, check_export
 from tests.report.test_expected import plans
 
 HERE = Path(__file__).parent / "whole"
@@ -22,7 +21,7 @@ def test_the_whole_of_a_conversion(path: Path) -> None:
 def test_the_whole_of_an_export(path: Path) -> None:
     source = f"{path.stem.partition('.')[0]}.yaml"
     of_job = path.parent / source
-    exports.check_export(path, of_job if of_job.exists() else exports.WHOLE / source)
+    check_export(path, of_job if of_job.exists() else EXPORTS / source)
 
 
 PLANS = [

@@ -106,21 +106,6 @@ def test_what_is_neither_is_refused_in_a_line(tmp_path: Path, text: str, problem
 # --- What is added --------------------------------------------------------------------------------
 
 
-PLACES = {
-    "name": "s.yaml:2 name",
-    "program": "f.yaml:1 program",
-    "cluster": "f.yaml:2 cluster",
-    "cluster.worker": "f.yaml:2 cluster.worker",
-    "cluster.worker.replicas": "f.yaml:2 cluster.worker",
-    "cluster.worker.cpus": "s.yaml:5 cluster.worker.cpus",
-    "program.command": "f.yaml:1 program.command",
-    "program.command.0": "f.yaml:1 program.command.0",
-    "restart": "f.yaml:3 restart",
-    "restart.policy": "f.yaml:3 restart",
-    "framework": "f.yaml:4 framework",
-}
-
-
 def test_values_keep_the_places_of_the_files_that_they_come_from(tmp_path: Path) -> None:
     faults = "program: {command: [a]}\ncluster: {worker: 3}\nrestart: never\nframework: null\n"
     found = with_faults(tmp_path, faults, SCENARIO.replace("2}", "{replicas: 2, cpus: 1}}"))
@@ -129,7 +114,19 @@ def test_values_keep_the_places_of_the_files_that_they_come_from(tmp_path: Path)
         ".".join(map(str, path)): f"{Path(place).name} {there}"
         for path, (place, there) in found.origins.items()
     }
-    assert places == PLACES
+    assert places == {
+        "name": "s.yaml:2 name",
+        "program": "f.yaml:1 program",
+        "cluster": "f.yaml:2 cluster",
+        "cluster.worker": "f.yaml:2 cluster.worker",
+        "cluster.worker.replicas": "f.yaml:2 cluster.worker",
+        "cluster.worker.cpus": "s.yaml:5 cluster.worker.cpus",
+        "program.command": "f.yaml:1 program.command",
+        "program.command.0": "f.yaml:1 program.command.0",
+        "restart": "f.yaml:3 restart",
+        "restart.policy": "f.yaml:3 restart",
+        "framework": "f.yaml:4 framework",
+    }
 
 
 @pytest.mark.parametrize(
@@ -148,28 +145,20 @@ def test_a_bad_file_of_faults_is_refused(tmp_path: Path, faults: str, problem: s
 
 
 @pytest.mark.parametrize(
-    ("added", "problem"),
+    ("more", "added", "problem"),
     [
-        (Additions(images={"worker": "cpu"}), "--image is for manifests; .*s.yaml is a scenario"),
-        (Additions(configmaps={"a": Path("b")}), "--configmap is for manifests; .*s.yaml is a sc"),
-        (Additions(command=("true",)), "--command is for manifests; .*s.yaml is a scenario"),
-        (
-            Additions(faults=Path("/nowhere/f.yaml")),
-            r"Can't read /nowhere/f.yaml, the file of --faults: No such file",
-        ),
+        ("", {"images": {"worker": "cpu"}}, "--image is for manifests; .*s.yaml is a scenario"),
+        ("", {"configmaps": {"a": Path("b")}}, "--configmap is for manifests; .*s.yaml is a sc"),
+        ("", {"command": ("true",)}, "--command is for manifests; .*s.yaml is a scenario"),
+        ("faults: [\n", {"command": ("true",)}, "--command is for manifests"),  # and is no YAML
+        ("", {"faults": Path("/no/f")}, "Can't read /no/f, the file of --faults: No such file"),
     ],
 )
 def test_options_that_a_scenario_can_not_have_are_refused(
-    tmp_path: Path, added: Additions, problem: str
+    tmp_path: Path, more: str, added: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(UsageError, match=problem):
-        read_scenario(written(tmp_path, s_yaml=SCENARIO), added)
-
-
-def test_a_scenario_that_is_no_yaml_is_no_manifest(tmp_path: Path) -> None:
-    path = written(tmp_path, s_yaml=f"{SCENARIO}faults: [\n")
-    with pytest.raises(UsageError, match="--command is for manifests"):
-        read_scenario(path, Additions(command=("true",)))
+        read_scenario(written(tmp_path, s_yaml=SCENARIO + more), Additions(**added))
 
 
 # --- Moving, writing ---------------------------------------------------------------------

@@ -1,7 +1,11 @@
-"""The whole of what is made of a file below `whole`, or all that is wrong with it: `NAME.made`."""
+"""The whole of what is made of a file, or all that is wrong with it: `NAME.made`; and of exports.
+
+An export is beside the scenario that it is of: `NAME.FORMAT.yaml`.
+"""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +14,24 @@ import yaml
 
 from emulator.errors import ScenarioError
 from emulator.manifests.assembly import as_text
+from emulator.manifests.convert import read_scenario
 from emulator.manifests.documents import read_documents
 from emulator.manifests.input_formats import format_of
+from emulator.manifests.out.export import export, target
 from emulator.manifests.spec import Options
 from emulator.scenario.loader import parse
+from tests.manifests.out.exporting import LOADER, documents
+from tests.manifests.validation import check
 
 WHOLE = Path(__file__).parent / "whole"
+EXPORTS = WHOLE.parent / "out" / "whole"
 
 
 def made(path: Path) -> dict[str, Any]:
     """Return the scenario, the notes, and the place of each value; or the mistakes."""
-    documents = read_documents(path.read_text(), path.name)
+    given = read_documents(path.read_text(), path.name)
     try:
-        found = format_of(documents, path.name).convert(documents, Options())
+        found = format_of(given, path.name).convert(given, Options())
     except ScenarioError as error:
         return {"problems": [str(problem) for problem in error.problems]}
     origins = {
@@ -43,3 +52,32 @@ def check_conversion(expected: Path) -> None:
     assert found == yaml.safe_load(expected.read_text())
     if "program" in found.get("scenario", {}):  # else `--command` or `--faults` is needed
         parse(as_text(found["scenario"]))
+
+
+def head(text: str, folder: Path = EXPORTS) -> list[str]:
+    """Return the comments, each note on one line."""
+    joined = re.sub(r"(?<=-)\n#   (?! )", "", text.replace(str(folder), "HERE"))
+    joined = re.sub(r"\n#   (?! )", " ", joined)
+    return [line for line in joined.splitlines() if line.startswith("#")]
+
+
+@pytest.mark.parametrize("path", sorted(EXPORTS.glob("*.*.yaml")), ids=lambda path: str(path.stem))
+def test_the_whole_of_an_export(path: Path) -> None:
+    name, _, _ = path.stem.partition(".")
+    check_export(path, EXPORTS / f"{name}.yaml")
+
+
+def check_export(path: Path, source: Path) -> None:
+    """Compare an export with the file that has it; `source` is its scenario."""
+    to = path.stem.partition(".")[2]
+    scenario = read_scenario(source).parse()
+    written = export(scenario, target(to, scenario), destination=source.parent, file="f.yaml")
+    expected = path.read_text()
+    assert documents(written) == list(yaml.load_all(expected, LOADER))
+    assert head(written.text, source.parent) == head(expected)
+    assert max(map(len, re.findall("(?m)^# - .*", written.text)), default=0) <= 100
+    assert [line[4:] for line in head(written.text, source.parent) if line.startswith("# - ")] == [
+        note.replace(str(source.parent), "HERE") for note in written.notes
+    ]
+    for document in documents(written) if to not in ("compose", "helm-values") else ():
+        check(document)

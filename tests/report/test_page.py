@@ -31,16 +31,7 @@ from emulator.report.plan_tables import _limits as plan_limits
 from emulator.results import RunCallbacks
 from emulator.runtime.clock import ManualClock
 from tests.histories import a_plan, happened, job, phase
-from tests.report.runs import (
-    BASE,
-    a_run,
-    embedded,
-    facts_of,
-    long_run,
-    preempted,
-    ran,
-    step_line,
-)
+from tests.report.runs import BASE, a_run, embedded, facts_of, long_run, preempted, ran, step_line
 
 NASTY = "<script>alert(1)</script>"
 DIGEST = "99784e3abfb07b142a15e521a439e6d9addceadb3f79553fd24c72774f0649ba"

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from emulator.errors import UsageError
 from emulator.manifests.convert import Given, read_scenario
 from emulator.manifests.out.export import Written, export, target
 from emulator.scenario.schema import Scenario
@@ -29,6 +30,14 @@ def given(data: Mapping[str, Any], folder: Path) -> Given:
     """Return a scenario from its data."""
     path = folder / "scenario.yaml"
     return Given(path, yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True))
+
+
+def said_of(data: Mapping[str, Any], to: str, folder: Path) -> list[str] | str:
+    """Return the notes of an export, or why there is none."""
+    try:
+        return [*exported(given(data, folder), to, folder).notes]
+    except UsageError as error:
+        return str(error)
 
 
 def as_manifest(written: Written, folder: Path) -> Scenario:

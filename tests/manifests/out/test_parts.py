@@ -15,7 +15,7 @@ from emulator.manifests.out.deployment import program_files, seconds
 from emulator.manifests.out.export_formats import TARGETS
 from emulator.manifests.out.pods import CONFIGMAP_BYTES, cpus, dns_label, memory
 from emulator.manifests.out.templates import Different, escaped, template
-from tests.manifests.out.exporting import as_manifest, documents, exported, given, in_pod
+from tests.manifests.out.exporting import as_manifest, documents, exported, given, in_pod, said_of
 
 BARE: dict[str, Any] = {
     "name": "a",
@@ -77,38 +77,23 @@ def part_of(document: Any, path: tuple[Any, ...]) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("to", "more", "notes"),
+    ("to", "more", "said"),
     [
         ("helm-values", {"program": {"command": []}, "rendezvous": "cluster-config"}, []),
         ("helm-values", {"program": {"command": [], "env": {"A": "${task}", "B": "${port}"}},
                          "rendezvous": "cluster-config"},
          ["the values have no room for A, which not all tasks have the same"]),
         ("compose", {"restart": {"policy": "always"}}, []),
-    ],
-)  # fmt: skip
-def test_the_notes_of_an_export(
-    to: str, more: dict[str, Any], notes: list[str], tmp_path: Path
-) -> None:
-    assert list(exported(given({**BARE, **more}, tmp_path), to, tmp_path).notes) == notes
-
-
-@pytest.mark.parametrize(
-    ("to", "more", "images", "error"),
-    [
-        ("kubernetes", {}, {"x": "y"}, "--image x=...: the scenario has no role and no image x. "
-         "Names: worker, tf:2."),
-        ("kubernetes", {"program": {"command": ["0${index}"]}}, {},
+        ("kubernetes", {"program": {"command": ["0${index}"]}},
          "The commands or variables of worker differ between its tasks in more than the index, "
          "which a pod template can't say. Let the program read its index, or use --to compose, "
          "where each task has its own."),
     ],
 )  # fmt: skip
-def test_what_can_not_be_exported(
-    to: str, more: dict[str, Any], images: dict[str, str], error: str, tmp_path: Path
+def test_the_notes_of_an_export_or_why_there_is_none(
+    to: str, more: dict[str, Any], said: list[str] | str, tmp_path: Path
 ) -> None:
-    with pytest.raises(UsageError) as caught:
-        exported(given({**BARE, **more}, tmp_path), to, tmp_path, images)
-    assert str(caught.value) == error
+    assert said_of({**BARE, **more}, to, tmp_path) == said
 
 
 @pytest.mark.parametrize(
@@ -269,11 +254,16 @@ def test_a_program_that_was_removed_meanwhile_is_named(tmp_path: Path) -> None:
         program_files(tmp_path / "gone")
 
 
-def test_an_image_for_nothing_is_refused(tmp_path: Path) -> None:
-    data = {"name": "a", "program": {"command": ["true"]}, "cluster": {"worker": 1}}
-    with pytest.raises(UsageError, match="no role and no image gpu") as error:
-        exported(given(data, tmp_path), "kubernetes", tmp_path, images={"gpu": "r/t:1"})
-    assert error.value.hint == "Names: worker, cpu, emulator-cpu:latest."
+@pytest.mark.parametrize(
+    ("data", "names"),
+    [(BARE, "worker, tf:2"), ({**BARE, "image": "auto"}, "worker, cpu, emulator-cpu:latest")],
+)
+def test_an_image_for_nothing_is_refused(data: Any, names: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as error:
+        exported(given(data, tmp_path), "kubernetes", tmp_path, images={"x": "y"})
+    hint = f"Names: {names}."
+    told = f"--image x=...: the scenario has no role and no image x. {hint}"
+    assert (str(error.value), error.value.hint) == (told, hint)
 
 
 # --- A pod of an export has the command and the variables of its task -----------------------------

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from emulator.engines.kubernetes.log_lines import PIECE, LogParser, Position, PrintedLine, canonical
 from emulator.engines.lines import LONGEST_LINE
-from tests.engines.pieces import cut as in_pieces
+from tests.engines.test_lines import cut as in_pieces
 
 
 def stamp(number: int) -> str:

@@ -38,9 +38,7 @@ def test_a_grace_period_is_whole_and_never_none(grace: float, seconds: int) -> N
 
 
 def test_an_eviction_hits_the_one_pod_that_was_meant() -> None:
-    victim = Victim("worker-0", "run-worker-0", "uid-1")
-    body = eviction.eviction(victim, "ns", 5)
-    assert body == {
+    assert eviction.eviction(Victim("worker-0", "run-worker-0", "uid-1"), "ns", 5) == {
         "metadata": {"name": "run-worker-0", "namespace": "ns"},
         "deleteOptions": {
             "apiVersion": "v1",
@@ -106,9 +104,7 @@ def test_a_node_is_cordoned_by_one_only() -> None:
         with pytest.raises(EngineError) as refused:
             nodes.cordoning(node("n1", marks), OURS, "worker-1")
         assert refused.value.message.endswith(by)
-
-
-def test_what_is_left_of_a_mark_that_others_have_undone_is_no_cordon() -> None:
+    # What is left of a mark that others have undone is no cordon.
     assert nodes.cordoning(node("n1", MARKS, free=True), OURS, "worker-1") is not None
 
 

@@ -163,18 +163,16 @@ def test_the_order_of_creation(program: Path) -> None:
     ]
 
 
-def test_everything_carries_the_labels_of_the_run(program: Path) -> None:
+def test_everything_carries_the_labels_of_the_run_and_is_the_same_each_time(program: Path) -> None:
     labels = {"emulator.run": "run-1", "emulator.scenario": "test"}
-    for one in requests(a_plan(EVERYTHING, program)):
+    found = requests(a_plan(EVERYTHING, program))
+    assert found == requests(a_plan(EVERYTHING, program))
+    for one in found:
         metadata = one["metadata"]
         assert metadata["namespace"] == "team"
         assert metadata["labels"].items() >= labels.items()
         assert metadata["annotations"]["emulator.folder"] == "/runs/run-1"
         assert metadata["annotations"]["emulator.host"]
-
-
-def test_the_same_plan_gives_the_same_requests(program: Path) -> None:
-    assert requests(a_plan(EVERYTHING, program)) == requests(a_plan(EVERYTHING, program))
 
 
 # --- How tasks find each other --------------------------------------------------------------------
@@ -246,24 +244,20 @@ def test_more_than_twelve_parts_stay_in_order() -> None:
     assert found == {"program-0": ["p-0", "p-1", "p-2", "p-10", "p-11"]}
 
 
-def test_a_program_that_is_too_large_is_refused_with_its_size(program: Path) -> None:
+def test_all_archives_together_have_a_limit_and_a_refusal_says_what_is_too_large(
+    program: Path,
+) -> None:
+    (program / "zeros").write_bytes(bytes(3 * MOST_BYTES))
+    assert len(archives(a_plan("", program))[0].parts) == 1
     (program / "big.bin").write_bytes(os.urandom(MOST_BYTES + 1))
-    with pytest.raises(EngineError, match=r"The program .* of 10 MiB is too large .* 10 MiB"):
+    with pytest.raises(EngineError, match=r"The program .* of 40 MiB is too large .* 10 MiB"):
         archives(a_plan("", program))
-
-
-def test_all_archives_together_have_the_limit(program: Path) -> None:
     for folder in ("one", "two"):
         (program / folder).mkdir()
         (program / folder / "data.bin").write_bytes(os.urandom(6 * 2**20))
     both = "cluster: {worker: {source: one}, ps: {source: two}}"
     with pytest.raises(EngineError, match=r"The program .*two of 6 MiB is too large"):
         archives(a_plan(both, program))
-
-
-def test_a_large_program_of_text_is_small_enough(program: Path) -> None:
-    (program / "zeros").write_bytes(bytes(3 * MOST_BYTES))
-    assert len(archives(a_plan("", program))[0].parts) == 1
 
 
 def test_roles_share_an_archive_if_they_have_the_same_program(program: Path) -> None:
@@ -286,14 +280,13 @@ def test_no_init_container_where_there_is_nothing_to_unpack(program: Path) -> No
     assert "/opt" not in pod["spec"]["initContainers"][0]["command"][-1]
 
 
-def test_a_working_directory_keeps_what_the_image_has_there(program: Path) -> None:
+def test_a_working_directory_keeps_what_the_image_has_there_and_is_not_the_root(
+    program: Path,
+) -> None:
     pod = a_pod("cluster: {worker: {working_dir: '/opt/my app'}}", program)
     assert mounts(main(pod))["/opt/my app"] == ("disk", "home")
     script = pod["spec"]["initContainers"][0]["command"][-1]
     assert "if [ -d '/opt/my app' ]; then" in script
-
-
-def test_a_program_in_the_root_is_refused(program: Path) -> None:
     with pytest.raises(Unsupported, match="worker-0 has its program in /"):
         pods(a_plan("cluster: {worker: {working_dir: /}}", program))
 
@@ -343,7 +336,7 @@ def test_the_parts_of_a_pod(program: Path) -> None:
         assert in_memory == {"medium": "Memory", "sizeLimit": size}
 
 
-def test_limits_are_requested_too(program: Path) -> None:
+def test_limits_are_requested_too_and_a_gpu_may_be_a_slice_of_one(program: Path) -> None:
     pod = a_pod(EVERYTHING, program)
     expected = {"cpu": "500m", "memory": "1Gi", "nvidia.com/gpu": "1"}
     assert main(pod)["resources"] == {"requests": expected, "limits": expected}
@@ -352,9 +345,6 @@ def test_limits_are_requested_too(program: Path) -> None:
     expected = {"cpu": "500m", "memory": "1Gi"}
     assert unpack["resources"] == {"requests": expected, "limits": expected}
     assert "resources" not in fetch
-
-
-def test_a_gpu_may_be_a_slice_of_one(program: Path) -> None:
     pod = a_pod(
         "cluster: {worker: {gpus: 2}}\nkubernetes: {gpu_resource: nvidia.com/mig-1g.5gb}", program
     )
@@ -397,7 +387,9 @@ def test_ordinary_texts_are_not_changed() -> None:
 # --- Where and as whom ----------------------------------------------------------------------------
 
 
-def test_the_settings_of_the_scenario(program: Path) -> None:
+def test_the_settings_of_the_scenario_of_which_no_container_may_gain_anything(
+    program: Path,
+) -> None:
     pod = a_pod(EVERYTHING, program)
     spec = pod["spec"]
     assert spec["nodeSelector"] == {"pool": "spot"}
@@ -410,6 +402,12 @@ def test_the_settings_of_the_scenario(program: Path) -> None:
     assert spec["imagePullSecrets"] == [{"name": "login"}]
     assert {one["imagePullPolicy"] for one in spec["containers"]} == {"Always"}
     assert spec["securityContext"]["fsGroup"] == 1000  # its user may write to the volumes
+    for one in (*spec["initContainers"], *spec["containers"]):
+        assert one["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        }
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
 
 
 def test_the_ordinary_case_sets_nothing_of_them(program: Path) -> None:
@@ -441,18 +439,7 @@ def test_a_folder_of_a_node_keeps_all_pods_there(program: Path) -> None:
     assert mounts(opening) == {"/shared": ("shared", "")}
 
 
-# --- Security -------------------------------------------------------------------------------------
-
-
-def test_no_container_may_gain_anything(program: Path) -> None:
-    spec = a_pod(EVERYTHING, program)["spec"]
-    for one in (*spec["initContainers"], *spec["containers"]):
-        assert one["securityContext"] == {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-        }
-    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-
+# --- Security ----------------------------------------------------------------------------------
 
 NAMED, ON_NODE = "kubernetes: {run_as: 1000}", Shared("host-path", node="n1")
 FOLDER = "a folder of the node; set kubernetes.shared"
@@ -531,7 +518,9 @@ TASKS = st.from_regex(r"[a-z]([-a-z0-9]{0,30}[a-z0-9])?-[0-9]{1,3}", fullmatch=T
 LONG = "a" * 60
 
 
-def test_short_names_are_the_run_s_and_the_task_s() -> None:
+def test_short_names_are_the_run_s_and_the_task_s_and_labels_find_what_is_of_a_run() -> None:
+    assert names.selector() == "emulator.run"
+    assert names.selector("run-1") == "emulator.run=run-1"
     assert names.pod("mwms-1122-a0", "worker-0") == "mwms-1122-a0-worker-0"
     assert names.config_map("mwms-1122-a0", "program-0", 1) == "mwms-1122-a0-program-0-1"
     assert names.address("mwms-1122-a0", "worker-0") == "worker-0.mwms-1122-a0"
@@ -570,11 +559,6 @@ def test_full_values_are_in_annotations() -> None:
     assert metadata["namespace"] == "team"
     assert metadata["labels"] == {names.RUN: "run-1", names.TASK: names.label("x" * 70)}
     assert metadata["annotations"] == {names.FOLDER: "/runs/run-1", names.TASK: "x" * 70}
-
-
-def test_everything_of_a_run_is_found_by_its_label() -> None:
-    assert names.selector() == "emulator.run"
-    assert names.selector("run-1") == "emulator.run=run-1"
 
 
 def a_task(name: str, init: tuple[Task, ...] = (), sidecars: tuple[Task, ...] = ()) -> Task:

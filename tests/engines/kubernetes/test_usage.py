@@ -56,11 +56,8 @@ def test_of_two_measurements_the_later_one_counts() -> None:
     ("status", "text"),
     [(404, "has no metrics.k8s.io"), (403, "may not read"), (503, "not answer"), (500, "Oh")],
 )
-def test_why_there_are_no_metrics(status: int, text: str) -> None:
+def test_why_there_are_no_metrics_and_the_nodes_do_not_say(status: int, text: str) -> None:
     assert text in why_no_metrics(status, "Oh.")
-
-
-def test_why_the_nodes_do_not_say() -> None:
     assert why_no_summary(403, "No.") == "we may not ask its nodes (get nodes/proxy)"
     assert "(No)" in why_no_summary(500, "No.")
 
@@ -80,6 +77,9 @@ def test_a_kubelets_summary_has_counters_of_the_task_and_of_its_pods_network() -
     assert usage_in_summary(summary()) == {
         UID: Usage(cpu=5.628927751, memory=702464, received=988, sent=0, measured=AT)
     }
+    one, two = usage_in_summary(summary())[UID], usage_in_summary(summary())[UID]
+    assert one == two  # a reading that is repeated is the same
+    assert one != replace(two, measured=AT + 1)
 
 
 def test_bytes_are_those_of_all_interfaces_but_loopback_where_they_are_counted() -> None:
@@ -132,17 +132,13 @@ def test_windows_add_up_to_what_was_used_since_the_start() -> None:
     assert accumulated(None, Rate(AT, 0.5, 100), AT + 1) is None  # it is of an earlier Pod
     first = accumulated(None, Rate(AT, 0.5, 100), AT - 20)
     assert first == Usage(cpu=10.0, memory=100, measured=AT)
+    for known in (AT, AT - 15):  # such a window adds nothing
+        assert accumulated(first, Rate(known, 9.0, 999), 0) is first
     second = accumulated(first, Rate(AT + 15, 1.0, 200), AT - 20)
     assert second == Usage(cpu=25.0, memory=200, measured=AT + 15)
     # A window was missed: the later one stands for it.
     third = accumulated(second, Rate(AT + 45, 2.0, 50), AT - 20)
     assert third == Usage(cpu=85.0, memory=50, measured=AT + 45)
-
-
-@pytest.mark.parametrize("stamp", [AT, AT - 15])
-def test_a_window_that_is_known_already_adds_nothing(stamp: float) -> None:
-    before = Usage(cpu=10.0, memory=100, measured=AT)
-    assert accumulated(before, Rate(stamp, 9.0, 999), 0) is before
 
 
 @pytest.mark.parametrize(
@@ -155,12 +151,6 @@ def test_a_window_that_is_known_already_adds_nothing(stamp: float) -> None:
 )
 def test_times_of_the_api(stamp: str, seconds: float) -> None:
     assert seconds_of(stamp) == pytest.approx(seconds, abs=1e-6)
-
-
-def test_a_reading_that_is_repeated_is_the_same() -> None:
-    one, two = usage_in_summary(summary())[UID], usage_in_summary(summary())[UID]
-    assert one == two
-    assert one != replace(two, measured=AT + 1)
 
 
 # --- A real cluster -------------------------------------------------------------------------------

@@ -293,16 +293,13 @@ def test_the_answer_behind_a_generator_of_the_installed_sdk_is_found(api: docker
     assert answer_behind(output) is None
 
 
-def test_a_request_has_the_version_the_query_and_the_headers_of_the_sdk(
+def test_a_request_has_the_version_query_and_headers_of_the_sdk_and_a_refusal_its_error(
     api: docker.APIClient,
 ) -> None:
     query = {"stdout": 1, "since": 5}
     with contextlib.closing(streamed(api, "GET", "/containers/c0/logs", query=query)) as answer:
         assert answer.raw.read() == b'"first"\n"second"\n'
     assert Engine.asked[-1] == ("/v1.41/containers/c0/logs?stdout=1&since=5", "me")
-
-
-def test_a_refusal_is_the_error_of_the_sdk(api: docker.APIClient) -> None:
     with pytest.raises(NotFound) as refused:
         streamed(api, "POST", "/containers/gone/attach")
     assert refused.value.explanation == "No such container: gone"

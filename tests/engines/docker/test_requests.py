@@ -137,11 +137,16 @@ cluster: {server: {cpus: 1.5, memory: 1g, gpus: 2, env: {A: "b=c"}}}
     }
 
 
-def test_a_task_without_limits_requests_none() -> None:
+def test_a_task_without_limits_requests_none_and_one_without_a_program_stays_in_its_image() -> None:
     plan = a_plan("cluster: {worker: 1}")
     host_config = container_request(plan, plan.task("worker-0"), COMMON)["HostConfig"]
     limits = {"CpuQuota", "Memory", "MemorySwap", "DeviceRequests"}
     assert not limits & host_config.keys()
+    text = "name: test\nprogram: {command: [serve]}\ncluster: {worker: 1}\n"
+    plan = make_plan(parse(text), "run-1", SITE)
+    assert "WorkingDir" not in container_request(plan, plan.task("worker-0"), COMMON)
+    archive = unpacked(program_archive(None))
+    assert {name: entry.mode for name, entry in archive.items()} == {"shared": 0o777}
 
 
 @pytest.mark.parametrize(
@@ -163,14 +168,6 @@ def test_what_a_scenario_does_not_limit_has_a_default_of_the_machine(
     assert (host_config["Memory"], host_config["MemorySwap"]) == (memory, memory)
     assert host_config["PidsLimit"] == processes
     assert need_of(scenario).memory == (1024**3 if "memory" in role else 0)  # reserves nothing
-
-
-def test_a_task_without_a_program_stays_in_its_images_folder() -> None:
-    text = "name: test\nprogram: {command: [serve]}\ncluster: {worker: 1}\n"
-    plan = make_plan(parse(text), "run-1", SITE)
-    assert "WorkingDir" not in container_request(plan, plan.task("worker-0"), COMMON)
-    archive = unpacked(program_archive(None))
-    assert {name: entry.mode for name, entry in archive.items()} == {"shared": 0o777}
 
 
 @pytest.fixture

@@ -68,7 +68,6 @@ def test_why_no_signal_was_sent(code: int, said: str, why: str | None) -> None:
 
 # --- Cordoned nodes: an API server of which only the answers exist --------------------------------
 
-
 OF_RUN = {RUN: "run-1", FOLDER: "/runs/run-1", HOST: "laptop"}
 OURS = Common("ns", {RUN: "run-1"}, {**OF_RUN, "emulator.scenario": "s"})
 MARKS = {**OF_RUN, TASK: "worker-0"}

@@ -99,9 +99,7 @@ def without_places(scenario: Scenario) -> dict[str, Any]:
 # --- The file -------------------------------------------------------------------------------------
 
 
-def test_every_object_is_valid_in_the_namespace_restricted_and_the_same_each_time(
-    given: Given,
-) -> None:
+def test_every_object_is_valid_restricted_and_the_same_each_time(given: Given) -> None:
     written, documents = export(given)
     assert export(given) == (written, documents)
     assert obstacles(documents[-1]["spec"]["template"], "restricted") == []

@@ -20,9 +20,7 @@ from emulator.engines.kubernetes.role import (
 )
 
 
-def test_resources_with_the_same_verbs_are_one_rule_and_verbs_of_one_resource_come_together() -> (
-    None
-):
+def test_resources_of_the_same_verbs_are_one_rule_and_so_are_the_verbs_of_one_resource() -> None:
     allowed = [
         Permission("pods", ("get",), "why"),
         Permission("services", ("get",), "why"),

@@ -64,7 +64,6 @@ def test_why_there_are_no_metrics_and_the_nodes_do_not_say(status: int, text: st
 
 # --- Answers of metrics.k8s.io and of kubelets, read ----------------------------------------------
 
-
 RECORDED = Path(__file__).parent / "recorded"
 UID = "7a99ed47-1f19-481e-ab46-309c7ce3a701"
 
@@ -154,7 +153,6 @@ def test_times_of_the_api(stamp: str, seconds: float) -> None:
 
 
 # --- A real cluster -------------------------------------------------------------------------------
-
 
 BUSY = """
 name: busy

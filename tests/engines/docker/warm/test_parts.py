@@ -111,9 +111,13 @@ def test_the_parent_splits_a_command_at_its_program(
     assert parent.split(command, options) == expected
 
 
-def test_the_parent_refuses_to_run_anywhere_but_as_the_init_of_a_container() -> None:
+def test_the_parent_runs_as_the_init_of_a_container_only_and_imports_the_standard_library() -> None:
     with pytest.raises(SystemExit, match="would kill every process"):
         parent.main()
+    source = Path(parent.__file__).read_text()
+    assert "import emulator" not in source
+    assert "from emulator" not in source
+    assert parent.FOLDER in RESERVED
 
 
 # --- Leftovers ----------------------------------------------------------------------------------
@@ -211,7 +215,7 @@ def test_tasks_without_a_python_program_with_a_gpu_or_without_memory_start_cold(
     assert cold_tasks(make_plan(parse(gpu), "r", SITE)) == {"worker-0": "it has a GPU"}
 
 
-def test_tasks_with_mounts_or_ports_start_cold_and_helpers_are_in_no_key() -> None:
+def test_tasks_with_mounts_ports_or_parts_start_cold_and_helpers_are_in_no_key() -> None:
     mounts = cold_tasks(plan("mounts: {/cache: {volume: cache}}\n"))
     assert set(mounts) == {"worker-0", "worker-1"}
     assert "mounts" in mounts["worker-0"]
@@ -221,6 +225,11 @@ def test_tasks_with_mounts_or_ports_start_cold_and_helpers_are_in_no_key() -> No
     helper = plan("helpers: {board: {command: [board], mounts: {/x: {tmpfs: 1m}}}}\n")
     assert cold_tasks(helper) == {}
     assert key(helper) == key(plan())
+    text = pods.BASE.replace("[a]", "[python, a.py]") + (
+        "cluster:\n  plain: 1\n  step: {init: [{name: a}]}\n  side: {sidecars: [{name: a}]}\n"
+        "  file: {files: {/x: a}}\n  home: {working_dir: /x}\n  bare: {entrypoint: none}\n"
+    )
+    assert set(cold_tasks(pods.planned(text))) == {"step-0", "side-0", "file-0", "home-0"}
 
 
 def test_an_image_names_what_is_imported_and_else_its_framework_does() -> None:
@@ -241,26 +250,7 @@ def test_a_request_starts_the_interpreter_with_its_options_and_is_an_init_itself
     assert request["HostConfig"] == {"Init": False}
 
 
-def test_the_parent_imports_the_standard_library_only() -> None:
-    source = Path(parent.__file__).read_text()
-    assert "import emulator" not in source
-    assert "from emulator" not in source
-
-
-def test_tasks_with_more_than_a_container_start_cold() -> None:
-    text = pods.BASE.replace("[a]", "[python, a.py]") + (
-        "cluster:\n  plain: 1\n  step: {init: [{name: a}]}\n  side: {sidecars: [{name: a}]}\n"
-        "  file: {files: {/x: a}}\n  home: {working_dir: /x}\n  bare: {entrypoint: none}\n"
-    )
-    assert set(cold_tasks(pods.planned(text))) == {"step-0", "side-0", "file-0", "home-0"}
-
-
-def test_the_folders_of_warm_parents_are_reserved() -> None:
-    assert parent.FOLDER in RESERVED
-
-
 # --- Clusters that wait for runs: taken by one process, given back, removed -----------------------
-
 
 WAITING = {"worker-0": Waiting("c0", "s0", "10.0.0.2", ("/root",)), "worker-1": Waiting("c1", "s")}
 
@@ -334,18 +324,14 @@ def test_the_oldest_are_ended_where_too_many_containers_wait(clusters: Pool) -> 
     assert list(clusters.ended(most=4)) == []
 
 
-def test_one_that_could_not_be_removed_is_tried_again(clusters: Pool) -> None:
+def test_one_that_was_not_removed_is_tried_again_but_by_no_other_engine(clusters: Pool) -> None:
     made = clusters.make("k")
     clusters.abandon(made)
+    assert list(Pool("other", clusters.folder).ended()) == []
     ended = clusters.ended()
     assert next(ended) == made.id
     ended.close()  # as where the engine fails
     assert list(clusters.ended()) == [made.id]
-
-
-def test_one_of_another_engine_is_left_alone(clusters: Pool) -> None:
-    clusters.abandon(clusters.make("k"))
-    assert list(Pool("other", clusters.folder).ended()) == []
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"key": "k"}'])

@@ -348,17 +348,20 @@ def test_what_an_engine_refuses_names_one_that_can(install: Install, name: str) 
     assert refused.value.lacks == set()
 
 
-def test_what_is_lacking_is_a_machine_with_more_than_docker_or_another_package_s_engine(
+def test_what_only_another_package_s_engine_can_do_names_that(
     install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(Unsupported) as refused:
-        require_of(ProcessEngine(), [("GPUs for worker", "gpus"), ("network delay", "network")])
-    assert refused.value.lacks == {"docker", "gpu", "network"}
     install()
     monkeypatch.setattr(DockerEngine, "capabilities", DockerEngine.capabilities - {"oom"})
     with pytest.raises(Unsupported, match="Use --engine cloud") as refused:
         require_of(ProcessEngine(), [("running worker-0 out of memory", "oom")])
     assert refused.value.lacks == {"cloud"}
+
+
+def test_a_machine_needs_more_than_docker_for_some_of_it() -> None:
+    with pytest.raises(Unsupported) as refused:
+        require_of(ProcessEngine(), [("GPUs for worker", "gpus"), ("network delay", "network")])
+    assert refused.value.lacks == {"docker", "gpu", "network"}
 
 
 def test_an_engine_that_can_not_be_imported_breaks_nothing_else(

@@ -93,6 +93,7 @@ def test_devices_of_others_are_left_out_and_other_names_of_labels_are_known(
     labels: str, tasks: list[dict[str, GpuShare]]
 ) -> None:
     assert [row.tasks for row in rows(lines(labels, DEV_GPU_UTIL=50))] == tasks
+    assert bool(rows(lines(labels, **WHOLE))) == bool(tasks)
 
 
 def test_instances_follow_the_row_of_their_device() -> None:

@@ -96,9 +96,7 @@ def test_each_verb_is_asked_for_on_its_own() -> None:
     assert attributes[1]["namespace"] == ""
 
 
-def test_the_permissions_of_a_use_are_found_by_it_and_the_smallest_role_lacks_none_of_a_run() -> (
-    None
-):
+def test_permissions_are_found_by_their_use_and_the_smallest_role_lacks_none_of_a_run() -> None:
     assert lacking(role("team")["rules"], permissions("run", "signals", "notes")) == []
     assert lacking(role("team")["rules"], permissions("eviction")) != []
     assert [one.resource for one in permissions("eviction")] == ["pods/eviction"]

@@ -412,7 +412,7 @@ def test_a_wait_ends_when_its_time_is_over_and_when_nothing_will_be_told_any_mor
     assert states.wait(lambda now: None)  # what is reached already needs nobody
 
 
-def test_the_watch_may_be_ahead_of_the_answer_that_made_of_task() -> None:
+def test_the_watch_may_be_ahead_of_the_answer_that_made_a_pod() -> None:
     states = PodStates()
     states.told("ADDED", of_task(main=RUNS))
     pod = states.created("worker-0", of_task(phase="Pending"))

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from emulator.engines import byte_stream
 from emulator.engines.byte_stream import ByteStream, ChunkedBody, reader_of, socket_of
 from tests.engines.certificates import certificate
-from tests.engines.pieces import cut
+from tests.engines.test_lines import cut
 
 
 def chunk(data: bytes) -> bytes:

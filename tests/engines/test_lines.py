@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tracemalloc
 from collections.abc import Iterable, Iterator
 
@@ -17,7 +18,12 @@ from emulator.engines.lines import (
     LineSplitter,
     UnfinishedLine,
 )
-from tests.engines.pieces import cut
+
+
+def cut(data: bytes, places: list[int]) -> list[bytes]:
+    """Cut bytes at some places, as they may arrive."""
+    edges = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
+    return [data[one:other] for one, other in itertools.pairwise(edges)]
 
 
 def split_lines(chunks: Iterable[bytes], longest: int = LONGEST_LINE) -> Iterator[str]:

@@ -263,17 +263,14 @@ def test_a_long_wait_ends_once_something_depends_on_a_line(monkeypatch: pytest.M
     assert source.over.wait(60)
 
 
-def test_lines_of_several_tasks_are_in_the_order_of_their_time() -> None:
+def test_lines_are_in_the_order_of_their_time_and_those_of_one_task_as_they_were_read() -> None:
     # The clock of the first was set back: the order of its lines stays.
     batch = (("a", (1.0, 3.0, 2.5)), ("b", (2.0, 4.0)))
     a, b = ([Line(task, wall, f"{task} {wall}") for wall in walls] for task, walls in batch)
     expected = ["a 1.0", "b 2.0", "a 3.0", "a 2.5", "b 4.0"]
     assert [line.text for line in _in_order([a, b])] == expected
     assert _in_order([a]) == a
-
-
-def test_what_two_sources_of_one_task_have_read_stays_in_that_order() -> None:
-    """What was drawn on a line, at the time of reading, and then the line with its stamp."""
+    # What was drawn on a line, at the time of reading, and then the line with its stamp.
     drawn, line = Line("a", 9.0, "\r69/70", is_finished=False), Line("a", 8.0, "\r70/70")
     other = Line("b", 8.5, "b")
     found = [one.text for one in _in_order([[drawn], [other], [line]]) if one.task == "a"]

@@ -7,17 +7,28 @@ import gc
 import json
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import docker
 import pytest
 from docker.context.config import get_context_id
-from docker.errors import APIError
+from docker.errors import APIError, NotFound
 
 from emulator.engines import choose
-from emulator.engines.docker.connection import CALL_TIMEOUT, REMOVAL_PAUSES, connect, until_killed
+from emulator.engines.byte_stream import socket_of
+from emulator.engines.docker.connection import (
+    CALL_TIMEOUT,
+    REMOVAL_PAUSES,
+    answer_behind,
+    connect,
+    streamed,
+    until_killed,
+)
 from emulator.errors import EngineMissing
 from tests.conftest import Emulate
 from tests.engines.docker.listeners import ANSWERS, instead_of_docker, listening, run_python
@@ -217,3 +228,78 @@ def test_a_container_that_could_not_be_killed_is_removed_again_for_a_while(
     with pytest.raises(APIError, match=text[:4]) if is_given_up else contextlib.nullcontext():
         until_killed(remove, sleep=slept.append)
     assert (slept, len(tried)) == ([*pauses], len(pauses) + 1)
+
+
+# --- Requests beside the SDK's own, with the installed SDK against a server of this test ----------
+
+
+class Engine(BaseHTTPRequestHandler):
+    """Answers as an engine: its version, a pull in two messages, a log, and 404."""
+
+    protocol_version = "HTTP/1.1"
+    asked: list[tuple[str, str | None]]
+
+    def do_GET(self) -> None:  # its name in the standard library
+        self._answer()
+
+    do_POST = do_GET
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+    def _answer(self) -> None:
+        self.asked.append((self.path, self.headers["X-Proxy-Login"]))
+        bodies: dict[str, list[Any]] = {
+            "/version": [{"ApiVersion": "1.41"}],
+            "/v1.41/images/create?tag=1&fromImage=base": [{"status": "a"}, {"status": "b"}],
+            "/v1.41/containers/c0/logs?stdout=1&since=5": ["first", "second"],
+        }
+        body = bodies.get(self.path)
+        self.send_response(200 if body else 404)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for part in body or [{"message": "No such container: gone"}]:
+            data = json.dumps(part).encode() + b"\n"
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
+        self.wfile.write(b"0\r\n\r\n")
+
+
+@pytest.fixture
+def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[docker.APIClient]:
+    """A client of such an engine; ~/.docker/config.json names a header for all requests."""
+    (tmp_path / "config.json").write_text(json.dumps({"HttpHeaders": {"X-Proxy-Login": "me"}}))
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    monkeypatch.setattr(Engine, "asked", [], raising=False)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Engine) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{server.server_port}")
+        with contextlib.closing(connect()) as client:
+            yield client
+        server.shutdown()
+        thread.join()
+
+
+def test_the_answer_behind_a_generator_of_the_installed_sdk_is_found(api: docker.APIClient) -> None:
+    output = api.pull("base", tag="1", stream=True, decode=True)
+    assert next(output) == {"status": "a"}
+    answer = answer_behind(output)
+    assert answer is not None
+    connection = socket_of(answer.raw)
+    assert connection is not None
+    assert connection.getpeername()[1] == int(str(api.base_url).rpartition(":")[2])
+    assert list(output) == [{"status": "b"}]
+    assert answer_behind(output) is None
+
+
+def test_a_request_has_the_version_query_and_headers_of_the_sdk_and_a_refusal_its_error(
+    api: docker.APIClient,
+) -> None:
+    query = {"stdout": 1, "since": 5}
+    with contextlib.closing(streamed(api, "GET", "/containers/c0/logs", query=query)) as answer:
+        assert answer.raw.read() == b'"first"\n"second"\n'
+    assert Engine.asked[-1] == ("/v1.41/containers/c0/logs?stdout=1&since=5", "me")
+    with pytest.raises(NotFound) as refused:
+        streamed(api, "POST", "/containers/gone/attach")
+    assert refused.value.explanation == "No such container: gone"

@@ -159,14 +159,13 @@ def test_a_context_of_too_many_files_is_refused(
     assert images.custom_tag(custom)
 
 
-def test_a_context_that_is_too_large_is_refused_before_it_is_read(custom: Dockerfile) -> None:
+def test_a_context_that_is_too_large_or_the_root_of_the_disk_is_refused_before_it_is_read(
+    custom: Dockerfile,
+) -> None:
     with (custom.dockerfile.parent / "data").open("wb") as file:
         file.truncate(limits.CONTEXT_BYTES + 1)
     with pytest.raises(UsageError, match="holds more than 256 MiB"):
         images.custom_tag(custom)
-
-
-def test_the_root_of_the_disk_is_no_context_that_is_read_to_its_end(custom: Dockerfile) -> None:
     everything = custom.model_copy(update={"context": Path("/")})
     with pytest.raises(UsageError, match="build context"):
         images.custom_tag(everything)
@@ -184,7 +183,6 @@ def test_a_pipe_in_a_context_is_no_file_of_it(custom: Dockerfile) -> None:
 
 
 # --- Build contexts -----------------------------------------------------------------------------
-
 
 OF_TRAININGS = [kind for kind in KINDS if kind != "emulator"]
 

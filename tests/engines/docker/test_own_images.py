@@ -85,13 +85,10 @@ def test_each_stage_gets_the_instructions_at_its_beginning() -> None:
     assert [line for line in lines if line != "X"] == TRICKY.splitlines()
 
 
-def test_a_line_within_a_step_is_no_stage() -> None:
+def test_a_line_within_a_step_is_no_stage_and_bases_are_images_and_not_stages() -> None:
     text = "FROM a\nRUN one \\\nFROM b \\\n\n# FROM c\n  && two\nFROM d"
     assert with_instructions(text, ["X"]) == text.replace("a\n", "a\nX\n") + "\nX\n"
     assert bases(text, {}) == ["a", "d"]
-
-
-def test_bases_are_images_and_not_stages() -> None:
     assert bases(TRICKY, {}) == ["emulator-cpu:latest", "emulator-network", "scratch"]
     assert bases(TRICKY, {"BASE": "mine", "OTHER": "scratch"}) == ["mine", "scratch", "scratch"]
 

@@ -1,4 +1,4 @@
-"""The exact requests to the Docker engine."""
+"""The exact requests to the Docker engine, and the addresses in them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 from emulator.broker import need_of
 from emulator.engines.containers import home_of
+from emulator.engines.docker.addresses import Addresses
 from emulator.engines.docker.requests import (
     all_requests,
     bindings,
@@ -25,6 +26,7 @@ from emulator.engines.docker.requests import (
     sidecar_request,
     task_of,
 )
+from emulator.errors import EngineError
 from emulator.planning.context import PlanContext, machine_limits
 from emulator.planning.plan import Plan
 from emulator.planning.planner import make_plan
@@ -135,11 +137,16 @@ cluster: {server: {cpus: 1.5, memory: 1g, gpus: 2, env: {A: "b=c"}}}
     }
 
 
-def test_a_task_without_limits_requests_none() -> None:
+def test_a_task_without_limits_requests_none_and_one_without_a_program_stays_in_its_image() -> None:
     plan = a_plan("cluster: {worker: 1}")
     host_config = container_request(plan, plan.task("worker-0"), COMMON)["HostConfig"]
     limits = {"CpuQuota", "Memory", "MemorySwap", "DeviceRequests"}
     assert not limits & host_config.keys()
+    text = "name: test\nprogram: {command: [serve]}\ncluster: {worker: 1}\n"
+    plan = make_plan(parse(text), "run-1", SITE)
+    assert "WorkingDir" not in container_request(plan, plan.task("worker-0"), COMMON)
+    archive = unpacked(program_archive(None))
+    assert {name: entry.mode for name, entry in archive.items()} == {"shared": 0o777}
 
 
 @pytest.mark.parametrize(
@@ -161,14 +168,6 @@ def test_what_a_scenario_does_not_limit_has_a_default_of_the_machine(
     assert (host_config["Memory"], host_config["MemorySwap"]) == (memory, memory)
     assert host_config["PidsLimit"] == processes
     assert need_of(scenario).memory == (1024**3 if "memory" in role else 0)  # reserves nothing
-
-
-def test_a_task_without_a_program_stays_in_its_images_folder() -> None:
-    text = "name: test\nprogram: {command: [serve]}\ncluster: {worker: 1}\n"
-    plan = make_plan(parse(text), "run-1", SITE)
-    assert "WorkingDir" not in container_request(plan, plan.task("worker-0"), COMMON)
-    archive = unpacked(program_archive(None))
-    assert {name: entry.mode for name, entry in archive.items()} == {"shared": 0o777}
 
 
 @pytest.fixture
@@ -278,3 +277,45 @@ def test_small_files_come_with_their_modes(tmp_path: Path) -> None:
         plan = a_plan(f"framework: none\ncluster: {{w: {{{role}}}}}")
         archive = files_archive(plan, plan.tasks[0])
         assert (list(unpacked(archive)) if archive else None) == names
+
+
+# --- Addresses of tasks: which one each container gets --------------------------------------------
+
+
+def container(address: str) -> dict[str, object]:
+    endpoint = {"IPAMConfig": {"IPv4Address": address}}
+    return {"NetworkSettings": {"Networks": {"run": endpoint, "other": {"IPAMConfig": None}}}}
+
+
+def test_each_container_has_an_address_of_its_own_and_the_gateway_keeps_the_first() -> None:
+    addresses = Addresses("172.20.0.0/16")
+    assert [addresses.choose(task, same=False) for task in ("a", "b", "a")] == [
+        "172.20.0.2",
+        "172.20.0.3",
+        "172.20.0.4",
+    ]
+    assert addresses.choose("b", same=True) == "172.20.0.3"
+    assert addresses.choose("c", same=True) == "172.20.0.5"
+
+
+def test_after_the_last_address_those_that_are_free_again_are_assigned() -> None:
+    addresses = Addresses("10.0.0.0/29")  # .2 to .6 are for tasks
+    assert [addresses.choose("a", same=False)[-1] for _ in range(5)] == list("23456")
+    assert [addresses.choose(task, same=False)[-1] for task in "bcaa"] == list("2345")
+
+
+def test_a_subnet_without_a_free_address_is_an_error() -> None:
+    addresses = Addresses("10.0.0.0/30")
+    assert addresses.choose("a", same=False) == "10.0.0.2"
+    with pytest.raises(EngineError, match=r"10\.0\.0\.0/30 has no address left"):
+        addresses.choose("b", same=False)
+
+
+def test_a_supervisor_that_takes_over_continues_after_the_highest_address() -> None:
+    addresses = Addresses("10.0.0.0/24")
+    addresses.remember("a", container("10.0.0.9"))
+    addresses.remember("b", container("10.0.0.4"))
+    assert addresses.choose("a", same=True) == "10.0.0.9"
+    assert addresses.choose("b", same=False) == "10.0.0.10"
+    addresses.remember("c", container("10.0.0.254"))
+    assert addresses.choose("b", same=False) == "10.0.0.2"

@@ -50,10 +50,10 @@ def kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
 # --- Finding it ---------------------------------------------------------------------------------
 
 
-def test_context_and_namespace_are_those_that_kubectl_would_use(
-    kubeconfig: Callable[..., Path],
+def test_context_and_namespace_are_those_that_kubectl_would_use_also_of_several_kubeconfigs(
+    kubeconfig: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kubeconfig()
+    first, second = kubeconfig(), tmp_path / "more"
 
     def place(options: Kubernetes) -> tuple[str, str]:
         with contextlib.closing(ApiServer.open(options)) as cluster:
@@ -62,17 +62,10 @@ def test_context_and_namespace_are_those_that_kubectl_would_use(
     assert place(Kubernetes()) == ("home", "team")
     assert place(Kubernetes(context="bare")) == ("bare", "default")
     assert place(Kubernetes(namespace="mine")) == ("home", "mine")
-
-
-def test_several_kubeconfigs_are_one(
-    kubeconfig: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, second = kubeconfig(), tmp_path / "more"
     far = {"name": "far", "context": {"cluster": "c", "namespace": "away"}}
     second.write_text(yaml.safe_dump({"contexts": [far]}))
     monkeypatch.setenv("KUBECONFIG", os.pathsep.join([str(first), str(second), "/no/such/file"]))
-    with contextlib.closing(ApiServer.open(Kubernetes(context="far"))) as cluster:
-        assert cluster.namespace == "away"
+    assert place(Kubernetes(context="far")) == ("far", "away")
 
 
 @pytest.mark.parametrize(

@@ -71,29 +71,29 @@ def test_a_device_of_a_task_has_all_columns_and_its_share() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "labels",
-    [
-        labels(0, "GPU-a"),
-        labels(0, "GPU-a", "run-worker-0", namespace="other"),
-        labels(0, "GPU-a", "other-worker-0"),
-        'gpu="0",UUID="GPU-a"',
-    ],
-)
-def test_devices_of_others_are_left_out(labels: str) -> None:
-    assert rows(lines(labels, **WHOLE)) == []
+OURS = {"worker-0": GpuShare(None, 0.5)}
 
 
 @pytest.mark.parametrize(
-    "owner",
+    ("labels", "tasks"),
     [
-        'pod="exporter",namespace="gpu",exported_pod="run-worker-0",exported_namespace="team"',
-        'pod_name="run-worker-0",pod_namespace="team"',
+        (labels(0, "GPU-a"), []),
+        (labels(0, "GPU-a", "run-worker-0", namespace="other"), []),
+        (labels(0, "GPU-a", "other-worker-0"), []),
+        ('gpu="0",UUID="GPU-a"', []),
+        (
+            'gpu="0",UUID="GPU-a",pod="exporter",namespace="gpu",'
+            'exported_pod="run-worker-0",exported_namespace="team"',
+            [OURS],
+        ),
+        ('gpu="0",UUID="GPU-a",pod_name="run-worker-0",pod_namespace="team"', [OURS]),
     ],
 )
-def test_other_names_of_labels_are_known(owner: str) -> None:
-    row = rows(lines(f'gpu="0",UUID="GPU-a",{owner}', DEV_GPU_UTIL=50))[0]
-    assert row.tasks == {"worker-0": GpuShare(None, 0.5)}
+def test_devices_of_others_are_left_out_and_other_names_of_labels_are_known(
+    labels: str, tasks: list[dict[str, GpuShare]]
+) -> None:
+    assert [row.tasks for row in rows(lines(labels, DEV_GPU_UTIL=50))] == tasks
+    assert bool(rows(lines(labels, **WHOLE))) == bool(tasks)
 
 
 def test_instances_follow_the_row_of_their_device() -> None:

@@ -93,9 +93,6 @@ def test_missing_permissions_are_named_with_the_role_that_helps() -> None:
     assert (eviction.status, eviction.found) == ("warning", "we may not: create pods/eviction")
     assert eviction.advice == "For preemptions with `via: eviction`, and drains."
     assert "pods.metrics.k8s.io" in findings["permissions: usage"].found
-
-
-def test_one_missing_verb_is_named_alone() -> None:
     some = [(one, verb, (one.resource, verb) != ("pods", "watch")) for one, verb, _ in ALL]
     assert judged(answers(reviews=some))["permissions"].found == "we may not: watch pods"
 

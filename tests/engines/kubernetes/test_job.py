@@ -99,8 +99,10 @@ def without_places(scenario: Scenario) -> dict[str, Any]:
 # --- The file -------------------------------------------------------------------------------------
 
 
-def test_every_object_is_valid_and_in_the_namespace(given: Given) -> None:
+def test_every_object_is_valid_restricted_and_the_same_each_time(given: Given) -> None:
     written, documents = export(given)
+    assert export(given) == (written, documents)
+    assert obstacles(documents[-1]["spec"]["template"], "restricted") == []
     for one in documents:
         check(one)
         assert one["metadata"]["namespace"] == "team"
@@ -136,10 +138,6 @@ def test_scenarios_of_ours_arrive(name: str, tmp_path: Path) -> None:
     assert without_places(arrived(documents, tmp_path)) == without_places(given.parse())
 
 
-def test_the_same_scenario_gives_the_same_file(given: Given) -> None:
-    assert export(given) == export(given)
-
-
 def test_a_large_program_is_cut_and_put_together(
     given: Given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,7 +148,7 @@ def test_a_large_program_is_cut_and_put_together(
     assert arrived(documents, tmp_path).program.source
 
 
-def test_the_role_is_that_of_a_run_and_no_more(given: Given) -> None:
+def test_the_role_is_that_of_a_run_and_of_its_faults_and_no_more(given: Given) -> None:
     _, documents = export(given)
     rules = [rule for one in documents if one["kind"] == "Role" for rule in one["rules"]]
     allowed = {
@@ -167,9 +165,7 @@ def test_the_role_is_that_of_a_run_and_no_more(given: Given) -> None:
     assert {one["roleRef"]["name"] for one in bindings} == {
         one["metadata"]["name"] for one in documents if one["kind"] == "Role"
     }
-
-
-def test_a_fault_of_a_node_needs_a_role_of_the_whole_cluster(given: Given) -> None:
+    # A fault of a node needs one of the whole cluster.
     _, documents = export(given, "faults=[{drain: worker-1, at: 5s, for: 5s}]")
     (one,) = [one for one in documents if one["kind"] == "ClusterRole"]
     assert one["metadata"]["name"] == "team-emulate-train"  # it is of no namespace
@@ -210,11 +206,6 @@ def test_what_the_scenario_says_of_the_cluster_is_for_the_job_too(given: Given) 
         {"key": "spot", "operator": "Equal", "value": "yes", "effect": "NoSchedule"}
     ]
     check(documents[-1])
-
-
-def test_the_job_runs_in_a_namespace_of_the_level_restricted(given: Given) -> None:
-    _, documents = export(given)
-    assert obstacles(documents[-1]["spec"]["template"], "restricted") == []
 
 
 @pytest.mark.parametrize(
@@ -260,7 +251,8 @@ def names_in(content: bytes) -> set[str]:
         return set(tar.getnames())
 
 
-def test_a_run_is_stored_without_its_page(tmp_path: Path) -> None:
+def test_a_run_is_stored_without_its_page_if_there_is_one(tmp_path: Path) -> None:
+    assert inside.keep(tmp_path / "runs", {}) == "emulate: there is no run to store"
     run = a_run(tmp_path, **{"logs/worker-0.log": b"hello\n"})
     content, left_out = inside.packed(run)
     assert names_in(content) == {"one/plan.json", "one/logs", "one/logs/worker-0.log"}
@@ -282,15 +274,11 @@ def test_a_run_that_is_too_large_is_stored_without_logs_and_then_without_samples
         inside.packed(run)
 
 
-def test_what_is_stored_belongs_to_the_job() -> None:
-    one = inside.config_map("emulate-train", "1-2", b"content")
-    check(one)
-    assert one["metadata"]["ownerReferences"][0]["uid"] == "1-2"
-    assert base64.b64decode(one["binaryData"]["run.tar.gz"]) == b"content"
-
-
-def test_only_what_a_job_of_that_name_has_stored_is_replaced() -> None:
+def test_what_is_stored_belongs_to_the_job_and_replaces_only_what_one_of_its_name_stored() -> None:
     body = inside.config_map("emulate-train", "1-2", b"content")
+    check(body)
+    assert body["metadata"]["ownerReferences"][0]["uid"] == "1-2"
+    assert base64.b64decode(body["binaryData"]["run.tar.gz"]) == b"content"
     metadata = {**body["metadata"], "uid": "3-4"}
     earlier = [{**metadata["ownerReferences"][0], "uid": "0-1"}]
     found = {"metadata": {**metadata, "ownerReferences": earlier}}
@@ -300,10 +288,6 @@ def test_only_what_a_job_of_that_name_has_stored_is_replaced() -> None:
         found = {"metadata": {**metadata, "ownerReferences": owners}}
         with pytest.raises(EngineError, match="emulate-train-run, which no Job emulate-train made"):
             inside.replacing(found, body)
-
-
-def test_without_a_run_there_is_nothing_to_store(tmp_path: Path) -> None:
-    assert inside.keep(tmp_path / "runs", {}) == "emulate: there is no run to store"
 
 
 def running(script: str, folder: Path) -> subprocess.Popen[str]:

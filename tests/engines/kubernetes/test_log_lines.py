@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from emulator.engines.kubernetes.log_lines import PIECE, LogParser, Position, PrintedLine, canonical
 from emulator.engines.lines import LONGEST_LINE
-from tests.engines.pieces import cut as in_pieces
+from tests.engines.test_lines import cut as in_pieces
 
 
 def stamp(number: int) -> str:
@@ -73,7 +73,7 @@ def test_a_character_that_a_cut_splits_is_replaced_and_the_line_stays_whole(
     assert lines_of(data, places) == [PrintedLine(stamp(0), "".join(shown))]
 
 
-def test_a_stamp_of_the_program_itself_is_its_text() -> None:
+def test_a_stamp_of_the_program_itself_is_its_text_and_what_the_kubelet_says_has_none() -> None:
     for text in (
         "2026-11-22T05:12:09.000000000Z a log of its own",
         "the next is at 2026-12-24T18:00:00.000000000Z or later",
@@ -81,6 +81,9 @@ def test_a_stamp_of_the_program_itself_is_its_text() -> None:
         "no date: 2026-12-32T18:00:00.000000000Z that is",
     ):
         assert lines_of(record(3, text.encode() + b"\n")) == [PrintedLine(stamp(3), text)]
+    said = f"failed to watch file at {stamp(2)} or so: no space left on device"
+    data = record(1, b"a line\n") + b"\n" + said.encode()
+    assert lines_of(data) == [PrintedLine(stamp(1), "a line"), PrintedLine("", said)]
 
 
 @given(st.lists(st.integers(min_value=0), max_size=4))
@@ -92,12 +95,6 @@ def test_two_ends_without_a_newline_may_have_crossed(places: list[int]) -> None:
         PrintedLine(late, "one end"),
         PrintedLine(early, "the other"),
     ]
-
-
-def test_what_the_kubelet_says_has_no_stamp() -> None:
-    said = f"failed to watch file at {stamp(2)} or so: no space left on device"
-    data = record(1, b"a line\n") + b"\n" + said.encode()
-    assert lines_of(data) == [PrintedLine(stamp(1), "a line"), PrintedLine("", said)]
 
 
 @given(st.lists(st.integers(min_value=0), max_size=3))

@@ -1,4 +1,4 @@
-"""The exact objects that a run creates on a cluster."""
+"""The exact objects that a run creates on a cluster, and their names."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import os
+import re
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,8 +30,9 @@ from emulator.engines.kubernetes.security import Level, obstacles
 from emulator.engines.kubernetes.shared import Shared
 from emulator.errors import EngineError, Unsupported
 from emulator.planning.context import PlanContext
-from emulator.planning.plan import Plan
+from emulator.planning.plan import Plan, Task
 from emulator.planning.planner import make_plan
+from emulator.scenario.kubernetes import is_label_value
 from emulator.scenario.loader import parse
 from tests.manifests.validation import check
 
@@ -161,18 +163,16 @@ def test_the_order_of_creation(program: Path) -> None:
     ]
 
 
-def test_everything_carries_the_labels_of_the_run(program: Path) -> None:
+def test_everything_carries_the_labels_of_the_run_and_is_the_same_each_time(program: Path) -> None:
     labels = {"emulator.run": "run-1", "emulator.scenario": "test"}
-    for one in requests(a_plan(EVERYTHING, program)):
+    found = requests(a_plan(EVERYTHING, program))
+    assert found == requests(a_plan(EVERYTHING, program))
+    for one in found:
         metadata = one["metadata"]
         assert metadata["namespace"] == "team"
         assert metadata["labels"].items() >= labels.items()
         assert metadata["annotations"]["emulator.folder"] == "/runs/run-1"
         assert metadata["annotations"]["emulator.host"]
-
-
-def test_the_same_plan_gives_the_same_requests(program: Path) -> None:
-    assert requests(a_plan(EVERYTHING, program)) == requests(a_plan(EVERYTHING, program))
 
 
 # --- How tasks find each other --------------------------------------------------------------------
@@ -244,24 +244,18 @@ def test_more_than_twelve_parts_stay_in_order() -> None:
     assert found == {"program-0": ["p-0", "p-1", "p-2", "p-10", "p-11"]}
 
 
-def test_a_program_that_is_too_large_is_refused_with_its_size(program: Path) -> None:
+def test_all_archives_together_have_a_limit_that_names_what_is_too_large(program: Path) -> None:
     (program / "big.bin").write_bytes(os.urandom(MOST_BYTES + 1))
     with pytest.raises(EngineError, match=r"The program .* of 10 MiB is too large .* 10 MiB"):
         archives(a_plan("", program))
-
-
-def test_all_archives_together_have_the_limit(program: Path) -> None:
+    (program / "big.bin").write_bytes(bytes(3 * MOST_BYTES))  # packed, it is small enough
+    assert len(archives(a_plan("", program))[0].parts) == 1
     for folder in ("one", "two"):
         (program / folder).mkdir()
         (program / folder / "data.bin").write_bytes(os.urandom(6 * 2**20))
     both = "cluster: {worker: {source: one}, ps: {source: two}}"
     with pytest.raises(EngineError, match=r"The program .*two of 6 MiB is too large"):
         archives(a_plan(both, program))
-
-
-def test_a_large_program_of_text_is_small_enough(program: Path) -> None:
-    (program / "zeros").write_bytes(bytes(3 * MOST_BYTES))
-    assert len(archives(a_plan("", program))[0].parts) == 1
 
 
 def test_roles_share_an_archive_if_they_have_the_same_program(program: Path) -> None:
@@ -284,14 +278,11 @@ def test_no_init_container_where_there_is_nothing_to_unpack(program: Path) -> No
     assert "/opt" not in pod["spec"]["initContainers"][0]["command"][-1]
 
 
-def test_a_working_directory_keeps_what_the_image_has_there(program: Path) -> None:
+def test_a_working_directory_keeps_the_images_files_and_is_not_the_root(program: Path) -> None:
     pod = a_pod("cluster: {worker: {working_dir: '/opt/my app'}}", program)
     assert mounts(main(pod))["/opt/my app"] == ("disk", "home")
     script = pod["spec"]["initContainers"][0]["command"][-1]
     assert "if [ -d '/opt/my app' ]; then" in script
-
-
-def test_a_program_in_the_root_is_refused(program: Path) -> None:
     with pytest.raises(Unsupported, match="worker-0 has its program in /"):
         pods(a_plan("cluster: {worker: {working_dir: /}}", program))
 
@@ -341,7 +332,7 @@ def test_the_parts_of_a_pod(program: Path) -> None:
         assert in_memory == {"medium": "Memory", "sizeLimit": size}
 
 
-def test_limits_are_requested_too(program: Path) -> None:
+def test_limits_are_requested_too_and_a_gpu_may_be_a_slice_of_one(program: Path) -> None:
     pod = a_pod(EVERYTHING, program)
     expected = {"cpu": "500m", "memory": "1Gi", "nvidia.com/gpu": "1"}
     assert main(pod)["resources"] == {"requests": expected, "limits": expected}
@@ -350,9 +341,6 @@ def test_limits_are_requested_too(program: Path) -> None:
     expected = {"cpu": "500m", "memory": "1Gi"}
     assert unpack["resources"] == {"requests": expected, "limits": expected}
     assert "resources" not in fetch
-
-
-def test_a_gpu_may_be_a_slice_of_one(program: Path) -> None:
     pod = a_pod(
         "cluster: {worker: {gpus: 2}}\nkubernetes: {gpu_resource: nvidia.com/mig-1g.5gb}", program
     )
@@ -395,7 +383,7 @@ def test_ordinary_texts_are_not_changed() -> None:
 # --- Where and as whom ----------------------------------------------------------------------------
 
 
-def test_the_settings_of_the_scenario(program: Path) -> None:
+def test_the_settings_of_the_scenario_and_no_container_may_gain_anything(program: Path) -> None:
     pod = a_pod(EVERYTHING, program)
     spec = pod["spec"]
     assert spec["nodeSelector"] == {"pool": "spot"}
@@ -408,6 +396,12 @@ def test_the_settings_of_the_scenario(program: Path) -> None:
     assert spec["imagePullSecrets"] == [{"name": "login"}]
     assert {one["imagePullPolicy"] for one in spec["containers"]} == {"Always"}
     assert spec["securityContext"]["fsGroup"] == 1000  # its user may write to the volumes
+    for one in (*spec["initContainers"], *spec["containers"]):
+        assert one["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        }
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
 
 
 def test_the_ordinary_case_sets_nothing_of_them(program: Path) -> None:
@@ -440,17 +434,6 @@ def test_a_folder_of_a_node_keeps_all_pods_there(program: Path) -> None:
 
 
 # --- Security -------------------------------------------------------------------------------------
-
-
-def test_no_container_may_gain_anything(program: Path) -> None:
-    spec = a_pod(EVERYTHING, program)["spec"]
-    for one in (*spec["initContainers"], *spec["containers"]):
-        assert one["securityContext"] == {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-        }
-    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-
 
 NAMED, ON_NODE = "kubernetes: {run_as: 1000}", Shared("host-path", node="n1")
 FOLDER = "a folder of the node; set kubernetes.shared"
@@ -518,3 +501,78 @@ def test_archives_are_shown_by_size_and_hash(program: Path) -> None:
     assert len(printed) < 20_000
     assert "<900 KiB, sha256 " in printed
     assert [shown(one) for one in found if one["kind"] == "Pod"] == pods(a_plan("", program))
+
+
+# --- Names and labels: valid, and different for what is different ---------------------------------
+
+LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+RUN_IDS = st.from_regex(LABEL, fullmatch=True)
+TASKS = st.from_regex(r"[a-z]([-a-z0-9]{0,30}[a-z0-9])?-[0-9]{1,3}", fullmatch=True)
+LONG = "a" * 60
+
+
+def test_short_names_are_the_run_s_and_the_task_s_and_labels_find_what_is_of_a_run() -> None:
+    assert names.selector() == "emulator.run"
+    assert names.selector("run-1") == "emulator.run=run-1"
+    assert names.pod("mwms-1122-a0", "worker-0") == "mwms-1122-a0-worker-0"
+    assert names.config_map("mwms-1122-a0", "program-0", 1) == "mwms-1122-a0-program-0-1"
+    assert names.address("mwms-1122-a0", "worker-0") == "worker-0.mwms-1122-a0"
+
+
+@given(RUN_IDS, TASKS)
+def test_names_are_labels_however_long_the_run_id_is(run: str, task: str) -> None:
+    for name in (
+        names.pod(run, task),
+        names.service(run),
+        names.claim(run),
+        names.config_map(run, "files-12", 3),
+    ):
+        assert LABEL.fullmatch(name)
+    assert names.pod(run, task).endswith(task)
+
+
+def test_what_is_cut_differs_by_its_hash() -> None:
+    one, other = names.pod(f"{LONG}b", "worker-0"), names.pod(f"{LONG}c", "worker-0")
+    assert one != other
+    assert one.startswith("aaaa")
+    assert len(one) <= 63
+    maps = {names.config_map(f"{LONG}b", "program-0", number) for number in (0, 1)}
+    assert len(maps) == 2
+
+
+@given(st.text(max_size=100), st.text(max_size=100))
+def test_labels_are_valid_and_different(one: str, other: str) -> None:
+    assert is_label_value(names.label(one))
+    assert (names.label(one) == names.label(other)) == (one == other)
+
+
+def test_full_values_are_in_annotations() -> None:
+    common = names.Common("team", {names.RUN: "run-1"}, {names.FOLDER: "/runs/run-1"})
+    metadata = common.metadata("run-1-x", task="x" * 70)
+    assert metadata["namespace"] == "team"
+    assert metadata["labels"] == {names.RUN: "run-1", names.TASK: names.label("x" * 70)}
+    assert metadata["annotations"] == {names.FOLDER: "/runs/run-1", names.TASK: "x" * 70}
+
+
+def a_task(name: str, init: tuple[Task, ...] = (), sidecars: tuple[Task, ...] = ()) -> Task:
+    return Task(
+        name=name, role="worker", index=0, host=name, port=1, image="img:1", command=(), env={},
+        source=Path(), init=init, sidecars=sidecars,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("taken", ["main", "emulator-unpack", "emulator-open"])
+def test_a_part_that_is_called_like_a_container_of_ours_gets_a_number(taken: str) -> None:
+    task = a_task(
+        "worker-0",
+        (a_task("worker-0.prepare"),),
+        (a_task(f"worker-0.{taken}"), a_task("worker-0.b")),
+    )
+    found = {name: part.name for name, part in names.containers(task).items()}
+    assert found == {
+        "main": "worker-0",
+        "prepare": "worker-0.prepare",
+        f"{taken}-2": f"worker-0.{taken}",
+        "b": "worker-0.b",
+    }
+    assert names.container(task.sidecars[0], task) == f"{taken}-2"

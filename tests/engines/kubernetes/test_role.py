@@ -20,7 +20,7 @@ from emulator.engines.kubernetes.role import (
 )
 
 
-def test_resources_with_the_same_verbs_are_one_rule() -> None:
+def test_resources_of_the_same_verbs_are_one_rule_and_so_are_the_verbs_of_one_resource() -> None:
     allowed = [
         Permission("pods", ("get",), "why"),
         Permission("services", ("get",), "why"),
@@ -33,9 +33,6 @@ def test_resources_with_the_same_verbs_are_one_rule() -> None:
         {"apiGroups": ["metrics.k8s.io"], "resources": ["pods"], "verbs": ["list"]},
         {"apiGroups": [""], "resources": ["events", "nodes"], "verbs": ["list", "watch"]},
     ]
-
-
-def test_verbs_of_one_resource_come_together() -> None:
     allowed = [
         Permission("nodes", ("get", "patch"), "to cordon"),
         Permission("nodes", ("list", "get"), "to look"),
@@ -99,7 +96,9 @@ def test_each_verb_is_asked_for_on_its_own() -> None:
     assert attributes[1]["namespace"] == ""
 
 
-def test_the_permissions_of_a_use_are_found_by_it() -> None:
+def test_permissions_are_found_by_their_use_and_the_smallest_role_lacks_none_of_a_run() -> None:
+    assert lacking(role("team")["rules"], permissions("run", "signals", "notes")) == []
+    assert lacking(role("team")["rules"], permissions("eviction")) != []
     assert [one.resource for one in permissions("eviction")] == ["pods/eviction"]
     assert {one.use for one in PERMISSIONS} == set(USES)
     assert all(one.why for one in PERMISSIONS)
@@ -130,11 +129,6 @@ def test_what_rules_do_not_allow(
     allowed: list[dict[str, object]], missing: list[tuple[Permission, str]]
 ) -> None:
     assert lacking(allowed, [PODS, LOG]) == missing
-
-
-def test_the_smallest_role_lacks_nothing_that_a_run_needs() -> None:
-    assert lacking(role("team")["rules"], permissions("run", "signals", "notes")) == []
-    assert lacking(role("team")["rules"], permissions("eviction")) != []
 
 
 def test_what_is_missing_is_said_at_once() -> None:

@@ -80,6 +80,7 @@ def test_the_decision(given: Any, nodes: Any, classes: Any, expected: Shared) ->
     found = decide(options(**given), nodes, classes)
     size = expected.size or (GIB if expected.kind == "claim" else 0)
     assert found == replace(expected, size=size, note=found.note)
+    assert found.kind == "claim" or found.note.startswith("/shared is ")  # less than a claim
 
 
 @pytest.mark.parametrize(
@@ -111,11 +112,6 @@ def test_the_newest_of_several_default_classes_is_taken() -> None:
     new = {**new, "metadata": {**new["metadata"], "creationTimestamp": "2026-02-01T00:00:00Z"}}
     for classes in ([old, new], [new, old]):
         assert decide(options(), ONE, classes).storage_class == "new"
-
-
-@pytest.mark.parametrize("kind", ["host-path", "none"])
-def test_less_than_a_claim_is_said(kind: str) -> None:
-    assert decide(options(shared=kind), ONE, []).note.startswith("/shared is ")
 
 
 @pytest.mark.parametrize(
@@ -188,6 +184,9 @@ def a_service(**notes: str) -> dict[str, Any]:
 
 
 def test_what_a_run_leaves_on_a_node_is_removed_by_a_pod_there() -> None:
+    nothing = a_service()
+    del nothing["metadata"]["annotations"][names.HOST_PATH]
+    assert cleaner(nothing) is None
     pod = cleaner(a_service(**{names.SECRET: "login"}))
     assert pod is not None
     check(pod)
@@ -208,10 +207,4 @@ def test_what_a_run_leaves_on_a_node_is_removed_by_a_pod_there() -> None:
 def test_only_a_run_id_names_what_is_removed(label: str) -> None:
     service = a_service()
     service["metadata"]["labels"][names.RUN] = label
-    assert cleaner(service) is None
-
-
-def test_a_run_that_has_left_nothing_needs_no_pod() -> None:
-    service = a_service()
-    del service["metadata"]["annotations"][names.HOST_PATH]
     assert cleaner(service) is None

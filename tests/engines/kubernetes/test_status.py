@@ -6,11 +6,15 @@ Kubernetes 1.20.2 with Docker. Newer versions add what is written here by hand.
 from __future__ import annotations
 
 import json
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from emulator.engines.kubernetes import names
+from emulator.engines.kubernetes.pod_states import Pod, PodStates
 from emulator.engines.kubernetes.status import (
     KILLED,
     Ended,
@@ -23,6 +27,8 @@ from emulator.engines.kubernetes.status import (
     seconds,
     state_of,
 )
+from emulator.engines.kubernetes.watching import NEVER, Kind
+from emulator.errors import EngineLost
 
 RECORDED: dict[str, list[dict[str, Any]]] = json.loads(
     (Path(__file__).parent / "recorded" / "pods.json").read_text()
@@ -47,6 +53,9 @@ def ended(name: str) -> Ended:
     last = states(name)[-1]
     assert isinstance(last, Ended)
     return last
+
+
+RUNS = {"running": {"startedAt": "2026-11-22T10:00:01Z"}}
 
 
 def terminated(code: int, **more: object) -> dict[str, Any]:
@@ -152,16 +161,11 @@ def test_a_newer_kubelet_says_itself_why_it_backs_off() -> None:
     assert state == Waiting("ImagePullBackOff", message, is_final=True)
 
 
-def test_an_init_step_that_runs_is_what_the_task_waits_for() -> None:
-    running = [one for one in states("init step exits 5") if isinstance(one, Waiting)][-1]
-    assert running == Waiting("PodInitializing", "the init step step runs")
-
-
 def test_each_container_has_its_own_state() -> None:
     pod = RECORDED["init step exits 5"][-1]
     assert state_of(pod, "step") == ended("init step exits 5")
     pod = a_pod(main=terminated(0))
-    proxy = {"name": "proxy", "state": {"running": {"startedAt": "2026-11-22T10:00:01Z"}}}
+    proxy = {"name": "proxy", "state": RUNS}
     pod["status"]["containerStatuses"].append(proxy)
     assert state_of(pod, "proxy") == Running(seconds("2026-11-22T10:00:01Z"))
     assert isinstance(state_of(pod), Ended)
@@ -283,9 +287,10 @@ def test_an_init_step_waits_only_for_those_before_it() -> None:
     assert state_of(steps(waits, failed), "step-0") == Waiting("PodInitializing")
     assert state_of(steps(done, failed)) == killed(5, wall=MADE + 5, container="step-1")
     assert state_of(steps(failed, waits), "step-1") == killed(5, wall=MADE + 5, container="step-0")
-    runs = {"running": {"startedAt": "2026-11-22T10:00:01Z"}}
     waiting = Waiting("PodInitializing", "the init step step-1 runs")
-    assert state_of(steps(done, runs, waits)) == waiting
+    assert state_of(steps(done, RUNS, waits)) == waiting
+    recorded = [one for one in states("init step exits 5") if isinstance(one, Waiting)][-1]
+    assert recorded == Waiting("PodInitializing", "the init step step runs")
     pulls = {"waiting": {"reason": "ErrImagePull", "message": "not found"}}
     missing = Waiting("ErrImagePull", "not found", is_final=True)
     assert state_of(steps(done, pulls, waits)) == missing
@@ -318,3 +323,98 @@ def test_a_pod_is_over_when_none_of_its_containers_runs_or_will() -> None:
     assert all(is_over({**pod, "spec": node}) for pod in over)
     assert not any(is_over({**pod, "spec": node}) for pod in goes_on)
     assert all(is_over({**pod, "spec": {}}) for pod in goes_on)  # they never had a node
+
+
+# --- What the watch tells of Pods, and waiting for what becomes of one ----------------------------
+
+
+def of_task(uid: str = "u1", phase: str = "Running", main: Any = None) -> dict[str, Any]:
+    pod = {**a_pod(phase, main), "spec": {"containers": [{"name": names.MAIN}]}}
+    pod["metadata"] |= {"uid": uid, "name": "x", "annotations": {names.TASK: "worker-0"}}
+    return pod
+
+
+def states_with(seen: dict[str, Any]) -> tuple[PodStates, Pod]:
+    states = PodStates()
+    return states, states.created("worker-0", seen)
+
+
+def test_a_pod_that_never_ran_and_is_gone_has_no_end_and_an_end_is_final() -> None:
+    states, pod = states_with(of_task(phase="Pending"))
+    states.told("DELETED", of_task(phase="Pending"))
+    assert pod.is_gone
+    assert isinstance(pod.state, Waiting)
+    states, pod = states_with(of_task(main=terminated(7)))
+    states.told("DELETED", of_task(main=RUNS))
+    assert isinstance(pod.state, Ended)
+    assert pod.state.exit_code == 7
+
+
+def test_the_next_pod_of_a_task_is_another() -> None:
+    states, old = states_with(of_task("u1", main=terminated(1)))
+    states.forget(old)
+    assert states.pod_of("worker-0") is None
+    new = states.created("worker-0", of_task("u2", phase="Pending"))
+    states.forget(old)  # again, as a late call may
+    assert states.pod_of("worker-0") is new
+    states.told("MODIFIED", of_task("u1", main=RUNS))
+    assert isinstance(new.state, Waiting)
+
+
+def test_a_pod_of_an_earlier_supervisor_is_adopted_and_one_that_is_gone_changes_no_more() -> None:
+    states = PodStates()
+    states.told("ADDED", of_task(main=RUNS))
+    (pod,) = states.all()
+    assert states.pod_of("worker-0") is None
+    states.adopt(pod)
+    assert states.pod_of("worker-0") is pod
+    deleting = of_task(main=RUNS)
+    deleting["metadata"]["deletionTimestamp"] = "2026-11-22T10:00:30Z"
+    steps: list[tuple[Kind, dict[str, Any], tuple[bool, bool]]] = [
+        ("MODIFIED", of_task(main=RUNS), (False, False)),
+        ("MODIFIED", deleting, (True, False)),
+        ("MODIFIED", of_task(main=RUNS), (True, False)),
+        ("DELETED", deleting, (True, True)),
+        ("MODIFIED", of_task(main=terminated(1)), (True, True)),
+    ]
+    for kind, seen, state in steps:
+        states.told(kind, seen)
+        assert (pod.is_deleted, pod.is_gone) == state
+    assert pod.seen is deleting
+
+
+def test_whoever_waits_is_woken_by_a_change() -> None:
+    states, pod = states_with(of_task(phase="Pending"))
+    looks = threading.Event()
+
+    def until(now: float) -> float | None:
+        looks.set()
+        return None if pod.runs else NEVER
+
+    def tell() -> None:
+        assert looks.wait(60)
+        states.told("MODIFIED", of_task(main=RUNS))
+
+    teller = threading.Thread(target=tell)
+    teller.start()
+    assert states.wait(until)
+    teller.join()
+
+
+def test_a_wait_ends_when_its_time_is_over_and_when_nothing_will_be_told_any_more() -> None:
+    states, pod = states_with(of_task(phase="Pending"))
+    assert not states.wait(lambda now: None if pod.runs else NEVER, timeout=0.01)
+    again = iter([time.monotonic() + 0.001, time.monotonic() + 0.002, None])
+    assert states.wait(lambda now: next(again))
+    states.fail(EngineLost("The API server is away."))
+    with pytest.raises(EngineLost, match="is away"):
+        states.wait(lambda now: None if pod.runs else NEVER)
+    assert states.wait(lambda now: None)  # what is reached already needs nobody
+
+
+def test_the_watch_may_be_ahead_of_the_answer_that_made_a_pod() -> None:
+    states = PodStates()
+    states.told("ADDED", of_task(main=RUNS))
+    pod = states.created("worker-0", of_task(phase="Pending"))
+    assert pod.runs
+    assert states.pod_of("worker-0") is pod

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from emulator.engines import WARM_SESSION
 from emulator.engines.docker.log_stream import PrintedLine
 from emulator.engines.docker.requests import SHARED
-from emulator.engines.docker.warm import parent
+from emulator.engines.docker.warm import parent, pool
 from emulator.engines.docker.warm.cluster import (
     ControlReplies,
     Image,
@@ -23,6 +27,7 @@ from emulator.engines.docker.warm.cluster import (
     preload_of,
     warm_request,
 )
+from emulator.engines.docker.warm.pool import Pool, Waiting
 from emulator.planning.context import PlanContext
 from emulator.planning.plan import Plan
 from emulator.planning.planner import make_plan
@@ -106,9 +111,13 @@ def test_the_parent_splits_a_command_at_its_program(
     assert parent.split(command, options) == expected
 
 
-def test_the_parent_refuses_to_run_anywhere_but_as_the_init_of_a_container() -> None:
+def test_the_parent_runs_as_the_init_of_a_container_only_and_imports_the_standard_library() -> None:
     with pytest.raises(SystemExit, match="would kill every process"):
         parent.main()
+    source = Path(parent.__file__).read_text()
+    assert "import emulator" not in source
+    assert "from emulator" not in source
+    assert parent.FOLDER in RESERVED
 
 
 # --- Leftovers ----------------------------------------------------------------------------------
@@ -206,7 +215,7 @@ def test_tasks_without_a_python_program_with_a_gpu_or_without_memory_start_cold(
     assert cold_tasks(make_plan(parse(gpu), "r", SITE)) == {"worker-0": "it has a GPU"}
 
 
-def test_tasks_with_mounts_or_ports_start_cold_and_helpers_are_in_no_key() -> None:
+def test_tasks_with_mounts_ports_or_parts_start_cold_and_helpers_are_in_no_key() -> None:
     mounts = cold_tasks(plan("mounts: {/cache: {volume: cache}}\n"))
     assert set(mounts) == {"worker-0", "worker-1"}
     assert "mounts" in mounts["worker-0"]
@@ -216,6 +225,11 @@ def test_tasks_with_mounts_or_ports_start_cold_and_helpers_are_in_no_key() -> No
     helper = plan("helpers: {board: {command: [board], mounts: {/x: {tmpfs: 1m}}}}\n")
     assert cold_tasks(helper) == {}
     assert key(helper) == key(plan())
+    text = pods.BASE.replace("[a]", "[python, a.py]") + (
+        "cluster:\n  plain: 1\n  step: {init: [{name: a}]}\n  side: {sidecars: [{name: a}]}\n"
+        "  file: {files: {/x: a}}\n  home: {working_dir: /x}\n  bare: {entrypoint: none}\n"
+    )
+    assert set(cold_tasks(pods.planned(text))) == {"step-0", "side-0", "file-0", "home-0"}
 
 
 def test_an_image_names_what_is_imported_and_else_its_framework_does() -> None:
@@ -236,19 +250,109 @@ def test_a_request_starts_the_interpreter_with_its_options_and_is_an_init_itself
     assert request["HostConfig"] == {"Init": False}
 
 
-def test_the_parent_imports_the_standard_library_only() -> None:
-    source = Path(parent.__file__).read_text()
-    assert "import emulator" not in source
-    assert "from emulator" not in source
+# --- Clusters that wait for runs: taken by one process, given back, removed -----------------------
+
+WAITING = {"worker-0": Waiting("c0", "s0", "10.0.0.2", ("/root",)), "worker-1": Waiting("c1", "s")}
 
 
-def test_tasks_with_more_than_a_container_start_cold() -> None:
-    text = pods.BASE.replace("[a]", "[python, a.py]") + (
-        "cluster:\n  plain: 1\n  step: {init: [{name: a}]}\n  side: {sidecars: [{name: a}]}\n"
-        "  file: {files: {/x: a}}\n  home: {working_dir: /x}\n  bare: {entrypoint: none}\n"
+@pytest.fixture
+def clusters(tmp_path: Path) -> Pool:
+    return Pool("engine", tmp_path / "warm")
+
+
+def waits(clusters: Pool, key: str = "k") -> str:
+    cluster = clusters.make(key)
+    clusters.give_back(cluster, WAITING)
+    return cluster.id
+
+
+def test_a_cluster_that_was_given_back_is_taken_by_one_who_needs_such_a_one(clusters: Pool) -> None:
+    made = waits(clusters)
+    assert pool.waits(clusters.folder / made)
+    assert clusters.take_cluster("other") is None
+    taken = clusters.take_cluster("k")
+    assert taken is not None
+    assert (taken.id, taken.waiting) == (made, WAITING)
+    assert clusters.take_cluster("k") is None
+    clusters.give_back(taken, WAITING)
+    assert clusters.take_cluster("k") is not None
+
+
+def test_another_process_can_not_take_it_meanwhile_nor_end_it(clusters: Pool) -> None:
+    made = clusters.make("k")
+    script = (
+        "import sys; from pathlib import Path; from emulator.engines.docker.warm.pool import Pool\n"
+        "pool = Pool('engine', Path(sys.argv[1]))\n"
+        "print(pool.take_cluster('k'), list(pool.ended()))"
     )
-    assert set(cold_tasks(pods.planned(text))) == {"step-0", "side-0", "file-0", "home-0"}
+    command = [sys.executable, "-c", script, str(clusters.folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "None []\n"
+    clusters.abandon(made)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == f"None ['{made.id}']\n"
 
 
-def test_the_folders_of_warm_parents_are_reserved() -> None:
-    assert parent.FOLDER in RESERVED
+def test_one_that_has_waited_too_long_is_not_taken_but_ended(
+    clusters: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "IDLE", -1.0)
+    made = waits(clusters)
+    assert not pool.waits(clusters.folder / made)
+    assert clusters.take_cluster("k") is None
+    assert list(clusters.ended()) == [made]
+    assert list(clusters.folder.iterdir()) == []
+
+
+def test_a_session_ends_those_that_it_made_and_no_others(
+    clusters: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits(clusters)
+    monkeypatch.setenv(WARM_SESSION, "mine")
+    mine = waits(clusters)
+    assert list(clusters.ended(session="mine")) == [mine]
+    assert list(clusters.ended()) == []
+
+
+def test_the_oldest_are_ended_where_too_many_containers_wait(clusters: Pool) -> None:
+    ids = []
+    for number in range(3):
+        ids.append(waits(clusters))
+        state = clusters.folder / ids[-1] / "waiting.json"
+        os.utime(state, (1000.0 + number, 1000.0 + number))
+    assert list(clusters.ended(most=4)) == [ids[0]]
+    assert list(clusters.ended(most=4)) == []
+
+
+def test_one_that_was_not_removed_is_tried_again_but_by_no_other_engine(clusters: Pool) -> None:
+    made = clusters.make("k")
+    clusters.abandon(made)
+    assert list(Pool("other", clusters.folder).ended()) == []
+    ended = clusters.ended()
+    assert next(ended) == made.id
+    ended.close()  # as where the engine fails
+    assert list(clusters.ended()) == [made.id]
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"key": "k"}'])
+def test_a_damaged_state_is_that_of_a_leftover(clusters: Pool, text: str) -> None:
+    made = waits(clusters)
+    (clusters.folder / made / "waiting.json").write_text(text)
+    assert clusters.take_cluster("k") is None
+    assert list(clusters.ended()) == [made]
+
+
+def test_nothing_is_removed_that_is_not_named_as_ours(clusters: Pool, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "file").touch()
+    name = waits(clusters)
+    (clusters.folder / "mine").mkdir()
+    link = clusters.folder / f"{name}x"
+    link.symlink_to(victim)
+    assert list(clusters.ended(session="")) == []
+    clusters.abandon(clusters.make("k"))
+    list(clusters.ended())
+    assert (victim / "file").exists()
+    assert link.is_symlink()
+    assert (clusters.folder / "mine").is_dir()

@@ -23,7 +23,7 @@ from xdist.workermanage import WorkerController
 ROOT = Path(__file__).parent.parent
 TRAININGS = (
     *("scenarios/", "tests/test_scenarios.py", "tests/test_readme.py"),
-    "tests/manifests/test_jobs.py",
+    "tests/kubeflow/test_jobs.py",
 )
 """Where tests train for as long as scenarios do."""
 LANES = {"training": 2, "kubernetes": 1}

@@ -12,7 +12,7 @@ from benchmarks.figures import Figure, tables, worse
 from scripts.mutate.__main__ import stages
 from scripts.mutate.mutants import ROOT, mutants
 from tests import ratchet
-from tests.scheduling import LANES, chosen, lane, unit
+from tests.scheduling import LANES, ROOT, TRAININGS, chosen, lane, unit
 
 TRAINING, CLUSTER = "scenarios/a.yaml::a", "tests/engines/kubernetes/test_x.py::test_a"
 OTHERS = ["tests/cli/test_cli.py::test_a", "tests/cli/test_cli.py::test_b"]
@@ -31,6 +31,7 @@ OTHERS = ["tests/cli/test_cli.py::test_a", "tests/cli/test_cli.py::test_b"]
 )
 def test_a_test_is_of_the_lane_of_its_place(nodeid: str, its_lane: str) -> None:
     assert lane(nodeid) == its_lane
+    assert all((ROOT / place).exists() for place in TRAININGS)
 
 
 def test_only_tests_that_share_something_stay_together() -> None:

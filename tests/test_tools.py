@@ -12,7 +12,7 @@ from benchmarks.figures import Figure, tables, worse
 from scripts.mutate.__main__ import stages
 from scripts.mutate.mutants import ROOT, mutants
 from tests import ratchet
-from tests.scheduling import LANES, ROOT, TRAININGS, chosen, lane, unit
+from tests.scheduling import LANES, TRAININGS, chosen, lane, unit
 
 TRAINING, CLUSTER = "scenarios/a.yaml::a", "tests/engines/kubernetes/test_x.py::test_a"
 OTHERS = ["tests/cli/test_cli.py::test_a", "tests/cli/test_cli.py::test_b"]

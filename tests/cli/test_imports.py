@@ -34,6 +34,7 @@ MODELS = {
     "emulator.planning.plan",
     "emulator.record.events",
     "emulator.record.reader",
+    "emulator.scenario.container",
     "emulator.scenario.schema",
     "filelock",
     "platformdirs",

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from emulator.engines.containers import add_folder, add_part, home_of, operator_labels, scratches
 from emulator.runtime.host import this_host
 from emulator.scenario import program
-from emulator.scenario.container import settings
 from emulator.scenario.program import ready
 
 if TYPE_CHECKING:
@@ -179,6 +178,8 @@ def _mounts(
 
 def _limits(task: Task) -> dict[str, Any]:
     """Return what a container may use of the machine: limits, ports, devices."""
+    from emulator.scenario.container import settings  # lists of runs do without models
+
     limits: dict[str, Any] = {}
     if task.cpus is not None:
         # Not NanoCpus: a limit that was set by it can't be changed in a running container.

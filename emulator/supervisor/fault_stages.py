@@ -200,8 +200,10 @@ def _announce(one: ActiveFault) -> list[Action]:
 def _never(one: ActiveFault, event: JobOver, _: Situation) -> Step:
     if one.is_due:
         return _end(one, "skipped", f"the job ended before {one.fault.target} ran")
-    waited = why_unfired(one.fault.trigger, event.steps)
-    if one.stage == "planned" and one.fault.trigger.by_output:
+    trigger = one.fault.trigger
+    waited = why_unfired(trigger, event.steps)
+    # One that follows another is planned again, as soon as that has got far enough.
+    if one.stage == "planned" and trigger.by_output and trigger.recovery is None:
         waited = "its tasks had not all been running"
     return _end(one, "skipped", f"the job ended before its trigger fired: {waited}")
 

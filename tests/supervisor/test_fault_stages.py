@@ -36,6 +36,7 @@ KINDS = {
     "partition": "partition: [[worker-0], [worker-1]], at: 5s, for: forever",
     "after": "kill: worker-0, at: {after: 0, delay: 2s}",
     "step": "kill: worker-0, at: {step: 9}",
+    "recovery": "kill: worker-0, at: {recovery: 0, delay: 2s}",
 }
 ENTRIES = "".join(f"  - {{{entry}}}\n" for entry in KINDS.values())
 FAULTS = dict(zip(KINDS, a_plan("{worker: 2}", f"faults:\n{ENTRIES}").faults, strict=True))
@@ -74,6 +75,8 @@ step waiting, job over -> over: skipped the job ended before its trigger fired: 
 step 9, the last step was 3
 step planned, job over -> over: skipped the job ended before its trigger fired: its tasks had not \
 all been running
+recovery planned, job over -> over: skipped the job ended before its trigger fired: it was due \
+2.00s after fault 0 was followed by a step
 
 partition waiting, due, is_equipped=False -> preparing: equip
 partition waiting, due, is_equipped=False, making='' -> preparing:

@@ -484,9 +484,8 @@ def _kill_all(run_id: str, folder: Path | None = None) -> int:
         if one.labels.run_id == run_id and folder in (None, Path(one.labels.folder))
     ]:
         if deadline is None:
-            deadline = (
-                time.monotonic() + REMOVAL_TIMEOUT
-            )  # the time of the first look does not count
+            # The time of the first look does not count.
+            deadline = time.monotonic() + REMOVAL_TIMEOUT
         elif time.monotonic() > deadline:
             raise _undying(run_id, [one.process for one in members])
         alive = [one.process for one in members if one.is_killed_directly]

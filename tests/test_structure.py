@@ -74,11 +74,11 @@ ONLY_IN = {
 
 
 MOST = {
-    "lines": 58_980,
-    "modules": 341,
+    "lines": 59_010,
+    "modules": 343,
     "entries": 24,
-    "imports a module": 4.58,
-    "modules that one other imports": 98,
+    "imports a module": 4.6,
+    "modules that one other imports": 100,
     "modules of the longest chain of imports": 22,
     "public methods of a class": 25,
     "lines of a function": 60,

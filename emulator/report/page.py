@@ -22,12 +22,12 @@ from emulator.report.charts import MANY, Chart, Group, groups_of
 from emulator.report.data import (
     Facts,
     causes,
-    failure_of,
     key_figures,
     machines,
     notes,
     sources_of_steps,
 )
+from emulator.report.failure import failure_of
 from emulator.report.tables import Column, Table, range_label, table_of
 from emulator.report.text import printable
 from emulator.report.timeline_chart import colour, timeline

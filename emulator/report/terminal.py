@@ -1,11 +1,7 @@
-"""Terminal output: the merged task output of a running job, tables for a finished one.
-
-Also the text about a run below a failed test.
-"""
+"""Terminal output: the merged task output of a running job, tables for a finished one."""
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,7 +23,6 @@ from emulator.analysis.last_words import is_boilerplate
 from emulator.engines.base import Finding
 from emulator.planning.plan import Plan
 from emulator.record.events import Entry
-from emulator.record.reader import Record
 from emulator.report import HTML
 from emulator.report.data import causes, notes, sources_of_steps
 from emulator.report.event_text import describe
@@ -312,39 +307,3 @@ def print_findings(findings: Sequence[Finding], console: Console) -> None:
     for finding in findings:
         if finding.below:
             console.print(finding.below, markup=False, highlight=False, soft_wrap=True, end="")
-
-
-# --- Below a failed test --------------------------------------------------------------------------
-
-_MOST, _FIRST = 30, 6
-"""Lines of events at most; of a longer history the first ones, and the last."""
-_WIDTH = 110
-
-
-def story(result: Result) -> str:
-    """Return a summary of a run as plain text, from its folder."""
-    text = io.StringIO()
-    console = Console(file=text, width=_WIDTH, color_system=None, force_terminal=False)
-    print_verdicts(result.summary, console)
-    print_figures(result.summary, console)
-    tables = "\n".join(line.rstrip() for line in text.getvalue().splitlines())
-    lines = [tables.strip("\n"), "", "what happened:", *event_lines(Record(result.folder).history)]
-    for task, words in list(result.last_words.items())[:1]:
-        lines += ["", f"the last output of {task}:", *(f"  {printable(line)}" for line in words)]
-    if said := [f"{kind}: {printable(text)}" for kind, text in notes(result.summary)]:
-        lines += ["", *said]
-    lines += ["", f"run     {result.folder}"]
-    if (page := result.folder / HTML).is_file():
-        lines.append(f"report  {page.as_uri()}")
-    return "\n".join(lines)
-
-
-def event_lines(history: Sequence[Entry]) -> list[str]:
-    """Return the events without steps and phases, one a line; of many the first and the last."""
-    lines = [
-        f"{format_duration(entry.t):>8}  {words}" for entry in history if (words := describe(entry))
-    ]
-    if len(lines) <= _MOST:
-        return lines
-    left_out = f"{'':8}  … {len(lines) - _MOST} more …"
-    return [*lines[:_FIRST], left_out, *lines[_FIRST - _MOST :]]

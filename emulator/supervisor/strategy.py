@@ -52,14 +52,11 @@ class Strategy:
 
     def suspend(self) -> None:
         """Stop every task, until the job is resumed. Raises UsageError."""
-        raise UsageError(
-            "Only a job of the training operator can be suspended.",
-            "Its scenario has a section `operator`.",
-        )
+        raise _not_suspendable()
 
     def resume(self) -> None:
         """Start every task of a suspended job. Raises UsageError."""
-        self.suspend()
+        raise _not_suspendable()
 
     def decide(self, state: TaskState, event: Exited, *, evicted: bool = False) -> Decision:
         """Return what follows from an exit; `evicted`: by a fault that may bring the task back."""
@@ -108,6 +105,13 @@ class Strategy:
 
     def time_out(self) -> None:
         """The time limit of the run has passed after the end of the job."""
+
+
+def _not_suspendable() -> UsageError:
+    return UsageError(
+        "Only a job of the training operator can be suspended.",
+        "Its scenario has a section `operator`.",
+    )
 
 
 def strategy_of(plan: Plan) -> type[Strategy]:

@@ -10,29 +10,52 @@ from __future__ import annotations
 import contextlib
 import json
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol
 
 from emulator.errors import RecordError, UsageError
 from emulator.metrics import sample_file
-from emulator.metrics.catalog import GpuUsage, Usage
 from emulator.metrics.samples import Sample
-from emulator.planning.plan import Plan
 from emulator.record.coalesce import Coalescer
-from emulator.record.events import Entry, LogCut, Step, line_of
+from emulator.record.events import Entry, LogCut, Phase, Step, line_of
 from emulator.record.folder import GIVEN
 from emulator.record.lock import LOCK, acquire, release
 from emulator.record.reader import Record
 from emulator.record.remains import require_free
 from emulator.record.task_log import LogWriter, cut_torn, parts_of
 from emulator.record.version import header
-from emulator.runtime.clock import Clock
 from emulator.runtime.files import FOR_OWNER, appending, atomic_write, for_owner, os_errors
+
+if TYPE_CHECKING:
+    from emulator.metrics.catalog import GpuUsage, Usage
+    from emulator.planning.plan import Plan
+    from emulator.runtime.clock import Clock
+
+
+class Subscriber(Protocol):
+    """Follows a run; its methods are called on the supervisor's thread and must not block."""
+
+    @property
+    def hurried(self) -> bool:
+        """Whether it needs lines at once, and not a quarter of a second later."""
+
+    def entry(self, entry: Entry, /) -> None:
+        """Take an event that was written."""
+
+    def lines(self, lines: Sequence[tuple[str, str]], /) -> None:
+        """Take lines that tasks printed: each its task and its text."""
+
+    def sample(self, sample: Sample, /) -> None:
+        """Take a sample that was stored."""
 
 
 class RunWriter:
-    """The writing side; has the run's lock until it is closed or its process ends."""
+    """The writing side; has the run's lock until it is closed or its process ends.
+
+    It passes what is written on to subscribers.
+    """
 
     def __init__(
         self,
@@ -83,9 +106,11 @@ class RunWriter:
                 self.path.rmdir()
 
     def _begin_buffers(self) -> None:
-        self.buffering = False
-        """Whether events and output wait for `flush`."""
+        self._subscribers: Sequence[Subscriber] = ()
+        self._in_batch = False
         self._events_waiting: list[bytes] = []
+        self._untold_entries: list[Entry] = []
+        self._untold_lines: list[tuple[str, str]] = []
         self._cut_short = set[str]()
         """Tasks whose log was said to have reached its limit."""
 
@@ -126,11 +151,35 @@ class RunWriter:
         """Seconds since the run began."""
         return self._clock.now() - self._began
 
+    @property
+    def hurried(self) -> bool:
+        """Whether a subscriber needs lines at once."""
+        return any(subscriber.hurried for subscriber in self._subscribers)
+
+    @contextlib.contextmanager
+    def telling(self, *subscribers: Subscriber) -> Iterator[None]:
+        """Pass on to these what is written meanwhile."""
+        self._subscribers = subscribers
+        try:
+            yield
+        finally:
+            self._subscribers = ()
+
+    @contextlib.contextmanager
+    def batch(self) -> Iterator[None]:
+        """Write output, steps and phases together: at the end, or with another event."""
+        self._in_batch = True
+        try:
+            yield
+        finally:
+            self._in_batch = False
+            self._flush()
+
     def write(self, event: Entry, *, wall: float | None = None) -> Entry:
         """Append to the history; the only place where events get their number and time.
 
         `wall` is the engine's stamp, if it gave one. Step events may be merged (`coalesce.py`); a
-        buffered step has the number of the event that it will be merged into.
+        step that waits has the number of the event that it will be merged into. Raises RecordError.
         """
         event = event.having(
             n=self._n,
@@ -142,27 +191,45 @@ class RunWriter:
                 event, one = event.having(n=self._n), one.having(n=self._n)
             self._events_waiting.append(line_of(one).encode() + b"\n")
             self._n += 1
-        if not self.buffering:
-            self.flush()
+        self._untold_entries.append(event)
+        if not self._in_batch or not isinstance(event, Step | Phase):
+            self._flush()
         return event
 
-    def log(self, task: str, text: str, *, wall: float | None = None) -> None:
-        """Append a line to the task's log, as it was printed; `wall` is the engine's stamp."""
+    def log(self, task: str, text: str, *, wall: float | None = None, shown: bool = True) -> None:
+        """Append a line to the task's log, as it was printed; pass it on unless it is not `shown`.
+
+        `wall` is the engine's stamp, if it gave one. Raises RecordError.
+        """
         if task not in self._logs:
             self._logs[task] = LogWriter(self.path / "logs" / f"{task}.log", self._log_limit)
         self._logs[task].add(text, self._clock.wall() if wall is None else wall)
-        if not self.buffering:
-            self.flush()
+        if shown:
+            self._untold_lines.append((task, text))
+        if not self._in_batch:
+            self._flush()
 
-    def flush(self) -> None:
-        """Write what was buffered: output first, from which a take-over recovers lost steps."""
+    def _flush(self) -> None:
+        """Write what waits, and pass it on."""
         try:
             self._write_waiting()
         except OSError:
             with _disk_errors(self.path):  # only now: to enter it costs more than to write a line
                 raise
+        lines, self._untold_lines = self._untold_lines, []
+        entries, self._untold_entries = self._untold_entries, []
+        for subscriber in self._subscribers:
+            if lines:
+                subscriber.lines(lines)
+            for entry in entries:
+                subscriber.entry(entry)
+        for name, log in self._logs.items():
+            if log.leaves_out and name not in self._cut_short:
+                self._cut_short.add(name)
+                self.write(LogCut(task=name, limit=self._log_limit))
 
     def _write_waiting(self) -> None:
+        """Write output first, from which a take-over recovers lost steps."""
         for log in self._logs.values():
             log.write()
         if self._events_waiting:
@@ -178,6 +245,11 @@ class RunWriter:
             self._samples.append(sample)
         return sample
 
+    def tell(self, sample: Sample) -> None:
+        """Pass on a sample; the thread that took it has stored it."""
+        for subscriber in self._subscribers:
+            subscriber.sample(sample)
+
     def printed(self, task: str) -> list[str]:
         """Return the lines in the task's log, as the engine reported them."""
         text = b""
@@ -185,12 +257,6 @@ class RunWriter:
             with contextlib.suppress(FileNotFoundError):
                 text += part.path.read_bytes()
         return text.decode("utf-8", "surrogateescape").split("\n")[:-1]
-
-    def cut_short(self) -> list[LogCut]:
-        """Return an event for each log that has reached its limit since the last call."""
-        new = [n for n, log in self._logs.items() if log.leaves_out and n not in self._cut_short]
-        self._cut_short.update(new)
-        return [LogCut(task=name, limit=self._log_limit) for name in new]
 
     def printed_until(self, task: str) -> float:
         """Return when the task printed its last line, in seconds since 1970."""

@@ -72,9 +72,9 @@ from emulator.supervisor.watchdog import DiskWatch, Watchdog
 if TYPE_CHECKING:
     from emulator.engines.origin import Origin
     from emulator.planning.plan import Plan
+    from emulator.record.writer import RunWriter
     from emulator.runtime.clock import Clock, Workers
     from emulator.scenario.restart import RestartScope
-    from emulator.supervisor.history import HistoryWriter
 
 STOP_GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL when the job is over (as `docker stop`)."""
@@ -93,7 +93,7 @@ class Supervisor:
         self,
         plan: Plan,
         engine: Engine,
-        history: HistoryWriter,
+        history: RunWriter,
         *,
         clock: Clock,
         workers: Workers,
@@ -114,7 +114,7 @@ class Supervisor:
         self._injector = Injector(faults, self._job)
         self._watchdog = Watchdog(plan.scenario.restart.stall, self._job)
         storage = engine.storage() if isinstance(engine, Storing) else []
-        self._disks = DiskWatch([history.record.path, *storage], self._timers)
+        self._disks = DiskWatch([history.path, *storage], self._timers)
         interval = plan.scenario.metrics.interval
         self._sampling = Sampling(interval, engine, self.inbox, clock, workers, self._job)
         self._strategy = strategy_of(plan)(
@@ -162,7 +162,7 @@ class Supervisor:
         if recovered is not None and recovered.timeline.prepared is not None:
             self._resume(recovered)
         else:
-            self._engine.prepare(plan, self._history.record.path, self.inbox)
+            self._engine.prepare(plan, self._history.path, self.inbox)
             self._calls.update_links()
             self._history.write(Prepared())
             for name in self._job.helpers:
@@ -247,15 +247,12 @@ class Supervisor:
         }
 
     def _on_lines(self, event: Lines) -> None:
-        self._history.begin_batch()
-        try:
+        with self._history.batch():
             for line in event.lines:
                 if line.is_finished:
                     self._on_line(line)
                 else:
                     self._on_drawn(line)
-        finally:
-            self._history.end_batch()
 
     def _on_entry(self, entry: Entry) -> None:
         """Write what the engine reports for the history alone."""
@@ -291,7 +288,7 @@ class Supervisor:
                 self._on_line_of_helper(line)
             return
         self._strategy.on_line()
-        self._history.line(line.task, line.text, wall=line.wall)
+        self._history.log(line.task, line.text, wall=line.wall)
         seen = state.reader.read(line.text)
         self._note_sources(line.task, state.reader.take_news())
         self._on_observed(line, seen or NOTHING)
@@ -299,15 +296,15 @@ class Supervisor:
     def _on_line_of_part(self, line: Line) -> None:
         """Write what an init step prints to the log of its task; a side-car has its own."""
         if line.task in self._init_steps:
-            self._history.line(*init_line(line.task, line.text), wall=line.wall)
+            self._history.log(*init_line(line.task, line.text), wall=line.wall)
         else:
-            self._history.line(line.task, line.text, wall=line.wall)
+            self._history.log(line.task, line.text, wall=line.wall)
 
     def _on_line_of_helper(self, line: Line) -> None:
         reported = None
         if line.task == EVENTS and self._plan.scenario.metrics.events is not None:
             reported = self._event_steps.read(line.text, self._job.starts)
-        self._history.line(line.task, line.text, wall=line.wall, shown=reported is None)
+        self._history.log(line.task, line.text, wall=line.wall, shown=reported is None)
         if reported is None:
             if line.text.strip():
                 self._job.helpers[line.task].last_words.append(line.text[:LONGEST_WORD])
@@ -547,12 +544,12 @@ class Supervisor:
     # --- Taking over ----------------------------------------------------------------------------
 
     def _note_takeover(self, recovered: RecoveredState) -> None:
-        gap = self._history.record.t - recovered.timeline.end
+        gap = self._history.t - recovered.timeline.end
         self._history.write(Attached(pid=os.getpid(), gap=round(gap, 6)))
 
     def _resume(self, recovered: RecoveredState) -> None:
         """Continue from the state in which a killed supervisor left the run."""
-        job, record = self._job, self._history.record
+        job, record = self._job, self._history
         began = self._clock.now() - record.t
         job.end, job.restarts = recovered.end, recovered.job_restarts
         timeline = recovered.timeline

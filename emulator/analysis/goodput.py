@@ -193,7 +193,7 @@ def _advances(entry: Step, furthest: int) -> int:
 def _long_gaps(states: Sequence[_Span]) -> Iterator[_Span]:
     """Yield what exceeds the usual gap in gaps between two advances that were far longer.
 
-    Merged steps have no such gap: `record/coalesce.py` does not merge across pauses.
+    Merged steps have no such gap: `Coalescer` in `record/writer.py` does not merge across pauses.
     """
     gaps = [span for span in states if span.cause == "productive"]
     usual = _median(

@@ -2,7 +2,7 @@
 
 Times are seconds since the run began. `steps_made.py` says which steps count, and when they were
 made: as stretches of time, each with its steps. A program that reports every tenth step has
-stretches of ten steps; merged steps (`record/coalesce.py`) make a longer one.
+stretches of ten steps; merged steps (`Coalescer` in `record/writer.py`) make a longer one.
 
 A rate is the steps that were made in a time, divided by the time. A task may also have made steps
 that it did not report: before its first one, and after its last one until it ended. As long as it

@@ -16,7 +16,7 @@ import bisect
 import contextlib
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -90,7 +90,6 @@ class LogWriter:
     def __init__(self, path: Path, limit: int) -> None:
         """`limit`: about so many bytes are kept."""
         self._path, self._limit = path, limit
-        self._waiting: list[tuple[bytes, float]] = []
         self._files: tuple[IO[bytes], IO[bytes]] | None = None
         self.leaves_out = False
         """Whether something in the middle of the log was removed."""
@@ -99,14 +98,8 @@ class LogWriter:
         self._latest = -math.inf
         """The time in the last row."""
 
-    def add(self, text: str, wall: float) -> None:
-        """Have a line written with the next `write`."""
-        self._waiting.append((text.encode("utf-8", "surrogateescape") + b"\n", wall))
-
-    def write(self) -> None:
-        """Write the lines that were added. Raises OSError."""
-        if not self._waiting:
-            return
+    def write(self, printed: Iterable[tuple[str, float]]) -> None:
+        """Append lines, each with its time in seconds since 1970. Raises OSError."""
         if self._files is None:
             times = appending(times_of(self._path))
             self._begin, current = parts_of(self._path)[-1]
@@ -116,7 +109,8 @@ class LogWriter:
             self._begin_part(*self._files)
         size, latest = self._size, self._latest
         lines, rows = [], []
-        for line, wall in self._waiting:
+        for text, wall in printed:
+            line = text.encode("utf-8", "surrogateescape") + b"\n"
             if wall >= latest + RESOLUTION:
                 latest = wall
                 rows.append(b"%d %.3f\n" % (size, wall))
@@ -127,7 +121,6 @@ class LogWriter:
             index.write(b"".join(rows))
         log.write(b"".join(lines))
         self._size, self._latest = size, latest
-        self._waiting.clear()  # only now: what a full disk did not take is written later
 
     def _begin_part(self, full: IO[bytes], times: IO[bytes]) -> None:
         """Go on in another file, and remove the oldest after the first if there are too many."""

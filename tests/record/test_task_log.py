@@ -31,11 +31,8 @@ def written(log: Path, *lines: tuple[str, float], limit: int = 2**30, each: int 
     """Write lines with their times into a log, as many at once as `each` says."""
     log.parent.mkdir(exist_ok=True)
     writer = LogWriter(log, limit)
-    for number, (text, wall) in enumerate(lines, 1):
-        writer.add(text, wall)
-        if number % each == 0:
-            writer.write()
-    writer.write()
+    for begin in range(0, len(lines), each):
+        writer.write(lines[begin : begin + each])
     writer.close()
     return log
 

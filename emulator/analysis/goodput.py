@@ -29,7 +29,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate, chain, pairwise, takewhile
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from emulator.faults.kinds import FAULTS
 from emulator.record.events import (
@@ -44,7 +44,9 @@ from emulator.record.events import (
     TaskStart,
     TrainingBegan,
 )
-from emulator.record.timeline import Timeline
+
+if TYPE_CHECKING:
+    from emulator.record.timeline import Timeline
 
 _PHASES = ("data", "compile", "checkpoint", "restore", "eval")
 """Phases that are causes; `startup` is the time before the first step anyway."""

@@ -23,10 +23,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
+from typing import TYPE_CHECKING
 
 from emulator.faults.kinds import FAULTS
 from emulator.faults.pause import Pause
-from emulator.planning.plan import Plan
 from emulator.record.events import (
     Entry,
     FaultEvent,
@@ -38,6 +38,9 @@ from emulator.record.events import (
     TaskRunning,
     TaskStart,
 )
+
+if TYPE_CHECKING:
+    from emulator.planning.plan import Plan
 
 Span = tuple[float, float]
 """A time from one moment to another, in seconds since the run began."""

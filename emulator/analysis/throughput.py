@@ -18,11 +18,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from emulator.analysis.steps_made import Life, Span, StepsMade, Stretch, without
-from emulator.planning.plan import Plan
 from emulator.record.events import Phase, Step
-from emulator.record.timeline import Timeline
+
+if TYPE_CHECKING:
+    from emulator.planning.plan import Plan
+    from emulator.record.timeline import Timeline
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, zip_longest
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from emulator.faults.kinds import states as states_under_faults
 from emulator.faults.schedule import PlannedFault, from_json
-from emulator.planning.plan import Plan
 from emulator.record.events import (
     AllRunning,
     BeforeTraining,
@@ -41,6 +40,9 @@ from emulator.record.events import (
     TrainingBegan,
     fields_of,
 )
+
+if TYPE_CHECKING:
+    from emulator.planning.plan import Plan
 
 TaskStatus = Literal[
     "pending", "starting", "running", "backoff", "down", "succeeded", "failed", "stopped"

@@ -12,8 +12,7 @@ import pytest
 from emulator.errors import RecordError
 from emulator.metrics.catalog import Usage
 from emulator.metrics.sample_file import SampleFile, read
-from emulator.metrics.samples import Sample, from_json
-from emulator.metrics.totals import totals
+from emulator.metrics.samples import Sample, from_json, totals
 from emulator.record.tail import whole_lines
 
 

@@ -21,6 +21,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from emulator.analysis.steps_made import Life, Span, StepsMade, Stretch, without
+from emulator.analysis.values import number
 from emulator.record.events import Phase, Step
 
 if TYPE_CHECKING:
@@ -270,20 +271,8 @@ def _unreported(life: Life, gap: float | None, end: float) -> Iterator[Span]:
 
 def _in_examples(step: Step) -> Step | None:
     """Return a step event that counts examples, so that rates of both are computed alike."""
-    count = _number(step.values.get("examples"))
-    if count is None or not math.isfinite(count):
-        return None
-    return replace(step, step=int(count), values={}, coalesced=None)
-
-
-def _number(value: object) -> float | None:
-    """Return a value that a program reported if it is a number that fits a float."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        return float(value)
-    except OverflowError:
-        return None
+    count = number(step.values.get("examples"))
+    return None if count is None else replace(step, step=int(count), values={}, coalesced=None)
 
 
 # --- Statistics ---------------------------------------------------------------------------------

@@ -10,18 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.record.folder import RunFolder
-from emulator.record.tail import BLOCK, end_of, last_lines, whole_lines
 from emulator.record.task_log import (
+    BLOCK,
     LogTimes,
     LogWriter,
     Printed,
     beginning,
     cut_torn,
+    end_of,
     end_of_log,
+    last_lines,
     new_lines,
     parts_of,
     printed,
     times_of,
+    whole_lines,
 )
 
 LINES = [("one", 100.0), ("two", 100.004), ("three", 100.02), ("gr\u00fcn", 103.5), ("", 104.0)]

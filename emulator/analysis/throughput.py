@@ -234,7 +234,7 @@ def follow(timeline: Timeline) -> dict[str, Work]:
         if not isinstance(entry, Phase):
             examples.add(entry)
         elif steps.lives.get(entry.task) is not life:
-            examples.goes_back(entry.task, entry.t)
+            examples.begin(entry.task, entry.t)
     end, gaps = timeline.end, {name: one.usual_gap for name, one in work.items()}
     for name, life in (*steps.over, *steps.lives.items()):
         unknown = list(_unreported(life, gaps.get(name), end))

@@ -398,7 +398,13 @@ class Timeline:
             case EmulatorFailed():
                 self.outcome, self.reason = "error", entry.message
             case TaskStart() | TaskRunning() | TaskExit() | StopSignal() | Step() | Phase():
-                self._task_event(entry)
+                if (task := self.tasks.get(entry.task)) is None:
+                    task = self.tasks[entry.task] = TaskTimeline(entry.task)
+                task.add(entry)
+                if isinstance(entry, TaskStart) and not task.is_being_replaced:
+                    self.restarting = False
+                elif isinstance(entry, Step):
+                    self.steps.append((task.incarnations[-1], entry))
             case HelperEvent():
                 self.helpers[entry.task] = entry
             case OutputLeftOut() | LogCut():
@@ -407,16 +413,6 @@ class Timeline:
                 self.ports[entry.task, entry.port] = entry.address
             case _:
                 pass  # an event of the emulator itself
-
-    def _task_event(self, entry: Entry) -> None:
-        task = self.tasks.get(entry.task)
-        if task is None:
-            task = self.tasks[entry.task] = TaskTimeline(entry.task)
-        task.add(entry)
-        if isinstance(entry, TaskStart) and not task.is_being_replaced:
-            self.restarting = False
-        if isinstance(entry, Step):
-            self.steps.append((task.incarnations[-1], entry))
 
     def _fault(self, entry: FaultEvent) -> None:
         if entry.plan is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from emulator.metrics.catalog import GpuShare, GpuUsage
-from emulator.metrics.gpu.inventory import Gpu, GpuInventory, survey
+from emulator.metrics.gpu import Gpu, GpuInventory, survey
 from emulator.metrics.gpu.nvml import Nvml, NvmlError
 
 VALID_FOR = 1.0

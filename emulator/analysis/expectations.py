@@ -18,8 +18,7 @@ from emulator.analysis.figures import FIGURES, put_in_summary, rounded
 from emulator.analysis.invariants import ALWAYS, INVARIANTS, Observed
 from emulator.analysis.throughput import Rate
 from emulator.faults.kinds import FAULTS
-from emulator.metrics.samples import Sample
-from emulator.metrics.totals import gpu_totals, totals
+from emulator.metrics.samples import Sample, gpu_totals, totals
 from emulator.record.timeline import Timeline
 from emulator.record.version import header
 from emulator.scenario.extension import added

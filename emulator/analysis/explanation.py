@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from emulator.analysis import hints
-from emulator.analysis.analyse import Analysis
 from emulator.analysis.last_words import last_words
 from emulator.analysis.step_sources import StepSources, step_sources
 from emulator.faults.kinds import FAULTS
-from emulator.record.timeline import Timeline
 from emulator.scenario.frameworks.spec import role_of
-from emulator.scenario.schema import Expectations
+
+if TYPE_CHECKING:
+    from emulator.analysis.analyse import Analysis
+    from emulator.record.timeline import Timeline
+    from emulator.scenario.schema import Expectations
 
 READ = 10
 """Tasks whose output is read at most."""

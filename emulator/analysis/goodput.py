@@ -29,7 +29,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate, chain, pairwise, takewhile
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from emulator.faults.kinds import FAULTS
 from emulator.record.events import (
@@ -44,7 +44,9 @@ from emulator.record.events import (
     TaskStart,
     TrainingBegan,
 )
-from emulator.record.timeline import Timeline
+
+if TYPE_CHECKING:
+    from emulator.record.timeline import Timeline
 
 _PHASES = ("data", "compile", "checkpoint", "restore", "eval")
 """Phases that are causes; `startup` is the time before the first step anyway."""
@@ -193,7 +195,7 @@ def _advances(entry: Step, furthest: int) -> int:
 def _long_gaps(states: Sequence[_Span]) -> Iterator[_Span]:
     """Yield what exceeds the usual gap in gaps between two advances that were far longer.
 
-    Merged steps have no such gap: `record/coalesce.py` does not merge across pauses.
+    Merged steps have no such gap: `Coalescer` in `record/writer.py` does not merge across pauses.
     """
     gaps = [span for span in states if span.cause == "productive"]
     usual = _median(

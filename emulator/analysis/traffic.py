@@ -11,11 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from emulator.analysis.values import number
-from emulator.metrics.samples import Sample
-from emulator.planning.plan import Plan
-from emulator.record.events import Step
+
+if TYPE_CHECKING:
+    from emulator.metrics.samples import Sample
+    from emulator.planning.plan import Plan
+    from emulator.record.events import Step
 
 LEAST = 0.5
 """The share of the steps that must be between the two whose counters are compared.

@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from emulator.record.events import Step
-from emulator.record.timeline import TaskTimeline, Timeline
+if TYPE_CHECKING:
+    from emulator.record.events import Step
+    from emulator.record.timeline import TaskTimeline, Timeline
 
 NAMES = 200
 """Names that are followed in a run; a program that makes up names does not fill the summary."""

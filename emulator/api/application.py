@@ -41,8 +41,7 @@ from emulator.faults.kinds import OneFault
 from emulator.faults.spec import FaultSpec
 from emulator.metrics import sample_file
 from emulator.record.reader import Record
-from emulator.record.tail import last_lines
-from emulator.record.task_log import LogTimes, beginning, new_lines
+from emulator.record.task_log import LogTimes, beginning, last_lines, new_lines
 from emulator.runtime.unexpected import explained
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emulator.record.tail import whole_lines
+from emulator.record.task_log import whole_lines
 
 if TYPE_CHECKING:
     import asyncio

@@ -268,7 +268,7 @@ class Stall(Entry):
 
 @dataclass(frozen=True, kw_only=True)
 class Step(Entry):
-    """A task reported a step, or several steps that were merged: see `coalesce.py`."""
+    """A task reported a step, or several steps that were merged: see `Coalescer` in `writer.py`."""
 
     event: ClassVar = "step"
     step: int

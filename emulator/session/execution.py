@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 
 from emulator.api.server import ApiServer
 from emulator.api.tcp import TcpEndpoint
@@ -28,7 +29,6 @@ from emulator.runtime.clock import Clock, RealClock
 from emulator.runtime.signals import Deferral
 from emulator.supervisor.cleanup import let_settle
 from emulator.supervisor.control import Interrupted
-from emulator.supervisor.history import HistoryWriter
 from emulator.supervisor.supervisor import Supervisor
 from emulator.supervisor.takeover import RecoveredState, recover, recover_run
 
@@ -89,17 +89,17 @@ class _Session:
         self, record: RunWriter, recovered: RecoveredState | None
     ) -> Iterator[Supervisor]:
         """Yield a supervisor with its API and the signals; then remove what the run made."""
-        history, workers = HistoryWriter(record, self.callbacks), self.clock.workers()
+        workers = self.clock.workers()
         supervisor = Supervisor(
             self.plan,
             self.engine,
-            history,
+            record,
             clock=self.clock,
             workers=workers,
             recovered=recovered,
             origin=self.origin,
         )
-        server = self._serve(supervisor, history) if self.clock.is_real else None
+        server = self._serve(supervisor, record.path) if self.clock.is_real else None
         self.callbacks.stoppable(supervisor.control.stop)
         received: list[signal.Signals] = []
 
@@ -109,7 +109,8 @@ class _Session:
 
         self.deferral.hand_to(interrupt)
         try:
-            yield supervisor
+            with record.telling(self.callbacks, *([server] if server else [])):
+                yield supervisor
             if received and supervisor.end and supervisor.end.outcome != "interrupted":
                 self.deferral.pass_on(received[0])  # this outcome stands; a sweep ends here
         except EmulatorError as error:
@@ -132,10 +133,9 @@ class _Session:
                     with contextlib.suppress(EmulatorError):  # of an emulator that was killed
                         remove_remains(record.path, self.plan.run_id)
 
-    def _serve(self, supervisor: Supervisor, history: HistoryWriter) -> ApiServer:
-        folder, endpoint = history.record.path, self.endpoint
+    def _serve(self, supervisor: Supervisor, folder: Path) -> ApiServer:
+        endpoint = self.endpoint
         server = ApiServer(supervisor.control, folder, self.callbacks.reachable, endpoint=endpoint)
-        history.subscribe(server)
         if endpoint is not None:
             self.callbacks.say(endpoint.describe(folder))
         return server

@@ -15,14 +15,13 @@ from emulator.engines.requirements import make_ready
 from emulator.planning.requested import RunOptions
 from emulator.record.events import Entry, FaultEvent, TaskStart
 from emulator.record.reader import Record
-from emulator.record.writer import RunWriter
+from emulator.record.writer import RunWriter, Subscriber
 from emulator.report.event_text import describe
 from emulator.results import Result, RunCallbacks
 from emulator.runtime.clock import AtOnce, ManualClock, Workers
 from emulator.scenario.schema import Scenario
 from emulator.session.execution import up
 from emulator.supervisor.control import Asked, RunControl
-from emulator.supervisor.history import HistoryWriter, Subscriber
 from emulator.supervisor.supervisor import Supervisor
 from emulator.supervisor.takeover import RecoveredState, recover_run
 from tests.asked import asked
@@ -165,13 +164,14 @@ class Job:
         self.supervisor = Supervisor(
             self.plan,
             self.engine,
-            HistoryWriter(record, told),
+            record,
             clock=self.clock,
             workers=workers,
             recovered=recovered,
         )
         try:
-            return self.supervisor.run().outcome
+            with record.telling(told):
+                return self.supervisor.run().outcome
         finally:
             workers.close()
             record.close()

@@ -17,7 +17,7 @@ from emulator.engines.base import Inbox
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.faults.kinds import FAULTS
 from emulator.faults.pause import Pause
-from emulator.record import coalesce
+from emulator.record import writer
 from emulator.record.events import (
     Attached,
     Entry,
@@ -406,8 +406,8 @@ def test_a_successor_knows_the_output_as_its_predecessor_did(tmp_path: Path) -> 
 def test_buffered_steps_are_read_again_from_the_logs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
 ) -> None:
-    """See `emulator/record/coalesce.py`: every step is reported once, by one event or another."""
-    monkeypatch.setattr(coalesce, "FREE", 2)
+    """See `Coalescer`: every step is reported once, by one event or another."""
+    monkeypatch.setattr(writer, "FREE", 2)
     lines = [(n / 10, step(n)) for n in range(1, 31)]
     here = World(tmp_path, "cluster: {worker: 2}\n", {"*": Script(lines, exits_at=3.05)})
     here.dies(Fuse(length))
@@ -599,8 +599,8 @@ def test_steps_of_event_files_are_neither_lost_nor_written_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int
 ) -> None:
     """Also where most steps are merged, and wait before they are written."""
-    monkeypatch.setattr(coalesce, "FREE", free)
-    monkeypatch.setattr(coalesce, "EACH", 1)
+    monkeypatch.setattr(writer, "FREE", free)
+    monkeypatch.setattr(writer, "EACH", 1)
     printed = [
         (n + 0.25, scalars(f"worker-{task}", n, WALL + n, WALL + 0.5, loss=0.5))
         for n in range(1, 9)

@@ -1,10 +1,8 @@
-"""`compare`, and the runs of `up --vary`: what if something were otherwise."""
+"""`compare`: what if something were otherwise."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,9 +12,7 @@ from emulator.cli.options import Out, complete_runs, console, find_run, note, pr
 from emulator.errors import UsageError
 
 if TYPE_CHECKING:
-    from emulator.planning.requested import RequestedScenario, RunOptions
     from emulator.record.reader import Record
-    from emulator.report.terminal import LivePrinter
 
 
 def compare(
@@ -82,56 +78,3 @@ def _refuse_twice(names: Sequence[str], records: Sequence[Record]) -> None:
                 "`emulate runs` lists the others.",
             )
         seen[path] = name
-
-
-def up_variants(
-    asked: RequestedScenario,
-    varied: Sequence[str],
-    engine: str,
-    options: RunOptions,
-    shown: Callable[[], LivePrinter],
-    *,
-    json: bool,
-) -> int:
-    """Run every variant, print each result and the comparison; return the exit code of all."""
-    from emulator.report.run_tables import print_comparison
-    from emulator.report.terminal import print_result
-    from emulator.results import Result
-    from emulator.scenario.matrix import variants
-    from emulator.session.execution import up
-    from emulator.session.sweep import PlannedVariant, judge_all, plan_all, read_all, up_all
-    from emulator.session.sweep import compare as compare_runs
-
-    found = variants(varied, asked.chosen)
-    scenarios = read_all(asked.given, found, asked.chosen)
-    # What auto means is decided once, for all variants.
-    from emulator.engines import choose
-
-    with contextlib.closing(choose(engine, note)) as first:
-        planned = plan_all(found, scenarios, first, options)
-    chosen = {one.number: asked.variant([*asked.chosen, *one.overrides]) for one in planned}
-    references = {number: one.reference(first.name) for number, one in chosen.items()}
-    tables = console(stderr=json)
-
-    def run(variant: PlannedVariant) -> Result:
-        note(f"variant {variant.number} of {len(planned)}: {variant.label}")
-        own = replace(
-            options,
-            run_id=variant.run_id,
-            variant=variant.label,
-            reference=references[variant.number],
-        )
-        with shown() as printer, contextlib.closing(choose(first.name)) as engine:
-            result = up(chosen[variant.number], engine, own, callbacks=printer.callbacks())
-        print_result(result, tables, kept=options.keep)
-        return result
-
-    sweep = up_all(planned, run, out=options.out)
-    judged = judge_all(sweep.records)
-    if judged:
-        print_comparison(compare_runs(judged), tables)
-    if json:
-        print_json([one.summary for _, one in judged])
-    if sweep.failure:
-        note(str(sweep.failure))
-    return sweep.exit_code

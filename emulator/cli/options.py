@@ -226,17 +226,19 @@ def read(path: Path, added: Additions | None = None) -> Given:
     return read_scenario(found, added or NOTHING)
 
 
-def overrides(sets: list[str] | None, seed: int | None) -> list[str]:
-    """Return `--set` and `--seed` as assignments."""
-    return [*(sets or []), *([f"seed={seed}"] if seed is not None else [])]
-
-
-def requested(path: Path, sets: Sequence[str], added: Additions) -> RequestedScenario:
+def requested(
+    argument: Path | None,
+    option: Path | None,
+    sets: Sequence[str] | None,
+    seed: int | None,
+    added: Additions,
+) -> RequestedScenario:
     """Return what a command is to run: a file with what is overridden in it and added to it."""
     from emulator.planning.requested import RequestedScenario
 
-    given = read(path, added)
-    return RequestedScenario(given, given.path, chosen=tuple(sets), added=added)
+    given = read(chosen_scenario(argument, option), added)
+    chosen = (*(sets or ()), *(() if seed is None else [f"seed={seed}"]))
+    return RequestedScenario(given, given.path, chosen=chosen, added=added)
 
 
 def find_run(name: str, out: Path) -> Record:

@@ -10,6 +10,7 @@ import pytest
 
 from emulator.errors import UsageError
 from emulator.manifests.convert import read_scenario
+from emulator.planning.requested import RequestedScenario
 from emulator.pytest_plugin.fixtures import settings_of
 from emulator.scenario.matrix import Variant, variants
 from emulator.scenario.pytest_options import mark_arguments
@@ -30,18 +31,19 @@ class ScenarioFile(pytest.Module):
         settings = settings_of(self.config)
         try:
             given = read_scenario(self.path)
-            base = given.parse(settings.sets)
-            expanded = variants(settings.varied, settings.sets, parametrize=base.parametrize)
-            scenarios = read_all(given, expanded, settings.sets)
-            if any(mark_arguments(mark)[0] == "parametrize" for mark in base.marks):
+            base = RequestedScenario(given, self.path, chosen=settings.sets)
+            grid = base.scenario.parametrize
+            expanded = variants(settings.varied, settings.sets, parametrize=grid)
+            read = read_all(base, expanded)
+            if any(mark_arguments(mark)[0] == "parametrize" for mark in base.scenario.marks):
                 raise UsageError(
                     f"{self.path.name}: marks: a scenario has no mark `parametrize`.",
                     "Write `parametrize: {KEY: [VALUES]}` beside `marks:`.",
                 )
         except UsageError as error:
             raise self.CollectError(str(error)) from None
-        for variant, scenario in zip(expanded, scenarios, strict=True):
-            yield ScenarioItem.from_variant(self, variant, scenario)
+        for variant, one in zip(expanded, read, strict=True):
+            yield ScenarioItem.from_variant(self, variant, one.scenario)
 
 
 class ScenarioItem(pytest.Function):

@@ -203,7 +203,7 @@ class Emulator:
         reference = reference_variant(requested)
         variants = [requested] if reference is None else [requested, reference]
         with self.untimed(), self._skipping(*variants):
-            lease, engine = self._lease([one.scenario for one in variants], engine_name)
+            lease, engine = self._lease(variants, engine_name)
         self._leases.append(lease)
         result = None
         if reference is not None:
@@ -218,16 +218,16 @@ class Emulator:
     def _skipping(self, *variants: RequestedScenario) -> AbstractContextManager[None]:
         return skipping([one.scenario for one in variants], self.settings.require)
 
-    def _lease(self, scenarios: Sequence[Scenario], name: str) -> tuple[Lease, str]:
-        """Build the images; return a lease that is enough for each scenario, and the engine."""
+    def _lease(self, variants: Sequence[RequestedScenario], name: str) -> tuple[Lease, str]:
+        """Build the images; return a lease that is enough for each variant, and the engine."""
         if name == AUTO:  # one that is required must answer
             name = next((one for one in names() if one in self.settings.require), AUTO)
-        name, capacity = make_available(scenarios, name, self.out, self.say)
+        name, capacity = make_available(variants, name, self.out, self.say)
         if self.settings.cpus is not None:
             capacity = replace(capacity, cpus=self.settings.cpus)
         if self.settings.memory is not None:
             capacity = replace(capacity, memory=self.settings.memory)
-        needs = [need_of(scenario) for scenario in scenarios]
+        needs = [need_of(one.scenario) for one in variants]
         need = Need(*(max(getattr(one, key.name) for one in needs) for key in fields(Need)))
         lease = self.broker.acquire(
             self.item.nodeid, need, capacity, recover=recover, waiting=self._waits

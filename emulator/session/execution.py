@@ -177,20 +177,20 @@ def up(
     removing what the run made.
     """
     clock = clock or RealClock()
-    scenario, given = requested.scenario, requested.given
-    plan, folder = make_ready(scenario, engine, options, given.warnings)
+    plan, folder = make_ready(requested, engine, options)
     if options.warm:
         require_of(engine, [("a warm start", "warm")])
         if options.keep:
             raise UsageError("A warm run is not kept: its containers wait for the next run.")
     with signals.deferred() as deferral:
-        engine.ensure_images(scenario, callbacks.say)
+        engine.ensure_images(plan.scenario, callbacks.say)
         if options.warm:
             plan = capable(engine, Warming).lease_warm(plan)
         signals.check()  # from here on the supervisor gets the signals, and the run has a record
         callbacks.planned(plan, folder)
         origin = origin_of(plan, engine, requested.command(engine.name)) if clock.is_real else None
         session = _Session(plan, engine, clock, callbacks, deferral, options.keep, endpoint, origin)
+        given = requested.given
         record = RunWriter(folder, plan, given.text, clock, given.kept)
         with session.open(record, reports=options.reports) as run:
             run.supervisor.run()

@@ -14,7 +14,6 @@ from emulator.errors import EngineLost, EngineMissing
 from emulator.manifests.convert import Additions
 from emulator.planning.requested import RequestedScenario, RunOptions
 from emulator.results import Result, RunCallbacks
-from emulator.scenario.schema import Scenario
 from emulator.session.execution import up
 from emulator.session.source import Sets, assigned
 
@@ -32,17 +31,17 @@ def additions(images: Mapping[str, str], faults: str | Path | None) -> Additions
 
 
 def make_available(
-    scenarios: Sequence[Scenario], engine_name: str, out: Path, say: Callable[[str], None]
+    variants: Sequence[RequestedScenario], engine_name: str, out: Path, say: Callable[[str], None]
 ) -> tuple[str, Capacity]:
     """Build the images of scenarios; return the name of the engine, and what its machine has.
 
     What an engine can't run is refused before anything is built. Raises EmulatorError.
     """
     with contextlib.closing(choose(engine_name, say)) as engine:
-        for scenario in scenarios:
-            make_ready(scenario, engine, RunOptions(out=out))
-        for scenario in scenarios:
-            engine.ensure_images(scenario, say)
+        for one in variants:
+            make_ready(one, engine, RunOptions(out=out))
+        for one in variants:
+            engine.ensure_images(one.scenario, say)
         return engine.name, engine.capacity()
 
 

@@ -104,15 +104,12 @@ def _prepared(
     requested: RequestedScenario, engine: str, options: RunOptions, progress: bool | None
 ) -> tuple[Path, Running]:
     """Return the folder of a run and the run, ready to begin: its images are built."""
-    scenario, out = requested.scenario, options.out.resolve()
-    run_id = options.named(scenario)
+    out, run_id = options.out.resolve(), options.named(requested.scenario)
     view = view_for(progress)
     callbacks = view.callbacks()
     with requested.placed():
-        engine, _ = make_available([scenario], engine, out, callbacks.say)
-    reference = requested.reference(engine, warm=options.warm)
-    label = requested.label
-    options = replace(options, out=out, run_id=run_id, variant=label, reference=reference)
+        engine, _ = make_available([requested], engine, out, callbacks.say)
+    options = replace(options, out=out, run_id=run_id, variant=requested.label)
 
     def execute(callbacks: RunCallbacks) -> Result:
         with view:

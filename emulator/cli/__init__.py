@@ -36,7 +36,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
     },
     "Look": {
         "ps": Entry("runs", "emulate ps --all"),
-        "top": Entry("top", "emulate top"),
+        "top": Entry("runs", "emulate top"),
         "logs": Entry("runs", "emulate logs -f 'worker-*'"),
         "exec": Entry("inside", "emulate exec worker-0 -- nvidia-smi"),
     },

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, TypeVar
 from emulator.analysis.comparison import Row, rows
 from emulator.engines.requirements import make_ready
 from emulator.errors import EmulatorError, ScenarioError, UsageError
-from emulator.planning.plan import new_run_id
 from emulator.record.reader import Record
 from emulator.results import Judged, Result, judge
 from emulator.runtime.signals import Interruption
-from emulator.validation.run_id import check_run_id
 
 if TYPE_CHECKING:
     from emulator.engines.base import Engine
@@ -88,8 +86,7 @@ def plan_all(
     Their run ids are the given one, or a new one, with their number. Raises UsageError as
     `read_all` does.
     """
-    given = options.run_id
-    stem = new_run_id(read[0].scenario.name) if given is None else check_run_id(given)
+    stem = options.named(read[0].scenario)
 
     def plan(number: int, variant: Variant) -> PlannedVariant:
         requested = read[number - 1]

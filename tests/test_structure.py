@@ -121,7 +121,7 @@ ROOMS = {
     },
     "kubeflow": set(),
     "session": {
-        *("cli.compare", "cli.manual", "cli.up", "pytest_plugin.collect"),
+        *("cli.manual", "cli.report", "cli.up", "pytest_plugin.plugin"),
         *("pytest_plugin.harness", "pytest_plugin.memory_cluster"),
     },
     "pytest_plugin": set(),

@@ -18,16 +18,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emulator.api.tcp import TcpEndpoint, require_token
-from emulator.metrics.samples import Sample
 from emulator.record.events import AllRunning, Attached, Entry, Suspension
 from emulator.record.remains import SOCKET, TEMPORARY
 from emulator.record.tail import whole_lines
 from emulator.runtime.unexpected import explained
 from emulator.runtime.waiting import Event, for_event
-from emulator.supervisor.control import RunControl
 
 if TYPE_CHECKING:
     import asyncio
+
+    from emulator.metrics.samples import Sample
+    from emulator.supervisor.control import RunControl
 
 LONGEST_PATH = 100
 """Bytes of a socket's path that every system takes (Linux 108, macOS 104)."""

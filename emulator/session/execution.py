@@ -8,15 +8,14 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from emulator.api.server import ApiServer
-from emulator.api.tcp import TcpEndpoint
 from emulator.engines.base import Configuring, Engine, Warming
 from emulator.engines.capabilities import capable
 from emulator.engines.origin import Origin, origin_of
 from emulator.engines.requirements import make_ready, require_of
 from emulator.errors import EmulatorError, NameTaken, Unsupported, UsageError
-from emulator.planning.plan import Plan
 from emulator.planning.requested import RequestedScenario, RunOptions
 from emulator.record.events import EmulatorFailed, Removed
 from emulator.record.reader import Record
@@ -31,6 +30,10 @@ from emulator.supervisor.control import Interrupted
 from emulator.supervisor.history import HistoryWriter
 from emulator.supervisor.supervisor import Supervisor
 from emulator.supervisor.takeover import RecoveredState, recover, recover_run
+
+if TYPE_CHECKING:
+    from emulator.api.tcp import TcpEndpoint
+    from emulator.planning.plan import Plan
 
 REMOVED = "the job has already ended; emulate still removes its tasks and writes its report"
 KEPT = "the job has already ended; emulate still writes its report"

@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from emulator.cli.additions import Command, ConfigMaps, Faults, Images, additions
 from emulator.cli.options import (
     ApiPort,
+    Command,
+    ConfigMaps,
+    Faults,
+    Images,
+    Keep,
     Out,
     Plain,
     Quiet,
@@ -24,6 +28,7 @@ from emulator.cli.options import (
     Sets,
     Verbose,
     WhichEngine,
+    additions,
     check_verbosity,
     chosen_run,
     complete_sets,
@@ -57,9 +62,6 @@ RunId = Annotated[
 ]
 
 
-Keep = Annotated[
-    bool, typer.Option("--keep", help="Leave containers, network and volume for a look.")
-]
 Detach = Annotated[
     bool, typer.Option("--detach", "-d", help="In the background; return once all tasks run.")
 ]

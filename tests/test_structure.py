@@ -121,7 +121,7 @@ ROOMS = {
     },
     "kubeflow": set(),
     "session": {
-        *("cli.compare", "cli.manual", "cli.up", "pytest_plugin.collect"),
+        *("cli.manual", "cli.report", "cli.up", "pytest_plugin.plugin"),
         *("pytest_plugin.harness", "pytest_plugin.memory_cluster"),
     },
     "pytest_plugin": set(),
@@ -155,7 +155,7 @@ WORDS: dict[str, tuple[str, set[str]]] = {
             *("scenario.image", "scenario.frameworks.spec", "scenario.frameworks.registry"),
             *(f"scenario.frameworks.{name}" for name in ("jax", "pytorch", "tensorflow")),
             *("cli.runs", "cli.up", "session.up", "pytest_plugin.harness", "pytest_plugin.plugin"),
-            *("pytest_plugin.regression", "pytest_plugin.settings"),
+            "pytest_plugin.settings",
         },
     ),
     "engines.kubernetes.dcgm": (

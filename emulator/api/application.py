@@ -46,7 +46,7 @@ from emulator.runtime.unexpected import explained
 
 if TYPE_CHECKING:
     from emulator.api.prometheus import Page
-    from emulator.api.watcher import RecordWatcher
+    from emulator.api.server import RecordWatcher
     from emulator.supervisor.control import RunControl
 
 Number = TypeVar("Number", int, float)

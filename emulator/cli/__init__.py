@@ -36,7 +36,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
     },
     "Look": {
         "ps": Entry("runs", "emulate ps --all"),
-        "top": Entry("top", "emulate top"),
+        "top": Entry("runs", "emulate top"),
         "logs": Entry("runs", "emulate logs -f 'worker-*'"),
         "exec": Entry("inside", "emulate exec worker-0 -- nvidia-smi"),
     },
@@ -51,7 +51,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "runs": Entry("report", "emulate runs --verdict failed --since 7d"),
         "check": Entry("up", "emulate check"),
         "report": Entry("report", "emulate report --open"),
-        "compare": Entry("compare", "emulate compare quickstart-1 quickstart-2 --html page.html"),
+        "compare": Entry("report", "emulate compare quickstart-1 quickstart-2 --html page.html"),
         "export": Entry("export", "emulate export --tensorboard logs"),
     },
     "Set up": {

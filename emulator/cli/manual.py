@@ -13,6 +13,7 @@ import typer
 from emulator.cli.command import Command
 from emulator.cli.options import (
     ApiPort,
+    Keep,
     Out,
     Plain,
     Quiet,
@@ -206,9 +207,7 @@ def attach(
     run: RunArgument = None,
     option: RunOption = None,
     out: Out = Path("runs"),
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Leave containers, network and volume for a look.")
-    ] = False,
+    keep: Keep = False,
     plain: Plain = False,
     quiet: Quiet = False,
     verbose: Verbose = False,

@@ -1,8 +1,12 @@
-"""A run under way in a notebook: the panel of `emulate up`, updated in the output of its cell."""
+"""What a run that is started from Python shows of itself: see `progress=` of `emulator.up`.
+
+In a notebook that is the panel of `emulate up`, updated in the output of its cell.
+"""
 
 from __future__ import annotations
 
 import io
+import logging
 import sys
 from collections import deque
 from collections.abc import Sequence
@@ -11,11 +15,17 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
+from emulator.record.events import Entry
 from emulator.report import panel
+from emulator.report.event_text import describe
 from emulator.report.live import LiveView, now
+from emulator.report.terminal import LivePrinter
+from emulator.results import RunCallbacks
 
 if TYPE_CHECKING:
     from emulator.analysis.run_state import RunState
+
+log = logging.getLogger("emulator")
 
 WIDTH = 100
 """Characters of a line."""
@@ -72,3 +82,32 @@ def as_html(lines: Sequence[Text]) -> str:
     for line in lines:
         console.print(line, soft_wrap=True)
     return console.export_html(inline_styles=True, code_format=_PRE)
+
+
+def _log_entry(entry: Entry) -> None:
+    if words := describe(entry):
+        log.info("%.2fs: %s", entry.t, words)
+
+
+def _log_lines(lines: Sequence[tuple[str, str]]) -> None:
+    for task, text in lines:
+        log.debug("%s | %s", task, text)
+
+
+LOGGING = RunCallbacks(say=log.info, entry=_log_entry, lines=_log_lines)
+"""Events to the logger `emulator`, lines of tasks with the level DEBUG."""
+
+
+class _Logged(LivePrinter):
+    """Shows nothing."""
+
+    def callbacks(self) -> RunCallbacks:
+        """Return the callbacks for `up`."""
+        return LOGGING
+
+
+def view_for(progress: bool | None) -> LivePrinter:
+    """Return the view of a run: the panel in a notebook; elsewhere lines, if asked for."""
+    if progress is False or not (progress or in_notebook()):
+        return _Logged()
+    return NotebookView() if in_notebook() else LivePrinter()

@@ -305,7 +305,7 @@ def test_no_task_has_to_run_for_it_and_times_count_from_the_training_on(tmp_path
 
 def test_by_hand_and_healed_by_the_next_supervisor(tmp_path: Path) -> None:
     engine = Able(SCRIPTS)
-    job = Job(tmp_path, parse(VOLUME), engine)
+    job = Job(tmp_path, VOLUME, engine)
     manual = Disk.model_validate({"disk": "full", "volume": "data", "for": 6})
     injected = job.asks(3.0, lambda control: control.inject(manual))
     begin_and_die(job, 7.0)
@@ -371,7 +371,7 @@ def test_a_target_that_restarts_meanwhile_is_hit_all_the_same(tmp_path: Path) ->
 
 def test_the_next_supervisor_tells_again_and_triggers_in_time(tmp_path: Path) -> None:
     engine = Able(SCRIPTS)
-    job = Job(tmp_path, parse(RECLAIMED), engine)
+    job = Job(tmp_path, RECLAIMED, engine)
     begin_and_die(job, 25.0)
     assert job.take_over() == "succeeded"
     assert engine.told == [("worker-1", 10), ("worker-1", 25)]
@@ -379,7 +379,7 @@ def test_the_next_supervisor_tells_again_and_triggers_in_time(tmp_path: Path) ->
 
 
 def test_healed_by_hand_it_does_not_happen(tmp_path: Path) -> None:
-    job = Job(tmp_path, parse(RECLAIMED), Able(SCRIPTS))
+    job = Job(tmp_path, RECLAIMED, Able(SCRIPTS))
     healed = job.asks(20.0, lambda control: control.heal(""))
     job.begin()
     assert healed.result() == ["0"]

@@ -19,7 +19,6 @@ from emulator.record.writer import RunWriter, Subscriber
 from emulator.report.event_text import describe
 from emulator.results import Result, RunCallbacks
 from emulator.runtime.clock import AtOnce, ManualClock, Workers
-from emulator.scenario.schema import Scenario
 from emulator.session.execution import up
 from emulator.supervisor.control import Asked, RunControl
 from emulator.supervisor.supervisor import Supervisor
@@ -135,9 +134,9 @@ class Job:
     supervisor: Supervisor
     """At work now."""
 
-    def __init__(self, out: Path, scenario: Scenario, engine: MemoryEngine) -> None:
+    def __init__(self, out: Path, text: str, engine: MemoryEngine) -> None:
         self.engine, self.clock = engine, engine._clock
-        self.plan, self.folder = make_ready(scenario, engine, RunOptions(out=out, run_id="run"))
+        self.plan, self.folder = make_ready(asked(text), engine, RunOptions(out=out, run_id="run"))
 
     @property
     def history(self) -> list[Entry]:

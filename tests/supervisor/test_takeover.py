@@ -30,8 +30,7 @@ from emulator.record.events import (
 from emulator.record.reader import Record
 from emulator.results import RunCallbacks, load_result
 from emulator.runtime.clock import ManualClock
-from emulator.scenario.loader import parse
-from emulator.scenario.schema import EVENTS, Scenario
+from emulator.scenario.schema import EVENTS
 from tests.supervisor.in_memory import BASE, DEAF, SERVES, Job, scalars, stages, step, times
 
 BEGAN = ManualClock.BEGAN
@@ -100,7 +99,8 @@ class World(Job):
         self, out: Path, extra: str, scripts: Mapping[str, Any], slow: float = 0.0
     ) -> None:
         nodes = ("n1", "n2") if "drain:" in extra else ()
-        super().__init__(out, read(extra), MemoryEngine(ManualClock(), scripts, nodes=nodes))
+        base = BASE.replace("framework: none\n", "") if "framework:" in extra else BASE
+        super().__init__(out, base + extra, MemoryEngine(ManualClock(), scripts, nodes=nodes))
         self.slow = slow
 
     def start(self, fuse: Fuse) -> str:
@@ -120,11 +120,6 @@ class World(Job):
 
 
 @cache
-def read(extra: str) -> Scenario:
-    base = BASE.replace("framework: none\n", "") if "framework:" in extra else BASE
-    return parse(base + extra)
-
-
 def trains(until: int = 40, first: int = 0, **kwargs: Any) -> Script:
     lines = [(float(n - first), step(n)) for n in range(first + 1, until + 1, 2)]
     return Script(lines, exits_at=float(until - first) + 0.5, **kwargs)

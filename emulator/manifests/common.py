@@ -20,6 +20,8 @@ def gathered(roles: Mapping[str, Data]) -> tuple[Data, Data, Data]:
 
     Each role has a number of `replicas` and a `command`.
     """
+    if not roles:
+        return {}, {}, {}
     cluster = {name: dict(role) for name, role in roles.items()}
     entries = list(cluster.values())
     top = {**_same(entries, ("image", "shm_size")), **_shared(entries, ("mounts",))}

@@ -20,15 +20,20 @@ from emulator.kubeflow.section import (
     CleanPods,
     JobKind,
 )
-from emulator.manifests.common import gathered
-from emulator.manifests.documents import Document, dotted
+from emulator.manifests.common import Images, gathered
+from emulator.manifests.documents import (
+    Conversion,
+    Document,
+    Format,
+    Options,
+    SourceLocation,
+    dotted,
+)
 from emulator.manifests.expansion import Value, plain
 from emulator.manifests.fields import Findings, Reader, refuse
-from emulator.manifests.images import Images
 from emulator.manifests.objects import check_used, read_objects
 from emulator.manifests.pod_context import Budget, Pod
 from emulator.manifests.pods import role_of
-from emulator.manifests.spec import Conversion, Format, Options, SourceLocation
 from emulator.scenario.document import KeyPath
 from emulator.scenario.restart import RestartPolicy
 from emulator.validation.similar import closest

@@ -18,9 +18,8 @@ from emulator.kubeflow.section import (
     Operator,
     operator_of,
 )
-from emulator.manifests.out.deployment import Deployment, Group, limit, seconds
+from emulator.manifests.out.deployment import Deployment, Draft, ExportFormat, Group, limit, seconds
 from emulator.manifests.out.pods import ClusterDefaults, Kind, pod_template
-from emulator.manifests.out.spec import Draft, ExportFormat
 from emulator.scenario.addresses import naming
 from emulator.scenario.schema import Scenario
 

@@ -1,11 +1,15 @@
-"""The documents of a file: YAML or JSON, each value with its line, templates refused (pure)."""
+"""The documents of a file, YAML or JSON, and what a format of manifests makes of them (pure).
+
+Each value has its line; templates are refused.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
 
 from emulator.errors import Problem, ScenarioError, shown
 from emulator.scenario import document as yaml_document
@@ -152,3 +156,62 @@ def _texts(data: object, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
         case list():
             for index, value in enumerate(data):
                 yield from _texts(value, (*path, index))
+
+
+# --- Formats --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ConversionNote:
+    """A field that does not do here all that it does in a cluster."""
+
+    path: str
+    """In Kubernetes' notation: `spec.runPolicy.schedulingPolicy`."""
+    how: Literal["approximated", "ignored"]
+    text: str
+    """What is done instead, or why nothing is."""
+
+    def __str__(self) -> str:
+        return f"{self.path} is {self.how}: {self.text}"
+
+
+@dataclass(frozen=True)
+class SourceLocation:
+    """Where a value of the converted scenario comes from."""
+
+    place: str
+    """`file:line`."""
+    path: str
+    """In Kubernetes' notation."""
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A scenario as plain YAML data, and what of the manifest is not in it."""
+
+    scenario: dict[str, Any]
+    notes: tuple[ConversionNote, ...] = ()
+    origins: Mapping[KeyPath, SourceLocation] = field(default_factory=dict)
+    """By path in the scenario; a value without one comes from its closest parent's."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line adds to a manifest."""
+
+    images: Mapping[str, str] = field(default_factory=dict)
+    """Container name, role or image reference -> the image to use instead."""
+    configmaps: Mapping[str, Path] = field(default_factory=dict)
+    """Name of a ConfigMap or Secret -> a file or folder with its values."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """One format."""
+
+    name: str
+    """As users know it: `TFJob`."""
+    recognises: Callable[[Sequence[Document]], bool]
+    """Whether a file is meant to be of this format, even with mistakes in it."""
+    convert: Callable[[Sequence[Document], Options], Conversion]
+    """Make the scenario. Raises ScenarioError with all mistakes of the manifest."""

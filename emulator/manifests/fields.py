@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from emulator.errors import Problem, ScenarioError, shown
-from emulator.manifests.documents import Document, dotted
+from emulator.manifests.documents import ConversionNote, Document, dotted
 from emulator.manifests.quantities import parse_quantity
-from emulator.manifests.spec import ConversionNote
 from emulator.scenario.document import KeyPath
 from emulator.validation.similar import closest
 

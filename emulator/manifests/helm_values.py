@@ -13,13 +13,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from emulator.errors import Problem, ScenarioError, shown
-from emulator.manifests.common import gathered
-from emulator.manifests.documents import RENDER, Document, dotted
+from emulator.manifests.common import Images, as_name, gathered, stem_of
+from emulator.manifests.documents import (
+    RENDER,
+    Conversion,
+    ConversionNote,
+    Document,
+    Format,
+    Options,
+    SourceLocation,
+    dotted,
+)
 from emulator.manifests.expansion import expand, written
-from emulator.manifests.images import Images
-from emulator.manifests.names import as_name, stem_of
 from emulator.manifests.quantities import as_cores, as_size, parse_quantity
-from emulator.manifests.spec import Conversion, ConversionNote, Format, Options, SourceLocation
 from emulator.scenario.document import KeyPath
 from emulator.scenario.frameworks.tensorflow import TENSORFLOW
 from emulator.validation.similar import closest

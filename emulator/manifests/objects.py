@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Literal
 
 from emulator.errors import Problem, ScenarioError
-from emulator.manifests.documents import Document
+from emulator.manifests.documents import Document, Options
 from emulator.manifests.fields import Findings, Reader
 from emulator.manifests.kubernetes_fields import MOVED, OBJECTS
-from emulator.manifests.spec import Options
 from emulator.scenario.document import KeyPath
 from emulator.validation.files import kind_of, readable, reason
 from emulator.validation.limits import MANIFEST_BYTES

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from emulator.manifests.common import Images
 from emulator.manifests.expansion import Text, Value, expand, length, written
-from emulator.manifests.images import Images
 from emulator.manifests.pod_context import Pod
 from emulator.manifests.quantities import as_cores, as_size, parse_quantity
 from emulator.manifests.variables import variables

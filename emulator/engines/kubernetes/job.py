@@ -32,8 +32,7 @@ from emulator.engines.kubernetes.inside import (
 from emulator.engines.kubernetes.requests import toleration
 from emulator.errors import UsageError
 from emulator.manifests.assembly import as_text, with_paths
-from emulator.manifests.out.export import HEAD, Written, text_of
-from emulator.manifests.out.export_formats import IN_CLUSTER
+from emulator.manifests.out.export import HEAD, IN_CLUSTER, Written, text_of
 from emulator.manifests.out.kubernetes import JOB
 from emulator.scenario.dump import WIDTH
 from emulator.scenario.image import Dockerfile

@@ -19,7 +19,7 @@ from emulator.scenario import rendezvous
 from emulator.scenario.addresses import DEFAULT_NAMESPACE, naming
 from emulator.scenario.container import PodContainer, Port
 from emulator.scenario.frameworks.registry import roles_of
-from emulator.scenario.frameworks.spec import Job, Member, Roles
+from emulator.scenario.frameworks.spec import FrameworkName, Job, Member, Roles
 from emulator.scenario.image import AnyImage, Dockerfile, NamedImage
 from emulator.scenario.program import SHARED, WORKDIR, Part, parts
 from emulator.scenario.schema import AnyContainer, Helper, Role, Scenario
@@ -144,6 +144,17 @@ class Deployment:
         names = (*self.roles.leaders, "worker")
         by_name = {one.name: one for one in self.training}
         return next((by_name[name] for name in names if name in by_name), self.training[0])
+
+    @property
+    def deciding(self) -> tuple[Group, ...]:
+        """The roles whose end is that of the job: the leader, else all that do not serve."""
+        if self.leader.name in self.roles.leaders:
+            return (self.leader,)
+        return tuple(one for one in self.training if not self.is_endless(one))
+
+    def is_endless(self, group: Group) -> bool:
+        """Return whether tasks serve until they are stopped, such as parameter servers."""
+        return group.name in self.roles.endless_beside
 
     @cached_property
     def uses_shared(self) -> bool:
@@ -368,3 +379,39 @@ def seconds(duration: float | None) -> int | None:
 def limit(scenario: Scenario) -> int:
     """Return how often a task may be restarted."""
     return 0 if scenario.restart.policy == "never" else scenario.restart.limit
+
+
+# --- Formats --------------------------------------------------------------------------------------
+
+
+Documents = list[dict[str, Any]]
+"""The documents of a file, in order."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A scenario as a file of another tool, before it has its head."""
+
+    documents: Documents
+    notes: tuple[str, ...] = ()
+    """What works differently there, or is missing, and what to do about it."""
+    usage: tuple[str, ...] = ()
+    """How the file is used: lines for its head."""
+
+
+@dataclass(frozen=True)
+class ExportFormat:
+    """One format that scenarios are written in."""
+
+    name: str
+    """The value of `--to`."""
+    about: str
+    draft: Callable[[Deployment], Draft]
+    host: Callable[[Scenario, str, int], str]
+    """The host name of a task, from its role and index; of a helper with the index -1."""
+    port: int = 2222
+    """The port of tasks, unless the scenario says another."""
+    frameworks: Sequence[FrameworkName] = ()
+    """Those of its jobs; empty: all."""
+    has_operator: bool = False
+    """Whether the training operator runs it, which `operator:` of a scenario describes."""

@@ -7,18 +7,31 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from emulator.errors import UsageError
-from emulator.manifests.out.deployment import deployment
-from emulator.manifests.out.export_formats import IN_CLUSTER, TARGETS
-from emulator.manifests.out.spec import Documents, Draft, ExportFormat
+from emulator.manifests.out.compose import COMPOSE
+from emulator.manifests.out.deployment import Documents, Draft, ExportFormat, deployment
+from emulator.manifests.out.helm_values import HELM_VALUES
+from emulator.manifests.out.kubernetes import KUBERNETES
+from emulator.manifests.out.trainjob import TRAINJOB
 from emulator.scenario.dump import WIDTH, dump
+from emulator.scenario.extension import added
 from emulator.scenario.schema import Scenario
 from emulator.validation.similar import suggestion
 
 HEAD = "# Written by `emulate export"
 """The first characters of every file that an export writes."""
+_ADDED: list[ExportFormat] = [*chain.from_iterable(added("targets"))]
+TARGETS: Mapping[str, ExportFormat] = {
+    one.name: one for one in (*_ADDED, TRAINJOB, COMPOSE, KUBERNETES, HELM_VALUES)
+}
+"""Every format by the value of `--to`."""
+
+IN_CLUSTER = "kubernetes-job"
+"""The value of `--to` for a Job that runs the emulator itself; `engines/kubernetes/job.py` writes
+it."""
 
 
 @dataclass(frozen=True)

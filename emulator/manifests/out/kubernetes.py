@@ -9,16 +9,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from emulator.manifests.out.deployment import Deployment, Group
-from emulator.manifests.out.jobs import COMPLETION_INDEX, job_spec
+from emulator.manifests.out.deployment import Deployment, Draft, ExportFormat, Group, limit, seconds
 from emulator.manifests.out.pods import ClusterDefaults, Kind, dns_label, pod_template
-from emulator.manifests.out.spec import Draft, ExportFormat
 from emulator.scenario.schema import Scenario
 
 ORDINAL = "metadata.labels['apps.kubernetes.io/pod-index']"
 """The field of a pod of a StatefulSet with its index."""
 JOB, ROLE = "app.kubernetes.io/instance", "app.kubernetes.io/component"
 """Labels: the job, and the role."""
+
+COMPLETION_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+"""The field of a pod with its index in an indexed Job."""
+
+DEFAULT_LIMIT = 6
+"""Restarts that a Job allows where nothing is said (backoffLimit)."""
 
 Data = dict[str, Any]
 
@@ -34,7 +38,7 @@ def _kubernetes(deployment: Deployment) -> Draft:
     name = dns_label(deployment.name)
     before = [_job(group, cluster) for group in deployment.before]
     training = [
-        _stateful_set(group, cluster) if _is_endless(group, deployment) else _job(group, cluster)
+        _stateful_set(group, cluster) if deployment.is_endless(group) else _job(group, cluster)
         for group in deployment.training
     ]
     helpers = [one for group in deployment.helpers for one in _helper(group, cluster)]
@@ -63,11 +67,6 @@ def _kubernetes(deployment: Deployment) -> Draft:
     )
     documents = [service, *cluster.documents, *before, *helpers, *training]
     return Draft(documents, tuple(cluster.notes), usage)
-
-
-def _is_endless(group: Group, deployment: Deployment) -> bool:
-    """Return whether tasks serve until they are stopped, such as parameter servers."""
-    return group.name in deployment.roles.endless_beside
 
 
 def _metadata(group: Group, cluster: ClusterDefaults) -> Data:
@@ -140,6 +139,41 @@ def _helper(group: Group, cluster: ClusterDefaults) -> list[Data]:
     if ports:
         service["spec"]["ports"] = [{"name": f"port-{port}", "port": port} for port in ports]
     return [*found, service]
+
+
+# --- Indexed Jobs: the tasks of a role as pods that end -------------------------------------------
+
+
+def job_spec(group: Group, cluster: ClusterDefaults, kind: Kind, **pod: Any) -> Data:  # noqa: ANN401
+    """Return the specification of a role's Job; `pod` are further fields of its pods.
+
+    Each pod has its own number of restarts, as each task has.
+    """
+    scenario = cluster.deployment.scenario
+    spec: Data = {
+        "completions": group.replicas,
+        "parallelism": group.replicas,
+        "completionMode": "Indexed",
+        "backoffLimitPerIndex": _restarts(scenario, cluster),
+    }
+    if scenario.timeout is not None:
+        spec["activeDeadlineSeconds"] = seconds(scenario.timeout)
+    return {**spec, "template": pod_template(group, cluster, kind, restartPolicy="Never", **pod)}
+
+
+def _restarts(scenario: Scenario, cluster: ClusterDefaults) -> int:
+    """Return how often a task may be restarted; note what Jobs do in another way."""
+    operator = scenario.operator
+    if operator is not None:
+        cluster.note("a Job restarts pods that fail, whatever the restart policies of the operator")
+        policies = {operator.policy_of(role) for role in scenario.in_training}
+        most = DEFAULT_LIMIT if operator.backoff_limit is None else operator.backoff_limit
+        return 0 if policies == {"never"} else most
+    if scenario.restart.policy == "always":
+        cluster.note("a Job does not restart pods that have succeeded (restart.policy: always)")
+    if scenario.restart.policy == "exit-code":
+        cluster.note("a Job restarts pods whatever their exit code (restart.policy: exit-code)")
+    return limit(scenario)
 
 
 KUBERNETES = ExportFormat(

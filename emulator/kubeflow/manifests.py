@@ -31,8 +31,7 @@ from emulator.manifests.documents import (
 )
 from emulator.manifests.expansion import Value, plain
 from emulator.manifests.fields import Findings, Reader, refuse
-from emulator.manifests.objects import check_used, read_objects
-from emulator.manifests.pod_context import Budget, Pod
+from emulator.manifests.objects import Budget, Pod, check_used, read_objects
 from emulator.manifests.pods import role_of
 from emulator.scenario.document import KeyPath
 from emulator.scenario.restart import RestartPolicy

@@ -18,8 +18,7 @@ from emulator.manifests.convert import Additions, read_scenario
 from emulator.manifests.documents import Options, dotted, read_documents
 from emulator.manifests.expansion import Text, expand, plain, written
 from emulator.manifests.fields import Findings
-from emulator.manifests.objects import is_key, read_objects
-from emulator.manifests.pod_context import Budget
+from emulator.manifests.objects import Budget, is_key, read_objects
 from emulator.manifests.quantities import as_cores, as_size, parse_quantity
 from emulator.scenario.values import read
 from emulator.validation.limits import DOCUMENTS, MANIFEST_BYTES, SCENARIO_BYTES, TASKS, WORD

@@ -19,7 +19,7 @@ from emulator.kubeflow.section import (
     operator_of,
 )
 from emulator.manifests.out.deployment import Deployment, Draft, ExportFormat, Group, limit, seconds
-from emulator.manifests.out.pods import ClusterDefaults, Kind, pod_template
+from emulator.manifests.out.pods import ClusterDefaults, Kind, kubernetes_object, pod_template
 from emulator.scenario.addresses import naming
 from emulator.scenario.schema import Scenario
 
@@ -150,15 +150,11 @@ def _job(deployment: Deployment, kind: JobKind, makes: frozenset[str]) -> tuple[
         metadata["labels"] = dict(operator.labels)
     if operator and operator.annotations:
         metadata["annotations"] = dict(operator.annotations)
-    document: Data = {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": kind,
-        "metadata": metadata,
-        "spec": {
-            "runPolicy": _operator_fields(operator) if operator else _run_policy(scenario, cluster),
-            JOBS[kind].replica_specs: replicas,
-        },
+    spec = {
+        "runPolicy": _operator_fields(operator) if operator else _run_policy(scenario, cluster),
+        JOBS[kind].replica_specs: replicas,
     }
+    document = kubernetes_object(kind, metadata, api="kubeflow.org/v1", spec=spec)
     _note_missing(deployment.before, "runs before training: run it first, as a Job", cluster)
     _note_missing(deployment.helpers, "is a program next to the job: deploy it yourself", cluster)
     name = metadata["name"]

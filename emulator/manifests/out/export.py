@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
 
 from emulator.errors import UsageError
 from emulator.manifests.out.compose import COMPOSE
-from emulator.manifests.out.deployment import Documents, Draft, ExportFormat, deployment
+from emulator.manifests.out.deployment import Documents, ExportFormat, deployment
 from emulator.manifests.out.helm_values import HELM_VALUES
 from emulator.manifests.out.kubernetes import KUBERNETES
 from emulator.manifests.out.trainjob import TRAINJOB
@@ -84,8 +84,11 @@ def export(
     )
     draft = to.draft(deployed)
     notes = (*draft.notes, *_without_operator(scenario, to))
-    head = _head(scenario, to, replace(draft, notes=notes), file)
-    return Written(head + text_of(draft.documents), notes)
+    usage = [line.replace("FILE", file) for line in draft.usage]
+    has_more = bool(scenario.faults) or "expect" in scenario.model_fields_set
+    left_out = ["Faults and expectations are not in it: keep the scenario."] if has_more else []
+    text = head(scenario, to.name, to.about, usage, left_out, notes)
+    return Written(text + text_of(draft.documents), notes)
 
 
 def _without_operator(scenario: Scenario, to: ExportFormat) -> Iterator[str]:
@@ -111,12 +114,19 @@ def text_of(documents: Documents) -> str:
     return "---\n".join(dump(one) for one in documents)
 
 
-def _head(scenario: Scenario, to: ExportFormat, draft: Draft, file: str) -> str:
-    lines = [f"{HEAD} {scenario.name} --to {to.name}`: {to.about}."]
-    lines += [f"#     {line.replace('FILE', file)}" for line in draft.usage]
-    if scenario.faults or "expect" in scenario.model_fields_set:
-        lines.append("# Faults and expectations are not in it: keep the scenario.")
-    for note in draft.notes:
+def head(
+    scenario: Scenario,
+    to: str,
+    about: str,
+    usage: Sequence[str],
+    left_out: Sequence[str] = (),
+    notes: Sequence[str] = (),
+) -> str:
+    """Return the comments at the head of a file: how it is used, and what is to be known."""
+    lines = [f"{HEAD} {scenario.name} --to {to}`: {about}."]
+    lines += [f"#     {line}" for line in usage]
+    lines += [f"# {line}" for line in left_out]
+    for note in notes:
         lines += textwrap.wrap(
             note, WIDTH, initial_indent="# - ", subsequent_indent="#   ", break_long_words=False
         )

@@ -10,7 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 from emulator.manifests.out.deployment import Deployment, Draft, ExportFormat, Group, limit, seconds
-from emulator.manifests.out.pods import ClusterDefaults, Kind, dns_label, pod_template
+from emulator.manifests.out.pods import (
+    ClusterDefaults,
+    Kind,
+    dns_label,
+    headless_service,
+    kubernetes_object,
+    pod_template,
+)
 from emulator.scenario.schema import Scenario
 
 ORDINAL = "metadata.labels['apps.kubernetes.io/pod-index']"
@@ -42,17 +49,8 @@ def _kubernetes(deployment: Deployment) -> Draft:
         for group in deployment.training
     ]
     helpers = [one for group in deployment.helpers for one in _helper(group, cluster)]
-    service: Data = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {**cluster.metadata(name), "labels": {JOB: name}},
-        "spec": {
-            "clusterIP": "None",
-            # Tasks find each other before they are ready.
-            "publishNotReadyAddresses": True,
-            "selector": {JOB: name},
-        },
-    }
+    metadata = {**cluster.metadata(name), "labels": {JOB: name}}
+    service = headless_service(metadata, {JOB: name})
     if before:
         jobs = " ".join(f"job/{one['metadata']['name']}" for one in before)
         cluster.note(
@@ -88,57 +86,40 @@ def _job(group: Group, cluster: ClusterDefaults) -> Data:
     kind = Kind(container=group.name, index=COMPLETION_INDEX)
     subdomain = dns_label(cluster.deployment.name)
     spec = job_spec(group, cluster, kind, subdomain=subdomain)
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": _metadata(group, cluster),
-        "spec": {**spec, "template": _labelled(spec["template"], group, cluster)},
-    }
+    spec["template"] = _labelled(spec["template"], group, cluster)
+    return kubernetes_object("Job", _metadata(group, cluster), api="batch/v1", spec=spec)
 
 
 def _stateful_set(group: Group, cluster: ClusterDefaults) -> Data:
     kind = Kind(container=group.name, index=ORDINAL)
     cluster.note(f"{group.name} never ends: delete it when the training has ended")
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "StatefulSet",
-        "metadata": _metadata(group, cluster),
-        "spec": {
-            "serviceName": dns_label(cluster.deployment.name),
-            "replicas": group.replicas,
-            "podManagementPolicy": "Parallel",
-            "selector": {"matchLabels": _labels(group, cluster)},
-            "template": _labelled(pod_template(group, cluster, kind), group, cluster),
-        },
+    spec = {
+        "serviceName": dns_label(cluster.deployment.name),
+        "replicas": group.replicas,
+        "podManagementPolicy": "Parallel",
+        "selector": {"matchLabels": _labels(group, cluster)},
+        "template": _labelled(pod_template(group, cluster, kind), group, cluster),
     }
+    return kubernetes_object("StatefulSet", _metadata(group, cluster), api="apps/v1", spec=spec)
 
 
 def _helper(group: Group, cluster: ClusterDefaults) -> list[Data]:
     """Return a helper's Deployment, and the service by whose name tasks reach it."""
     metadata, labels = _metadata(group, cluster), _labels(group, cluster)
     template = pod_template(group, cluster, Kind(container=group.name))
-    found: list[Data] = [
-        {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": metadata,
-            "spec": {
-                "replicas": 1,
-                "selector": {"matchLabels": labels},
-                "template": _labelled(template, group, cluster),
-            },
-        }
-    ]
-    ports = [port.port for port in group.ports]
-    service: Data = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": metadata,
-        "spec": {"selector": labels, "clusterIP": "None"},
+    deployment = {
+        "replicas": 1,
+        "selector": {"matchLabels": labels},
+        "template": _labelled(template, group, cluster),
     }
-    if ports:
-        service["spec"]["ports"] = [{"name": f"port-{port}", "port": port} for port in ports]
-    return [*found, service]
+    service: Data = {"selector": labels, "clusterIP": "None"}
+    if group.ports:
+        numbers = [port.port for port in group.ports]
+        service["ports"] = [{"name": f"port-{port}", "port": port} for port in numbers]
+    return [
+        kubernetes_object("Deployment", metadata, api="apps/v1", spec=deployment),
+        kubernetes_object("Service", metadata, spec=service),
+    ]
 
 
 # --- Indexed Jobs: the tasks of a role as pods that end -------------------------------------------

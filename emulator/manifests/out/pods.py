@@ -34,6 +34,18 @@ _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
 Data = dict[str, Any]
 
 
+def kubernetes_object(kind: str, metadata: Data, *, api: str = "v1", **sections: Data) -> Data:
+    """Return an object for exports and for the engine; a section that is empty is left out."""
+    given = {key: section for key, section in sections.items() if section}
+    return {"apiVersion": api, "kind": kind, "metadata": metadata, **given}
+
+
+def headless_service(metadata: Data, selector: Data) -> Data:
+    """Return the Service by which the Pods of a job find each other, before they are ready."""
+    spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": selector}
+    return kubernetes_object("Service", metadata, spec=spec)
+
+
 @dataclass
 class ClusterDefaults:
     """What the pods of a deployment share, as it is collected while they are written."""
@@ -64,17 +76,12 @@ class ClusterDefaults:
         if name not in self._claims:
             self._claims.add(name)
             self.note(f"each claim asks for {CLAIM}, on a storage that all nodes can write to")
-            self.documents.append(
-                {
-                    "apiVersion": "v1",
-                    "kind": "PersistentVolumeClaim",
-                    "metadata": self.metadata(name),
-                    "spec": {
-                        "accessModes": ["ReadWriteMany"],
-                        "resources": {"requests": {"storage": CLAIM}},
-                    },
-                }
-            )
+            spec = {
+                "accessModes": ["ReadWriteMany"],
+                "resources": {"requests": {"storage": CLAIM}},
+            }
+            claim = kubernetes_object("PersistentVolumeClaim", self.metadata(name), spec=spec)
+            self.documents.append(claim)
         return name
 
     def program(self, source: Path) -> Data | None:
@@ -127,15 +134,7 @@ class ClusterDefaults:
             except ValueError:
                 data.pop(key, None)
                 binary[key] = base64.b64encode(content).decode()
-        document: Data = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": self.metadata(name),
-        }
-        if data:
-            document["data"] = data
-        if binary:
-            document["binaryData"] = binary
+        document = kubernetes_object("ConfigMap", self.metadata(name), data=data, binaryData=binary)
         self.documents.append(document)
         plain = all(one == {"key": one["key"], "path": one["key"]} for one in items)
         return {"name": dns_label(name)} | ({} if plain else {"items": items})

@@ -12,7 +12,7 @@ from typing import Any
 
 from emulator.manifests.out.deployment import Deployment, Draft, ExportFormat, Group, limit, seconds
 from emulator.manifests.out.kubernetes import COMPLETION_INDEX, job_spec
-from emulator.manifests.out.pods import ClusterDefaults, Kind, dns_label
+from emulator.manifests.out.pods import ClusterDefaults, Kind, dns_label, kubernetes_object
 from emulator.scenario.schema import Scenario
 
 API = "trainer.kubeflow.org/v1alpha1"
@@ -46,23 +46,15 @@ def _trainjob(deployment: Deployment) -> Draft:
         }
     if scenario.restart.scope == "job" and scenario.restart.policy != "never":
         job_set["failurePolicy"] = {"maxRestarts": limit(scenario)}
-    runtime: Data = {
-        "apiVersion": API,
-        "kind": "TrainingRuntime",
-        "metadata": cluster.metadata(name),
-        "spec": {"template": {"spec": job_set}},
-    }
+    template: Data = {"template": {"spec": job_set}}
+    metadata = cluster.metadata(name)
+    runtime = kubernetes_object("TrainingRuntime", metadata, api=API, spec=template)
     spec: Data = {
         "runtimeRef": {"apiGroup": API.partition("/")[0], "kind": "TrainingRuntime", "name": name}
     }
     if scenario.timeout is not None:
         spec["activeDeadlineSeconds"] = seconds(scenario.timeout)
-    train_job: Data = {
-        "apiVersion": API,
-        "kind": "TrainJob",
-        "metadata": cluster.metadata(name),
-        "spec": spec,
-    }
+    train_job = kubernetes_object("TrainJob", metadata, api=API, spec=spec)
     cluster.note(
         "the variables by which tasks find each other have the numbers of tasks in them: after a "
         "change of a number, export again"

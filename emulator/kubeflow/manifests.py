@@ -367,11 +367,13 @@ _TFJOB = Job(
 
 # --- PyTorchJob: pkg/webhooks/pytorch, pkg/controller.v1/pytorch ----------------------------------
 
-_OF_MASTER = (
+OF_PYTORCHJOB = ("PYTHONUNBUFFERED", "PET_NNODES", "PET_NPROC_PER_NODE")
+OF_RENDEZVOUS = ("PET_RDZV_ENDPOINT", "PET_RDZV_BACKEND")
+OF_MASTER = (
     "MASTER_PORT", "PET_MASTER_PORT", "MASTER_ADDR", "PET_MASTER_ADDR", "WORLD_SIZE", "RANK",
     "PET_NODE_RANK",
 )  # fmt: skip
-_OF_ELASTIC = {
+OF_ELASTIC = {
     "maxRestarts": "PET_MAX_RESTARTS",
     "rdzvId": "PET_RDZV_ID",
     "rdzvConf": "PET_RDZV_CONF",
@@ -382,12 +384,12 @@ _ELASTIC: KeyPath = ("spec", "elasticPolicy")
 
 
 def _variables_of_pytorchjob(spec: Spec) -> frozenset[str]:
-    names = ["PYTHONUNBUFFERED", "PET_NNODES", "PET_NPROC_PER_NODE"]
+    names = [*OF_PYTORCHJOB]
     if "Master" in spec.get("pytorchReplicaSpecs", {}):
-        names += _OF_MASTER
+        names += OF_MASTER
     if (elastic := spec.get("elasticPolicy")) is not None:
-        names += "PET_RDZV_ENDPOINT", "PET_RDZV_BACKEND"
-        names += [name for field, name in _OF_ELASTIC.items() if elastic.get(field)]
+        names += OF_RENDEZVOUS
+        names += [name for field, name in OF_ELASTIC.items() if elastic.get(field)]
     return frozenset(names)
 
 

@@ -9,7 +9,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from emulator.kubeflow.manifests import CLEAN, JOBS, POLICIES
+from emulator.kubeflow.manifests import (
+    CLEAN,
+    JOBS,
+    OF_ELASTIC,
+    OF_MASTER,
+    OF_PYTORCHJOB,
+    OF_RENDEZVOUS,
+    POLICIES,
+)
 from emulator.kubeflow.section import (
     DEFAULT_PORTS,
     FRAMEWORK_OF,
@@ -63,14 +71,11 @@ def _pytorchjob(deployment: Deployment) -> Draft:
     operator = operator_of(scenario)
     has_master = any(group.name == "master" for group in deployment.training)
     elastic = operator.elastic if operator else scenario.elastic
-    makes = {"PYTHONUNBUFFERED", "PET_NPROC_PER_NODE", "PET_NNODES"}
+    makes = {*OF_PYTORCHJOB}
     if has_master:
-        names = ("ADDR", "PORT")
-        makes |= {f"{prefix}MASTER_{name}" for prefix in ("", "PET_") for name in names}
-        makes |= {"WORLD_SIZE", "RANK", "PET_NODE_RANK"}
+        makes |= {*OF_MASTER}
     if elastic is not None:
-        makes |= {f"PET_RDZV_{name}" for name in ("ENDPOINT", "BACKEND", "ID", "CONF")}
-        makes |= {"PET_MAX_RESTARTS", "PET_STANDALONE"}
+        makes |= {*OF_RENDEZVOUS, *OF_ELASTIC.values()}
     if operator is not None:
         makes |= {name for group in deployment.training for name in group.meeting}
     draft, notes = _job(deployment, "PyTorchJob", frozenset(makes))

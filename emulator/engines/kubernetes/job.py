@@ -32,8 +32,7 @@ from emulator.engines.kubernetes.requests import toleration
 from emulator.errors import UsageError
 from emulator.manifests.assembly import as_text, with_paths
 from emulator.manifests.out.export import IN_CLUSTER, Written, head, text_of
-from emulator.manifests.out.kubernetes import JOB
-from emulator.manifests.out.pods import kubernetes_object
+from emulator.manifests.out.pods import JOB, kubernetes_object
 from emulator.scenario.image import Dockerfile
 from emulator.scenario.kubernetes import Kubernetes
 from emulator.scenario.program import EXCLUDED, Part, parts

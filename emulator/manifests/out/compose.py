@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.manifests.out.deployment import (
+    DEFAULT_MODE,
     Deployment,
     Draft,
     ExportFormat,
@@ -19,7 +20,6 @@ from emulator.manifests.out.deployment import (
     limit,
     program_files,
 )
-from emulator.manifests.out.pods import DEFAULT_MODE
 from emulator.scenario.addresses import aliases, naming
 from emulator.scenario.container import Mount, settings
 from emulator.scenario.image import Dockerfile

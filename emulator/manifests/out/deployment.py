@@ -33,6 +33,8 @@ IMAGES: Mapping[str, str] = {
     name: f"emulator-{name}:latest" for name in ("cpu", "gpu", "pytorch", "jax", "network")
 }
 """The images of the emulator, which are on this machine only."""
+DEFAULT_MODE = "0644"
+"""The mode of a file that has none, here and in a ConfigMap."""
 
 Host = Callable[[str, int], str]
 """The host name of a task, from its role and index; of a helper with the index -1."""

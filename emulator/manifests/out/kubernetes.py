@@ -11,6 +11,8 @@ from typing import Any
 
 from emulator.manifests.out.deployment import Deployment, Draft, ExportFormat, Group, limit, seconds
 from emulator.manifests.out.pods import (
+    JOB,
+    ROLE,
     ClusterDefaults,
     Kind,
     dns_label,
@@ -22,8 +24,6 @@ from emulator.scenario.schema import Scenario
 
 ORDINAL = "metadata.labels['apps.kubernetes.io/pod-index']"
 """The field of a pod of a StatefulSet with its index."""
-JOB, ROLE = "app.kubernetes.io/instance", "app.kubernetes.io/component"
-"""Labels: the job, and the role."""
 
 COMPLETION_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 """The field of a pod with its index in an indexed Job."""

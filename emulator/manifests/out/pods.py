@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.errors import UsageError, shown
-from emulator.manifests.out.deployment import IMAGES, Deployment, Group, program_files
+from emulator.manifests.out.deployment import DEFAULT_MODE, IMAGES, Deployment, Group, program_files
 from emulator.manifests.out.templates import INDEX, Different, Template, script, template
 from emulator.scenario.container import ContainerSettings, File, Mount, settings
 from emulator.scenario.program import SHARED, WORKDIR
@@ -26,8 +26,8 @@ LABEL = 63
 """Characters of a DNS label, such as the name of a pod that others resolve."""
 CLAIM = "10Gi"
 """The storage that a claim asks for, which a scenario does not say."""
-DEFAULT_MODE = "0644"
-"""The mode of a file that has none, here and in a ConfigMap."""
+JOB, ROLE = "app.kubernetes.io/instance", "app.kubernetes.io/component"
+"""Labels: the job, and the role."""
 _KEY = re.compile(r"[^-._a-zA-Z0-9]+")
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
 

@@ -36,9 +36,6 @@ IMAGES: Mapping[str, str] = {
 DEFAULT_MODE = "0644"
 """The mode of a file that has none, here and in a ConfigMap."""
 
-Host = Callable[[str, int], str]
-"""The host name of a task, from its role and index; of a helper with the index -1."""
-
 
 @dataclass(frozen=True)
 class Group:
@@ -109,7 +106,6 @@ class Deployment:
     scenario: Scenario
     groups: tuple[Group, ...]
     """In the order of the scenario; helpers come last."""
-    host: Host
     images: Mapping[str, AnyImage] = field(default_factory=dict)
     """The images of this machine that are used, by reference."""
     path: Callable[[Path], str] = str
@@ -168,13 +164,12 @@ class Deployment:
 
 def deployment(
     scenario: Scenario,
-    host: Host,
+    to: ExportFormat,
     *,
-    port: int,
     images: Mapping[str, str] | None = None,
     path: Callable[[Path], str] = str,
 ) -> Deployment:
-    """Return a scenario with tasks at the given hosts.
+    """Return a scenario with tasks at the hosts and ports that they have in a format.
 
     `images`: references to use instead of images, by role or by the image's name in the scenario.
     `path`: how a file of this machine is written. Raises UsageError if a program can't be read, or
@@ -183,8 +178,8 @@ def deployment(
     named = naming(scenario)
 
     def member(role: str, index: int) -> Member:
-        name = host(role, index)
-        of_role = named.place(role, index).port if named else port
+        name = to.host(scenario, role, index)
+        of_role = named.place(role, index).port if named else to.port
         return Member(role, index, name, of_role, name.partition(".")[0])
 
     members = {
@@ -199,7 +194,7 @@ def deployment(
         shared=SHARED,
         seed=scenario.seed,
         helpers={
-            name: Member(role="helper", index=0, host=host(name, -1), port=port)
+            name: Member("helper", 0, to.host(scenario, name, -1), to.port)
             for name in scenario.helpers
         },
         before_training=before,
@@ -216,13 +211,13 @@ def deployment(
             helper,
             helper.image or scenario.image,
             [values.helper_values(name)],
-            port=helper.ports[0].port if helper.ports else port,
+            port=helper.ports[0].port if helper.ports else to.port,
             source=helper.source,
         )
         for name, helper in scenario.helpers.items()
     ]
     writer.require_images()
-    return Deployment(scenario, tuple(groups), host, writer.local, path)
+    return Deployment(scenario, tuple(groups), writer.local, path)
 
 
 class _Writer:

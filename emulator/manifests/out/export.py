@@ -6,7 +6,6 @@ import os
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -75,14 +74,7 @@ def export(
 
     Raises UsageError if the format can't have the scenario.
     """
-    deployed = deployment(
-        scenario,
-        partial(to.host, scenario),
-        port=to.port,
-        images=images,
-        path=_relative_to(destination),
-    )
-    draft = to.draft(deployed)
+    draft = to.draft(deployment(scenario, to, images=images, path=_relative_to(destination)))
     notes = (*draft.notes, *_without_operator(scenario, to))
     usage = [line.replace("FILE", file) for line in draft.usage]
     has_more = bool(scenario.faults) or "expect" in scenario.model_fields_set

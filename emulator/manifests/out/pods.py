@@ -232,7 +232,7 @@ def _container(one: Group, name: str, kind: Kind, volumes: _Volumes) -> Data:
     else:
         words = [text.text for text in command]
     plain = {name: text for name, text in variables.items() if name not in computed}
-    needs_index = bool(computed) or _uses_index(command, plain)
+    needs_index = bool(computed) or not all(one.is_constant for one in (*command, *plain.values()))
     return filled(
         container,
         one.spec,
@@ -251,10 +251,6 @@ def _variables(group: Group, makes: frozenset[str]) -> dict[str, list[str]]:
     if len({tuple(one) for one in group.env}) > 1:
         raise Different
     return {name: [one[name] for one in group.env] for name in group.env[0] if name not in makes}
-
-
-def _uses_index(command: Sequence[Template], variables: Mapping[str, Template]) -> bool:
-    return any(not one.is_constant for one in (*command, *variables.values()))
 
 
 def _env(

@@ -20,7 +20,7 @@ from emulator.kubeflow.section import (
     CleanPods,
     JobKind,
 )
-from emulator.manifests.common import Images, gathered
+from emulator.manifests.common import LONGEST, Images, gathered
 from emulator.manifests.documents import (
     Conversion,
     Document,
@@ -37,8 +37,6 @@ from emulator.scenario.document import KeyPath
 from emulator.scenario.restart import RestartPolicy
 from emulator.validation.similar import closest
 
-NAME = 40
-"""Characters of a scenario's name."""
 _LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 POLICIES: Mapping[str, RestartPolicy] = {
@@ -136,7 +134,7 @@ class _Conversion:
             raise ScenarioError(unused)
         top, program, shorter = gathered(cluster)
         scenario = {
-            "name": name[:NAME].rstrip("-"),
+            "name": name[:LONGEST].rstrip("-"),
             "framework": FRAMEWORK_OF[self._job.kind],
             "operator": operator,
             **top,

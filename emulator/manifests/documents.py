@@ -94,20 +94,16 @@ def read_documents(text: str, file: str) -> tuple[Document, ...]:
         ]
         # A template that is not in quotes is a mapping with a mapping as its key.
         lines = {mistake.line for parsed in found for mistake in parsed.mistakes}
-        if template := _first_template(text, lines):
-            problems = [template_problem(file, *template)]
+        if template := _first_template(text, file, lines):
+            problems = [template]
     if problems:
         raise ScenarioError(problems)
     return documents
 
 
-def template_problem(file: str, line: int, template: str) -> Problem:
-    """Return the mistake of a template that is not rendered."""
-    return Problem(f"{file}:{line}", "", _message(template), RENDER)
-
-
 def _message(template: str) -> str:
-    return f"{shown(template, 60)} is a template, which the emulator does not render"
+    whole = "".join(template.partition("}}")[:2])
+    return f"{shown(whole, 60)} is a template, which the emulator does not render"
 
 
 def _without_tabs(text: str) -> str:
@@ -119,21 +115,17 @@ def _without_tabs(text: str) -> str:
 
 def _unreadable(text: str, file: str, error: ParseError) -> Problem:
     """Return why a file can't be parsed, which is often a template before the place."""
-    if template := _first_template(text, range(error.line + 1)):
-        return template_problem(file, *template)
+    if template := _first_template(text, file, range(error.line + 1)):
+        return template
     place = f"{file}:{error.line}" if error.line else file
     return Problem(place, "", f"not valid YAML: {error}")
 
 
-def _first_template(text: str, lines: Container[int]) -> tuple[int, str] | None:
+def _first_template(text: str, file: str, lines: Container[int]) -> Problem | None:
     for number, line in enumerate(text.splitlines(), 1):
         if number in lines and (found := _TEMPLATE.search(line.partition(" #")[0])):
-            return number, _closed(found[0])
+            return Problem(f"{file}:{number}", "", _message(found[0]), RENDER)
     return None
-
-
-def _closed(template: str) -> str:
-    return template[: template.find("}}") + 2] if "}}" in template else template
 
 
 def _templates(document: Document) -> Iterator[Problem]:
@@ -143,7 +135,7 @@ def _templates(document: Document) -> Iterator[Problem]:
             continue
         pattern = _GO_TEMPLATE if "\n" in text.strip() else _TEMPLATE
         if "{{" in text and (found := pattern.search(text)):
-            yield document.problem(path, _message(_closed(found[0])), RENDER)
+            yield document.problem(path, _message(found[0]), RENDER)
 
 
 def _texts(data: object, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:

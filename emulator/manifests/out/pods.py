@@ -104,7 +104,7 @@ class ClusterDefaults:
             volume["defaultMode"] = 0o755
         self._maps[source] = volume
         self.note(f"{WORKDIR} is a ConfigMap, which programs can't write to")
-        return self._maps[source]
+        return volume
 
     def files(self, name: str, files: Mapping[str, File]) -> Data:
         """Return the volume with files by path; those of the same name are the same."""

@@ -43,8 +43,7 @@ def is_key(text: str) -> bool:
 class Values:
     """The values of a ConfigMap or a Secret."""
 
-    kind: str
-    values: Mapping[str, bytes] = field(default_factory=dict)
+    values: Mapping[str, bytes]
     binary: frozenset[str] = frozenset()
     """The keys of `binaryData`, which are files but no variables."""
 
@@ -64,7 +63,7 @@ class Objects:
         """Return a ConfigMap or a Secret; that of an option comes first."""
         if name in self.given:
             self.used.add(name)
-            return Values(kind, self.given[name].values)
+            return self.given[name]
         return self.maps.get((kind, name))
 
     def hint(self, kind: MapKind, name: str) -> str:
@@ -122,7 +121,7 @@ def _add_map(objects: Objects, findings: Findings, kind: str, namespace: str) ->
                 findings.mistake((section, key), "can't be the name of a file", hint)
     if len(values) > KEYS:
         findings.mistake((plain,), f"has {len(values)} values; {KEYS} are the most")
-    objects.maps[kind, name] = Values(kind, values, binary)
+    objects.maps[kind, name] = Values(values, binary)
 
 
 def _decoded(
@@ -144,7 +143,7 @@ def _given(options: Options) -> dict[str, Values]:
     given, problems = dict[str, Values](), list[Problem]()
     for name, path in options.configmaps.items():
         try:
-            given[name] = Values("ConfigMap", dict(_files(path)))
+            given[name] = Values(dict(_files(path)))
         except ValueError as error:
             problems.append(Problem(f"--configmap {name}={path}", "", str(error)))
     if problems:

@@ -17,7 +17,6 @@ from emulator.manifests.out.deployment import DEFAULT_MODE, IMAGES, Deployment, 
 from emulator.manifests.out.templates import INDEX, Different, Template, script, template
 from emulator.scenario.container import ContainerSettings, File, Mount, settings
 from emulator.scenario.program import SHARED, WORKDIR
-from emulator.scenario.schema import Scenario
 from emulator.validation.units import format_size
 
 CONFIGMAP_BYTES = 900 * 2**10
@@ -216,7 +215,7 @@ def _container(one: Group, name: str, kind: Kind, volumes: _Volumes) -> Data:
     container: Data = {"name": name, "image": one.image}
     if one.image in cluster.deployment.images:
         container["imagePullPolicy"] = "IfNotPresent"
-        cluster.note(_about_image(one.image, cluster.deployment.scenario))
+        cluster.note(_about_image(one.image))
     try:
         command = [template(words) for words in zip(*one.commands, strict=True)]
         variables = {name: template(texts) for name, texts in _variables(one, kind.makes).items()}
@@ -276,7 +275,7 @@ def _ports(group: Group, kind: Kind) -> list[Data]:
     ]
 
 
-def _about_image(reference: str, scenario: Scenario) -> str:
+def _about_image(reference: str) -> str:
     if reference in IMAGES.values():
         return (
             f"{reference} is on this machine only: push it to a registry of the cluster, and "

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from emulator.kubeflow.fields import OBJECTS
+from emulator.kubeflow.kinds import OBJECTS
 from emulator.manifests import helm_values
 from emulator.manifests.fields import Fields
 from emulator.manifests.helm_values import Key

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from emulator.kubeflow.manifests import (
+from emulator.kubeflow.kinds import (
     CLEAN,
     JOBS,
     OF_ELASTIC,

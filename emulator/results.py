@@ -184,8 +184,7 @@ class Result:
         return Record(self.folder)
 
     def _frame(self, name: str) -> Any:  # noqa: ANN401
-        from emulator.exports.frames import frame
-        from emulator.exports.tables import tables
+        from emulator.exports.tables import frame, tables
 
         record = self._record
         found = tables(record.in_time_order, record.samples, self.analysis.faults)

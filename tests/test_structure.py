@@ -167,7 +167,7 @@ WORDS: dict[str, tuple[str, set[str]]] = {
     ),
     "engines.kubernetes.job": (
         "kubernetes-job",
-        {"engines.docker.doctor", "manifests.out.export_formats"},
+        {"engines.docker.doctor", "manifests.out.export"},
     ),
     "exports": ("wandb|mlflow|otel|opentelemetry|parquet", set()),
     "metrics.gpu": (

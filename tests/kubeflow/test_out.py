@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import given as for_all
 from hypothesis import strategies as st
 
-from emulator.manifests.out.export_formats import TARGETS
+from emulator.manifests.out.export import TARGETS
 from tests.manifests.out.exporting import as_manifest, documents, exported, given, in_pod, said_of
 from tests.manifests.out.test_exports import JOB, fits, scenarios
 from tests.manifests.out.test_parts import BARE, DDP, TORCH, part_of

@@ -31,7 +31,7 @@ from emulator.engines.requirements import (
 from emulator.errors import EngineMissing, Misfit, Unsupported, UsageError
 from emulator.faults.pause import Pausing
 from emulator.faults.throttle import Throttling
-from emulator.manifests.spec import ConversionNote
+from emulator.manifests.documents import ConversionNote
 from emulator.planning.requested import RunOptions
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse, placed

@@ -304,7 +304,7 @@ PLAIN_KEYS = (
     *_BELOW_ROOT,
     *_OF_GPUS,
     Key("|".join([*ROLES, *ALIASES]), "honoured", _NUMBER),
-    *KEYS[-2:],
+    *OF_ANY_CHART,
 )
 """What is made of values with the map at the top."""
 

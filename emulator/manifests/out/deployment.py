@@ -23,7 +23,7 @@ from emulator.scenario.frameworks.spec import FrameworkName, Job, Member, Roles
 from emulator.scenario.image import AnyImage, Dockerfile, NamedImage
 from emulator.scenario.program import SHARED, WORKDIR, Part, parts
 from emulator.scenario.schema import AnyContainer, Helper, Role, Scenario
-from emulator.scenario.values import Expander, Values, variables
+from emulator.scenario.values import Expander, Values, values_of_variables, variables
 
 OWN = re.compile(r"EMULATOR_[A-Z]+")
 """The emulator's own variables, as a program names them."""
@@ -239,8 +239,11 @@ class _Writer:
         """Return the tasks of a role."""
         scenario, tasks = self._scenario, self._members[name]
         job = Job(scenario, spec, scenario.name)
-        values = [self._values.values_of(task) for task in tasks]
         meeting = [rendezvous.environment(task, self._together, job) for task in tasks]
+        values = [
+            {**self._values.values_of(task), **values_of_variables(ours)}
+            for task, ours in zip(tasks, meeting, strict=True)
+        ]
         image = spec.image or scenario.image
 
         def parts(found: Sequence[PodContainer]) -> tuple[Group, ...]:

@@ -39,6 +39,11 @@ class TaskResult:
     lost_steps: int = 0
     """Steps that it repeated after it was restarted or went back."""
 
+    @property
+    def state_in_words(self) -> str:
+        """Its state, and whether it ever ran out of memory."""
+        return self.state + " (out of memory)" * self.oom_killed
+
 
 @dataclass(frozen=True)
 class HelperResult:
@@ -76,7 +81,7 @@ class FaultResult:
     first_step_after: float | None = None
     """Until the job's first step with the task restored."""
     caught_up_after: float | None = None
-    """Until the job was further than ever before."""
+    """Until the job was further than before the trigger, with the task restored."""
     killed: bool = False
     """It was killed: it still ran when the grace period was over."""
     silent: bool = False

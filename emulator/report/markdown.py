@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-from emulator.analysis.analyse import FaultResult
 from emulator.analysis.figures import FAULT_STAGES, fault_rates, fault_stages
 from emulator.report.data import Facts, causes, key_figures, machines, notes
 from emulator.report.text import printable
@@ -50,11 +50,14 @@ def _lines(facts: Facts) -> Iterator[str]:
     )
     yield from _table(
         ("fault", "status", "at", *(head for head, _ in FAULT_STAGES.values()), "steps/s"),
-        map(_fault, analysis.faults),
+        map(_fault, summary["faults"]),
     )
     yield from _table(
         ("task", "state", "exit", "restarts", "last step"),
-        ((n, t.state, t.exit_code, t.restarts, t.last_step) for n, t in analysis.tasks.items()),
+        (
+            (n, t.state_in_words, t.exit_code, t.restarts, t.last_step)
+            for n, t in analysis.tasks.items()
+        ),
     )
     if paid := machines(costs):
         yield from _table([head.lower() for head in paid.heads], paid.every or paid.rows)
@@ -67,13 +70,13 @@ def _lines(facts: Facts) -> Iterator[str]:
             yield from ("", f"The last output of {_text(task)}:", "", *_fenced(lines))
 
 
-def _fault(fault: FaultResult) -> Sequence[str]:
+def _fault(fault: Mapping[str, Any]) -> Sequence[str]:
     return (
-        f"{fault.id}: {fault.kind} {fault.target}",
-        f"{fault.status}: {fault.reason}" if fault.reason else fault.status,
-        "" if fault.triggered is None else format_duration(fault.triggered),
-        *fault_stages(vars(fault)).values(),
-        fault_rates(vars(fault)),
+        "{id}: {kind} {target}".format(**fault),
+        "{status}: {reason}".format(**fault) if fault["reason"] else fault["status"],
+        "" if fault["triggered"] is None else format_duration(fault["triggered"]),
+        *fault_stages(fault).values(),
+        fault_rates(fault),
     )
 
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from emulator.analysis.analyse import FaultResult
 from emulator.analysis.figures import FAULT_STAGES, fault_rates
 from emulator.planning.plan import Task
 from emulator.record.events import RunStarted
@@ -98,9 +97,9 @@ def render(facts: Facts, *, place: Path | None = None) -> str:
         once=once,
         more_values=[value.name for value in values[curves.DRAWN :]],
         reporting=_shown(groups_of(names), reporting),
-        faults=facts.analysis.faults,
+        faults=facts.summary["faults"],
         stages=FAULT_STAGES,
-        fault_rates=_fault_rates,
+        fault_rates=fault_rates,
         speeds=speeds,
         panels=panels,
         quiet=[f"{panel.title} ({panel.note})" for panel in all_panels if panel.quiet],
@@ -226,9 +225,8 @@ def _used(facts: Facts) -> Table | None:
 def _tasks(facts: Facts) -> Table:
     """Return how each task and helper ended, its address and its limits."""
     tasks, results = facts.plan.tasks, facts.analysis.tasks
-    oom = {name: " (out of memory)" * one.oom_killed for name, one in results.items()}
     columns: list[tuple[str, Mapping[str, Any], Callable[[Any], str]]] = [
-        ("State", {name: one.state + oom[name] for name, one in results.items()}, str),
+        ("State", {name: one.state_in_words for name, one in results.items()}, str),
         ("Exit", {name: one.exit_code for name, one in results.items()}, format_number),
         ("Restarts", {name: one.restarts for name, one in results.items()}, format_number),
         ("Last step", {name: one.last_step for name, one in results.items()}, format_number),
@@ -237,10 +235,6 @@ def _tasks(facts: Facts) -> Table:
     ]
     names = [task.name for task in tasks]
     return table_of("Task", names, [Column(*one, number=False) for one in columns])
-
-
-def _fault_rates(fault: FaultResult) -> str:
-    return fault_rates(vars(fault))
 
 
 def limits(task: Task) -> str:

@@ -20,8 +20,7 @@ from emulator.analysis.last_words import LEFT_OUT
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.planning.requested import RunOptions
 from emulator.record.reader import Record
-from emulator.report.failure_summary import story
-from emulator.report.terminal import print_result, print_summary
+from emulator.report.terminal import print_result, print_summary, story
 from emulator.results import Result, load_result
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.schema import Expectations

@@ -7,22 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from emulator.analysis import regression
-from emulator.analysis.analyse import Analysis, TaskResult
-from emulator.analysis.explanation import NOTHING, Explanation
-from emulator.analysis.figures import FIGURES, put_in_summary, rounded
+from emulator.analysis.analyse import Analysis
 from emulator.analysis.invariants import ALWAYS, INVARIANTS, Observed
-from emulator.analysis.throughput import Rate
 from emulator.faults.kinds import FAULTS
-from emulator.metrics.samples import Sample
-from emulator.metrics.totals import gpu_totals, totals
 from emulator.record.timeline import Timeline
-from emulator.record.version import header
-from emulator.scenario.extension import added
 from emulator.scenario.schema import Expectations, RelativeBounds, TrafficBounds
 from emulator.validation.units import format_duration, format_number, format_size
 
@@ -116,90 +109,6 @@ def overall(verdicts: Sequence[Verdict]) -> Status:
     """Return failed if any failed, else unknown if any could not be judged, else ok."""
     statuses = {verdict.status for verdict in verdicts}
     return "failed" if "failed" in statuses else "unknown" if "unknown" in statuses else "ok"
-
-
-def summary(
-    *,
-    run_id: str,
-    scenario: str,
-    engine: str,
-    analysis: Analysis,
-    verdicts: Sequence[Verdict],
-    variant: str = "",
-    warm: Sequence[str] = (),
-    samples: Sequence[Sample] = (),
-    explanation: Explanation = NOTHING,
-    conditions: Sequence[Mapping[str, Any]] = (),
-) -> dict[str, Any]:
-    """Return the content of `summary.json`; docs/results.md explains every key."""
-    result: dict[str, Any] = {
-        **header(),
-        "run_id": run_id,
-        "scenario": scenario,
-        "variant": variant,
-        "engine": engine,
-        "warm": list(warm),
-        "outcome": analysis.outcome,
-        "reason": analysis.reason,
-        "verdict": overall(verdicts),
-        "verdicts": [asdict(verdict) for verdict in verdicts],
-        **explanation.as_data(),
-        "values": {name: dict(of) for name, of in analysis.values.items()},
-        "bytes_per_step": {
-            role: {key: round(value) for key, value in asdict(traffic).items()}
-            for role, traffic in analysis.bytes_per_step.items()
-        },
-        "tasks": {name: _task(task) for name, task in analysis.tasks.items()},
-        "helpers": {name: asdict(helper) for name, helper in analysis.helpers.items()},
-        "throughput": {
-            "step_time": _step_time(analysis.throughput.job),
-            "tasks": {name: _rate(rate) for name, rate in analysis.throughput.tasks.items()},
-        },
-        "usage": {
-            name: asdict(used)
-            for name in analysis.tasks
-            if (used := totals(samples, name)) is not None
-        },
-        "gpus": {uuid: asdict(gpu) for uuid, gpu in gpu_totals(samples).items()},
-        "faults": [asdict(fault) for fault in analysis.faults],
-        "recoveries": [rounded(seconds) for seconds in analysis.recoveries],
-        "unrecovered": analysis.unrecovered,
-        "time": dict(analysis.time),
-        "cost": {} if analysis.costs is None else analysis.costs.as_data(),
-    }
-    for key, figure in FIGURES.items():
-        put_in_summary(result, key, figure.value_in(analysis))
-    if analysis.training_began is not None:
-        result["startup"]["training"] = rounded(analysis.training_began)
-    if conditions:
-        result["conditions"] = conditions
-    return result
-
-
-def conditions_of(timeline: Timeline) -> list[dict[str, Any]]:
-    """Return what the operator of a job says of it over time; nothing without one."""
-    return [one for conditions in added("conditions") for one in conditions(timeline)]
-
-
-def _task(task: TaskResult) -> dict[str, Any]:
-    values = asdict(task)
-    del values["first_step"], values["lost_steps"]
-    return values
-
-
-def _rate(rate: Rate) -> dict[str, Any]:
-    return {
-        "steps_per_second": rounded(rate.steps_per_second),
-        "examples_per_second": rounded(rate.examples_per_second),
-        "step_time": _step_time(rate),
-    }
-
-
-def _step_time(rate: Rate) -> dict[str, float] | None:
-    """Return the step times, to the microsecond: steps may be that fast."""
-    if rate.step_times is None:
-        return None
-    return {name: round(value, 6) for name, value in asdict(rate.step_times).items()}
 
 
 # --- The checks ---------------------------------------------------------------------------------

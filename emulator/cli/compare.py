@@ -16,7 +16,7 @@ from emulator.errors import UsageError
 if TYPE_CHECKING:
     from emulator.planning.requested import RequestedScenario, RunOptions
     from emulator.record.reader import Record
-    from emulator.report.terminal import LivePrinter
+    from emulator.report.live import LivePrinter
 
 
 def compare(
@@ -51,7 +51,7 @@ def compare(
     Exit codes: 0, whatever the verdicts are; 2 where a run is not known.
     """
     from emulator.analysis.figures import as_data
-    from emulator.report.run_tables import print_comparison
+    from emulator.report.terminal import print_comparison
     from emulator.session.sweep import compare as compare_runs
     from emulator.session.sweep import judge_all
 
@@ -94,8 +94,7 @@ def up_variants(
     json: bool,
 ) -> int:
     """Run every variant, print each result and the comparison; return the exit code of all."""
-    from emulator.report.run_tables import print_comparison
-    from emulator.report.terminal import print_result
+    from emulator.report.terminal import print_comparison, print_result
     from emulator.results import Result
     from emulator.scenario.matrix import variants
     from emulator.session.execution import up

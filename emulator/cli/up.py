@@ -41,7 +41,7 @@ from emulator.runtime.signals import Interruption
 
 if TYPE_CHECKING:
     from emulator.planning.requested import RequestedScenario, RunOptions
-    from emulator.report.terminal import LivePrinter
+    from emulator.report.live import LivePrinter
 
 Seed = Annotated[int | None, typer.Option("--seed", help="Seed of data order and weights.")]
 

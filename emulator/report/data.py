@@ -17,7 +17,6 @@ from emulator.analysis.throughput import Curve, curve
 from emulator.record.events import TaskExit
 from emulator.report.tables import Column, Table, range_label, table_of
 from emulator.report.text import printable
-from emulator.results import Judged, judge
 from emulator.validation.units import format_money
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from emulator.planning.plan import Plan
     from emulator.record.reader import Record
     from emulator.record.timeline import Timeline
+    from emulator.results import Judged
 
 LAST_LINES = 25
 """Lines of output of a task; the page links to the whole log."""
@@ -103,9 +103,8 @@ class Facts:
         return [end for task in self.timeline.tasks.values() if (end := task.final_exit)]
 
 
-def read(record: Record, judged: Judged | None = None) -> Facts:
-    """Read a run, and judge it unless `judged` is given. Raises RecordError."""
-    judged = judged or judge(record)
+def read(record: Record, judged: Judged) -> Facts:
+    """Read a run that was judged. Raises RecordError."""
     exits = (task.final_exit for task in record.timeline.tasks.values())
     shown = {one.task for one in exits if one and one.state == "failed"}
     shown |= {name for name, one in record.timeline.helpers.items() if one.state == "failed"}

@@ -10,7 +10,7 @@ from emulator.errors import RecordError
 from emulator.record.reader import Record
 from emulator.report import HTML, comparison_page, junit, markdown, page
 from emulator.report.data import read
-from emulator.results import Judged
+from emulator.results import Judged, judge
 from emulator.runtime.files import MAKE_ROOM, atomic_write, os_errors
 
 MARKDOWN, JUNIT = "report.md", "junit.xml"
@@ -18,7 +18,7 @@ MARKDOWN, JUNIT = "report.md", "junit.xml"
 
 def write(record: Record, judged: Judged | None = None) -> Path:
     """Write all reports of a run, finished or not; return the page. Raises RecordError."""
-    facts = read(record, judged)
+    facts = read(record, judged or judge(record))
     put(record.path / MARKDOWN, markdown.render(facts), private=True)
     put(record.path / JUNIT, junit.render(facts), private=True)
     return put(record.path / HTML, page.render(facts), private=True)
@@ -26,7 +26,7 @@ def write(record: Record, judged: Judged | None = None) -> Path:
 
 def write_page(record: Record, path: Path) -> Path:
     """Write only the page, anywhere; it links to the run folder. Raises RecordError."""
-    return put(path, page.render(read(record), place=path.resolve().parent))
+    return put(path, page.render(read(record, judge(record)), place=path.resolve().parent))
 
 
 def write_comparison(

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from emulator.record.events import Entry
 from emulator.report.event_text import describe
-from emulator.report.notebook import NotebookView, in_notebook
-from emulator.report.terminal import LivePrinter
+from emulator.report.live import LivePrinter, NotebookView, in_notebook
 from emulator.results import RunCallbacks
 
 log = logging.getLogger("emulator")

@@ -14,7 +14,7 @@ import yaml
 import emulator
 from emulator.analysis import expectations as checks
 from emulator.analysis.analyse import Analysis, FaultResult, TaskResult, analyse
-from emulator.analysis.expectations import Status, Verdict, judge, overall, summary
+from emulator.analysis.expectations import Status, Verdict, judge, overall
 from emulator.analysis.figures import in_summary
 from emulator.analysis.regression import Comparison
 from emulator.analysis.throughput import Rate, StepTimes, Throughput
@@ -24,6 +24,7 @@ from emulator.metrics.catalog import Usage
 from emulator.metrics.samples import Sample
 from emulator.planning.baseline import ThroughputReference
 from emulator.record.timeline import Timeline
+from emulator.results import summary
 from emulator.scenario.schema import Expectations
 from tests.histories import began_again, ended, happened, phase, step, timeline
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from emulator import results
 from emulator.analysis import expectations as checks
 from emulator.analysis.analyse import analyse
 from emulator.engines.memory import MemoryEngine, Scripts
@@ -62,7 +63,7 @@ def facts_of(
     replay = timeline(events, cluster, extra)
     analysis = analyse(replay)
     verdicts = checks.judge(replay.plan.scenario.expect, analysis, replay)
-    summary = checks.summary(
+    summary = results.summary(
         run_id="r", scenario="s", engine="fake", analysis=analysis, verdicts=verdicts
     )
     defaults: dict[str, Any] = {

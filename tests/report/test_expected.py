@@ -29,10 +29,8 @@ from emulator.record.events import Entry
 from emulator.report import junit, markdown, page, panel
 from emulator.report.comparison_page import render_comparison
 from emulator.report.data import Facts
-from emulator.report.failure_summary import event_lines
 from emulator.report.plan_tables import print_plan
-from emulator.report.run_tables import print_comparison
-from emulator.report.terminal import print_summary
+from emulator.report.terminal import event_lines, print_comparison, print_summary
 from emulator.scenario.loader import parse
 from tests.histories import (
     SITE,

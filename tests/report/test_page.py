@@ -28,7 +28,7 @@ from emulator.report.comparison_page import render_comparison
 from emulator.report.data import Facts, read
 from emulator.report.files import put, write, write_page
 from emulator.report.plan_tables import _limits as plan_limits
-from emulator.results import RunCallbacks
+from emulator.results import RunCallbacks, judge
 from emulator.runtime.clock import ManualClock
 from tests.histories import a_plan, happened, job, phase
 from tests.report.runs import BASE, a_run, embedded, facts_of, long_run, preempted, ran, step_line
@@ -43,6 +43,10 @@ FAILS = Script(lines=[(1, f"\x1b[31m{NASTY}\x1b[0m | `x` ``` \x00\x07")], exits_
 def text_of(html: str) -> str:
     """Return what is outside of tags and scripts."""
     return re.sub(r"<[^>]+>", " ", re.sub(r"(?s)<(script|style).*?</\1>", "", html))
+
+
+def facts_in(record: Record) -> Facts:
+    return read(record, judge(record))
 
 
 @pytest.fixture
@@ -109,7 +113,7 @@ def test_a_page_has_at_most_700_kilobytes(tasks: int) -> None:
 
 def test_what_tasks_and_users_write_is_text(tmp_path: Path) -> None:
     extra = f'description: "{NASTY}"\ncluster: {{worker: 1}}\n'
-    failed = read(a_run(tmp_path, extra, {"worker-0": FAILS}))
+    failed = facts_in(a_run(tmp_path, extra, {"worker-0": FAILS}))
     html = page.render(failed)
     assert html.count("<script") == 3
     assert text_of(html).count("&lt;script&gt;alert(1)&lt;/script&gt;") == 3  # + scenario, log
@@ -149,7 +153,7 @@ def test_the_legend_of_gpus_has_all_devices_as_they_are_drawn() -> None:
 
 
 def test_every_number_of_the_summary_is_there_without_scripts(good: Record) -> None:
-    words = {*text_of(page.render(read(good))).split()}
+    words = {*text_of(page.render(facts_in(good))).split()}
     assert {"1.00", "64.0", "19"} <= words  # a step of 64 examples each second
 
 
@@ -157,7 +161,7 @@ def test_the_page_of_an_incomplete_record_explains_it(tmp_path: Path) -> None:
     writer = RunWriter(tmp_path / "run-1", a_plan("{worker: 1}"), "", ManualClock())
     texts = {"running": "This run is still running", "crashed": "the emulator was killed"}
     for state, text in texts.items():
-        facts = read(Record(writer.path))
+        facts = facts_in(Record(writer.path))
         assert facts.state == state
         assert text in page.render(facts)
         writer.close()
@@ -206,7 +210,7 @@ def test_a_failed_task_has_its_last_output(tmp_path: Path) -> None:
     helper = Script(lines=[(1, "no disk")], exits_at=2, exit_code=1)
     extra = "cluster: {worker: 2}\nhelpers: {sink: {command: [b]}}\n"
     scripts = {"worker-0": lines, "worker-1": STEPS, "sink": helper}
-    facts = read(a_run(tmp_path, extra, scripts))
+    facts = facts_in(a_run(tmp_path, extra, scripts))
     last = tuple(f"line {n}" for n in range(35, 60))
     assert facts.logs == {"worker-0": last, "worker-1": (), "sink": ("no disk",)}
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from emulator.report.live import LivePrinter, QuietPrinter
 from emulator.report.progress import Progress, under_way
-from emulator.report.terminal import LivePrinter, QuietPrinter
 from tests.analysis.test_hints import ONE_DNN
 from tests.histories import a_plan, happened, step
 

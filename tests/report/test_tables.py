@@ -19,11 +19,16 @@ import emulator
 from emulator.analysis.listing import Listed
 from emulator.engines.base import Finding
 from emulator.record.folder import RunFolder
-from emulator.report.listings import print_conditions, print_listing, print_runs, print_status
+from emulator.report.listings import (
+    print_conditions,
+    print_findings,
+    print_listing,
+    print_runs,
+    print_status,
+)
 from emulator.report.plan_tables import print_plan
-from emulator.report.run_tables import print_comparison
 from emulator.report.tables import Column, Table, print_table, table_of
-from emulator.report.terminal import print_findings, print_summary
+from emulator.report.terminal import print_comparison, print_summary
 from tests.report.test_expected import compared, many, rich
 from tests.report.test_terminal import rows_of
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from emulator.analysis.analyse import analyse
 from emulator.analysis.costs.costs import Costs, Preempted, TaskCost, break_even, costs
-from emulator.analysis.expectations import summary
 from emulator.analysis.figures import FIGURES, in_summary
+from emulator.results import summary
 from tests.analysis.test_goodput import ENTRIES, TIMES
 from tests.histories import (
     Told,

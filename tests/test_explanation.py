@@ -15,8 +15,7 @@ from rich.console import Console
 
 from emulator.analysis.analyse import analyse
 from emulator.analysis.explanation import NO_STEP, NO_STEP_OF_TRAINER, explain
-from emulator.analysis.hints import HINTS
-from emulator.analysis.last_words import LEFT_OUT
+from emulator.analysis.failed_output import HINTS, LEFT_OUT
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.planning.requested import RunOptions
 from emulator.record.reader import Record

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from emulator.analysis import hints
 from emulator.analysis.analyse import Analysis
-from emulator.analysis.last_words import last_words
+from emulator.analysis.failed_output import Found, known_errors, last_words, tells
 from emulator.analysis.step_sources import StepSources, step_sources
 from emulator.faults.kinds import FAULTS
 from emulator.record.timeline import Timeline
@@ -43,7 +42,7 @@ class Explanation:
     """What a report says beside numbers and verdicts."""
 
     warnings: Sequence[str] = ()
-    hints: Sequence[hints.Found] = ()
+    hints: Sequence[Found] = ()
     last_words: Mapping[str, Sequence[str]] | None = None
     """By task; the one that settled the outcome is the first."""
     sources: StepSources = field(default_factory=StepSources)
@@ -83,10 +82,10 @@ def explain(
     trained_nothing = has_no_step(expect, analysis)
     names = [] if analysis.outcome == "succeeded" else list(to_blame(timeline, analysis))
     outputs = {name: tail(name) for name in names[:READ]}
-    found = list(hints.find(outputs))
+    found = list(known_errors(outputs))
     if trained_nothing and not outputs:
         outputs = dict(_first_output(timeline, tail))
-    words = {name: last_words(lines, tells=hints.tells) for name, lines in outputs.items()}
+    words = {name: last_words(lines, tells=tells) for name, lines in outputs.items()}
     sources = step_sources(timeline)
     return Explanation(
         [

@@ -9,9 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from emulator.analysis.failed_output import last_words, tells
 from emulator.analysis.figures import COSTS, FIGURES
-from emulator.analysis.hints import tells
-from emulator.analysis.last_words import last_words
 from emulator.analysis.step_sources import UNSAID
 from emulator.analysis.throughput import Curve, curve
 from emulator.record.events import TaskExit

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from emulator.analysis.explanation import to_blame
-from emulator.analysis.last_words import exceptions
+from emulator.analysis.failed_output import exceptions
 from emulator.record.events import Restart, TaskExit
 from emulator.record.timeline import TaskTimeline
 from emulator.report.data import Facts

@@ -22,7 +22,7 @@ from rich.live import Live
 from rich.segment import Segment, Segments
 from rich.text import Text
 
-from emulator.analysis.last_words import is_boilerplate
+from emulator.analysis.failed_output import is_boilerplate
 from emulator.analysis.run_state import RunState
 from emulator.metrics.samples import Sample
 from emulator.planning.plan import Plan

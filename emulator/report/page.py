@@ -1,4 +1,4 @@
-"""report.html: a self-contained page about one run.
+"""report.html, a self-contained page about one run, and one that compares several.
 
 Text and numbers are plain HTML; only charts need scripts. With many tasks, tables have a row and
 charts a line for each role, and those of single tasks on demand.
@@ -13,11 +13,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from emulator.analysis.figures import FAULT_STAGES, fault_rates
+from emulator.analysis.comparison import COMPARED, Row, called, cell, costs_of, reported, written
+from emulator.analysis.figures import FAULT_STAGES, FIGURES, fault_rates
 from emulator.planning.plan import Task
 from emulator.record.events import RunStarted
-from emulator.report import curves, document
-from emulator.report.charts import MANY, Chart, Group, groups_of
+from emulator.report import HTML, curves, document
+from emulator.report.charts import (
+    MANY,
+    SECONDS,
+    STEPS,
+    Axis,
+    Chart,
+    Group,
+    Points,
+    curve_points,
+    groups_of,
+    line_chart,
+    series_colour,
+)
 from emulator.report.data import (
     Facts,
     causes,
@@ -38,6 +51,8 @@ from emulator.validation.units import (
 )
 
 TEMPLATE = "report.html.j2"
+COMPARISON_HEIGHT = 300
+"""Pixels of the charts that compare runs."""
 _RENDEZVOUS = ("TF_CONFIG", "CLUSTER_CONFIG")
 """Environment variables with JSON."""
 
@@ -311,3 +326,82 @@ def _software(facts: Facts, software: Mapping[str, Mapping[str, str]]) -> Iterat
 
 def _started(facts: Facts) -> RunStarted | None:
     return next((e for e in facts.timeline.history if isinstance(e, RunStarted)), None)
+
+
+# --- Of several runs ------------------------------------------------------------------------------
+
+
+def render_comparison(rows: Sequence[Row], facts: Sequence[Facts], *, place: Path) -> str:
+    """Return a page that compares runs; its links are relative to the folder `place`."""
+    names = list(called(rows))
+    unit = next((row.efficiency_by for row in rows if row.efficiency_by), None)
+    runs = [
+        {
+            "name": name,
+            "row": row,
+            "cells": list(_cells(row, rows[0], unit)),
+            "costs": [(FIGURES[key].title, cell(row, rows[0], key)) for key in costs_of(rows)],
+            "causes": causes(one.analysis.time),
+            "link": document.linker(one.folder, place)(HTML) if HTML in one.files else "",
+        }
+        for name, row, one in zip(names, rows, facts, strict=True)
+    ]
+    groups = [Group(name, number) for number, name in enumerate(names)]
+    return document.document(
+        "compare.html.j2",
+        _compared_charts(dict(zip(names, facts, strict=True)), groups),
+        runs=runs,
+        reported=reported(rows),
+        differs=[(key, [written(row.differs[key]) for row in rows]) for key in rows[0].differs],
+        series=groups,
+    )
+
+
+def _cells(row: Row, reference: Row, unit: str | None) -> Iterator[tuple[str, str]]:
+    """Yield the same columns for every row; `unit` of the efficiencies, None if there are none."""
+    for key in COMPARED:
+        yield FIGURES[key].title, cell(row, reference, key)
+    if unit is not None:
+        other = f" by {row.efficiency_by}" if row.efficiency_by != unit else ""
+        text = "" if row.efficiency is None else f"{row.efficiency:.2f}{other}"
+        yield f"Scaling efficiency, by {unit}", text
+
+
+def _compared_charts(runs: Mapping[str, Facts], groups: Sequence[Group]) -> dict[str, Chart]:
+    """Return the rates by time, by time since the first step, and by step, and the loss by step."""
+    rates = {name: curve_points(one.speed, one.speed.job) for name, one in runs.items()}
+    aligned = {name: list(_since_first_step(runs[name], rates[name])) for name in runs}
+    steps = {name: list(curves.rate_over_steps(one)) for name, one in runs.items()}
+    charts = {
+        "curves": _compared_chart(rates, groups, SECONDS),
+        "aligned": _compared_chart(aligned, groups, f"{SECONDS} since the first step"),
+        "steps": _compared_chart(steps, groups, STEPS),
+    }
+    losses = {name: list(curves.leading_values(one, "loss")) for name, one in runs.items()}
+    if any(losses.values()):
+        charts["loss"] = _compared_chart(losses, groups, STEPS, unit="")
+    charts["curves"]["layout"] |= {"shapes": list(_fault_lines(runs, groups))}
+    return charts
+
+
+def _compared_chart(
+    lines: Mapping[str, Points], groups: Sequence[Group], counts: str, unit: str = "steps/s"
+) -> Chart:
+    last = max((x for points in lines.values() for x, _ in points), default=1.0)
+    axis = Axis(counts, 0.0, last)
+    return line_chart(lines, groups, unit, COMPARISON_HEIGHT, axis, from_zero=bool(unit))
+
+
+def _since_first_step(facts: Facts, points: Points) -> Iterator[tuple[float, float | None]]:
+    first = facts.analysis.first_step
+    if first is not None:
+        yield from ((x - first, y) for x, y in points if x >= first)
+
+
+def _fault_lines(runs: Mapping[str, Facts], groups: Sequence[Group]) -> Iterator[dict[str, object]]:
+    """Yield a dotted line at each fault, in the colour of its run."""
+    for group in groups:
+        for when, _ in runs[group.name].triggered:
+            style = {"color": series_colour(group.number), "width": 1, "dash": "dot"}
+            place = {"x0": when, "x1": when, "y0": 0, "y1": 1}
+            yield {"type": "line", "xref": "x", "yref": "paper", **place, "line": style}

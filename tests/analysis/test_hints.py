@@ -7,8 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from emulator.analysis.hints import DOCS, HINTS, Hint, find, tells
-from emulator.analysis.last_words import is_boilerplate, last_words
+from emulator.analysis.failed_output import (
+    DOCS,
+    HINTS,
+    Hint,
+    is_boilerplate,
+    known_errors,
+    last_words,
+    tells,
+)
 
 ROOT = Path(__file__).parents[2]
 OUTPUTS = sorted((Path(__file__).parent / "outputs").glob("*.txt"))
@@ -20,7 +27,7 @@ MOST = 250
 def test_a_recorded_output_gets_the_hint_that_it_is_named_after(path: Path) -> None:
     name, lines = path.name.partition(".")[0], path.read_text().split("\n")
     known = [] if name == "unknown" else [name]
-    assert [found.hint.name for found in find({"worker-0": lines})][:1] == known
+    assert [found.hint.name for found in known_errors({"worker-0": lines})][:1] == known
     if known:  # the line is among the last words
         assert any(map(tells, last_words(lines, tells=tells)))
 
@@ -45,13 +52,14 @@ def test_an_error_that_the_program_has_survived_gives_no_hint() -> None:
     early = "[W socket.cpp] The IPv6 network addresses of (a, 1) ... Name or service not known)."
     trace = ["Traceback (most recent call last):", '  File "a.py", line 1', "ValueError: no"]
     steps = [f'{{"emulate": "step", "step": {n}}}' for n in range(200)]
-    assert list(find({"worker-0": [early, *steps, *trace]})) == []
-    assert [found.hint.name for found in find({"worker-0": [early, *trace]})] == ["name-resolution"]
+    assert list(known_errors({"worker-0": [early, *steps, *trace]})) == []
+    (found,) = known_errors({"worker-0": [early, *trace]})
+    assert found.hint.name == "name-resolution"
 
 
 def test_a_known_error_of_several_tasks_is_one_hint() -> None:
     line = "ValueError: There is no id for task_type 'ps'"
-    (found,) = find({"ps-0": ["a", line], "ps-1": [line], "worker-0": ["fine"]})
+    (found,) = known_errors({"ps-0": ["a", line], "ps-1": [line], "worker-0": ["fine"]})
     assert (found.tasks, found.line) == (("ps-0", "ps-1"), line)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.analysis.last_words import LEFT_OUT, MOST, WIDTH, exceptions, last_words
+from emulator.analysis.failed_output import LEFT_OUT, MOST, WIDTH, exceptions, last_words
 
 OUTPUTS = Path(__file__).parent / "outputs"
 TRACE = ("Traceback (most recent call last):", '  File "a.py", line 1, in <module>')

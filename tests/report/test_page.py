@@ -23,10 +23,10 @@ from emulator.metrics.catalog import GpuUsage
 from emulator.metrics.samples import Sample
 from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
-from emulator.report import document, junit, markdown, page
-from emulator.report.comparison_page import render_comparison
+from emulator.report import document, page
 from emulator.report.data import Facts, read
-from emulator.report.files import put, write, write_page
+from emulator.report.files import junit, markdown, put, write, write_page
+from emulator.report.page import render_comparison
 from emulator.report.plan_tables import _limits as plan_limits
 from emulator.results import RunCallbacks, judge
 from emulator.runtime.clock import ManualClock
@@ -119,7 +119,7 @@ def test_what_tasks_and_users_write_is_text(tmp_path: Path) -> None:
     assert text_of(html).count("&lt;script&gt;alert(1)&lt;/script&gt;") == 3  # + scenario, log
     assert not {"\x1b", "\x00"} & {*html}
     printed = "<script>alert(1)</script> | `x` ``` "
-    assert f"\n````text\n{printed}\n````\n" in markdown.render(failed)
+    assert f"\n````text\n{printed}\n````\n" in markdown(failed)
     assert suite_of(failed).findtext("system-err") == f"worker-0 | {printed}"
 
 
@@ -172,8 +172,8 @@ def test_a_record_with_next_to_nothing_has_reports(events: list[Any]) -> None:
     facts = facts_of(events, extra="")
     assert facts.end == 1
     assert "The record has no samples" in page.render(facts)
-    assert markdown.render(facts)
-    ET.fromstring(junit.render(facts))
+    assert markdown(facts)
+    ET.fromstring(junit(facts))
 
 
 @pytest.mark.parametrize(("tasks", "lines"), [(8, True), (9, False)])
@@ -283,7 +283,7 @@ def test_two_may_write_the_same_report(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def suite_of(facts: Facts) -> ET.Element:
-    root = ET.fromstring(junit.render(facts))
+    root = ET.fromstring(junit(facts))
     assert root.tag == "testsuites"
     (suite,) = root
     return suite

@@ -14,7 +14,6 @@ from emulator.analysis.analyse import Analysis, TaskResult, analyse
 from emulator.analysis.expectations import Status, Verdict
 from emulator.analysis.explanation import NOTHING, Explanation, explain
 from emulator.analysis.figures import FIGURES, put_in_summary, rounded
-from emulator.analysis.regression import comparison_of
 from emulator.analysis.throughput import Rate
 from emulator.metrics.samples import Sample
 from emulator.metrics.totals import gpu_totals, totals
@@ -230,9 +229,8 @@ def judge(record: Record) -> Judged:
     plan = record.plan
     samples = record.samples
     analysis = analyse(record.timeline, samples)
-    verdicts = expectations.judge(
-        plan.scenario.expect, analysis, record.timeline, comparison_of(plan)
-    )
+    compared = expectations.comparison_of(plan)
+    verdicts = expectations.judge(plan.scenario.expect, analysis, record.timeline, compared)
     data = summary(
         run_id=plan.run_id,
         scenario=plan.scenario.name,
@@ -242,7 +240,7 @@ def judge(record: Record) -> Judged:
         analysis=analysis,
         verdicts=verdicts,
         samples=samples,
-        explanation=explain(record.timeline, plan.scenario.expect, analysis, record.tail),
+        explanation=explain(record.timeline, analysis, record.tail),
         conditions=conditions_of(record.timeline),
     )
     return Judged(analysis, verdicts, data)

@@ -150,7 +150,7 @@ WORDS: dict[str, tuple[str, set[str]]] = {
             *("engines.docker.images", "engines.docker.logs", "engines.docker.usage"),
             *("engines.recipes", "session.execution", "supervisor.cleanup", "faults.preempt"),
             *("planning.baseline", "planning.plan", "planning.requested", "record.folder"),
-            *("analysis.regression", "report.terminal", "results"),
+            *("analysis.expectations", "report.terminal", "results"),
             *("scenario.image", "scenario.frameworks.spec", "scenario.frameworks.registry"),
             *(f"scenario.frameworks.{name}" for name in ("jax", "pytorch", "tensorflow")),
             *("cli.runs", "cli.up", "session.up", "pytest_plugin.harness", "pytest_plugin.plugin"),

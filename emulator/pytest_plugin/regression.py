@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emulator.analysis.regression import EXPECTATION
+from emulator.analysis.expectations import AT_LEAST
 from emulator.planning.baseline import ThroughputReference, conditions, machine_of, measured
 from emulator.planning.requested import RequestedScenario
 from emulator.results import Result
@@ -57,7 +57,7 @@ def _with_reference(expected: ThroughputReference, reference: Result) -> Through
 
 def store(result: Result, requested: RequestedScenario, expected: ThroughputReference) -> None:
     """Store the rate of a run as the baseline, if its verdict allows that."""
-    stored = any(v.expectation == EXPECTATION and v.status == "ok" for v in result.verdicts)
+    stored = any(v.expectation == AT_LEAST and v.status == "ok" for v in result.verdicts)
     if stored and expected.storing and result.steps_per_second:
         engine = conditions(result.summary["engine"], warm=bool(result.summary["warm"]))
         requested.store(measured(result.steps_per_second, expected, engine))

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from emulator.analysis.failed_output import last_words, tells
 from emulator.analysis.figures import COSTS, FIGURES
-from emulator.analysis.step_sources import UNSAID
 from emulator.analysis.throughput import Curve, curve
-from emulator.record.events import TaskExit
+from emulator.analysis.values import UNSAID
 from emulator.report.tables import Column, Table, range_label, table_of
 from emulator.report.text import printable
 from emulator.validation.units import format_money
@@ -24,10 +23,13 @@ if TYPE_CHECKING:
     from emulator.analysis.expectations import Verdict
     from emulator.metrics.samples import Sample
     from emulator.planning.plan import Plan
+    from emulator.record.events import TaskExit
     from emulator.record.reader import Record
     from emulator.record.timeline import Timeline
     from emulator.results import Judged
 
+HTML = "report.html"
+"""The page in the run folder."""
 LAST_LINES = 25
 """Lines of output of a task; the page links to the whole log."""
 

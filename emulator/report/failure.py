@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from emulator.analysis.explanation import to_blame
 from emulator.analysis.failed_output import exceptions
 from emulator.record.events import Restart, TaskExit
-from emulator.record.timeline import TaskTimeline
 from emulator.report.data import Facts
 from emulator.report.tables import name_list
 from emulator.validation.units import format_duration
@@ -113,8 +112,7 @@ _CHAINED = (
 
 
 def _ended(facts: Facts, name: str) -> Ended:
-    task = facts.timeline.tasks[name]
-    end = task.final_exit
+    end = facts.timeline.tasks[name].final_exit
     assert end is not None
     step = facts.analysis.tasks[name].last_step if name in facts.analysis.tasks else None
     return Ended(
@@ -122,7 +120,7 @@ def _ended(facts: Facts, name: str) -> Ended:
         how_it_ended(end),
         format_duration(end.t),
         "none" if step is None else str(step),
-        "; ".join(_tried(facts, task)),
+        "; ".join(_tried(facts, name)),
     )
 
 
@@ -148,11 +146,11 @@ _CODES = {
 """What shells and Python mean by an exit code."""
 
 
-def _tried(facts: Facts, task: TaskTimeline) -> Iterator[str]:
+def _tried(facts: Facts, name: str) -> Iterator[str]:
     """Yield what was tried to save the job: restarts of the task, or of all."""
     policy = facts.plan.scenario.restart
     restarts = [entry for entry in facts.timeline.history if isinstance(entry, Restart)]
-    own = [one for one in restarts if one.scope == "job" or one.task == task.name]
+    own = [one for one in restarts if one.scope == "job" or one.task == name]
     if own:
         of_all = sum(one.scope == "job" for one in own)
         times = "once" if len(own) == 1 else f"{len(own)} times"
@@ -162,6 +160,6 @@ def _tried(facts: Facts, task: TaskTimeline) -> Iterator[str]:
             yield f"the limit is {policy.limit}"
     else:
         yield f"not restarted (policy {policy.policy})"
-    replaced = sum(one.replacement for one in task.incarnations)
+    replaced = sum(one.replacement for one in facts.timeline.tasks[name].incarnations)
     if replaced:
         yield f"brought back {'once' if replaced == 1 else f'{replaced} times'} by faults"

@@ -20,8 +20,8 @@ from emulator.analysis.expectations import Verdict
 from emulator.analysis.figures import FAULT_STAGES, FIGURES, fault_rates, fault_stages, in_summary
 from emulator.errors import RecordError
 from emulator.record.reader import Record
-from emulator.report import HTML, page
-from emulator.report.data import Facts, causes, key_figures, machines, notes, read
+from emulator.report import page
+from emulator.report.data import HTML, Facts, causes, key_figures, machines, notes, read
 from emulator.report.text import printable
 from emulator.results import Judged, judge
 from emulator.runtime.files import MAKE_ROOM, atomic_write, os_errors

@@ -17,7 +17,7 @@ from emulator.analysis.comparison import COMPARED, Row, called, cell, costs_of, 
 from emulator.analysis.figures import FAULT_STAGES, FIGURES, fault_rates
 from emulator.planning.plan import Task
 from emulator.record.events import RunStarted
-from emulator.report import HTML, curves, document
+from emulator.report import curves, document
 from emulator.report.charts import (
     MANY,
     SECONDS,
@@ -32,6 +32,7 @@ from emulator.report.charts import (
     series_colour,
 )
 from emulator.report.data import (
+    HTML,
     Facts,
     causes,
     key_figures,

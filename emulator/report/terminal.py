@@ -19,11 +19,9 @@ from emulator.analysis.figures import (
     fault_stages,
     in_summary,
 )
-from emulator.record.events import Entry
 from emulator.record.reader import Record
-from emulator.report import HTML
-from emulator.report.data import causes, notes, sources_of_steps
-from emulator.report.event_text import describe
+from emulator.report.data import HTML, causes, notes, sources_of_steps
+from emulator.report.event_text import event_lines
 from emulator.report.tables import (
     FOLD,
     GAP,
@@ -37,7 +35,7 @@ from emulator.report.tables import (
 )
 from emulator.report.text import printable
 from emulator.results import Result
-from emulator.validation.units import format_duration, format_rate
+from emulator.validation.units import format_rate
 
 IN_A_LINE = (
     "duration",
@@ -61,10 +59,8 @@ _BY_STEPS = (
 )
 _Column = tuple[str, Sequence[Text | str]]
 """A head, and a cell for each run."""
-MOST_EVENTS, FIRST_EVENTS = 30, 6
-"""Events below a failed test, at most; of a longer history the first ones, and the last."""
 WIDTH = 110
-"""Characters of a line there."""
+"""Characters of a line below a failed test."""
 
 
 def print_result(result: Result, console: Console, *, kept: bool = False) -> None:
@@ -258,14 +254,3 @@ def story(result: Result) -> str:
     if (page := result.folder / HTML).is_file():
         lines.append(f"report  {page.as_uri()}")
     return "\n".join(lines)
-
-
-def event_lines(history: Sequence[Entry]) -> list[str]:
-    """Return the events without steps and phases, one a line; of many the first and the last."""
-    lines = [
-        f"{format_duration(entry.t):>8}  {words}" for entry in history if (words := describe(entry))
-    ]
-    if len(lines) <= MOST_EVENTS:
-        return lines
-    left_out = f"{'':8}  … {len(lines) - MOST_EVENTS} more …"
-    return [*lines[:FIRST_EVENTS], left_out, *lines[FIRST_EVENTS - MOST_EVENTS :]]

@@ -14,9 +14,8 @@ import yaml
 import emulator
 from emulator.analysis import expectations as checks
 from emulator.analysis.analyse import Analysis, FaultResult, TaskResult, analyse
-from emulator.analysis.expectations import Status, Verdict, judge, overall
+from emulator.analysis.expectations import Comparison, Status, Verdict, judge, overall
 from emulator.analysis.figures import in_summary
-from emulator.analysis.regression import Comparison
 from emulator.analysis.throughput import Rate, StepTimes, Throughput
 from emulator.analysis.traffic import Traffic
 from emulator.analysis.values import histories, importance

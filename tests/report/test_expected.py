@@ -28,10 +28,11 @@ from emulator.planning.planner import make_plan
 from emulator.record.events import Entry
 from emulator.report import page, panel
 from emulator.report.data import Facts
+from emulator.report.event_text import event_lines
 from emulator.report.files import junit, markdown
 from emulator.report.page import render_comparison
 from emulator.report.plan_tables import print_plan
-from emulator.report.terminal import event_lines, print_comparison, print_summary
+from emulator.report.terminal import print_comparison, print_summary
 from emulator.scenario.loader import parse
 from tests.histories import (
     SITE,

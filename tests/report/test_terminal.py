@@ -20,7 +20,7 @@ from emulator.analysis.listing import Listed
 from emulator.engines.base import Finding
 from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
-from emulator.report import HTML
+from emulator.report.data import HTML
 from emulator.report.listings import print_findings, print_listing, print_runs, print_status
 from emulator.report.live import LivePrinter
 from emulator.report.terminal import print_result, print_summary

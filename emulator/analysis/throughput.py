@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 
+from emulator.analysis import values
 from emulator.analysis.steps_made import Life, Span, StepsMade, Stretch, without
 from emulator.planning.plan import Plan
 from emulator.record.events import Phase, Step
@@ -267,20 +268,8 @@ def _unreported(life: Life, gap: float | None, end: float) -> Iterator[Span]:
 
 def _in_examples(step: Step) -> Step | None:
     """Return a step event that counts examples, so that rates of both are computed alike."""
-    count = _number(step.values.get("examples"))
-    if count is None or not math.isfinite(count):
-        return None
-    return replace(step, step=int(count), values={}, coalesced=None)
-
-
-def _number(value: object) -> float | None:
-    """Return a value that a program reported if it is a number that fits a float."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        return float(value)
-    except OverflowError:
-        return None
+    count = values.number(step.values.get("examples"))
+    return None if count is None else replace(step, step=int(count), values={}, coalesced=None)
 
 
 # --- Statistics ---------------------------------------------------------------------------------

@@ -132,7 +132,7 @@ def print_verdicts(summary: Mapping[str, Any], console: Console) -> None:
 
 def print_figures(summary: Mapping[str, Any], console: Console) -> None:
     """Print the known figures, and the causes with at least 1 % of the time."""
-    console.out("  ".join(_figures(summary)), highlight=False)
+    console.out("  ".join(_phrases(summary, IN_A_LINE)), highlight=False)
     known = sorted(causes(summary["time"]), key=lambda c: (c.name != "productive", -c.seconds))
     # Without a step nothing is known of the time: `other` would hide that.
     called = {"other": NO_STEP} if summary["steps"]["final"] is None else {}
@@ -145,7 +145,7 @@ def print_figures(summary: Mapping[str, Any], console: Console) -> None:
         console.out(f"time: {', '.join(shares)}", highlight=False)
     if sources := sources_of_steps(summary):
         console.out(sources, highlight=False)
-    if costs := list(_costs(summary)):
+    if costs := list(_phrases(summary, COSTS)):
         console.out(", ".join(costs), highlight=False)
     if warm := summary["warm"]:
         tasks = "1 task" if len(warm) == 1 else f"{len(warm)} tasks"
@@ -158,19 +158,14 @@ def print_notes(summary: Mapping[str, Any], console: Console) -> None:
         console.print(Text(f"{kind}: {printable(text)}", "bold"), soft_wrap=True)
 
 
-def _figures(summary: Mapping[str, Any]) -> Iterator[str]:
-    for key in IN_A_LINE:
+def _phrases(summary: Mapping[str, Any], keys: Sequence[str]) -> Iterator[str]:
+    """Yield the known ones of some figures, and after the rate how long a step took."""
+    for key in keys:
         if (value := in_summary(summary, key)) is not None:
-            yield FIGURES[key].in_words(value)
+            yield FIGURES[key].in_words(value, summary["cost"].get("currency", ""))
         if key == "examples_per_second" and (times := summary["throughput"]["step_time"]):
             p50, p99 = (_millis(times[share]) for share in ("p50", "p99"))
             yield f"a step took {p50} (p50), {p99} (p99)"
-
-
-def _costs(summary: Mapping[str, Any]) -> Iterator[str]:
-    for key in COSTS:
-        if (value := in_summary(summary, key)) is not None:
-            yield FIGURES[key].in_words(value, summary["cost"]["currency"])
 
 
 def _millis(seconds: float) -> str:

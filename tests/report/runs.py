@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from emulator import results
 from emulator.analysis import expectations as checks
 from emulator.analysis.analyse import analyse
 from emulator.engines.memory import MemoryEngine, Scripts
@@ -20,7 +19,7 @@ from emulator.metrics.samples import Sample
 from emulator.planning.requested import RunOptions
 from emulator.record.reader import Record
 from emulator.report.data import Facts
-from emulator.results import Result, RunCallbacks
+from emulator.results import Result, RunCallbacks, summary
 from emulator.runtime.clock import ManualClock
 from emulator.session.execution import up
 from tests.asked import asked
@@ -63,16 +62,14 @@ def facts_of(
     replay = timeline(events, cluster, extra)
     analysis = analyse(replay)
     verdicts = checks.judge(replay.plan.scenario.expect, analysis, replay)
-    summary = results.summary(
-        run_id="r", scenario="s", engine="fake", analysis=analysis, verdicts=verdicts
-    )
+    about: dict[str, Any] = {"run_id": "r", "scenario": "s", "engine": "fake"}
     defaults: dict[str, Any] = {
         "folder": Path("/runs/r"),
         "scenario": "name: s\n",
         "logs": {},
         "files": frozenset(),
         "running": False,
-        "summary": summary,
+        "summary": summary(**about, analysis=analysis, verdicts=verdicts),
         "verdicts": verdicts,
     }
     return Facts(timeline=replay, analysis=analysis, samples=samples, **{**defaults, **more})

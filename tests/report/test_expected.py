@@ -30,7 +30,6 @@ from emulator.report import page, panel
 from emulator.report.data import Facts
 from emulator.report.event_text import event_lines
 from emulator.report.files import junit, markdown
-from emulator.report.page import render_comparison
 from emulator.report.plan_tables import print_plan
 from emulator.report.terminal import print_comparison, print_summary
 from emulator.scenario.loader import parse
@@ -244,7 +243,7 @@ def comparison() -> str:
 
 def comparison_page() -> str:
     """Return the page that compares the runs, as text, and its charts."""
-    html = render_comparison(*compared(), place=Path("/runs"))
+    html = page.render_comparison(*compared(), place=Path("/runs"))
     return words(html) + charts(html)
 
 

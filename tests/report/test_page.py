@@ -26,7 +26,6 @@ from emulator.record.writer import RunWriter
 from emulator.report import document, page
 from emulator.report.data import Facts, read
 from emulator.report.files import junit, markdown, put, write, write_page
-from emulator.report.page import render_comparison
 from emulator.report.plan_tables import _limits as plan_limits
 from emulator.results import RunCallbacks, judge
 from emulator.runtime.clock import ManualClock
@@ -43,10 +42,6 @@ FAILS = Script(lines=[(1, f"\x1b[31m{NASTY}\x1b[0m | `x` ``` \x00\x07")], exits_
 def text_of(html: str) -> str:
     """Return what is outside of tags and scripts."""
     return re.sub(r"<[^>]+>", " ", re.sub(r"(?s)<(script|style).*?</\1>", "", html))
-
-
-def facts_in(record: Record) -> Facts:
-    return read(record, judge(record))
 
 
 @pytest.fixture
@@ -113,7 +108,7 @@ def test_a_page_has_at_most_700_kilobytes(tasks: int) -> None:
 
 def test_what_tasks_and_users_write_is_text(tmp_path: Path) -> None:
     extra = f'description: "{NASTY}"\ncluster: {{worker: 1}}\n'
-    failed = facts_in(a_run(tmp_path, extra, {"worker-0": FAILS}))
+    failed = read(run := a_run(tmp_path, extra, {"worker-0": FAILS}), judge(run))
     html = page.render(failed)
     assert html.count("<script") == 3
     assert text_of(html).count("&lt;script&gt;alert(1)&lt;/script&gt;") == 3  # + scenario, log
@@ -153,7 +148,7 @@ def test_the_legend_of_gpus_has_all_devices_as_they_are_drawn() -> None:
 
 
 def test_every_number_of_the_summary_is_there_without_scripts(good: Record) -> None:
-    words = {*text_of(page.render(facts_in(good))).split()}
+    words = {*text_of(page.render(read(good, judge(good)))).split()}
     assert {"1.00", "64.0", "19"} <= words  # a step of 64 examples each second
 
 
@@ -161,7 +156,7 @@ def test_the_page_of_an_incomplete_record_explains_it(tmp_path: Path) -> None:
     writer = RunWriter(tmp_path / "run-1", a_plan("{worker: 1}"), "", ManualClock())
     texts = {"running": "This run is still running", "crashed": "the emulator was killed"}
     for state, text in texts.items():
-        facts = facts_in(Record(writer.path))
+        facts = read(record := Record(writer.path), judge(record))
         assert facts.state == state
         assert text in page.render(facts)
         writer.close()
@@ -210,7 +205,7 @@ def test_a_failed_task_has_its_last_output(tmp_path: Path) -> None:
     helper = Script(lines=[(1, "no disk")], exits_at=2, exit_code=1)
     extra = "cluster: {worker: 2}\nhelpers: {sink: {command: [b]}}\n"
     scripts = {"worker-0": lines, "worker-1": STEPS, "sink": helper}
-    facts = facts_in(a_run(tmp_path, extra, scripts))
+    facts = read(record := a_run(tmp_path, extra, scripts), judge(record))
     last = tuple(f"line {n}" for n in range(35, 60))
     assert facts.logs == {"worker-0": last, "worker-1": (), "sink": ("no disk",)}
 
@@ -299,7 +294,7 @@ def overlaid(*runs: tuple[Facts, str]) -> str:
         replace(row, variant=variant)
         for row, (_, variant) in zip(rows(judged, judged[-1]), runs, strict=True)
     ]
-    return render_comparison(found, [facts for facts, _ in runs], place=Path("/runs"))
+    return page.render_comparison(found, [facts for facts, _ in runs], place=Path("/runs"))
 
 
 def test_runs_are_compared_by_step_and_since_their_first_step() -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from emulator.report.live import LivePrinter, QuietPrinter
 from emulator.report.progress import Progress, under_way
-from tests.analysis.test_hints import ONE_DNN
+from tests.analysis.test_failed_output import ONE_DNN
 from tests.histories import a_plan, happened, step
 
 PLAN = a_plan("{worker: 2}", "framework: tensorflow\n")

@@ -226,23 +226,12 @@ class Judged(NamedTuple):
 @gc_paused()
 def judge(record: Record) -> Judged:
     """Judge a run from its folder alone."""
-    plan = record.plan
-    samples = record.samples
-    analysis = analyse(record.timeline, samples)
+    plan, timeline, samples = record.plan, record.timeline, record.samples
+    analysis = analyse(timeline, samples)
     compared = expectations.comparison_of(plan)
-    verdicts = expectations.judge(plan.scenario.expect, analysis, record.timeline, compared)
-    data = summary(
-        run_id=plan.run_id,
-        scenario=plan.scenario.name,
-        variant=plan.variant,
-        engine=plan.engine,
-        warm=[] if plan.warm is None else list(plan.warm.preload),
-        analysis=analysis,
-        verdicts=verdicts,
-        samples=samples,
-        explanation=explain(record.timeline, analysis, record.tail),
-        conditions=conditions_of(record.timeline),
-    )
+    verdicts = expectations.judge(plan.scenario.expect, analysis, timeline, compared)
+    why = explain(timeline, analysis, record.tail)
+    data = summary(plan, analysis, verdicts, samples, why, conditions_of(timeline))
     return Judged(analysis, verdicts, data)
 
 
@@ -258,14 +247,9 @@ def load_result(record: Record) -> Result:
 
 
 def summary(
-    *,
-    run_id: str,
-    scenario: str,
-    engine: str,
+    plan: Plan,
     analysis: Analysis,
     verdicts: Sequence[Verdict],
-    variant: str = "",
-    warm: Sequence[str] = (),
     samples: Sequence[Sample] = (),
     explanation: Explanation = NOTHING,
     conditions: Sequence[Mapping[str, Any]] = (),
@@ -273,11 +257,11 @@ def summary(
     """Return the content of `summary.json`; docs/results.md explains every key."""
     result: dict[str, Any] = {
         **header(),
-        "run_id": run_id,
-        "scenario": scenario,
-        "variant": variant,
-        "engine": engine,
-        "warm": list(warm),
+        "run_id": plan.run_id,
+        "scenario": plan.scenario.name,
+        "variant": plan.variant,
+        "engine": plan.engine,
+        "warm": [] if plan.warm is None else list(plan.warm.preload),
         "outcome": analysis.outcome,
         "reason": analysis.reason,
         "verdict": expectations.overall(verdicts),

@@ -83,10 +83,10 @@ Moment = tuple[int, Entry]
 """An entry and when it happened, in microseconds since the run began."""
 
 
-def split(timeline: Timeline, duration: float) -> dict[str, float]:
+def split(all_pieces: Iterable[Piece]) -> dict[str, float]:
     """Return the seconds of each of CAUSES; their sum is the duration."""
     spent = dict.fromkeys(CAUSES, 0)
-    for piece in pieces(timeline, duration):
+    for piece in all_pieces:
         spent[piece.cause] += piece.end - piece.begin
     return {cause: time / _MICRO for cause, time in spent.items()}
 

@@ -62,14 +62,13 @@ def facts_of(
     replay = timeline(events, cluster, extra)
     analysis = analyse(replay)
     verdicts = checks.judge(replay.plan.scenario.expect, analysis, replay)
-    about: dict[str, Any] = {"run_id": "r", "scenario": "s", "engine": "fake"}
     defaults: dict[str, Any] = {
         "folder": Path("/runs/r"),
         "scenario": "name: s\n",
         "logs": {},
         "files": frozenset(),
         "running": False,
-        "summary": summary(**about, analysis=analysis, verdicts=verdicts),
+        "summary": summary(replay.plan, analysis, verdicts) | {"run_id": "r", "scenario": "s"},
         "verdicts": verdicts,
     }
     return Facts(timeline=replay, analysis=analysis, samples=samples, **{**defaults, **more})

@@ -32,8 +32,7 @@ from tests.report.test_expected import on_a_terminal
 
 
 def a_summary(analysis: Analysis, **more: Any) -> dict[str, Any]:
-    about: dict[str, Any] = {"run_id": "r", "scenario": "s", "engine": "fake", "verdicts": []}
-    return summary(analysis=analysis, **about, **more)
+    return summary(a_plan("{worker: 1}"), analysis, [], **more)
 
 
 def printed(

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from itertools import groupby, zip_longest
 from typing import TYPE_CHECKING, Any
 
-from emulator.analysis.goodput import CAUSES, Piece, micros, pieces
+from emulator.analysis.goodput import CAUSES, Piece, micros
 from emulator.faults.kinds import FAULTS
 
 if TYPE_CHECKING:
@@ -138,8 +138,13 @@ def break_even(preempted: Preempted, saved_per_hour: float) -> float | None:
     return (preempted.cost / saved_per_hour * 3600 + preempted.seconds) / preempted.count
 
 
-def costs(timeline: Timeline, duration: float, final_step: int | None = None) -> Costs | None:
-    """Return what a run cost; None if its scenario has no prices."""
+def costs(
+    timeline: Timeline, pieces: Iterable[Piece], duration: float, final_step: int | None = None
+) -> Costs | None:
+    """Return what a run cost; None if its scenario has no prices.
+
+    `pieces` is what the time from 0 to the duration went into.
+    """
     scenario = timeline.plan.scenario
     if not scenario.prices:
         return None
@@ -152,7 +157,7 @@ def costs(timeline: Timeline, duration: float, final_step: int | None = None) ->
     ends = (exit_.t for exits in lost.values() for exit_ in exits)
     when = [micros(end, duration) for end in ends if end <= duration]
     time, preempted = _divided(
-        list(_merged(pieces(timeline, duration))),
+        list(_merged(pieces)),
         [(prices[name].per_hour, spans) for name, spans in paid.items()],
         when,
     )

@@ -245,8 +245,8 @@ def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
     ]
     throughput = rates(timeline.plan, work)
     traffic = traffic_of(timeline.plan, progress.advances, samples)
-    pieces = list(goodput.pieces(timeline, duration))
-    time = goodput.split(pieces)
+    spent = goodput.split(timeline, duration)
+    time = spent.by_cause()
     steps = progress.steps
     final_step = progress.furthest[-1] if steps else None
     accuracies = (step.values.get("accuracy") for step in reversed(steps))
@@ -276,7 +276,7 @@ def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
         faults=faults,
         time=time,
         goodput=time["productive"] / duration if steps and duration > 0 else None,
-        costs=costs(timeline, pieces, duration, final_step),
+        costs=costs(timeline, spent, final_step),
     )
 
 

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 
-from emulator.analysis import values
 from emulator.analysis.steps_made import Life, Span, StepsMade, Stretch, without
 from emulator.planning.plan import Plan
 from emulator.record.events import Phase, Step
@@ -268,7 +267,7 @@ def _unreported(life: Life, gap: float | None, end: float) -> Iterator[Span]:
 
 def _in_examples(step: Step) -> Step | None:
     """Return a step event that counts examples, so that rates of both are computed alike."""
-    count = values.number(step.values.get("examples"))
+    count = step.number("examples")
     return None if count is None else replace(step, step=int(count), values={}, coalesced=None)
 
 

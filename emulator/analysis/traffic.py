@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from statistics import fmean
 
-from emulator.analysis.values import number
 from emulator.metrics.samples import Sample
 from emulator.planning.plan import Plan
 from emulator.record.events import Step
@@ -77,7 +76,7 @@ class TrafficIndex:
 
     def stretches(self, name: str) -> list[Stretch]:
         """Return the stretches of steps with the same number above zero under a name."""
-        groups = groupby(self.advances, lambda step: number(step.values.get(name)))
+        groups = groupby(self.advances, lambda step: step.number(name))
         return [Stretch(value, [*steps]) for value, steps in groups if value and value > 0]
 
 

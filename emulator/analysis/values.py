@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -36,9 +35,9 @@ def last_values(timeline: Timeline) -> Values:
     numbers: set[str] = set()
     for name, task in timeline.tasks.items():
         for step in task.steps:
-            for key, value in step.values.items():
+            for key in step.values:
                 if key in found or len(found) < NAMES:
-                    found.setdefault(key, {})[name] = known = number(value)
+                    found.setdefault(key, {})[name] = known = step.number(key)
                     if known is not None:
                         numbers.add(key)
     return {key: of for key, of in found.items() if key in numbers}
@@ -70,10 +69,12 @@ def histories(timeline: Timeline) -> dict[str, dict[str, Lives]]:
         for life in _lives(timeline.tasks[task.name]):
             here: dict[str, list[Reported]] = {}
             for step in life:
-                for key, value in step.values.items():
+                for key in step.values:
                     if key != "examples" and (key in found or len(found) < NAMES):
                         found.setdefault(key, {})
-                        here.setdefault(key, []).append(Reported(step.t, step.step, number(value)))
+                        here.setdefault(key, []).append(
+                            Reported(step.t, step.step, step.number(key))
+                        )
             for key, reported in here.items():
                 found[key].setdefault(task.name, []).append(reported)
     numbers: dict[str, dict[str, Lives]] = {
@@ -102,13 +103,6 @@ def importance(name: str) -> int:
     if words in ("loss", "accuracy"):
         return 0 if words == "loss" else 1
     return 2 if "loss" in words else 3 if "acc" in words else 4
-
-
-def number(value: object) -> float | None:
-    """Return a reported value if it is a finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return value if -sys.float_info.max <= value <= sys.float_info.max else None
 
 
 # --- From what the steps were read ----------------------------------------------------------------

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from emulator.analysis.analyse import analyse
 from emulator.analysis.costs.costs import Costs, Preempted, TaskCost, break_even, costs
 from emulator.analysis.figures import FIGURES, in_summary
-from emulator.analysis.goodput import pieces
+from emulator.analysis.goodput import split
 from emulator.results import summary
 from tests.analysis.test_goodput import ENTRIES, TIMES
 from tests.histories import (
@@ -44,7 +44,7 @@ RUN = [happened(0, "run"), *began_again(1, "worker-0", "worker-1")]
 
 def cost_of(*events: Told, until: float = 20, extra: str = ONE, cluster: str = TWO) -> Costs:
     replay = timeline(in_time(events), cluster, extra)
-    found = costs(replay, pieces(replay, until), until)
+    found = costs(replay, split(replay, until))
     assert found is not None
     return found
 

@@ -140,7 +140,7 @@ WORDS: dict[str, tuple[str, set[str]]] = {
             *("scenario.schema", "scenario.loader", "scenario.messages", "cli.options"),
             *("validation.fields", "validation.units", "analysis.figures", "analysis.comparison"),
             *("results", "report.data", "report.document"),
-            *("report.page", "report.files", "report.terminal"),
+            *("report.page", "report.comparison_page", "report.files", "report.terminal"),
         },
     ),
     "engines.docker.warm": (

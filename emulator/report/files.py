@@ -20,7 +20,7 @@ from emulator.analysis.expectations import Verdict
 from emulator.analysis.figures import FAULT_STAGES, FIGURES, fault_rates, fault_stages, in_summary
 from emulator.errors import RecordError
 from emulator.record.reader import Record
-from emulator.report import page
+from emulator.report import comparison_page, page
 from emulator.report.data import HTML, Facts, causes, key_figures, machines, notes, read
 from emulator.report.text import printable
 from emulator.results import Judged, judge
@@ -51,7 +51,7 @@ def write_comparison(
 ) -> Path:
     """Write a page that compares several runs. Raises RecordError."""
     facts = [read(*run) for run in runs]
-    return put(path, page.render_comparison(rows, facts, place=path.resolve().parent))
+    return put(path, comparison_page.render_comparison(rows, facts, place=path.resolve().parent))
 
 
 def put(path: Path, text: str, *, private: bool = False) -> Path:

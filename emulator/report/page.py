@@ -1,4 +1,4 @@
-"""report.html, a self-contained page about one run, and one that compares several.
+"""report.html: a self-contained page about one run.
 
 Text and numbers are plain HTML; only charts need scripts. With many tasks, tables have a row and
 charts a line for each role, and those of single tasks on demand.
@@ -9,51 +9,26 @@ from __future__ import annotations
 import contextlib
 import json
 import shlex
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emulator.analysis.comparison import COMPARED, Row, called, cell, costs_of, reported, written
-from emulator.analysis.figures import FAULT_STAGES, FIGURES, fault_rates
+from emulator.analysis.explanation import to_blame
+from emulator.analysis.failed_output import exceptions
+from emulator.analysis.figures import FAULT_STAGES, fault_rates
 from emulator.planning.plan import Task
-from emulator.record.events import RunStarted
+from emulator.record.events import Restart, RunStarted, TaskExit
 from emulator.report import curves, document
-from emulator.report.charts import (
-    MANY,
-    SECONDS,
-    STEPS,
-    Axis,
-    Chart,
-    Group,
-    Points,
-    curve_points,
-    groups_of,
-    line_chart,
-    series_colour,
-)
-from emulator.report.data import (
-    HTML,
-    Facts,
-    causes,
-    key_figures,
-    machines,
-    notes,
-    sources_of_steps,
-)
-from emulator.report.failure import failure_of
-from emulator.report.tables import Column, Table, range_label, table_of
+from emulator.report.charts import MANY, Chart, Group, groups_of
+from emulator.report.data import Facts, causes, key_figures, machines, notes, sources_of_steps
+from emulator.report.tables import Column, Table, name_list, range_label, table_of
 from emulator.report.text import printable
 from emulator.report.timeline_chart import colour, timeline
-from emulator.validation.units import (
-    format_duration,
-    format_number,
-    format_rate,
-    format_size,
-)
+from emulator.validation.units import format_duration, format_number, format_rate, format_size
 
 TEMPLATE = "report.html.j2"
-COMPARISON_HEIGHT = 300
-"""Pixels of the charts that compare runs."""
 _RENDEZVOUS = ("TF_CONFIG", "CLUSTER_CONFIG")
 """Environment variables with JSON."""
 
@@ -155,6 +130,159 @@ def _charts(
     charts |= {f"usage-{number}": panel.chart for number, panel in enumerate(panels)}
     charts |= {f"gpu-{number}": panel.chart for number, panel in enumerate(gpus)}
     return charts
+
+
+# --- Why it failed --------------------------------------------------------------------------------
+
+LISTED = 5
+"""Failed tasks of which the exits are listed; the others are named."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a task ended, and what was done about it."""
+
+    task: str
+    how: str
+    """Its exit code, and what that means."""
+    when: str
+    step: str
+    """The last step that it reported."""
+    tried: str
+    """Restarts, or why there were none."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why the verdict of a run is not `ok`."""
+
+    headline: str
+    ended: Sequence[Ended]
+    """The task that settled the outcome, then the others that failed, the first one first."""
+    others: str
+    """Failed tasks that are not listed."""
+    task: str
+    words: Sequence[str]
+    """The task whose output says most, and its last traceback or lines."""
+    unmet: Sequence[str]
+    """What was expected and did not come true."""
+
+
+def failure_of(facts: Facts) -> Failure | None:
+    """Return why a run is not ok; None for a run that is, or that is still running."""
+    if facts.summary["verdict"] == "ok" or facts.state == "running":
+        return None
+    failed = []
+    if facts.analysis.outcome != "succeeded":
+        exits = {name: task.final_exit for name, task in facts.timeline.tasks.items()}
+        names = to_blame(facts.timeline, facts.analysis)
+        failed = [name for name in names if (end := exits.get(name)) and end.state == "failed"]
+    words = facts.summary["last_words"]
+    told = next((name for name in (*failed, *words) if words.get(name)), "")
+    return Failure(
+        headline=_headline(facts),
+        ended=[_ended(facts, name) for name in failed[:LISTED]],
+        others=name_list(failed[LISTED:]),
+        task=told,
+        words=last_traceback(facts.logs.get(told) or words.get(told, ())),
+        unmet=[
+            f"{v.expectation}: expected {v.expected}"
+            + (f", got {v.actual}" if v.status == "failed" else f"; not known: {v.actual}")
+            for v in facts.verdicts
+            if v.status != "ok" and v.expectation != "outcome"
+        ],
+    )
+
+
+def _headline(facts: Facts) -> str:
+    if facts.state == "crashed":
+        return "The emulator was killed before the job ended."
+    if facts.analysis.outcome == "succeeded":
+        return "The job succeeded, but did not meet all expectations."
+    return f"{_OUTCOMES[facts.analysis.outcome]}: {facts.analysis.reason}."
+
+
+_OUTCOMES = {
+    "failed": "The job failed",
+    "timeout": "The job ran out of time",
+    "interrupted": "The job was interrupted",
+    "error": "The emulator or its engine failed",
+}
+
+
+def last_traceback(lines: Sequence[str]) -> Sequence[str]:
+    """Return the lines from the last traceback on, with those that led to it; else all lines."""
+    raised = exceptions(lines)
+    if not raised:
+        return lines
+    begin = raised[-1].header
+    for earlier in reversed(raised[:-1]):
+        between = " ".join(lines[earlier.line + 1 : begin])
+        if not any(phrase in between for phrase in _CHAINED):
+            break
+        begin = earlier.header
+    return lines[begin:]
+
+
+_CHAINED = (
+    "During handling of the above exception, another exception occurred",
+    "The above exception was the direct cause of the following exception",
+)
+"""What Python prints between the exceptions of a chain."""
+
+
+def _ended(facts: Facts, name: str) -> Ended:
+    end = facts.timeline.tasks[name].final_exit
+    assert end is not None
+    step = facts.analysis.tasks[name].last_step if name in facts.analysis.tasks else None
+    return Ended(
+        name,
+        how_it_ended(end),
+        format_duration(end.t),
+        "none" if step is None else str(step),
+        "; ".join(_tried(facts, name)),
+    )
+
+
+def how_it_ended(end: TaskExit) -> str:
+    """Return an exit code in words: `137: killed, out of memory`."""
+    why = [end.reason] if end.reason else []
+    if end.oom_killed and "OOMKilled" not in why:
+        why.append("out of memory")
+    if end.exit_code > 128:
+        with contextlib.suppress(ValueError):
+            why.insert(0, f"ended by {signal.Signals(end.exit_code - 128).name}")
+    if not why and end.exit_code in _CODES:
+        why.append(_CODES[end.exit_code])
+    return f"{end.exit_code}: {', '.join(why)}" if why else str(end.exit_code)
+
+
+_CODES = {
+    1: "an error of the program",
+    2: "wrong usage, or a file that is not there",
+    126: "the command can't be executed",
+    127: "the command was not found",
+}
+"""What shells and Python mean by an exit code."""
+
+
+def _tried(facts: Facts, name: str) -> Iterator[str]:
+    """Yield what was tried to save the job: restarts of the task, or of all."""
+    policy = facts.plan.scenario.restart
+    restarts = [entry for entry in facts.timeline.history if isinstance(entry, Restart)]
+    own = [one for one in restarts if one.scope == "job" or one.task == name]
+    if own:
+        of_all = sum(one.scope == "job" for one in own)
+        times = "once" if len(own) == 1 else f"{len(own)} times"
+        what = "with all tasks" if of_all == len(own) else "alone" if not of_all else ""
+        yield f"restarted {times} {what}".rstrip()
+        if len(own) >= policy.limit:
+            yield f"the limit is {policy.limit}"
+    else:
+        yield f"not restarted (policy {policy.policy})"
+    replaced = sum(one.replacement for one in facts.timeline.tasks[name].incarnations)
+    if replaced:
+        yield f"brought back {'once' if replaced == 1 else f'{replaced} times'} by faults"
 
 
 # --- Legends --------------------------------------------------------------------------------------
@@ -327,82 +455,3 @@ def _software(facts: Facts, software: Mapping[str, Mapping[str, str]]) -> Iterat
 
 def _started(facts: Facts) -> RunStarted | None:
     return next((e for e in facts.timeline.history if isinstance(e, RunStarted)), None)
-
-
-# --- Of several runs ------------------------------------------------------------------------------
-
-
-def render_comparison(rows: Sequence[Row], facts: Sequence[Facts], *, place: Path) -> str:
-    """Return a page that compares runs; its links are relative to the folder `place`."""
-    names = list(called(rows))
-    unit = next((row.efficiency_by for row in rows if row.efficiency_by), None)
-    runs = [
-        {
-            "name": name,
-            "row": row,
-            "cells": list(_cells(row, rows[0], unit)),
-            "costs": [(FIGURES[key].title, cell(row, rows[0], key)) for key in costs_of(rows)],
-            "causes": causes(one.analysis.time),
-            "link": document.linker(one.folder, place)(HTML) if HTML in one.files else "",
-        }
-        for name, row, one in zip(names, rows, facts, strict=True)
-    ]
-    groups = [Group(name, number) for number, name in enumerate(names)]
-    return document.document(
-        "compare.html.j2",
-        _compared_charts(dict(zip(names, facts, strict=True)), groups),
-        runs=runs,
-        reported=reported(rows),
-        differs=[(key, [written(row.differs[key]) for row in rows]) for key in rows[0].differs],
-        series=groups,
-    )
-
-
-def _cells(row: Row, reference: Row, unit: str | None) -> Iterator[tuple[str, str]]:
-    """Yield the same columns for every row; `unit` of the efficiencies, None if there are none."""
-    for key in COMPARED:
-        yield FIGURES[key].title, cell(row, reference, key)
-    if unit is not None:
-        other = f" by {row.efficiency_by}" if row.efficiency_by != unit else ""
-        text = "" if row.efficiency is None else f"{row.efficiency:.2f}{other}"
-        yield f"Scaling efficiency, by {unit}", text
-
-
-def _compared_charts(runs: Mapping[str, Facts], groups: Sequence[Group]) -> dict[str, Chart]:
-    """Return the rates by time, by time since the first step, and by step, and the loss by step."""
-    rates = {name: curve_points(one.speed, one.speed.job) for name, one in runs.items()}
-    aligned = {name: list(_since_first_step(runs[name], rates[name])) for name in runs}
-    steps = {name: list(curves.rate_over_steps(one)) for name, one in runs.items()}
-    charts = {
-        "curves": _compared_chart(rates, groups, SECONDS),
-        "aligned": _compared_chart(aligned, groups, f"{SECONDS} since the first step"),
-        "steps": _compared_chart(steps, groups, STEPS),
-    }
-    losses = {name: list(curves.leading_values(one, "loss")) for name, one in runs.items()}
-    if any(losses.values()):
-        charts["loss"] = _compared_chart(losses, groups, STEPS, unit="")
-    charts["curves"]["layout"] |= {"shapes": list(_fault_lines(runs, groups))}
-    return charts
-
-
-def _compared_chart(
-    lines: Mapping[str, Points], groups: Sequence[Group], counts: str, unit: str = "steps/s"
-) -> Chart:
-    last = max((x for points in lines.values() for x, _ in points), default=1.0)
-    axis = Axis(counts, 0.0, last)
-    return line_chart(lines, groups, unit, COMPARISON_HEIGHT, axis, from_zero=bool(unit))
-
-
-def _since_first_step(facts: Facts, points: Points) -> Iterator[tuple[float, float | None]]:
-    first = facts.analysis.first_step
-    if first is not None:
-        yield from ((x - first, y) for x, y in points if x >= first)
-
-
-def _fault_lines(runs: Mapping[str, Facts], groups: Sequence[Group]) -> Iterator[dict[str, object]]:
-    """Yield a dotted line at each fault, in the colour of its run."""
-    for group in groups:
-        for when, _ in runs[group.name].triggered:
-            style = {"color": series_colour(group.number), "width": 1, "dash": "dot"}
-            place = {"x0": when, "x1": when, "y0": 0, "y1": 1}
-            yield {"type": "line", "xref": "x", "yref": "paper", **place, "line": style}

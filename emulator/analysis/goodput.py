@@ -85,12 +85,29 @@ Moment = tuple[int, Entry]
 """An entry and when it happened, in microseconds since the run began."""
 
 
-def split(timeline: Timeline, duration: float) -> dict[str, float]:
-    """Return the seconds of each of CAUSES; their sum is the duration."""
-    spent = dict.fromkeys(CAUSES, 0)
-    for piece in pieces(timeline, duration):
-        spent[piece.cause] += piece.end - piece.begin
-    return {cause: time / _MICRO for cause, time in spent.items()}
+class Spent(NamedTuple):
+    """What the time of a run went into."""
+
+    pieces: Sequence[Piece]
+    """Without a gap, from 0 to the duration."""
+    duration: float
+    """Seconds."""
+
+    def by_cause(self) -> dict[str, float]:
+        """Return the seconds of each of CAUSES; their sum is the duration."""
+        spent = dict.fromkeys(CAUSES, 0)
+        for piece in self.pieces:
+            spent[piece.cause] += piece.end - piece.begin
+        return {cause: time / _MICRO for cause, time in spent.items()}
+
+    def micros(self, seconds: float) -> int:
+        """Return a time as pieces have it."""
+        return micros(seconds, self.duration)
+
+
+def split(timeline: Timeline, duration: float) -> Spent:
+    """Return what the time from 0 to the duration went into."""
+    return Spent(list(pieces(timeline, duration)), duration)
 
 
 def micros(seconds: float, duration: float) -> int:

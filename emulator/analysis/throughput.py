@@ -21,7 +21,6 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from emulator.analysis.steps_made import Life, Span, StepsMade, Stretch, without
-from emulator.analysis.values import number
 from emulator.record.events import Phase, Step
 
 if TYPE_CHECKING:
@@ -271,7 +270,7 @@ def _unreported(life: Life, gap: float | None, end: float) -> Iterator[Span]:
 
 def _in_examples(step: Step) -> Step | None:
     """Return a step event that counts examples, so that rates of both are computed alike."""
-    count = number(step.values.get("examples"))
+    count = step.number("examples")
     return None if count is None else replace(step, step=int(count), values={}, coalesced=None)
 
 

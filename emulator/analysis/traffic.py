@@ -13,8 +13,6 @@ from itertools import groupby, pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from emulator.analysis.values import number
-
 if TYPE_CHECKING:
     from emulator.metrics.samples import Sample
     from emulator.planning.plan import Plan
@@ -80,7 +78,7 @@ class TrafficIndex:
 
     def stretches(self, name: str) -> list[Stretch]:
         """Return the stretches of steps with the same number above zero under a name."""
-        groups = groupby(self.advances, lambda step: number(step.values.get(name)))
+        groups = groupby(self.advances, lambda step: step.number(name))
         return [Stretch(value, [*steps]) for value, steps in groups if value and value > 0]
 
 

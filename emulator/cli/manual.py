@@ -250,7 +250,7 @@ def _follow(cluster: Cluster, *, verbose: bool) -> None:
     """Print what tasks print, until the run is over."""
     from emulator.api.client import NotAnswering
     from emulator.record.lock import wait_until_over
-    from emulator.report.terminal import LivePrinter
+    from emulator.report.live import LivePrinter
 
     record = cluster.record
     with cluster:

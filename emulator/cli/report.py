@@ -147,7 +147,7 @@ def compare(
     Exit codes: 0, whatever the verdicts are; 2 where a run is not known.
     """
     from emulator.analysis.figures import as_data
-    from emulator.report.run_tables import print_comparison
+    from emulator.report.terminal import print_comparison
     from emulator.session.sweep import compare as compare_runs
     from emulator.session.sweep import judge_all
 

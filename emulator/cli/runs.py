@@ -110,8 +110,8 @@ def _summary(record: RunFolder) -> dict[str, Any] | None:
 
 def _conditions(folder: RunFolder) -> list[dict[str, Any]]:
     """Return the conditions of a run's job, also of one under way; none if it can't be read."""
-    from emulator.analysis.expectations import conditions_of
     from emulator.record.reader import Record
+    from emulator.results import conditions_of
 
     with contextlib.suppress(RecordError):
         return conditions_of(Record(folder.path).timeline)
@@ -205,7 +205,7 @@ def logs(
         )
     if follow and record.live:
         from emulator.record.reader import Record
-        from emulator.report.terminal import LivePrinter
+        from emulator.report.live import LivePrinter
 
         LivePrinter(sys.stdout, verbose=True).follow(
             Record(record.path).plan,

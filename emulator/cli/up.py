@@ -45,7 +45,7 @@ from emulator.runtime.signals import Interruption
 if TYPE_CHECKING:
     from emulator.engines.base import Engine
     from emulator.planning.requested import RequestedScenario, RunOptions
-    from emulator.report.terminal import LivePrinter
+    from emulator.report.live import LivePrinter
     from emulator.results import Result, RunCallbacks
 
 Seed = Annotated[int | None, typer.Option("--seed", help="Seed of data order and weights.")]
@@ -182,8 +182,7 @@ def _variants(
     json: bool,
 ) -> int:
     """Run every variant, print each result and the comparison; return the exit code of all."""
-    from emulator.report.run_tables import print_comparison
-    from emulator.report.terminal import print_result
+    from emulator.report.terminal import print_comparison, print_result
     from emulator.scenario.matrix import variants
     from emulator.session.execution import up
     from emulator.session.sweep import (

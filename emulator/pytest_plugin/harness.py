@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from emulator.analysis.regression import EXPECTATION
+from emulator.analysis.expectations import AT_LEAST
 from emulator.broker import Broker, Claim, Lease, Need, need_of
 from emulator.engines import AUTO, engine_class, names
 from emulator.engines.base import Warming
@@ -24,7 +24,7 @@ from emulator.planning.baseline import ThroughputReference, conditions, machine_
 from emulator.planning.requested import RequestedScenario, RunOptions
 from emulator.pytest_plugin.settings import Settings
 from emulator.record.reader import Record
-from emulator.report.notebook import LOGGING
+from emulator.report.live import LOGGING
 from emulator.results import Result, RunCallbacks, load_result
 from emulator.scenario.matrix import to_overrides
 from emulator.session import launch
@@ -365,7 +365,7 @@ def _with_reference(expected: ThroughputReference, reference: Result) -> Through
 
 def store(result: Result, requested: RequestedScenario, expected: ThroughputReference) -> None:
     """Store the rate of a run as the baseline, if its verdict allows that."""
-    stored = any(v.expectation == EXPECTATION and v.status == "ok" for v in result.verdicts)
+    stored = any(v.expectation == AT_LEAST and v.status == "ok" for v in result.verdicts)
     if stored and expected.storing and result.steps_per_second:
         engine = conditions(result.summary["engine"], warm=bool(result.summary["warm"]))
         requested.store(measured(result.steps_per_second, expected, engine))

@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from emulator.planning.requested import RequestedScenario, RunOptions
-from emulator.report.notebook import view_for
+from emulator.report.live import view_for
 from emulator.results import Result, RunCallbacks
 from emulator.session.launch import (
     NO_IMAGES,

@@ -25,8 +25,7 @@ from emulator.scenario.addresses import DEFAULT_NAMESPACE, naming
 from emulator.scenario.container import Container, ContainerBase, PodContainer
 from emulator.scenario.frameworks.registry import FRAMEWORKS, module_of, roles_of
 from emulator.scenario.frameworks.spec import Job, Member, role_of
-from emulator.scenario.image import AnyImage
-from emulator.scenario.schema import EVENTS, Helper, Role, Scenario
+from emulator.scenario.schema import EVENTS, AnyImage, Helper, Role, Scenario
 from emulator.scenario.values import Expander, Values, values_of_variables, variables
 from emulator.validation.run_id import check_run_id
 from emulator.validation.units import format_duration

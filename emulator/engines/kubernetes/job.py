@@ -36,10 +36,9 @@ from emulator.manifests.out.export import HEAD, Written, text_of
 from emulator.manifests.out.export_formats import IN_CLUSTER
 from emulator.manifests.out.kubernetes import JOB
 from emulator.scenario.dump import WIDTH
-from emulator.scenario.image import Dockerfile
 from emulator.scenario.kubernetes import Kubernetes
 from emulator.scenario.program import EXCLUDED, Part, parts
-from emulator.scenario.schema import Scenario
+from emulator.scenario.schema import Dockerfile, Scenario
 from emulator.validation.units import format_size
 
 IMAGE = "emulator"

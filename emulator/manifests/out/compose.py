@@ -16,9 +16,8 @@ from emulator.manifests.out.pods import DEFAULT_MODE
 from emulator.manifests.out.spec import Draft, ExportFormat
 from emulator.scenario.addresses import aliases, naming
 from emulator.scenario.container import Mount, settings
-from emulator.scenario.image import Dockerfile
 from emulator.scenario.program import SHARED, WORKDIR
-from emulator.scenario.schema import Scenario
+from emulator.scenario.schema import Dockerfile, Scenario
 
 _OURS = "shared"
 """The volume that all tasks share."""

@@ -35,10 +35,9 @@ class _Coercion:
             return () if several else None
         if kind == list[str] and isinstance(value, tuple | list):
             return list(value)
+        kept = kind is str and isinstance(value, str) and not several
         if kind is Path and isinstance(value, Path):  # Typer refuses one that can't be read
             kept = os.access(value, os.R_OK) or not os.path.exists(value)
-        else:
-            kept = kind is str and isinstance(value, str) and not several
         return value if kept else self._by_typer().coerce(value, param=param, ctx=ctx)
 
 

@@ -281,7 +281,6 @@ Command = Annotated[
 
 
 # --- What the fields of a model mean: the texts below them in the source --------------------------
-
 # pydantic reads such texts itself (`use_attribute_docstrings`), but when a class is made, which
 # every command would wait for. Only a schema needs them.
 

@@ -53,7 +53,7 @@ def imported(tmp_path: Path, *command: str) -> set[str]:
         (
             ("plan", "quickstart", "--engine", "process"),
             HEAVY | {"emulator.record.events", "emulator.manifests.assembly"},
-            107,
+            102,
         ),
         (("ps", "--all"), HEAVY - {"docker"} | MODELS, 82),
         (("down", "old"), HEAVY | MODELS | {"rich"}, 50),

@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from emulator.cli.command import SETTINGS, Command
+from emulator.cli.command import SETTINGS, Command, SparingPydantic
 
 __all__ = ["COMMANDS", "app"]
 
@@ -91,7 +91,7 @@ class _Commands(Mapping[str, Any]):
         return len(COMMANDS)
 
 
-class _Group(TyperGroup):
+class _Group(SparingPydantic, TyperGroup):
     def __init__(self, **settings: Any) -> None:  # noqa: ANN401  whatever Typer passes
         super().__init__(**{**settings, "commands": _Commands()})
 

@@ -16,11 +16,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from emulator.metrics.formats import ACCURACY, FORMATS, Format, GroupsCounter
-from emulator.metrics.readings import NOTHING, Counter, Rank, Reading, Source
+from emulator.metrics.readings import NOTHING, PHASES_ONLY, Counter, Rank, Reading, Source
 from emulator.validation.patterns import Pattern
 
-PHASES_ONLY = "phases"
-"""The rule where steps come from somewhere else: no line has a step."""
+RULES = ("auto", "json", *FORMATS)
+"""The names that an entry of `metrics.steps` can have."""
 PHASES = ("startup", "data", "compile", "checkpoint", "restore", "eval")
 """The standard phases."""
 
@@ -121,7 +121,7 @@ class _Reader:
 
 def is_pattern(rule: str) -> bool:
     """Return whether an entry of `metrics.steps` is a regular expression, and no name."""
-    return rule not in {"auto", "json", PHASES_ONLY, *FORMATS}
+    return rule not in {PHASES_ONLY, *RULES}
 
 
 def _readers(rules: Sequence[str]) -> Iterator[_Reader]:

@@ -22,9 +22,8 @@ from emulator.manifests.out.deployment import (
 )
 from emulator.scenario.addresses import aliases, naming
 from emulator.scenario.container import Mount, settings
-from emulator.scenario.image import Dockerfile
 from emulator.scenario.program import SHARED, WORKDIR
-from emulator.scenario.schema import Scenario
+from emulator.scenario.schema import Dockerfile, Scenario
 
 _OURS = "shared"
 """The volume that all tasks share."""

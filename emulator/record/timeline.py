@@ -374,8 +374,11 @@ class Timeline:
     def add(self, entry: Entry) -> None:
         """Take the next event."""
         match entry:
-            case FaultEvent():
-                self._fault(entry)
+            case FaultEvent(plan=None):
+                if fault := self.faults.get(entry.id):
+                    fault.add(entry)
+            case FaultEvent(plan=plan):
+                self.faults[entry.id] = FaultTimeline(from_json(plan))
             case Restart():
                 self._restart(entry)
             case Prepared():
@@ -415,13 +418,6 @@ class Timeline:
             self.restarting = False
         if isinstance(entry, Step):
             self.steps.append((task.incarnations[-1], entry))
-
-    def _fault(self, entry: FaultEvent) -> None:
-        if entry.plan is not None:
-            planned = from_json(entry.plan)
-            self.faults[planned.id] = FaultTimeline(planned)
-        elif fault := self.faults.get(entry.id):
-            fault.add(entry)
 
     def _restart(self, entry: Restart) -> None:
         self.restarts.append(entry)

@@ -176,9 +176,11 @@ class EndingGrace(Protocol):
         """
 
 
-def ends_grace_itself(engine: Signalling) -> bool:
-    """Return whether an engine itself ends a task after a grace period, by `EndingGrace`."""
-    return "own-grace" in engine.capabilities
+def ending_grace(engine: Signalling) -> EndingGrace | None:
+    """Return an engine that itself ends a task after a grace period; None: it does not."""
+    if "own-grace" in engine.capabilities and isinstance(engine, EndingGrace):
+        return engine
+    return None
 
 
 @runtime_checkable
@@ -308,6 +310,10 @@ class FaultSpec(Entry):
     def apply(self, target: FaultContext) -> Effect | None:
         """Make the fault happen; blocks. Raises EngineError."""
         raise NotImplementedError
+
+    def end_grace(self, target: FaultContext) -> None:
+        """Kill the target, which has not ended in its grace period; blocks. Raises EngineError."""
+        target.engine.signal(target.task, signal.SIGKILL)
 
     def heal(self, target: FaultContext) -> None:
         """Undo a lasting fault; blocks. Raises EngineError."""
@@ -445,9 +451,10 @@ class GracefulFault(EndingFault):
 
     def apply(self, target: FaultContext) -> Effect | None:
         """Have the engine end the task in `grace`, or send SIGTERM as the first signal."""
-        if not ends_grace_itself(target.engine):
-            return super().apply(target)
-        return Effect(target.engine_as(EndingGrace).preempt(target.task, self.grace, self.means))
+        if engine := ending_grace(target.engine):
+            return Effect(engine.preempt(target.task, self.grace, self.means))
+        target.engine.signal(target.task, signal.SIGTERM)
+        return None
 
 
 # --- Names of tasks -------------------------------------------------------------------------------

@@ -279,7 +279,7 @@ class Supervisor:
                 raise error
             case "stop" if error:
                 self._on_stop_refused(task, call.answer, error.message)
-            case "announce" | "inject" | "heal" | "equip":
+            case "announce" | "inject" | "kill" | "heal" | "equip":
                 self._injector.on_answer(call)
 
     def _on_line(self, line: Line) -> None:

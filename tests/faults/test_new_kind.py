@@ -390,8 +390,8 @@ CASES = """
 reclaim waiting, due -> announced: announced; announce; due at 50
 reclaim waiting, due, target='starting' -> waiting:
 reclaim waiting, due, target='gone' -> over: triggered; skipped worker-1 was not running
-reclaim waiting, due, announced_at=12 -> terminating: triggered; inject
-reclaim announced, due, announced_at=12 -> terminating: triggered; inject
+reclaim waiting, due, announced_at=12 -> terminating: triggered; inject; grace over at 25
+reclaim announced, due, announced_at=12 -> terminating: triggered; inject; grace over at 25
 reclaim announced, due, announced_at=12, target='starting' -> waiting:
 reclaim announced, told -> announced:
 reclaim announced, resumed, announced_at=12 -> announced: announce; due at 42

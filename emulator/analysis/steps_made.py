@@ -24,8 +24,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
+from emulator.faults.held import Pause
 from emulator.faults.kinds import FAULTS
-from emulator.faults.pause import Pause
 from emulator.planning.plan import Plan
 from emulator.record.events import (
     Entry,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,13 +23,10 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from emulator.faults.kill import Kill, Oom, Restart, Terminate
-from emulator.faults.network import Partition, Shape
-from emulator.faults.nodes import Cordon, Drain
-from emulator.faults.pause import Pause
-from emulator.faults.preempt import Preempt
+from emulator.faults.ending import Kill, Oom, Preempt, Restart, Terminate
+from emulator.faults.held import Pause, Throttle
+from emulator.faults.infrastructure import Cordon, Drain, Partition, Shape
 from emulator.faults.spec import Entry, FaultSpec, matches
-from emulator.faults.throttle import Throttle
 from emulator.validation.fields import LONGEST, Duration, DurationOrForever, Glob, Model, once
 from emulator.validation.files import text_of
 from emulator.validation.limits import TRACE_BYTES, TRACE_ROWS
@@ -263,6 +261,12 @@ class TraceFaults(Entry):
     def named(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
         """Yield each name or glob of tasks with its path below the entry."""
         yield from ((("trace",), row.target) for row in self.trace)
+
+    def preemption(self, row: TraceRow, target: str) -> Preempt:
+        """Return the preemption of one of the targets of a row."""
+        down = row.down / self.speed if self.down is None else self.down
+        down = down if down == math.inf else round(min(down, LONGEST), 3)
+        return Preempt.model_construct(preempt=target, grace=self.grace, down=down)
 
     def needs(self) -> Iterator[tuple[str, str]]:
         """Yield requests to the engine, in words, each with the capability that it needs."""

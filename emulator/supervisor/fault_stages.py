@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from emulator.engines.base import Exited
 from emulator.errors import NotRunning
-from emulator.faults.schedule import PlannedFault, why_unfired
-from emulator.faults.spec import EndingFault, Trigger
+from emulator.faults.ending import EndingFault
+from emulator.faults.schedule import PlannedFault, part_of, why_unfired
 from emulator.supervisor.engine_calls import Called, FaultOperation, Preparing
 
 if TYPE_CHECKING:
@@ -218,11 +218,8 @@ def _cancel(one: ActiveFault, *_: object) -> Step:
 
 
 def _injected(one: ActiveFault, answer: Called, now: Situation) -> Step:
-    at_once, fault = Trigger.model_construct(time=0.0), one.fault
-    parts = [
-        PlannedFault(f"{fault.id}:{spec.target}", spec.target, at_once, spec, fault.name)
-        for spec in (() if now.job_is_over else answer.effect.follow)
-    ]
+    follow = () if now.job_is_over else answer.effect.follow
+    parts = [part_of(one.fault, spec) for spec in follow]
     effect = {"effect": answer.effect.words or None}
     one, applied = _apply(replace(one, injecting=False), now.time, effect)
     # The job may have ended meanwhile.

@@ -41,8 +41,12 @@ if TYPE_CHECKING:
 class Injector:
     """The faults of one run: those of the plan in its order, manual ones after them."""
 
-    def __init__(self, faults: Sequence[ActiveFault], job: Job) -> None:
-        self._faults = {one.fault.id: one for one in faults}
+    def __init__(
+        self, planned: Sequence[PlannedFault], recovered: Sequence[ActiveFault], job: Job
+    ) -> None:
+        """`recovered`: those of a run that is taken over, as its supervisor left them."""
+        known = recovered or [ActiveFault(fault) for fault in planned]
+        self._faults = {one.fault.id: one for one in known}
         self._job, self._timers, self._calls = job, job.timers, job.calls
         self._making = ""
         """What the engine is making, for faults that wait for it."""

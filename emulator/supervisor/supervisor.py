@@ -50,7 +50,6 @@ from emulator.scenario.schema import EVENTS
 from emulator.supervisor import restart_policy as policy
 from emulator.supervisor.control import Asked, Interrupted, RunControl
 from emulator.supervisor.engine_calls import Called, EngineCalls, Preparing
-from emulator.supervisor.fault_stages import ActiveFault
 from emulator.supervisor.injector import Injector
 from emulator.supervisor.job import (
     LONGEST_WORD,
@@ -110,8 +109,7 @@ class Supervisor:
         self._job = Job(
             plan, tasks, helpers, timers=self._timers, calls=self._calls, history=history
         )
-        faults = recovered.faults if recovered else [ActiveFault(fault) for fault in plan.faults]
-        self._injector = Injector(faults, self._job)
+        self._injector = Injector(plan.faults, recovered.faults if recovered else (), self._job)
         self._watchdog = Watchdog(plan.scenario.restart.stall, self._job)
         storage = engine.storage() if isinstance(engine, Storing) else []
         self._disks = DiskWatch([history.record.path, *storage], self._timers)

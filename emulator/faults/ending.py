@@ -27,6 +27,19 @@ class Terminating(Protocol):
         """
 
 
+@runtime_checkable
+class PowerCutting(Protocol):
+    """Capability `silent-loss`; its engines have `network` as well."""
+
+    def cut_power(self, task: str) -> None:
+        """Kill a task and all that it has started, so that no packet tells its peers.
+
+        Its name and address stay, and answer nothing, until the task is started again after a
+        `remove`. Its exit is reported as after SIGKILL; nothing happens if it has already ended.
+        Raises EngineError.
+        """
+
+
 class EndingFault(FaultSpec):
     """A fault that ends its target's process; it took effect when the process has exited."""
 
@@ -52,9 +65,19 @@ class EndingFault(FaultSpec):
         """Seconds from the exit until it starts the target again."""
         return 0.0
 
+    @property
+    def means(self) -> Via | None:
+        """How an engine that ends the grace period itself is asked; None: as it likes."""
+        return None
+
     def apply(self, target: FaultContext) -> Effect | None:
-        """Send SIGKILL, or SIGTERM as the first signal."""
-        target.engine.signal(target.task, signal.SIGKILL if self.kills else signal.SIGTERM)
+        """Cut the target's power, have the engine end it in its grace period, or signal it."""
+        if self.is_silent:
+            target.engine_as(PowerCutting).cut_power(target.task)
+        elif self.kills_after is not None and (engine := ending_grace(target.engine)):
+            return Effect(engine.preempt(target.task, self.kills_after, self.means))
+        else:
+            target.engine.signal(target.task, signal.SIGKILL if self.kills else signal.SIGTERM)
         return None
 
     def other_cause(self, exit_code: int, *, oom_killed: bool) -> str:
@@ -79,33 +102,8 @@ class GracefulFault(EndingFault):
         """Seconds from SIGTERM to SIGKILL; None: the target gets no SIGTERM."""
         return self.grace
 
-    @property
-    def means(self) -> Via | None:
-        """How an engine that ends the grace period itself is asked; None: as it likes."""
-        return None
-
-    def apply(self, target: FaultContext) -> Effect | None:
-        """Have the engine end the task in `grace`, or send SIGTERM as the first signal."""
-        if engine := ending_grace(target.engine):
-            return Effect(engine.preempt(target.task, self.grace, self.means))
-        target.engine.signal(target.task, signal.SIGTERM)
-        return None
-
 
 # --- The kinds ------------------------------------------------------------------------------------
-
-
-@runtime_checkable
-class PowerCutting(Protocol):
-    """Capability `silent-loss`; its engines have `network` as well."""
-
-    def cut_power(self, task: str) -> None:
-        """Kill a task and all that it has started, so that no packet tells its peers.
-
-        Its name and address stay, and answer nothing, until the task is started again after a
-        `remove`. Its exit is reported as after SIGKILL; nothing happens if it has already ended.
-        Raises EngineError.
-        """
 
 
 class Preempt(GracefulFault):
@@ -200,13 +198,6 @@ class Preempt(GracefulFault):
     def means(self) -> Via | None:
         """How an engine that ends the grace period itself is asked; None: as it likes."""
         return self.via
-
-    def apply(self, target: FaultContext) -> Effect | None:
-        """Ask the target to end, or cut its power."""
-        if not self.is_silent:
-            return super().apply(target)
-        target.engine_as(PowerCutting).cut_power(target.task)
-        return None
 
     def other_cause(self, exit_code: int, *, oom_killed: bool) -> str:
         """Describe what else ended the target; empty if it was this fault."""

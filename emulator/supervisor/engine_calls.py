@@ -85,8 +85,8 @@ class EngineCalls:
         self._held_locks = {one.name: threading.Lock() for one in plan.everything}
         self._asked: dict[str, float] = {}
         """When the engine was first asked for a fault (seconds since 1970), by id."""
-        self._ending_lock = threading.Lock()
-        self._ending = Counter[str]()
+        self._signals_lock = threading.Lock()
+        self._signals = Counter[str]()
         """How many calls are under way that may end a task."""
         self._waiting: dict[str, Callable[[], object]] = {}
         """The start of a task that waits for these."""
@@ -111,8 +111,8 @@ class EngineCalls:
         # What it waits for may be another task, which must not wait for a thread.
         aside = task.init or queueing
         begin = partial(self._workers.aside if aside else self._workers.submit, start)
-        with self._ending_lock:
-            if self._ending[task.name]:
+        with self._signals_lock:
+            if self._signals[task.name]:
                 self._waiting[task.name] = begin
                 return
         begin()
@@ -123,7 +123,7 @@ class EngineCalls:
 
     def stop(self, task: str, number: signal.Signals) -> None:
         """Signal a task, not as a fault."""
-        self._begin_ending(task)
+        self._begin_signal(task)
         self._workers.submit(self._signal, Called("stop", task, number.name), number)
 
     def perform(self, operation: FaultOperation, fault: PlannedFault) -> None:
@@ -135,7 +135,7 @@ class EngineCalls:
                 self._links = {**self._links, fault.id: ()}
             self._held = {id_: one for id_, one in self._held.items() if id_ != fault.id}
         if fault.spec.ends_target:
-            self._begin_ending(fault.target)
+            self._begin_signal(fault.target)
         self._workers.submit(self._act, Called(operation, fault.id), fault)
 
     def restore(self, fault: PlannedFault) -> None:
@@ -153,9 +153,9 @@ class EngineCalls:
         if fault.spec.is_held:
             self._held = {**self._held, fault.id: fault}
 
-    def _begin_ending(self, task: str) -> None:
-        with self._ending_lock:
-            self._ending[task] += 1
+    def _begin_signal(self, task: str) -> None:
+        with self._signals_lock:
+            self._signals[task] += 1
 
     def equip(self) -> None:
         """Have the engine make what network faults need; this may take minutes."""
@@ -185,13 +185,13 @@ class EngineCalls:
     def _signal(self, call: Called, number: signal.Signals) -> None:
         with self._reported(call):
             self._engine.signal(call.subject, number)
-        self._end_ending(call.subject)
+        self._end_signal(call.subject)
 
-    def _end_ending(self, task: str) -> None:
+    def _end_signal(self, task: str) -> None:
         """A call that may end a task has returned: begin what has waited for the last of them."""
-        with self._ending_lock:
-            self._ending[task] -= 1
-            begin = None if self._ending[task] else self._waiting.pop(task, None)
+        with self._signals_lock:
+            self._signals[task] -= 1
+            begin = None if self._signals[task] else self._waiting.pop(task, None)
         if begin is not None:
             begin()
 
@@ -214,7 +214,7 @@ class EngineCalls:
                     self._asked.setdefault(fault.id, self._wall())
                     found["effect"] = fault.spec.apply(target) or NOTHING_MORE
         if fault.spec.ends_target:
-            self._end_ending(fault.target)
+            self._end_signal(fault.target)
 
     def _hold(self, task: str) -> tuple[dict[str, EmulatorError | None], float]:
         """Bring a task into the state of all held faults that are in force on it.

@@ -148,7 +148,7 @@ WORDS: dict[str, tuple[str, set[str]]] = {
         {
             *("engines", "engines.base", "engines.capabilities", "engines.docker.engine"),
             *("engines.docker.images", "engines.docker.logs", "engines.docker.usage"),
-            *("engines.recipes", "session.execution", "supervisor.cleanup", "faults.preempt"),
+            *("engines.recipes", "session.execution", "supervisor.cleanup", "faults.ending"),
             *("planning.baseline", "planning.plan", "planning.requested", "record.folder"),
             *("analysis.expectations", "report.terminal", "results"),
             *("scenario.image", "scenario.frameworks.spec", "scenario.frameworks.registry"),

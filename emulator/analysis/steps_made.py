@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from emulator.faults.held import Pause
 from emulator.faults.kinds import FAULTS
-from emulator.faults.pause import Pause
 from emulator.record.events import (
     Entry,
     FaultEvent,

@@ -376,8 +376,11 @@ class Timeline:
     def add(self, entry: Entry) -> None:
         """Take the next event."""
         match entry:
-            case FaultEvent():
-                self._fault(entry)
+            case FaultEvent(plan=None):
+                if fault := self.faults.get(entry.id):
+                    fault.add(entry)
+            case FaultEvent(plan=plan):
+                self.faults[entry.id] = FaultTimeline(from_json(plan))
             case Restart():
                 self._restart(entry)
             case Prepared():
@@ -413,13 +416,6 @@ class Timeline:
                 self.ports[entry.task, entry.port] = entry.address
             case _:
                 pass  # an event of the emulator itself
-
-    def _fault(self, entry: FaultEvent) -> None:
-        if entry.plan is not None:
-            planned = from_json(entry.plan)
-            self.faults[planned.id] = FaultTimeline(planned)
-        elif fault := self.faults.get(entry.id):
-            fault.add(entry)
 
     def _restart(self, entry: Restart) -> None:
         self.restarts.append(entry)

@@ -49,7 +49,6 @@ from emulator.scenario.schema import EVENTS
 from emulator.supervisor import restart_policy as policy
 from emulator.supervisor.control import Asked, Interrupted, RunControl
 from emulator.supervisor.engine_calls import Called, EngineCalls, Preparing
-from emulator.supervisor.fault_stages import ActiveFault
 from emulator.supervisor.injector import Injector
 from emulator.supervisor.job import (
     LONGEST_WORD,
@@ -107,8 +106,7 @@ class Supervisor:
         self._job = Job(
             plan, tasks, helpers, timers=self._timers, calls=self._calls, history=history
         )
-        faults = recovered.faults if recovered else [ActiveFault(fault) for fault in plan.faults]
-        self._injector = Injector(faults, self._job)
+        self._injector = Injector(plan.faults, recovered.faults if recovered else (), self._job)
         self._watchdog = Watchdog(plan.scenario.restart.stall, self._job)
         storage = engine.storage() if isinstance(engine, Storing) else []
         self._disks = DiskWatch([history.path, *storage], self._timers)
@@ -270,7 +268,7 @@ class Supervisor:
                 raise error
             case "stop" if error:
                 self._on_stop_refused(task, call.answer, error.message)
-            case "announce" | "inject" | "heal" | "equip":
+            case "announce" | "inject" | "kill" | "heal" | "equip":
                 self._injector.on_answer(call)
 
     def _on_line(self, line: Line) -> None:

@@ -29,8 +29,7 @@ from emulator.engines.requirements import (
     require_of,
 )
 from emulator.errors import EngineMissing, Misfit, Unsupported, UsageError
-from emulator.faults.pause import Pausing
-from emulator.faults.throttle import Throttling
+from emulator.faults.held import Pausing, Throttling
 from emulator.manifests.documents import ConversionNote
 from emulator.planning.requested import RunOptions
 from emulator.runtime.clock import ManualClock

@@ -18,9 +18,10 @@ from emulator.api.prometheus import STAGES as COUNTED
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.requirements import require
 from emulator.errors import EngineError, NotRunning, Unsupported
+from emulator.faults.ending import GracefulFault
 from emulator.faults.kinds import FAULTS, OneFault
 from emulator.faults.schedule import PlannedFault, build_schedule, from_json, to_json
-from emulator.faults.spec import FaultContext, GracefulFault, LastingFault
+from emulator.faults.spec import FaultContext, LastingFault
 from emulator.record.reader import Record
 from emulator.record.timeline import all_states
 from emulator.report.tables import STYLES
@@ -390,8 +391,8 @@ CASES = """
 reclaim waiting, due -> announced: announced; announce; due at 50
 reclaim waiting, due, target='starting' -> waiting:
 reclaim waiting, due, target='gone' -> over: triggered; skipped worker-1 was not running
-reclaim waiting, due, announced_at=12 -> terminating: triggered; inject
-reclaim announced, due, announced_at=12 -> terminating: triggered; inject
+reclaim waiting, due, announced_at=12 -> terminating: triggered; inject; grace over at 25
+reclaim announced, due, announced_at=12 -> terminating: triggered; inject; grace over at 25
 reclaim announced, due, announced_at=12, target='starting' -> waiting:
 reclaim announced, told -> announced:
 reclaim announced, resumed, announced_at=12 -> announced: announce; due at 42

@@ -38,8 +38,9 @@ class Late(AtOnce):
         self._clock, self._operation, self._seconds = clock, operation, seconds
 
     def submit(self, call: Callable[..., Any], /, *args: object) -> None:
-        whose = type(args[0]).__name__ if args else "aside"
-        operation = getattr(args[0], "operation", whose) if args else whose
+        given = (*getattr(call, "args", ()), *args)
+        whose = type(given[0]).__name__ if given else "aside"
+        operation = getattr(given[0], "operation", whose) if given else whose
         if self._seconds and operation == self._operation:
             self._clock.call_at(self._clock.now() + self._seconds, partial(call, *args))
         else:

@@ -167,9 +167,9 @@ def test_a_heal_while_a_start_applies_the_fault_again_is_made_and_stamped_after_
     calls._held_locks["worker-1"] = cast("threading.Lock", engine)
     (fault,) = plan.faults
     engine.prepare(plan, folder, inbox)
-    calls.inject(fault)
+    calls.perform("inject", fault)
     assert isinstance(inbox.get().error, NotRunning)
-    engine.meanwhile = [lambda: calls.heal(fault)]
+    engine.meanwhile = [lambda: calls.perform("heal", fault)]
     calls.start(plan.tasks[1])
     walls = {one.operation: one.wall for one in (inbox.get(), inbox.get())}
     threads.close()

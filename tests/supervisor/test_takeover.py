@@ -15,8 +15,8 @@ import pytest
 
 from emulator.engines.base import Inbox
 from emulator.engines.memory import MemoryEngine, Script
+from emulator.faults.held import Pause
 from emulator.faults.kinds import FAULTS
-from emulator.faults.pause import Pause
 from emulator.record import writer
 from emulator.record.events import (
     Attached,

@@ -236,7 +236,7 @@ class DockerEngine(Faults):
 
     def _set_run(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
         self._plan = plan
-        self._output.report_to(inbox, drawings=plan.scenario.metrics.may_draw)
+        self._output.begin(inbox, drawings=plan.scenario.metrics.may_draw)
         self._heartbeat = Heartbeat(self.api, inbox)
         self._inbox = inbox
         self._labels = labels(plan, folder)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,8 +19,6 @@ from tests.engines.test_lines import cut
 
 OUT, ERR = 1, 2
 A, B, C, D = (f"2026-01-02T03:04:05.00000000{n}Z" for n in (1, 2, 3, 4))
-
-
 Piece = tuple[int, str, str]
 
 
@@ -30,11 +30,6 @@ def read(log: LogParser, *pieces: Piece) -> list[PrintedLine]:
     """Give it pieces: each its stream, its stamp and its text."""
     sent = (frame(n, f"{stamp} {text}".encode()) for n, stamp, text in pieces)
     return [*log.feed(b"".join(sent))]
-
-
-def whole(*pieces: Piece, after: str = "") -> list[PrintedLine]:
-    log = LogParser(after)
-    return [*read(log, *pieces), *log.finish()]
 
 
 def test_an_unfinished_line_is_read_again_with_the_piece_that_the_stream_lacked() -> None:
@@ -56,9 +51,10 @@ def test_a_line_that_is_too_long_is_cut_and_marked_the_same_however_it_comes() -
 
     cut = f"{'y' * (LONGEST_LINE - 1)} [cut: 100002 bytes more]"
     first = [PrintedLine(A, cut, B), PrintedLine(C, "next", C)]
-    assert whole(*pieces(16 * 1024)) == first
+    log = LogParser()
+    assert [*read(log, *pieces(16 * 1024)), *log.finish()] == first
     # After a take-over it is read again, in other pieces, and found.
-    again = [line.text for line in whole(*pieces(5000))]
+    again = [line.text for line in read(LogParser(), *pieces(5000))]
     assert overlap([cut], again) == 1
 
 
@@ -88,20 +84,13 @@ def test_the_overlap_is_the_longest(read: list[str], printed: list[str]) -> None
 @pytest.mark.parametrize(
     ("read", "printed", "expected"),
     [
-        ([], [], 0),
-        ([], ["a"], 0),
-        (["a"], [], 0),
-        (["a"], ["a"], 1),
-        (["x", "a", "b"], ["a", "b", "c"], 2),
-        (["a", "a", "a"], ["a", "a"], 2),
-        (["a", "a"], ["a", "a", "a"], 2),
-        (["a", "b", "a"], ["a", "b", "a", "b"], 3),
-        (["a", "b"], ["b", "a"], 1),
+        *(("", "", 0), ("", "a", 0), ("a", "", 0), ("a", "a", 1), ("xab", "abc", 2)),
+        *(("aaa", "aa", 2), ("aa", "aaa", 2), ("aba", "abab", 3), ("ab", "ba", 1)),
         ([""], ["", ""], 1),
     ],
 )
 def test_of_lines_that_repeat_the_most_is_taken(
-    read: list[str], printed: list[str], expected: int
+    read: Sequence[str], printed: Sequence[str], expected: int
 ) -> None:
     assert overlap(read, printed) == expected
 
@@ -111,13 +100,8 @@ def test_of_lines_that_repeat_the_most_is_taken(
 
 @given(st.lists(st.integers(min_value=0)))
 def test_lines_are_the_same_however_they_arrive(places: list[int]) -> None:
-    bodies = [
-        A + " already read\n",
-        B + " whole\r\n",
-        C + " in two ",
-        D + " pieces\n",
-        D + " no newline",
-    ]
+    texts = {A: ["already read\n"], B: ["whole\r\n"], C: ["in two "], D: ["pieces\n", "no newline"]}
+    bodies = (f"{stamp} {text}" for stamp, found in texts.items() for text in found)
     data = b"".join(frame(OUT, body.encode()) for body in bodies)
     lines = LogParser(after=A)
     found = [line for part in cut(data, places) for line in lines.feed(part)]

@@ -1,6 +1,6 @@
 """Output and exits of containers, reported to the inbox.
 
-What follows the end of a stream: the exit code, and a second look at the log.
+What follows the end of a stream is a second look at the log, and the exit code.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from emulator.broker import Capacity
 from emulator.engines.base import EngineDown, Exited
 from emulator.engines.inside import Stdio, not_running
-from emulator.engines.kubernetes import eviction, names, nodes, permissions, removal
+from emulator.engines.kubernetes import names, nodes, permissions, removal
 from emulator.engines.kubernetes.archives import Delivery, archives, delivery
 from emulator.engines.kubernetes.connection import ApiError, ApiServer
 from emulator.engines.kubernetes.names import MAIN
@@ -102,7 +102,7 @@ class KubernetesEngine:
     machine_needs: Mapping[str, str] = {"gpus": "gpu"}
     keeps_addresses = False
     starts_wait = True
-    kill_slack = eviction.KILL_SLACK
+    kill_slack = removal.KILL_SLACK
 
     def __init__(self) -> None:
         self.options = Kubernetes()
@@ -525,17 +525,17 @@ class KubernetesEngine:
             removal.delete(self.cluster, _found(pod), 0)
         elif number == signal.SIGTERM:
             if not pod.is_deleted:
-                eviction.preempt(self.cluster, _victim(pod), GRACE, None)
+                removal.preempt(self.cluster, pod, GRACE, None)
         elif number == signal.SIGKILL:
-            eviction.kill(self.cluster, _victim(pod))
+            removal.kill(self.cluster, pod)
         else:
-            eviction.send(self.cluster, _victim(pod), number)
+            removal.send(self.cluster, pod, number)
 
     def terminate(self, task: str) -> None:
         """Send SIGTERM from inside of the container: the Pod stays."""
         pod = self.pods.pod_of(task)
         if pod is not None and pod.runs:
-            eviction.terminate(self.cluster, _victim(pod))
+            removal.send(self.cluster, pod, signal.SIGTERM)
 
     def preempt(self, task: str, grace: float, via: Via | None) -> str:
         """Delete or evict the task's Pod, whose kubelet ends the grace period; say what was done.
@@ -545,7 +545,7 @@ class KubernetesEngine:
         pod = self.pods.pod_of(task)
         if pod is None or pod.is_deleted or isinstance(pod.state, Ended):
             return ""
-        return eviction.preempt(self.cluster, _victim(pod), grace, via)
+        return removal.preempt(self.cluster, pod, grace, via)
 
     def execute(
         self, plan: Plan, folder: Path, task: str, command: Sequence[str], stdio: Stdio
@@ -592,8 +592,8 @@ class KubernetesEngine:
         if pod is None:
             return
         if pod.runs and not pod.is_deleted:
-            with contextlib.suppress(eviction.NotSent):  # deletion follows anyway
-                eviction.send(self.cluster, _victim(pod), signal.SIGKILL)
+            with contextlib.suppress(removal.NotSent):  # deletion follows anyway
+                removal.send(self.cluster, pod, signal.SIGKILL)
         if not pod.is_gone:
             removal.remove_pods(self.cluster, self.pods, [_found(pod)])
         self.pods.forget(pod)
@@ -658,10 +658,6 @@ class KubernetesEngine:
 
 def _found(pod: Pod) -> removal.Found:
     return removal.Found("pods", pod.seen)
-
-
-def _victim(pod: Pod) -> eviction.Victim:
-    return eviction.Victim(pod.task, pod.name, pod.uid)
 
 
 def _has_begun(pod: Pod, container: str) -> bool:

@@ -42,10 +42,10 @@ from emulator.engines.docker.requests import (
     probe_labels,
     volume_request,
 )
-from emulator.engines.ports import require_free
 from emulator.errors import EngineError, NameTaken
 from emulator.planning.context import TASK_PORT, PlanContext, machine_limits, usual_pid_max
 from emulator.runtime.files import FOR_IMAGES, FOR_RUNS, Disk, disk, shortages
+from emulator.runtime.sockets import require_free
 
 if TYPE_CHECKING:
     from emulator.engines.base import Exited, Finding, Inbox, ResumePoint

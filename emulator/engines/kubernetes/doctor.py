@@ -13,9 +13,8 @@ from emulator.engines.base import Finding
 from emulator.engines.kubernetes.connection import CONNECT_TIMEOUT, ApiError, ApiServer
 from emulator.engines.kubernetes.names import MAIN
 from emulator.engines.kubernetes.nodes import capacity_of
-from emulator.engines.kubernetes.permissions import reviewed
 from emulator.engines.kubernetes.readings import METRICS
-from emulator.engines.kubernetes.role import PERMISSIONS, USES, Permission, Use, role
+from emulator.engines.kubernetes.role import PERMISSIONS, USES, Permission, Use, reviewed, role
 from emulator.engines.kubernetes.security import RESTRICTED, Level, obstacles, pod_security_context
 from emulator.engines.kubernetes.shared import decide, is_usable
 from emulator.errors import EngineError, Unsupported

@@ -1,7 +1,7 @@
 """The Kubernetes engine: one Pod a task, in a namespace of a cluster.
 
 Every object is made as data by a pure function in `requests.py`; this module sends them. One watch
-tells what becomes of the Pods (`pod_states.py`), and nothing is polled. A Pod is started once: a
+tells what becomes of the Pods (`pods.py`), and nothing is polled. A Pod is started once: a
 task that is started again has a new one, with a new disk and a new address under its old name.
 """
 
@@ -17,14 +17,13 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emulator.broker import Capacity
 from emulator.engines.base import EngineDown, Exited
 from emulator.engines.inside import Stdio, not_running
-from emulator.engines.kubernetes import names, nodes, permissions, removal
+from emulator.engines.kubernetes import names, nodes, removal, role
 from emulator.engines.kubernetes.archives import Delivery, archives, delivery
 from emulator.engines.kubernetes.connection import ApiError, ApiServer
 from emulator.engines.kubernetes.names import MAIN
-from emulator.engines.kubernetes.pod_states import Pod, PodStates
+from emulator.engines.kubernetes.pods import Notes, Pod, PodStates
 from emulator.engines.kubernetes.refusals import cannot_start
 from emulator.engines.kubernetes.requests import all_requests, pod_request, prepared, shown
 from emulator.engines.kubernetes.shared import Shared, decide, is_usable
@@ -39,9 +38,9 @@ from emulator.scenario.kubernetes import Kubernetes
 from emulator.scenario.program import SHARED
 
 if TYPE_CHECKING:
+    from emulator.broker import Capacity
     from emulator.engines.base import Finding, Inbox, Resource, ResumePoint
     from emulator.engines.kubernetes.logs import LogFollower
-    from emulator.engines.kubernetes.notes import Notes
     from emulator.engines.kubernetes.usage import MeasuredPod, Measurement
     from emulator.faults.spec import Via
     from emulator.metrics.catalog import GpuUsage, Usage
@@ -55,8 +54,6 @@ CHECKED_FOR = 5.0
 """Seconds for which a namespace that stays is not asked about again."""
 SIDECAR_GRACE = 2
 """Seconds between SIGTERM and SIGKILL for side-cars whose task has ended."""
-ANY_NUMBER = Capacity(cpus=1000.0, memory=2**50, gpus=())
-"""In place of what a cluster has whose nodes we may not list: it decides itself what fits."""
 _PLURALS = {
     "Service": "services",
     "ConfigMap": "configmaps",
@@ -177,7 +174,7 @@ class KubernetesEngine:
         Raises Unsupported if the scenario has faults of nodes that our role does not allow.
         """
         if self._changes_nodes:
-            nodes.require(self.cluster)
+            role.require_nodes(self.cluster)
         return PlanContext(
             engine=self.name,
             address=lambda task: (names.address(run_id, task), TASK_PORT),
@@ -219,8 +216,7 @@ class KubernetesEngine:
         """
         usable = [node for node in self._nodes or () if is_usable(node, self.options)]
         if not usable:
-            gpus = tuple(str(number) for number in range(self._gpus_wanted))
-            return Capacity(ANY_NUMBER.cpus, ANY_NUMBER.memory, gpus)
+            return nodes.any_number(self._gpus_wanted)
         return nodes.capacity_of(usable, self.options.gpu_resource)
 
     def ensure_images(self, scenario: Scenario, say: Callable[[str], None]) -> None:
@@ -267,7 +263,7 @@ class KubernetesEngine:
         run.found = delivery(one for one in made if one["kind"] == "ConfigMap")
         for one in plan.everything:  # what Pods can't have is refused before anything is made
             pod_request(plan, one, common, self.options, run.shared, run.found)
-        permissions.require(self.cluster)
+        role.require(self.cluster)
         for request in made:
             try:
                 self.cluster.post(self.cluster.namespaced(_PLURALS[request["kind"]]), request)
@@ -280,8 +276,6 @@ class KubernetesEngine:
 
     def _begin(self, run: _Run) -> None:
         """Watch the run's Pods, and what the cluster says of them. Raises EngineError."""
-        from emulator.engines.kubernetes.notes import Notes
-
         self._run = run
         self._output.report_to(run.inbox)
         selector = names.selector(run.plan.resources)

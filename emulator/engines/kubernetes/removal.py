@@ -29,7 +29,7 @@ from emulator.errors import EngineError
 
 if TYPE_CHECKING:
     from emulator.engines.kubernetes.execution import Executed
-    from emulator.engines.kubernetes.pod_states import Pod
+    from emulator.engines.kubernetes.pods import Pod
     from emulator.faults.spec import Via
 
 Data = Mapping[str, Any]

@@ -14,11 +14,11 @@ from typing import Any, cast
 import pytest
 
 from emulator.engines.base import Resource
-from emulator.engines.kubernetes import nodes, removal
+from emulator.engines.kubernetes import nodes, removal, role
 from emulator.engines.kubernetes.connection import ApiError, ApiServer
 from emulator.engines.kubernetes.execution import Executed
 from emulator.engines.kubernetes.names import FOLDER, HOST, MAIN, RUN, TASK, Common, selector
-from emulator.engines.kubernetes.pod_states import Pod
+from emulator.engines.kubernetes.pods import Pod
 from emulator.engines.kubernetes.removal import NotSent
 from emulator.engines.kubernetes.role import permissions
 from emulator.engines.kubernetes.watching import Watcher
@@ -222,20 +222,20 @@ def test_faults_of_nodes_need_a_role_that_allows_them(monkeypatch: pytest.Monkey
             raise answers[0]
         return answers
 
-    monkeypatch.setattr(nodes, "reviewed", reviewed)
+    monkeypatch.setattr(role, "reviewed", reviewed)
     (one,) = {one for one in permissions("nodes") if one.resource == "nodes"}
     answers[:] = [(one, "get", True)]
-    nodes.require(Server().cluster)
+    role.require_nodes(Server().cluster)
     assert asked == [permissions("nodes")]
     answers[:] = [(one, "get", True), (one, "list", False), (one, "patch", False)]
     with pytest.raises(Unsupported) as refused:
-        nodes.require(Server().cluster)
+        role.require_nodes(Server().cluster)
     assert refused.value.message.startswith("You may not list nodes, patch nodes of the cluster ho")
     answers[:] = [ApiError("You may not ask.", status=403)]
-    nodes.require(Server().cluster)
+    role.require_nodes(Server().cluster)
     answers[:] = [ApiError("It is broken.", status=500)]
     with pytest.raises(ApiError):
-        nodes.require(Server().cluster)
+        role.require_nodes(Server().cluster)
 
 
 # --- On a cluster -------------------------------------------------------------------------------

@@ -32,6 +32,8 @@ CONNECT_TIMEOUT = 5
 """Seconds that an engine has to answer the first request."""
 CALL_TIMEOUT = 120
 """Seconds that an engine which has answered gets for one call."""
+PARALLEL = 16
+"""Requests to the engine at the same time."""
 PING_EVERY = 30.0
 """Seconds between two pings of a heartbeat."""
 

@@ -35,11 +35,24 @@ from emulator.engines.docker.building import (
     progress,
 )
 from emulator.engines.docker.connection import streamed, translate_errors
-from emulator.engines.docker.dockerfiles import FOLDER, Steps, bases, inputs
-from emulator.engines.recipes import KINDS, recipe_files, recipe_tag, stable_tag, without_preload
+from emulator.engines.docker.dockerfiles import (
+    FOLDER,
+    Steps,
+    bases,
+    errors_of,
+    inputs,
+    without_inputs,
+)
+from emulator.engines.recipes import (
+    KINDS,
+    context_files,
+    recipe_files,
+    recipe_tag,
+    stable_tag,
+    without_preload,
+)
 from emulator.errors import ImageError, UsageError
 from emulator.runtime import signals
-from emulator.runtime.bundled import ROOT
 from emulator.runtime.files import FOR_OWNER, appending, cache_dir
 
 if TYPE_CHECKING:
@@ -218,7 +231,7 @@ class Images:
     ) -> str:
         """Send the context and report the builder's output.
 
-        `removes` are a folder and variables that only the build may have; see `layers.py`.
+        `removes` are a folder and variables that only the build may have; see `without_inputs`.
         """
         say(f"building {tag}")
         name, _, digest = tag.partition(":")
@@ -295,8 +308,6 @@ class Images:
         self, built: str, tag: str, folder: str, variables: Mapping[str, str]
     ) -> None:
         """Make the image `tag` of the one that was built, without the inputs of its build."""
-        from emulator.engines.docker import layers
-
         with ExitStack() as files:
             folder_of_files = cache_dir("images")
             folder_of_files.mkdir(FOR_OWNER, parents=True, exist_ok=True)
@@ -309,7 +320,7 @@ class Images:
             for complete in (False, True):  # some engines want the layers that they have, too
                 result = files.enter_context(TemporaryFile(dir=folder_of_files))
                 saved.seek(0)
-                layers.without_inputs(saved, result, tag, folder, variables, complete=complete)
+                without_inputs(saved, result, tag, folder, variables, complete=complete)
                 result.seek(0)
                 errors = self._load(result)
                 if not errors and self.has(tag):
@@ -318,11 +329,9 @@ class Images:
 
     def _load(self, archive: IO[bytes]) -> list[str]:
         """Have the engine store the image in an archive; return its errors."""
-        from emulator.engines.docker import layers
-
         try:
             with self._copied("POST", "/images/load", data=archive) as answer:
-                return layers.errors_of(filter(None, answer.iter_lines()))
+                return errors_of(filter(None, answer.iter_lines()))
         except APIError as refusal:
             return [str(refusal.explanation or refusal)]
 
@@ -450,11 +459,7 @@ def _indexes(environ: Mapping[str, str]) -> dict[str, str]:
 
 def recipe_context(kind: str, options: BuildOptions) -> bytes:
     """Return the build context: Dockerfile, requirements, CA bundle, and wheels where they help."""
-    if kind == "emulator":
-        files = recipe_files(kind)
-    else:
-        paths = [*recipe_files(kind).values(), ROOT / "images/build/README.md"]
-        files = {str(path.relative_to(ROOT)): path for path in paths}
+    files = context_files(kind)
     if options.ca_bundle:
         files["images/build/ca-bundle.pem"] = options.ca_bundle
     for wheel in _useful_wheels(kind, options.wheels):

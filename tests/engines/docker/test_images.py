@@ -41,7 +41,6 @@ def recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, path in project_files().items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(path.read_bytes())
-    monkeypatch.setattr(images, "ROOT", root)
     monkeypatch.setattr(names, "ROOT", root)
     monkeypatch.setattr(names, "project_files", lambda: {n: root / n for n in project_files()})
     return root

@@ -14,16 +14,18 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from emulator.api.tcp import TcpEndpoint, require_token
 from emulator.api.watcher import RecordWatcher
-from emulator.metrics.samples import Sample
 from emulator.record.events import AllRunning, Attached, Entry, Suspension
 from emulator.record.remains import SOCKET, folder_of_socket
 from emulator.runtime.unexpected import explained
 from emulator.runtime.waiting import Event, for_event
-from emulator.supervisor.control import RunControl
+
+if TYPE_CHECKING:
+    from emulator.metrics.samples import Sample
+    from emulator.supervisor.control import RunControl
 
 LONGEST_PATH = 100
 """Bytes of a socket's path that every system takes (Linux 108, macOS 104)."""

@@ -121,7 +121,7 @@ class Images:
         options: BuildOptions | None = None,
         gpus: Callable[[], Sequence[str]] = lambda: (),
     ) -> None:
-        self.api = self._api = api
+        self.api = api
         self._options = options or BuildOptions.from_environment()
         self._gpus = gpus
 
@@ -217,7 +217,7 @@ class Images:
     def _tag_stable(self, kind: str) -> None:
         with translate_errors(f"tag {recipe_tag(kind)}", ImageError):
             name, tag = _split_reference(stable_tag(kind))
-            self._api.tag(recipe_tag(kind), name, tag)
+            self.api.tag(recipe_tag(kind), name, tag)
 
     def _run_build(
         self,
@@ -246,7 +246,7 @@ class Images:
                 try:
                     self._remove_inputs(built, tag, *removes)
                 finally:
-                    self._api.remove_image(built)
+                    self.api.remove_image(built)
         say(f"built {tag}")
         return tag
 
@@ -261,7 +261,7 @@ class Images:
     ) -> None:
         """Build an image under the name `built`. Raises ImageError with the failing step."""
         step, last = "", deque[str](maxlen=base_image.LAST_LINES)
-        output = self._api.build(
+        output = self.api.build(
             fileobj=io.BytesIO(context),
             custom_context=True,
             tag=built,
@@ -337,12 +337,12 @@ class Images:
 
     def _copied(self, method: str, path: str, **options: Any) -> Response:  # noqa: ANN401
         """Send a request that may take long: the engine copies an image before it answers."""
-        return streamed(self._api, method, path, timeout=COPY_TIMEOUT, **options)
+        return streamed(self.api, method, path, timeout=COPY_TIMEOUT, **options)
 
     def _remove_stages(self) -> None:
         """Remove builder stages: they are as large as the images, and never used again."""
         try:
-            self._api.prune_images({"dangling": True, "label": "emulator.stage=builder"})
+            self.api.prune_images({"dangling": True, "label": "emulator.stage=builder"})
         except APIError as error:
             # The engine allows one prune at a time; the next build prunes.
             if error.status_code != HTTPStatus.CONFLICT:
@@ -366,7 +366,7 @@ class Images:
         name, tag = _split_reference(reference)
         with translate_errors(f"pull {reference}"):
             try:
-                output = self._api.pull(name, tag=tag, stream=True, decode=True)
+                output = self.api.pull(name, tag=tag, stream=True, decode=True)
             except APIError as error:
                 reason = str(error.explanation).rpartition(": ")[2]
                 raise ImageError(
@@ -390,7 +390,7 @@ class Images:
                 base_image.packed(source, say) as stream,
                 translate_errors(f"import {tag}", ImageError),
             ):
-                self._api.import_image_from_stream(
+                self.api.import_image_from_stream(
                     stream,
                     repository=base_image.NAME,
                     tag=source.suite,
@@ -401,7 +401,7 @@ class Images:
     def _inspect(self, reference: str) -> dict[str, Any] | None:
         with translate_errors(f"look for {reference}", ImageError):
             try:
-                image: dict[str, Any] = self._api.inspect_image(reference)
+                image: dict[str, Any] = self.api.inspect_image(reference)
                 return image
             except ImageNotFound:
                 return None

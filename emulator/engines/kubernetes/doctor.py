@@ -90,7 +90,8 @@ def collect(cluster: ApiServer, options: Kubernetes, trial: Data) -> Answers:
     Raises EngineError where it does not answer, or not us.
     """
     version = cluster.server_version
-    there, why = _namespace(cluster)
+    there = _allowed(lambda: cluster.get(f"/api/v1/namespaces/{cluster.namespace}"))
+    why = "there is no such namespace" if there == {} else ""
     nodes = _listed(cluster, "/api/v1/nodes")
     return Answers(
         version,
@@ -125,17 +126,6 @@ def _allowed(ask: Callable[[], Data]) -> Data | None:
 def _listed(cluster: ApiServer, path: str) -> Sequence[Data] | None:
     answer = _allowed(lambda: cluster.get(path))
     return None if answer is None else list(answer.get("items") or ())
-
-
-def _namespace(cluster: ApiServer) -> tuple[Data | None, str]:
-    try:
-        return cluster.get(f"/api/v1/namespaces/{cluster.namespace}"), ""
-    except ApiError as error:
-        if error.status == HTTPStatus.NOT_FOUND:
-            return {}, "there is no such namespace"
-        if error.status != HTTPStatus.FORBIDDEN:
-            raise
-        return None, ""
 
 
 def _kubelet(cluster: ApiServer, nodes: Sequence[Data] | None, options: Kubernetes) -> Data | None:

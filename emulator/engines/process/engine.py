@@ -114,9 +114,7 @@ class ProcessEngine:
 
     def software(self, plan: Plan) -> Mapping[str, Mapping[str, str]]:
         """Return the versions of this interpreter and its packages: tasks find it first."""
-        from emulator.engines.process.doctor import installed  # only runs ask
-
-        return {"": installed()}
+        return {"": doctor.installed()}
 
     def requests(self, plan: Plan, folder: Path) -> list[dict[str, Any]]:
         """Return command and environment of each process."""

@@ -19,7 +19,6 @@ from emulator.engines.kubernetes.connection import ApiError, ApiServer
 from emulator.engines.kubernetes.execution import Executed
 from emulator.engines.kubernetes.names import FOLDER, HOST, MAIN, RUN, TASK, Common, selector
 from emulator.engines.kubernetes.pods import Pod
-from emulator.engines.kubernetes.removal import NotSent
 from emulator.engines.kubernetes.role import permissions
 from emulator.engines.kubernetes.watching import Watcher
 from emulator.errors import EngineError, Unsupported
@@ -357,7 +356,7 @@ def test_a_killed_program_is_not_told_and_its_pod_stays(pods: Pods, *, sidecar: 
 @pytest.mark.kubernetes
 def test_pid_1_can_only_be_killed_in_the_shortest_grace_period(pods: Pods) -> None:
     victim = started(pods, STUBBORN, shareProcessNamespace=False)
-    with pytest.raises(NotSent, match="Can't send SIGKILL to worker-0 alone: it is PID 1"):
+    with pytest.raises(removal.NotSent, match="Can't send SIGKILL to worker-0 alone: it is PID 1"):
         removal.send(pods.cluster, victim, 9)
     removal.send(pods.cluster, victim, signal.SIGTERM)
     removal.kill(pods.cluster, victim)
@@ -371,7 +370,7 @@ def test_without_a_shell_a_program_can_only_be_ended_with_its_pod(pods: Pods) ->
     """A shell that has removed all shells stands for an image without any."""
     remove = "rm /bin/sh /usr/bin/sh /bin/dash /bin/bash 2>/dev/null; "
     victim = started(pods, remove + SAVES)
-    with pytest.raises(NotSent) as refused:
+    with pytest.raises(removal.NotSent) as refused:
         removal.send(pods.cluster, victim, signal.SIGTERM)
     assert refused.value.message.startswith("Can't send SIGTERM to worker-0 alone: ")
     removal.kill(pods.cluster, victim)
@@ -384,7 +383,7 @@ def test_on_a_lost_node_a_pod_is_removed_by_force(pods: Pods, kubernetes_alone: 
     victim = started(pods, STUBBORN)
     with kubernetes_alone.node_away():
         assert removal.preempt(pods.cluster, victim, 1, "delete") != ""
-        with pytest.raises(NotSent) as refused:
+        with pytest.raises(removal.NotSent) as refused:
             removal.send(pods.cluster, victim, signal.SIGTERM)
         assert refused.value.node_is_lost
         pods.until(victim.name, lambda kind, pod: "deletionTimestamp" in pod["metadata"])

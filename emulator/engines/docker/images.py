@@ -25,12 +25,16 @@ import docker
 from docker.errors import APIError, ImageNotFound
 
 from emulator.engines import recipes
-from emulator.engines.docker import base_image
 from emulator.engines.docker.building import (
+    LAST_LINES,
+    OWN_BASE,
+    apt_source,
     custom_context,
+    debootstrapped,
     dockerfile_text,
     last_build_runs,
     one_at_a_time,
+    os_release,
     packed,
     progress,
 )
@@ -260,7 +264,7 @@ class Images:
         **request: Any,  # noqa: ANN401
     ) -> None:
         """Build an image under the name `built`. Raises ImageError with the failing step."""
-        step, last = "", deque[str](maxlen=base_image.LAST_LINES)
+        step, last = "", deque[str](maxlen=LAST_LINES)
         output = self.api.build(
             fileobj=io.BytesIO(context),
             custom_context=True,
@@ -381,18 +385,18 @@ class Images:
 
     def _make_base(self, say: Say) -> str:
         """Import a base image of this machine's own release, made once."""
-        source = base_image.apt_source(base_image.os_release())
-        tag = f"{base_image.NAME}:{source.suite}"
+        source = apt_source(os_release())
+        tag = f"{OWN_BASE}:{source.suite}"
         with signals.deferred("stopping; no base image is made"), one_at_a_time(tag):
             if self.has(tag):
                 return tag
             with (
-                base_image.packed(source, say) as stream,
+                debootstrapped(source, say) as stream,
                 translate_errors(f"import {tag}", ImageError),
             ):
                 self.api.import_image_from_stream(
                     stream,
-                    repository=base_image.NAME,
+                    repository=OWN_BASE,
                     tag=source.suite,
                     changes=["ENV LANG=C.UTF-8", 'CMD ["python3"]'],
                 )

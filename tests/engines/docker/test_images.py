@@ -22,8 +22,13 @@ from docker.errors import APIError, ImageNotFound
 
 from emulator.engines import recipes as names
 from emulator.engines.docker import DockerEngine, building, images
-from emulator.engines.docker.base_image import AptSource, apt_source, os_release
-from emulator.engines.docker.building import custom_context, packed
+from emulator.engines.docker.building import (
+    AptSource,
+    apt_source,
+    custom_context,
+    os_release,
+    packed,
+)
 from emulator.engines.docker.images import BuildOptions, builder_lines, recipe_context
 from emulator.engines.recipes import KINDS, recipe_tag
 from emulator.errors import ImageError, UsageError

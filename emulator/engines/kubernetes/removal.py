@@ -42,8 +42,8 @@ WORDS = {
     "persistentvolumeclaims": "volume claim",
     "services": "service",
 }
-NO_GRACE = 1
-"""Seconds, the least that a kubelet takes: it still says how the containers have ended."""
+LEAST_GRACE = 1
+"""Seconds: with 0 the object is gone at once, and with it how the containers have ended."""
 ENDS_WITHIN = 15.0
 """Seconds after which the object of a Pod is removed whose node has not ended it."""
 REMOVAL_TIMEOUT = 60.0
@@ -163,7 +163,7 @@ def remove_pods(cluster: ApiServer, there: Watched, pods: Sequence[Found]) -> No
     A kubelet removes the object of a Pod only some time after it has ended it: old ones take up to
     a minute. Where it says that the containers have ended, the object is removed at once.
     """
-    _each(pods, lambda one: delete(cluster, one, NO_GRACE))
+    _each(pods, lambda one: delete(cluster, one, LEAST_GRACE))
     left, patient_until = {one.uid: one for one in pods}, time.monotonic() + ENDS_WITHIN
 
     def over() -> list[Found]:
@@ -256,8 +256,6 @@ KILL_SLACK = 60.0
 """Seconds after a grace period in which the kubelet has killed a Pod of any node that answers."""
 EXEC_TIMEOUT = 30.0
 """Seconds in which a command in a container has sent a signal."""
-LEAST_GRACE = 1
-"""Seconds: with 0 the object is gone at once, and with it the exit code."""
 
 _UNREACHED = "error dialing backend"
 """What the API server says where it can't reach a node's kubelet."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ import requests
 from docker.errors import APIError, NotFound
 
 from emulator.engines.docker.connection import translate_errors
-from emulator.engines.docker.network import Shaper, run_helper
+from emulator.engines.docker.network import Shaper, missing_parts, run_helper
 from emulator.engines.docker.requests import LOST, cpu_quota, helper_request
 from emulator.engines.docker.task_containers import TaskContainers, no_container
 from emulator.errors import EngineError, ImageError, NotRunning
@@ -92,6 +92,15 @@ class Faults(TaskContainers):
         except (ImageError, OSError) as error:
             reason = str(error).partition("\n")[0].rstrip(":.")
             raise ImageError(f"{reason}; `emulate build network` shows more.") from None
+        self._equipped = True
+
+    def _equip_for(
+        self, parts: Iterable[str], labels: Mapping[str, str], say: Callable[[str], None]
+    ) -> None:
+        """Build the helper image, and try what the kernel can do to a network."""
+        helper = self.images.ensure("network", say)
+        with translate_errors("try the network"):
+            missing_parts(self.api, helper, parts, labels)
         self._equipped = True
 
     def shape(self, links: Sequence[Link]) -> None:

@@ -74,12 +74,12 @@ ONLY_IN = {
 
 
 MOST = {
-    "lines": 59_010,
-    "modules": 343,
+    "lines": 58_300,
+    "modules": 287,
     "entries": 24,
-    "imports a module": 4.6,
-    "modules that one other imports": 100,
-    "modules of the longest chain of imports": 22,
+    "imports a module": 4.57,
+    "modules that one other imports": 69,
+    "modules of the longest chain of imports": 18,
     "public methods of a class": 25,
     "lines of a function": 60,
 }

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from emulator.api.client import Cluster, connect
     from emulator.engines import choose
     from emulator.errors import EmulatorError
+    from emulator.faults.checkpoint import Checkpoint
     from emulator.faults.kill import Kill, Oom, Restart, Terminate
     from emulator.faults.kinds import RandomFaults, TraceFaults, TraceRow
     from emulator.faults.network import Partition, Shape
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "Checkpoint",
     "Cluster",
     "Cordon",
     "Drain",
@@ -76,6 +78,7 @@ _HOMES = {
     "result": "session.history",
     "compare": "session.history",
     "up": "session.up",
+    "Checkpoint": "faults.checkpoint",
     "Cordon": "faults.nodes",
     "Drain": "faults.nodes",
     "Expectations": "scenario.schema",

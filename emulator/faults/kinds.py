@@ -23,6 +23,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from emulator.faults.checkpoint import Checkpoint
 from emulator.faults.kill import Kill, Oom, Restart, Terminate
 from emulator.faults.network import Partition, Shape
 from emulator.faults.nodes import Cordon, Drain
@@ -48,6 +49,7 @@ FAULTS: dict[str, type[FaultSpec]] = {
         Shape,
         Cordon,
         Drain,
+        Checkpoint,
     )
 }
 """Every kind of fault, by the key that users write. A new kind is one class and its name here,

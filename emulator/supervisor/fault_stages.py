@@ -221,8 +221,10 @@ def _injected(one: ActiveFault, answer: Called, now: Situation) -> Step:
         PlannedFault(f"{fault.id}:{spec.target}", spec.target, at_once, spec, fault.name)
         for spec in (() if now.job_is_over else answer.effect.follow)
     ]
-    effect = {"effect": answer.effect.words or None}
+    effect = {"effect": answer.effect.words or None, "changed": answer.effect.changed}
     one, applied = _apply(replace(one, injecting=False), now.time, effect)
+    if not fault.spec.is_healed:
+        return replace(one, stage="over"), [*parts, *applied]
     # The job may have ended meanwhile.
     return one, [*parts, *applied, *(["heal"] if one.healing else _heal_in_time(one))]
 

@@ -330,8 +330,8 @@ def _check_limits(count: int, depth: int, line: int) -> None:
 
 
 def _is_text(key: yaml.ScalarNode) -> bool:
-    """Return whether a key is text, as `on` is in YAML 1.2: PyYAML takes it for true."""
-    return key.tag == f"{_TAG}str" or key.value in ("on", "off", "yes", "no")
+    """Return whether a key is text, as our key `on` is in YAML 1.2: PyYAML takes it for true."""
+    return key.tag == f"{_TAG}str" or key.value == "on"
 
 
 def _key_error(key: yaml.Node) -> str:

@@ -83,5 +83,5 @@ def test_what_is_written_has_blocks_and_no_aliases() -> None:
 
 
 def test_on_is_a_key_as_in_yaml_1_2_and_the_value_stays_true() -> None:
-    assert document.read("{on: shared}").value == {"on": "shared"}
-    assert document.read("on: on").value == {"on": True}
+    assert document.read("{on: shared}").data == {"on": "shared"}
+    assert document.read("on: on").data == {"on": True}

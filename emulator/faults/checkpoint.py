@@ -97,7 +97,7 @@ class Checkpoint(FaultSpec):
             raise EngineError(f"Breaking the checkpoint failed: {printed.strip()[-300:]}") from None
         if "error" in done:
             raise EngineError(f"{done['error']}.")
-        return Effect(in_words(self.checkpoint, done), changed=done)
+        return Effect(in_words(self.checkpoint, done), changed={"how": self.checkpoint, **done})
 
 
 def in_words(how: str, done: Mapping[str, Any]) -> str:

@@ -477,8 +477,8 @@ class FaultEvent(Entry):
     effect: str | None = None
     """What else the engine says that it did: `the node n1 is cordoned`."""
     changed: Mapping[str, Any] | None = None
-    """The file that it has changed: `path`, sizes `before` and `after` in bytes, and what was done
-    to it, such as the `byte` and the `bit`."""
+    """The file that it has changed, and `how`: `path`, sizes `before` and `after` in bytes, the
+    `byte` and the `bit`."""
 
 
 @dataclass(frozen=True, kw_only=True)

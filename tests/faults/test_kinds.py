@@ -185,10 +185,10 @@ def test_a_checkpoint_is_broken_by_a_program_that_has_the_files(how: str) -> Non
             return self.answer
 
     def on(name: str, answer: object) -> FaultContext:
-        return FaultContext(Files(json.dumps(answer)), name, None, list)
+        return FaultContext(Files(json.dumps(answer)), name, None, lambda: None)
 
     fault = make("checkpoint", checkpoint=how, of="/shared/c*/m")
-    assert fault.apply(on("shared", done)) == Effect(BROKEN[how], changed=done)
+    assert fault.apply(on("shared", done)) == Effect(BROKEN[how], changed={"how": how, **done})
     here = make("checkpoint", checkpoint=how, of="/tmp/m", on="a-0", even_open=True)
     with pytest.raises(EngineError, match=r"^m is empty\.$"):
         here.apply(on("a-0", {"error": "m is empty"}))

@@ -38,7 +38,7 @@ import pytest
 from emulator.engines.docker import DockerEngine
 from emulator.engines.docker.requests import SCENARIO
 from emulator.record.reader import Record
-from emulator.record.tail import end_of
+from emulator.record.task_log import end_of
 from emulator.results import judge
 from tests.clusters import ForTest, kubeconfig_or_why, kubernetes_cluster
 from tests.conftest import docker_or_why, left, own, tiny_image

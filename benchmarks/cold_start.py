@@ -26,8 +26,9 @@ from benchmarks.figures import Figure
 from emulator.engines import WARM_SESSION, choose
 from emulator.engines.docker import DockerEngine
 from emulator.engines.requirements import make_ready
+from emulator.manifests.convert import read_scenario
+from emulator.planning.requested import RequestedScenario
 from emulator.runtime.bundled import ROOT, scenario_path
-from emulator.scenario.loader import load
 
 SCENARIO = "mwms"
 SESSION = f"benchmark-{os.getpid()}"
@@ -86,8 +87,9 @@ def emulated(*options: str) -> float:
 
 def composed() -> float:
     """Return the same for `docker-compose up` with what our plan says."""
+    path = scenario_path(Path(SCENARIO))
     with contextlib.closing(choose("docker")) as engine:
-        plan, _ = make_ready(load(scenario_path(Path(SCENARIO))), engine)
+        plan, _ = make_ready(RequestedScenario(read_scenario(path), path), engine)
     services = {
         task.name: {
             "image": task.image,

@@ -21,7 +21,7 @@ from emulator.planning.requested import RunOptions
 from emulator.record.events import AllRunning, Entry, FaultEvent, Step, TaskStart
 from emulator.record.reader import Record
 from emulator.session.execution import up
-from emulator.session.source import read
+from emulator.session.launch import read
 
 TASKS, FAULTS = 4, 100
 GRACE, DOWN = 0.3, 0.5

@@ -27,7 +27,7 @@ from emulator.runtime.bundled import scenario_path
 from emulator.scenario.loader import load
 from emulator.scenario.schema import Role, Scenario
 from emulator.session.execution import up
-from emulator.session.source import read
+from emulator.session.launch import read
 
 CGROUPS = Path("/sys/fs/cgroup")
 

@@ -38,12 +38,13 @@ from emulator.engines.docker import DockerEngine
 from emulator.engines.docker.log_stream import seconds
 from emulator.engines.docker.requests import SHARED, WORKDIR, cpu_quota, program_archive
 from emulator.engines.requirements import make_ready
+from emulator.manifests.convert import read_scenario
 from emulator.metrics.steps import StepReader
 from emulator.planning.plan import Plan, Task
+from emulator.planning.requested import RequestedScenario
 from emulator.record.events import Step
 from emulator.record.reader import Record
 from emulator.runtime.bundled import scenario_path
-from emulator.scenario.loader import load
 
 TASKS = 10
 NEVER = "1d"
@@ -150,9 +151,10 @@ def bare(scenario: str, sets: list[str]) -> Trained:
     """Train by hand: what the plan says, told to docker itself."""
     engine = DockerEngine()
     try:
-        parsed = load(scenario_path(Path(scenario)), sets)
-        engine.ensure_images(parsed, lambda text: None)  # the image, if it is not there yet
-        plan, _ = make_ready(parsed, engine)
+        path = scenario_path(Path(scenario))
+        requested = RequestedScenario(read_scenario(path), path, chosen=tuple(sets))
+        plan, _ = make_ready(requested, engine)
+        engine.ensure_images(plan.scenario, lambda text: None)  # the image, if it is not there yet
     finally:
         engine.close()
     before = cpu_beside()

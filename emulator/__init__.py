@@ -10,14 +10,11 @@ if TYPE_CHECKING:
     from emulator.engines import choose
     from emulator.errors import EmulatorError
     from emulator.faults.checkpoint import Checkpoint
-    from emulator.faults.kill import Kill, Oom, Restart, Terminate
+    from emulator.faults.ending import Kill, Oom, Preempt, Restart, Terminate
+    from emulator.faults.held import Pause, Throttle
+    from emulator.faults.infrastructure import Cordon, Drain, Partition, Shape
     from emulator.faults.kinds import RandomFaults, TraceFaults, TraceRow
-    from emulator.faults.network import Partition, Shape
-    from emulator.faults.nodes import Cordon, Drain
-    from emulator.faults.pause import Pause
-    from emulator.faults.preempt import Preempt
     from emulator.faults.spec import Trigger
-    from emulator.faults.throttle import Throttle
     from emulator.manifests.convert import load
     from emulator.record.reader import Record
     from emulator.results import Result, judge
@@ -79,21 +76,21 @@ _HOMES = {
     "compare": "session.history",
     "up": "session.up",
     "Checkpoint": "faults.checkpoint",
-    "Cordon": "faults.nodes",
-    "Drain": "faults.nodes",
+    "Cordon": "faults.infrastructure",
+    "Drain": "faults.infrastructure",
     "Expectations": "scenario.schema",
-    "Kill": "faults.kill",
-    "Oom": "faults.kill",
-    "Partition": "faults.network",
-    "Pause": "faults.pause",
-    "Preempt": "faults.preempt",
+    "Kill": "faults.ending",
+    "Oom": "faults.ending",
+    "Partition": "faults.infrastructure",
+    "Pause": "faults.held",
+    "Preempt": "faults.ending",
     "Program": "scenario.schema",
     "RandomFaults": "faults.kinds",
-    "Restart": "faults.kill",
+    "Restart": "faults.ending",
     "Role": "scenario.schema",
-    "Shape": "faults.network",
-    "Terminate": "faults.kill",
-    "Throttle": "faults.throttle",
+    "Shape": "faults.infrastructure",
+    "Terminate": "faults.ending",
+    "Throttle": "faults.held",
     "TraceFaults": "faults.kinds",
     "TraceRow": "faults.kinds",
     "Trigger": "faults.spec",

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from emulator.analysis import expectations
-from emulator.analysis.analyse import Analysis, analyse
+from emulator.analysis.analyse import Analysis, TaskResult, analyse
 from emulator.analysis.expectations import Status, Verdict
-from emulator.analysis.explanation import explain
-from emulator.analysis.regression import comparison_of
-from emulator.metrics.samples import Sample
+from emulator.analysis.explanation import NOTHING, Explanation, explain
+from emulator.analysis.figures import FIGURES, put_in_summary, rounded
+from emulator.analysis.throughput import Rate
+from emulator.metrics.samples import Sample, gpu_totals, totals
 from emulator.planning.plan import Plan
 from emulator.record.events import Entry, Outcome
 from emulator.record.reader import Record, gc_paused
+from emulator.record.timeline import Timeline
+from emulator.record.version import header
+from emulator.scenario.extension import added
 from emulator.supervisor.job import JobEnd
 
 
@@ -184,8 +188,7 @@ class Result:
         return Record(self.folder)
 
     def _frame(self, name: str) -> Any:  # noqa: ANN401
-        from emulator.exports.frames import frame
-        from emulator.exports.tables import tables
+        from emulator.exports.tables import frame, tables
 
         record = self._record
         found = tables(record.in_time_order, record.samples, self.analysis.faults)
@@ -221,25 +224,13 @@ class Judged(NamedTuple):
 @gc_paused()
 def judge(record: Record) -> Judged:
     """Judge a run from its folder alone."""
-    plan = record.plan
-    samples = record.samples
-    analysis = analyse(record.timeline, samples)
-    verdicts = expectations.judge(
-        plan.scenario.expect, analysis, record.timeline, comparison_of(plan)
-    )
-    summary = expectations.summary(
-        run_id=plan.run_id,
-        scenario=plan.scenario.name,
-        variant=plan.variant,
-        engine=plan.engine,
-        warm=[] if plan.warm is None else list(plan.warm.preload),
-        analysis=analysis,
-        verdicts=verdicts,
-        samples=samples,
-        explanation=explain(record.timeline, plan.scenario.expect, analysis, record.tail),
-        conditions=expectations.conditions_of(record.timeline),
-    )
-    return Judged(analysis, verdicts, summary)
+    plan, timeline, samples = record.plan, record.timeline, record.samples
+    analysis = analyse(timeline, samples)
+    compared = expectations.comparison_of(plan)
+    verdicts = expectations.judge(plan.scenario.expect, analysis, timeline, compared)
+    why = explain(timeline, analysis, record.tail)
+    data = summary(plan, analysis, verdicts, samples, why, conditions_of(timeline))
+    return Judged(analysis, verdicts, data)
 
 
 def load_result(record: Record) -> Result:
@@ -248,3 +239,85 @@ def load_result(record: Record) -> Result:
     outcome = cast("Outcome", judged.analysis.outcome)
     end = JobEnd(outcome, judged.analysis.reason, record.timeline.ended_by)
     return Result(record.path, end, *judged)
+
+
+# --- summary.json ---------------------------------------------------------------------------------
+
+
+def summary(
+    plan: Plan,
+    analysis: Analysis,
+    verdicts: Sequence[Verdict],
+    samples: Sequence[Sample] = (),
+    explanation: Explanation = NOTHING,
+    conditions: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """Return the content of `summary.json`; docs/results.md explains every key."""
+    result: dict[str, Any] = {
+        **header(),
+        "run_id": plan.run_id,
+        "scenario": plan.scenario.name,
+        "variant": plan.variant,
+        "engine": plan.engine,
+        "warm": [] if plan.warm is None else list(plan.warm.preload),
+        "outcome": analysis.outcome,
+        "reason": analysis.reason,
+        "verdict": expectations.overall(verdicts),
+        "verdicts": [asdict(verdict) for verdict in verdicts],
+        **explanation.as_data(),
+        "values": {name: dict(of) for name, of in analysis.values.items()},
+        "bytes_per_step": {
+            role: {key: round(value) for key, value in asdict(traffic).items()}
+            for role, traffic in analysis.bytes_per_step.items()
+        },
+        "tasks": {name: _task(task) for name, task in analysis.tasks.items()},
+        "helpers": {name: asdict(helper) for name, helper in analysis.helpers.items()},
+        "throughput": {
+            "step_time": _step_time(analysis.throughput.job),
+            "tasks": {name: _rate(rate) for name, rate in analysis.throughput.tasks.items()},
+        },
+        "usage": {
+            name: asdict(used)
+            for name in analysis.tasks
+            if (used := totals(samples, name)) is not None
+        },
+        "gpus": {uuid: asdict(gpu) for uuid, gpu in gpu_totals(samples).items()},
+        "faults": [asdict(fault) for fault in analysis.faults],
+        "recoveries": [rounded(seconds) for seconds in analysis.recoveries],
+        "unrecovered": analysis.unrecovered,
+        "time": dict(analysis.time),
+        "cost": {} if analysis.costs is None else analysis.costs.as_data(),
+    }
+    for key, figure in FIGURES.items():
+        put_in_summary(result, key, figure.value_in(analysis))
+    if analysis.training_began is not None:
+        result["startup"]["training"] = rounded(analysis.training_began)
+    if conditions:
+        result["conditions"] = conditions
+    return result
+
+
+def conditions_of(timeline: Timeline) -> list[dict[str, Any]]:
+    """Return what the operator of a job says of it over time; nothing without one."""
+    return [one for conditions in added("conditions") for one in conditions(timeline)]
+
+
+def _task(task: TaskResult) -> dict[str, Any]:
+    values = asdict(task)
+    del values["first_step"], values["lost_steps"]
+    return values
+
+
+def _rate(rate: Rate) -> dict[str, Any]:
+    return {
+        "steps_per_second": rounded(rate.steps_per_second),
+        "examples_per_second": rounded(rate.examples_per_second),
+        "step_time": _step_time(rate),
+    }
+
+
+def _step_time(rate: Rate) -> dict[str, float] | None:
+    """Return the step times, to the microsecond: steps may be that fast."""
+    if rate.step_times is None:
+        return None
+    return {name: round(value, 6) for name, value in asdict(rate.step_times).items()}

@@ -11,16 +11,16 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from emulator.kubeflow.fields import OBJECTS
-from emulator.manifests import helm_jobs, helm_statefulsets
+from emulator.kubeflow.kinds import OBJECTS
+from emulator.manifests import helm_values
 from emulator.manifests.fields import Fields
-from emulator.manifests.values import Key
+from emulator.manifests.helm_values import Key
 
 PAGE = Path(__file__).parent.parent / "docs" / "kubeflow.md"
 BEGIN, END = "<!-- {} made by scripts/write_field_table.py -->\n", "<!-- end -->\n"
 CHARTS: Mapping[str, Sequence[Key]] = {
-    "a map of jobs": helm_jobs.KEYS,
-    "`distributed-tensorflow`": helm_statefulsets.KEYS,
+    "a map of jobs": helm_values.KEYS,
+    "`distributed-tensorflow`": helm_values.STATEFULSET_KEYS,
 }
 """What is read of the values of each chart."""
 KINDS = ("TFJob", "PyTorchJob", "ConfigMap", "Secret")

@@ -15,16 +15,13 @@ from rich.console import Console
 
 from emulator.analysis.analyse import analyse
 from emulator.analysis.explanation import NO_STEP, NO_STEP_OF_TRAINER, explain
-from emulator.analysis.hints import HINTS
-from emulator.analysis.last_words import LEFT_OUT
+from emulator.analysis.failed_output import HINTS, LEFT_OUT
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.planning.requested import RunOptions
 from emulator.record.reader import Record
-from emulator.report.failure_summary import story
-from emulator.report.terminal import print_result, print_summary
+from emulator.report.terminal import print_result, print_summary, story
 from emulator.results import Result, load_result
 from emulator.runtime.clock import ManualClock
-from emulator.scenario.schema import Expectations
 from emulator.session.execution import up
 from tests.asked import asked
 from tests.histories import ended, job, step, timeline
@@ -197,7 +194,7 @@ def test_ten_tasks_are_read_the_one_that_ended_the_job_first_then_by_the_time_th
     for outcome, read in (("failed", [3, *range(11, 3, -1), 2]), ("succeeded", [])):
         events = [step(1, "worker-0", 1), *failed, replace(job(20, outcome), task="worker-3")]
         replayed = timeline(events, "{worker: 12}")
-        found = explain(replayed, Expectations(), analyse(replayed), lambda name: [name])
+        found = explain(replayed, analyse(replayed), lambda name: [name])
         assert list(found.last_words or ()) == [f"worker-{n}" for n in read]
 
 

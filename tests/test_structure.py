@@ -98,8 +98,8 @@ CROWDED = {
     # What a run, an engine for tests, a watch and a task's values are made from:
     *("supervisor.supervisor.__init__", "engines.memory.__init__"),
     *("engines.kubernetes.watching.__init__", "scenario.values.__init__"),
-    # All that the rule of restarts depends on, and the keys of a summary:
-    *("supervisor.restart_policy.decide", "analysis.expectations.summary"),
+    # All that the rule of restarts depends on:
+    "supervisor.restart_policy.decide",
 }
 """The only functions with more than 6 parameters."""
 
@@ -121,7 +121,7 @@ ROOMS = {
     },
     "kubeflow": set(),
     "session": {
-        *("cli.compare", "cli.manual", "cli.up", "pytest_plugin.collect"),
+        *("cli.manual", "cli.report", "cli.up", "pytest_plugin.plugin"),
         *("pytest_plugin.harness", "pytest_plugin.memory_cluster"),
     },
     "pytest_plugin": set(),
@@ -139,9 +139,8 @@ WORDS: dict[str, tuple[str, set[str]]] = {
         {
             *("scenario.schema", "scenario.loader", "scenario.messages", "cli.options"),
             *("validation.fields", "validation.units", "analysis.figures", "analysis.comparison"),
-            *("analysis.expectations", "results", "report.data", "report.document"),
-            *("report.page", "report.comparison_page", "report.markdown", "report.terminal"),
-            "report.run_tables",
+            *("results", "report.data", "report.document"),
+            *("report.page", "report.comparison_page", "report.files", "report.terminal"),
         },
     ),
     "engines.docker.warm": (
@@ -149,13 +148,13 @@ WORDS: dict[str, tuple[str, set[str]]] = {
         {
             *("engines", "engines.base", "engines.capabilities", "engines.docker.engine"),
             *("engines.docker.images", "engines.docker.logs", "engines.docker.usage"),
-            *("engines.recipes", "session.execution", "supervisor.cleanup", "faults.preempt"),
+            *("engines.recipes", "session.execution", "supervisor.cleanup", "faults.ending"),
             *("planning.baseline", "planning.plan", "planning.requested", "record.folder"),
-            *("analysis.expectations", "analysis.regression", "report.terminal", "results"),
+            *("analysis.expectations", "report.terminal", "results"),
             *("scenario.image", "scenario.frameworks.spec", "scenario.frameworks.registry"),
             *(f"scenario.frameworks.{name}" for name in ("jax", "pytorch", "tensorflow")),
             *("cli.runs", "cli.up", "session.up", "pytest_plugin.harness", "pytest_plugin.plugin"),
-            *("pytest_plugin.regression", "pytest_plugin.settings"),
+            "pytest_plugin.settings",
         },
     ),
     "engines.kubernetes.dcgm": (
@@ -167,7 +166,7 @@ WORDS: dict[str, tuple[str, set[str]]] = {
     ),
     "engines.kubernetes.job": (
         "kubernetes-job",
-        {"engines.docker.doctor", "manifests.out.export_formats"},
+        {"engines.docker.doctor", "manifests.out.export"},
     ),
     "exports": ("wandb|mlflow|otel|opentelemetry|parquet", set()),
     "metrics.gpu": (

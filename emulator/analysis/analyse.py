@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from emulator.analysis import goodput
 from emulator.analysis.costs.costs import Costs, costs
-from emulator.analysis.progress import ProgressIndex
 from emulator.analysis.throughput import JOB, Throughput, Work, follow, rates
 from emulator.analysis.traffic import Traffic, TrafficIndex, traffic_of
 from emulator.analysis.values import Values, last_values
 from emulator.faults.kinds import FAULTS
-from emulator.record.events import EngineNote, Entry, HelperEvent, Phase, Stall, Step, TaskExit
+from emulator.record.events import (
+    EngineNote,
+    Entry,
+    HelperEvent,
+    Phase,
+    Stall,
+    Step,
+    TaskExit,
+    TaskRunning,
+)
 
 if TYPE_CHECKING:
     from emulator.faults.schedule import PlannedFault
@@ -38,6 +47,11 @@ class TaskResult:
     last_step: int | None = None
     lost_steps: int = 0
     """Steps that it repeated after it was restarted or went back."""
+
+    @property
+    def state_in_words(self) -> str:
+        """Its state, and whether it ever ran out of memory."""
+        return self.state + " (out of memory)" * self.oom_killed
 
 
 @dataclass(frozen=True)
@@ -76,7 +90,7 @@ class FaultResult:
     first_step_after: float | None = None
     """Until the job's first step with the task restored."""
     caught_up_after: float | None = None
-    """Until the job was further than ever before."""
+    """Until the job was further than before the trigger, with the task restored."""
     killed: bool = False
     """It was killed: it still ran when the grace period was over."""
     silent: bool = False
@@ -145,6 +159,76 @@ class Analysis:
         return math.inf if self.unrecovered else max(self.recoveries, default=None)
 
 
+class ProgressIndex:
+    """How far a job was at any moment of a run; each query is a binary search.
+
+    It has the steps, starts and exits. A place is an index of `timeline.history`.
+    """
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self.steps: list[Step] = []
+        self.furthest: list[int] = []
+        """The job's furthest step after each of `steps`."""
+        self.advances: list[Step] = []
+        """The steps that were further than all before them."""
+        self._step_places: list[int] = []
+        self._ends: list[TaskExit | Stall] = []
+        self._end_places: list[int] = []
+        self._places: dict[int, int] = {}
+        """By the event's `n`; without steps."""
+        furthest = -1
+        for place, entry in enumerate(timeline.history):
+            if isinstance(entry, Step):
+                if entry.step > furthest:
+                    furthest = entry.step
+                    self.advances.append(entry)
+                self.steps.append(entry)
+                self.furthest.append(furthest)
+                self._step_places.append(place)
+                continue
+            self._places[entry.n] = place
+            if isinstance(entry, TaskExit | Stall):
+                self._ends.append(entry)
+                self._end_places.append(place)
+
+    def place(self, entry: Entry) -> int:
+        """Return the place of an event that is no step."""
+        return self._places[entry.n]
+
+    def between(self, since: Entry, until: Entry | None) -> Sequence[Entry]:
+        """Return the events from `since` until before `until` (None: the end)."""
+        last = None if until is None else self.place(until)
+        return self._timeline.history[self.place(since) : last]
+
+    def running(self, task: str, after: Entry) -> TaskRunning | None:
+        """Return the first event after `after` with which a task runs."""
+        if task not in self._timeline.tasks:
+            return None
+        place = self.place(after)
+        starts = (one.running for one in self._timeline.tasks[task].incarnations)
+        return next((start for start in starts if start and self.place(start) > place), None)
+
+    def furthest_before(self, event: Entry) -> int:
+        """Return the job's furthest step before an event; -1 before its first step."""
+        count = bisect_left(self._step_places, self.place(event))
+        return self.furthest[count - 1] if count else -1
+
+    def step_after(self, event: Entry | None, than: float = -math.inf) -> Step | None:
+        """Return the first step event after an event that is further than `than`."""
+        if event is None:
+            return None
+        first = bisect_left(self._step_places, self.place(event))
+        numbers = range(max(first, bisect_right(self.furthest, than)), len(self.steps))
+        return next((self.steps[n] for n in numbers if self.steps[n].step > than), None)
+
+    def ends(self, since: Entry, until: Entry | None) -> Sequence[TaskExit | Stall]:
+        """Return the exits and stalls from `since` until before `until` (None: the end)."""
+        first = bisect_left(self._end_places, self.place(since))
+        last = None if until is None else bisect_left(self._end_places, self.place(until))
+        return self._ends[first:last]
+
+
 def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
     """Return the numbers of a run; without samples, what tasks used is unknown."""
     duration = timeline.duration
@@ -161,7 +245,8 @@ def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
     ]
     throughput = rates(timeline.plan, work)
     traffic = traffic_of(timeline.plan, progress.advances, samples)
-    time = goodput.split(timeline, duration)
+    spent = goodput.split(timeline, duration)
+    time = spent.by_cause()
     steps = progress.steps
     final_step = progress.furthest[-1] if steps else None
     accuracies = (step.values.get("accuracy") for step in reversed(steps))
@@ -191,7 +276,7 @@ def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
         faults=faults,
         time=time,
         goodput=time["productive"] / duration if steps and duration > 0 else None,
-        costs=costs(timeline, duration, final_step),
+        costs=costs(timeline, spent, final_step),
     )
 
 

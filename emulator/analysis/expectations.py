@@ -7,22 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
-from emulator.analysis import regression
-from emulator.analysis.analyse import Analysis, TaskResult
-from emulator.analysis.explanation import NOTHING, Explanation
-from emulator.analysis.figures import FIGURES, put_in_summary, rounded
+from emulator.analysis.analyse import Analysis
 from emulator.analysis.invariants import ALWAYS, INVARIANTS, Observed
-from emulator.analysis.throughput import Rate
 from emulator.faults.kinds import FAULTS
-from emulator.metrics.samples import Sample
-from emulator.metrics.totals import gpu_totals, totals
+from emulator.planning.baseline import ThroughputReference, conditions
+from emulator.planning.plan import Plan
 from emulator.record.timeline import Timeline
-from emulator.record.version import header
-from emulator.scenario.extension import added
 from emulator.scenario.schema import Expectations, RelativeBounds, TrafficBounds
 from emulator.validation.units import format_duration, format_number, format_size
 
@@ -40,6 +34,10 @@ ABOUT_FAULTS = (
 )
 """Expectations about the effect of faults, by the beginning of their names."""
 
+AT_LEAST = "throughput.at_least"
+"""The expectation of a run's rate as a share of a baseline's or a reference run's."""
+_UPDATE = "`pytest --emulator-update-baseline`"
+
 CUT_OFF = ("running", "error", "interrupted")
 """Outcomes of runs in which the job could not finish."""
 REACHED = (
@@ -48,7 +46,7 @@ REACHED = (
     "values.",
     "min_goodput",
     "throughput.min",
-    regression.EXPECTATION,
+    AT_LEAST,
     "recovers_within",
 )
 """Expectations that a job may still meet later, by the beginning of their names."""
@@ -64,11 +62,22 @@ class Verdict:
     actual: str
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """What a run's rate is compared with, and the engine of the run."""
+
+    reference: ThroughputReference | None = None
+    engine: str = ""
+    """From `conditions`."""
+    by_reference: bool = False
+    """The scenario has a reference run, so baselines are shares of its rate."""
+
+
 def judge(
     expect: Expectations,
     analysis: Analysis,
     timeline: Timeline,
-    comparison: regression.Comparison = regression.NOTHING,
+    comparison: Comparison = Comparison(),
 ) -> list[Verdict]:
     """Judge every expectation that is set, and the outcome always.
 
@@ -78,7 +87,7 @@ def judge(
     always = {name: partial(_always, name, timeline) for name in ALWAYS}
     verdicts = _run_checks({**_CHECKS, **invariants, **always}, expect, analysis)
     check = partial(_regression, comparison, overall(verdicts) == "ok")
-    return verdicts + _run_checks({regression.EXPECTATION: check}, expect, analysis)
+    return verdicts + _run_checks({AT_LEAST: check}, expect, analysis)
 
 
 def _run_checks(
@@ -116,90 +125,6 @@ def overall(verdicts: Sequence[Verdict]) -> Status:
     """Return failed if any failed, else unknown if any could not be judged, else ok."""
     statuses = {verdict.status for verdict in verdicts}
     return "failed" if "failed" in statuses else "unknown" if "unknown" in statuses else "ok"
-
-
-def summary(
-    *,
-    run_id: str,
-    scenario: str,
-    engine: str,
-    analysis: Analysis,
-    verdicts: Sequence[Verdict],
-    variant: str = "",
-    warm: Sequence[str] = (),
-    samples: Sequence[Sample] = (),
-    explanation: Explanation = NOTHING,
-    conditions: Sequence[Mapping[str, Any]] = (),
-) -> dict[str, Any]:
-    """Return the content of `summary.json`; docs/results.md explains every key."""
-    result: dict[str, Any] = {
-        **header(),
-        "run_id": run_id,
-        "scenario": scenario,
-        "variant": variant,
-        "engine": engine,
-        "warm": list(warm),
-        "outcome": analysis.outcome,
-        "reason": analysis.reason,
-        "verdict": overall(verdicts),
-        "verdicts": [asdict(verdict) for verdict in verdicts],
-        **explanation.as_data(),
-        "values": {name: dict(of) for name, of in analysis.values.items()},
-        "bytes_per_step": {
-            role: {key: round(value) for key, value in asdict(traffic).items()}
-            for role, traffic in analysis.bytes_per_step.items()
-        },
-        "tasks": {name: _task(task) for name, task in analysis.tasks.items()},
-        "helpers": {name: asdict(helper) for name, helper in analysis.helpers.items()},
-        "throughput": {
-            "step_time": _step_time(analysis.throughput.job),
-            "tasks": {name: _rate(rate) for name, rate in analysis.throughput.tasks.items()},
-        },
-        "usage": {
-            name: asdict(used)
-            for name in analysis.tasks
-            if (used := totals(samples, name)) is not None
-        },
-        "gpus": {uuid: asdict(gpu) for uuid, gpu in gpu_totals(samples).items()},
-        "faults": [asdict(fault) for fault in analysis.faults],
-        "recoveries": [rounded(seconds) for seconds in analysis.recoveries],
-        "unrecovered": analysis.unrecovered,
-        "time": dict(analysis.time),
-        "cost": {} if analysis.costs is None else analysis.costs.as_data(),
-    }
-    for key, figure in FIGURES.items():
-        put_in_summary(result, key, figure.value_in(analysis))
-    if analysis.training_began is not None:
-        result["startup"]["training"] = rounded(analysis.training_began)
-    if conditions:
-        result["conditions"] = conditions
-    return result
-
-
-def conditions_of(timeline: Timeline) -> list[dict[str, Any]]:
-    """Return what the operator of a job says of it over time; nothing without one."""
-    return [one for conditions in added("conditions") for one in conditions(timeline)]
-
-
-def _task(task: TaskResult) -> dict[str, Any]:
-    values = asdict(task)
-    del values["first_step"], values["lost_steps"]
-    return values
-
-
-def _rate(rate: Rate) -> dict[str, Any]:
-    return {
-        "steps_per_second": rounded(rate.steps_per_second),
-        "examples_per_second": rounded(rate.examples_per_second),
-        "step_time": _step_time(rate),
-    }
-
-
-def _step_time(rate: Rate) -> dict[str, float] | None:
-    """Return the step times, to the microsecond: steps may be that fast."""
-    if rate.step_times is None:
-        return None
-    return {name: round(value, 6) for name, value in asdict(rate.step_times).items()}
 
 
 # --- The checks ---------------------------------------------------------------------------------
@@ -248,16 +173,16 @@ def _steps(expect: Expectations, analysis: Analysis) -> Iterator[Verdict]:
 
 
 def _regression(
-    comparison: regression.Comparison, passed: bool, expect: Expectations, analysis: Analysis
+    comparison: Comparison, passed: bool, expect: Expectations, analysis: Analysis
 ) -> Iterator[Verdict]:
     """Judge the rate as a share of another; `passed`: all other expectations are met."""
     throughput = expect.throughput
     if throughput is None or throughput.at_least is None or throughput.of is None:
         return
     least, of, rate = throughput.at_least, throughput.of, analysis.steps_per_second
-    holds, actual = regression.evaluate(least, of, rate, comparison, passed=passed)
+    holds, actual = evaluate(least, of, rate, comparison, passed=passed)
     expected = f"at least {least:g} of the {of}"
-    yield Verdict(regression.EXPECTATION, _status(holds), expected, actual)
+    yield Verdict(AT_LEAST, _status(holds), expected, actual)
 
 
 def _bound(
@@ -459,3 +384,80 @@ def _compare(name: str, bound: float, value: float | None, form: Format) -> Verd
     return Verdict(
         name, _status(value <= bound if upper else value >= bound), expected, form(value)
     )
+
+
+# --- The rate as a share of another ---------------------------------------------------------------
+
+
+def comparison_of(plan: Plan) -> Comparison:
+    """Return what the run of a plan is compared with."""
+    engine = conditions(plan.engine, warm=plan.warm is not None)
+    return Comparison(plan.reference, engine, bool(plan.scenario.reference))
+
+
+def evaluate(
+    least: float, of: str, rate: float | None, comparison: Comparison, *, passed: bool
+) -> tuple[bool | None, str]:
+    """Compare a rate in steps per second with `least` times the rate of a baseline or reference.
+
+    `of`: `baseline` or `reference`. The rate is stored as a baseline only if the run `passed` all
+    other expectations. Returns whether it is met (None: unknown), and the numbers or the reason.
+    """
+    if rate is None:
+        return None, "the tasks did not report it"
+    source = comparison.reference or ThroughputReference(machine="")
+    if of == "baseline":
+        return _against_baseline(least, rate, source, comparison, passed=passed)
+    if not source.reference:
+        return None, _why_no_reference(source)
+    return rate / source.reference >= least, _share_of_reference(rate, source)
+
+
+def _against_baseline(
+    least: float, rate: float, source: ThroughputReference, comparison: Comparison, *, passed: bool
+) -> tuple[bool | None, str]:
+    baseline, by_reference = source.baseline, comparison.by_reference
+    if source.storing:
+        text = f"{format_number(rate, 2)} steps/s"
+        if not passed:
+            return None, f"{text}, not stored: another expectation is not met"
+        if by_reference and not source.reference:
+            return None, f"{text}, not stored: {_why_no_reference(source)}"
+        text = _share_of_reference(rate, source) if by_reference else text
+        return True, f"{text}, stored as the baseline"
+    if baseline is None:
+        return None, f"no baseline is stored; {_UPDATE} stores one"
+    if by_reference:
+        if baseline.of_reference is None:
+            return None, f"the baseline has no reference; {_UPDATE} stores it anew"
+        if not source.reference:
+            return None, _why_no_reference(source)
+        share = rate / source.reference / baseline.of_reference
+        text = f": {_share_of_reference(rate, source)}; {baseline.of_reference:.3f}"
+    else:
+        there, here = (baseline.machine, baseline.engine), (source.machine, comparison.engine)
+        if there != here:
+            return (
+                None,
+                f"the baseline is of another machine ({', '.join(there)}; this is "
+                f"{', '.join(here)}); a `reference:` would make them comparable",
+            )
+        share = rate / baseline.steps_per_second
+        text = f", {format_number(rate, 2)} of {baseline.steps_per_second:.2f} steps/s"
+    return (
+        share >= least,
+        f"{format_number(share, 3)} of the baseline{text} on {baseline.measured}",
+    )
+
+
+def _share_of_reference(rate: float, source: ThroughputReference) -> str:
+    reference = source.reference or math.nan
+    run = f" ({source.reference_run})" if source.reference_run else ""
+    rates = f"{format_number(rate, 2)} of {reference:.2f} steps/s{run}"
+    return f"{format_number(rate / reference, 3)} of the reference, {rates}"
+
+
+def _why_no_reference(source: ThroughputReference) -> str:
+    if not source.reference_run:
+        return "the reference was not run; pytest runs it"
+    return f"the reference ({source.reference_run}) gave no rate: {source.reference_failure}"

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from emulator.analysis import hints
-from emulator.analysis.analyse import Analysis
-from emulator.analysis.last_words import last_words
-from emulator.analysis.step_sources import StepSources, step_sources
+from emulator.analysis.failed_output import Found, known_errors, last_words, tells
+from emulator.analysis.values import StepSources, step_sources
 from emulator.faults.kinds import FAULTS
-from emulator.record.timeline import Timeline
 from emulator.scenario.frameworks.spec import role_of
-from emulator.scenario.schema import Expectations
+
+if TYPE_CHECKING:
+    from emulator.analysis.analyse import Analysis
+    from emulator.record.timeline import Timeline
 
 READ = 10
 """Tasks whose output is read at most."""
@@ -43,7 +43,7 @@ class Explanation:
     """What a report says beside numbers and verdicts."""
 
     warnings: Sequence[str] = ()
-    hints: Sequence[hints.Found] = ()
+    hints: Sequence[Found] = ()
     last_words: Mapping[str, Sequence[str]] | None = None
     """By task; the one that settled the outcome is the first."""
     sources: StepSources = field(default_factory=StepSources)
@@ -72,21 +72,19 @@ NOTHING = Explanation()
 """Of a run whose output was not read."""
 
 
-def explain(
-    timeline: Timeline, expect: Expectations, analysis: Analysis, tail: Tail
-) -> Explanation:
+def explain(timeline: Timeline, analysis: Analysis, tail: Tail) -> Explanation:
     """Return the explanation of a run.
 
     Known errors are looked for in the output of failed tasks, and after a timeout in that of the
     tasks that ran until then.
     """
-    trained_nothing = has_no_step(expect, analysis)
+    trained_nothing = _has_no_step(timeline, analysis)
     names = [] if analysis.outcome == "succeeded" else list(to_blame(timeline, analysis))
     outputs = {name: tail(name) for name in names[:READ]}
-    found = list(hints.find(outputs))
+    found = list(known_errors(outputs))
     if trained_nothing and not outputs:
         outputs = dict(_first_output(timeline, tail))
-    words = {name: last_words(lines, tells=hints.tells) for name, lines in outputs.items()}
+    words = {name: last_words(lines, tells=tells) for name, lines in outputs.items()}
     sources = step_sources(timeline)
     return Explanation(
         [
@@ -134,11 +132,12 @@ def _never_went_on(timeline: Timeline, analysis: Analysis) -> Iterator[str]:
         )
 
 
-def has_no_step(expect: Expectations, analysis: Analysis) -> bool:
+def _has_no_step(timeline: Timeline, analysis: Analysis) -> bool:
     """Return whether a finished run reported no step, although its program should.
 
     A job that failed unexpectedly is left out: its failure says more.
     """
+    expect = timeline.plan.scenario.expect
     finished = analysis.outcome in (expect.outcome, "succeeded", "timeout")
     return finished and analysis.final_step is None and expect.steps is None
 

@@ -123,7 +123,10 @@ FAULT_STAGES: Mapping[str, tuple[str, str]] = {
     "detected_after": ("detected", "another task failed, or the job stalled"),
     "restored_after": ("restored", "the task ran again, or was healed"),
     "first_step_after": ("first step", "the job's first step with the task restored"),
-    "caught_up_after": ("caught up", "the job was further than ever before"),
+    "caught_up_after": (
+        "caught up",
+        "the job was further than before the fault, with the task restored",
+    ),
 }
 """Stages of a fault, in seconds after its trigger: by the attribute of `FaultResult`, the head of a
 column and a description."""

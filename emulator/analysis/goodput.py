@@ -29,7 +29,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate, chain, pairwise, takewhile
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from emulator.faults.kinds import FAULTS
 from emulator.record.events import (
@@ -44,7 +44,9 @@ from emulator.record.events import (
     TaskStart,
     TrainingBegan,
 )
-from emulator.record.timeline import Timeline
+
+if TYPE_CHECKING:
+    from emulator.record.timeline import Timeline
 
 _PHASES = ("data", "compile", "checkpoint", "restore", "eval")
 """Phases that are causes; `startup` is the time before the first step anyway."""
@@ -83,12 +85,29 @@ Moment = tuple[int, Entry]
 """An entry and when it happened, in microseconds since the run began."""
 
 
-def split(timeline: Timeline, duration: float) -> dict[str, float]:
-    """Return the seconds of each of CAUSES; their sum is the duration."""
-    spent = dict.fromkeys(CAUSES, 0)
-    for piece in pieces(timeline, duration):
-        spent[piece.cause] += piece.end - piece.begin
-    return {cause: time / _MICRO for cause, time in spent.items()}
+class Spent(NamedTuple):
+    """What the time of a run went into."""
+
+    pieces: Sequence[Piece]
+    """Without a gap, from 0 to the duration."""
+    duration: float
+    """Seconds."""
+
+    def by_cause(self) -> dict[str, float]:
+        """Return the seconds of each of CAUSES; their sum is the duration."""
+        spent = dict.fromkeys(CAUSES, 0)
+        for piece in self.pieces:
+            spent[piece.cause] += piece.end - piece.begin
+        return {cause: time / _MICRO for cause, time in spent.items()}
+
+    def micros(self, seconds: float) -> int:
+        """Return a time as pieces have it."""
+        return micros(seconds, self.duration)
+
+
+def split(timeline: Timeline, duration: float) -> Spent:
+    """Return what the time from 0 to the duration went into."""
+    return Spent(list(pieces(timeline, duration)), duration)
 
 
 def micros(seconds: float, duration: float) -> int:
@@ -193,7 +212,7 @@ def _advances(entry: Step, furthest: int) -> int:
 def _long_gaps(states: Sequence[_Span]) -> Iterator[_Span]:
     """Yield what exceeds the usual gap in gaps between two advances that were far longer.
 
-    Merged steps have no such gap: `record/coalesce.py` does not merge across pauses.
+    Merged steps have no such gap: `Coalescer` in `record/writer.py` does not merge across pauses.
     """
     gaps = [span for span in states if span.cause == "productive"]
     usual = _median(

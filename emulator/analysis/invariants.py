@@ -284,7 +284,7 @@ def _overlaps(task: TaskTimeline) -> Iterator[str]:
 
 
 class _Report(NamedTuple):
-    """One step event; `record/coalesce.py` describes those of many steps."""
+    """One step event; `Coalescer` in `record/writer.py` describes those of many steps."""
 
     entry: Step
     again: bool

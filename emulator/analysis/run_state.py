@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from emulator.analysis.rate_estimator import RateEstimator
 from emulator.analysis.steps_made import StepsMade
-from emulator.analysis.values import number
 from emulator.faults.kinds import FAULTS
 from emulator.metrics.samples import Sample, rates
 from emulator.record.events import Entry, FaultEvent, Phase, Step, StepSource, TaskExit, TaskStart
@@ -306,8 +305,8 @@ class RunState:
             self.front.advance(entry.t, entry.step)
 
     def _report(self, entry: Step) -> None:
-        for name, reported in entry.values.items():
-            value = number(reported)
+        for name in entry.values:
+            value = entry.number(name)
             if value is None or name == "examples":
                 continue
             known = self.values.get(name)

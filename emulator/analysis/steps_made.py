@@ -23,10 +23,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
+from typing import TYPE_CHECKING
 
+from emulator.faults.held import Pause
 from emulator.faults.kinds import FAULTS
-from emulator.faults.pause import Pause
-from emulator.planning.plan import Plan
 from emulator.record.events import (
     Entry,
     FaultEvent,
@@ -38,6 +38,9 @@ from emulator.record.events import (
     TaskRunning,
     TaskStart,
 )
+
+if TYPE_CHECKING:
+    from emulator.planning.plan import Plan
 
 Span = tuple[float, float]
 """A time from one moment to another, in seconds since the run began."""
@@ -153,11 +156,11 @@ class StepsMade:
                 return self._step(entry)
             case TaskStart():
                 self._paused.pop(entry.task, None)
-                self._begin(entry.task, entry.t).running = None
+                self.begin(entry.task, entry.t).running = None
             case TaskRunning():
                 life = self._lives.get(entry.task)
                 if life is None or life.ended is not None or life.running is not None:
-                    life = self._begin(entry.task, entry.t)
+                    life = self.begin(entry.task, entry.t)
                 life.running = entry.t
                 self._back(entry.task, entry.t)
             case TaskExit():
@@ -167,11 +170,11 @@ class StepsMade:
             case Phase(phase="restore", step=int(step)):
                 life = self._lives.get(entry.task)
                 if life is not None and life.step is not None and step < life.step:
-                    self._begin(entry.task, entry.t)
+                    self.begin(entry.task, entry.t)
             case StepSource(retracts=True):
                 life = self._lives.get(entry.task)
                 if life is not None and life.step is not None:  # the steps were of something else
-                    self._begin(entry.task, entry.t)
+                    self.begin(entry.task, entry.t)
             case FaultEvent(stage="applied" | "reapplied") if FAULTS[entry.kind].blocks_job:
                 self._away.setdefault(entry.id, entry.t)
                 if entry.kind == Pause.kind:
@@ -184,10 +187,6 @@ class StepsMade:
                 pass
         return NOTHING
 
-    def goes_back(self, task: str, t: float) -> None:
-        """Begin a life of a task: it goes back as it runs."""
-        self._begin(task, t)
-
     def _exit(self, entry: TaskExit) -> None:
         life = self._lives.get(entry.task)
         if life is not None and life.ended is None:
@@ -199,7 +198,7 @@ class StepsMade:
         if who in self._away:
             self._were_away.append((self._away.pop(who), t))
 
-    def _begin(self, task: str, t: float) -> Life:
+    def begin(self, task: str, t: float) -> Life:
         """Begin a life; one that has not ended goes back as it runs."""
         before, life = self._lives.get(task), Life()
         self._lives[task] = life
@@ -247,7 +246,7 @@ class StepsMade:
 
     def _step(self, entry: Step) -> Made:
         task, t, step = entry.task, entry.t, entry.step
-        life = self._lives.get(task) or self._begin(task, t)
+        life = self._lives.get(task) or self.begin(task, t)
         self._reporting.add(task)
         begins = not self._trains and task not in self._outside
         if begins:
@@ -258,7 +257,7 @@ class StepsMade:
             return NOTHING  # reported again, with an accuracy: it took no time of its own
         before, since, ended = life.step, life.when, life.ended
         if before is not None and step < before:
-            life, before = self._begin(task, t), None
+            life, before = self.begin(task, t), None
             life.ended = ended
         life.step, life.when, still = step, max(since, t), life.freezes
         life.freezes = [one for one in still if one[1] > t]

@@ -2,7 +2,7 @@
 
 Times are seconds since the run began. `steps_made.py` says which steps count, and when they were
 made: as stretches of time, each with its steps. A program that reports every tenth step has
-stretches of ten steps; merged steps (`record/coalesce.py`) make a longer one.
+stretches of ten steps; merged steps (`Coalescer` in `record/writer.py`) make a longer one.
 
 A rate is the steps that were made in a time, divided by the time. A task may also have made steps
 that it did not report: before its first one, and after its last one until it ended. As long as it
@@ -18,11 +18,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from emulator.analysis.steps_made import Life, Span, StepsMade, Stretch, without
-from emulator.planning.plan import Plan
 from emulator.record.events import Phase, Step
-from emulator.record.timeline import Timeline
+
+if TYPE_CHECKING:
+    from emulator.planning.plan import Plan
+    from emulator.record.timeline import Timeline
 
 
 @dataclass(frozen=True)
@@ -230,7 +233,7 @@ def follow(timeline: Timeline) -> dict[str, Work]:
         if not isinstance(entry, Phase):
             examples.add(entry)
         elif steps.lives.get(entry.task) is not life:
-            examples.goes_back(entry.task, entry.t)
+            examples.begin(entry.task, entry.t)
     end, gaps = timeline.end, {name: one.usual_gap for name, one in work.items()}
     for name, life in (*steps.over, *steps.lives.items()):
         unknown = list(_unreported(life, gaps.get(name), end))
@@ -267,20 +270,8 @@ def _unreported(life: Life, gap: float | None, end: float) -> Iterator[Span]:
 
 def _in_examples(step: Step) -> Step | None:
     """Return a step event that counts examples, so that rates of both are computed alike."""
-    count = _number(step.values.get("examples"))
-    if count is None or not math.isfinite(count):
-        return None
-    return replace(step, step=int(count), values={}, coalesced=None)
-
-
-def _number(value: object) -> float | None:
-    """Return a value that a program reported if it is a number that fits a float."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        return float(value)
-    except OverflowError:
-        return None
+    count = step.number("examples")
+    return None if count is None else replace(step, step=int(count), values={}, coalesced=None)
 
 
 # --- Statistics ---------------------------------------------------------------------------------

@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from statistics import fmean
+from typing import TYPE_CHECKING
 
-from emulator.analysis.values import number
-from emulator.metrics.samples import Sample
-from emulator.planning.plan import Plan
-from emulator.record.events import Step
+if TYPE_CHECKING:
+    from emulator.metrics.samples import Sample
+    from emulator.planning.plan import Plan
+    from emulator.record.events import Step
 
 LEAST = 0.5
 """The share of the steps that must be between the two whose counters are compared.
@@ -77,7 +78,7 @@ class TrafficIndex:
 
     def stretches(self, name: str) -> list[Stretch]:
         """Return the stretches of steps with the same number above zero under a name."""
-        groups = groupby(self.advances, lambda step: number(step.values.get(name)))
+        groups = groupby(self.advances, lambda step: step.number(name))
         return [Stretch(value, [*steps]) for value, steps in groups if value and value > 0]
 
 

@@ -1,16 +1,26 @@
-"""What tasks reported with their steps beside the step itself (pure)."""
+"""What tasks reported with their steps, and from what in their output these were read (pure)."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from emulator.record.events import Step
-from emulator.record.timeline import TaskTimeline, Timeline
+from emulator.metrics.bars import TRAINER_LINES
+from emulator.metrics.steps import JSON
+from emulator.record.events import StepSource
+
+if TYPE_CHECKING:
+    from emulator.record.events import Step
+    from emulator.record.timeline import TaskTimeline, Timeline
 
 NAMES = 200
 """Names that are followed in a run; a program that makes up names does not fill the summary."""
+
+EVENT_FILES = "event files"
+"""The source where `metrics.events` names a folder."""
+UNSAID = frozenset({JSON.words, EVENT_FILES})
+"""Sources that are as certain as can be: reports don't mention them if there is nothing else."""
 
 Values = Mapping[str, Mapping[str, float | None]]
 """The last number of each task by the name it was reported under.
@@ -29,9 +39,9 @@ def last_values(timeline: Timeline) -> Values:
     numbers: set[str] = set()
     for name, task in timeline.tasks.items():
         for step in task.steps:
-            for key, value in step.values.items():
+            for key in step.values:
                 if key in found or len(found) < NAMES:
-                    found.setdefault(key, {})[name] = known = number(value)
+                    found.setdefault(key, {})[name] = known = step.number(key)
                     if known is not None:
                         numbers.add(key)
     return {key: of for key, of in found.items() if key in numbers}
@@ -63,10 +73,12 @@ def histories(timeline: Timeline) -> dict[str, dict[str, Lives]]:
         for life in _lives(timeline.tasks[task.name]):
             here: dict[str, list[Reported]] = {}
             for step in life:
-                for key, value in step.values.items():
+                for key in step.values:
                     if key != "examples" and (key in found or len(found) < NAMES):
                         found.setdefault(key, {})
-                        here.setdefault(key, []).append(Reported(step.t, step.step, number(value)))
+                        here.setdefault(key, []).append(
+                            Reported(step.t, step.step, step.number(key))
+                        )
             for key, reported in here.items():
                 found[key].setdefault(task.name, []).append(reported)
     numbers: dict[str, dict[str, Lives]] = {
@@ -97,8 +109,54 @@ def importance(name: str) -> int:
     return 2 if "loss" in words else 3 if "acc" in words else 4
 
 
-def number(value: object) -> float | None:
-    """Return a reported value if it is a finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return value if -sys.float_info.max <= value <= sys.float_info.max else None
+# --- From what the steps were read ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StepSources:
+    """Each source with the tasks that had it, in the order in which they came."""
+
+    used: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The steps are read from these."""
+    seen: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """These are no steps of the training, as far as can be known, or something else was surer."""
+
+    @property
+    def has_trainer_lines(self) -> bool:
+        """Whether Hugging Face's Trainer printed values before any step was read."""
+        return TRAINER_LINES in self.seen
+
+    def as_data(self) -> dict[str, list[dict[str, object]]]:
+        """Return its part of `summary.json`."""
+        return {
+            name: [{"source": source, "tasks": list(tasks)} for source, tasks in sources.items()]
+            for name, sources in (("used", self.used), ("seen", self.seen))
+        }
+
+
+def step_sources(timeline: Timeline) -> StepSources:
+    """Return the sources of a run; a task without a note of its own printed steps as JSON."""
+    by_event_file = timeline.plan.scenario.metrics.events is not None
+    default = EVENT_FILES if by_event_file else JSON.words
+    last: dict[str, str] = {}
+    seen: dict[str, list[str]] = {}
+    for entry in timeline.history:
+        if not isinstance(entry, StepSource):
+            continue
+        if entry.counts:
+            if entry.retracts:  # the steps before are not those of the training
+                _add(seen, last.get(entry.task, default), entry.task)
+            last[entry.task] = entry.source
+        else:
+            _add(seen, entry.source, entry.task)
+    used: dict[str, list[str]] = {}
+    for task in dict.fromkeys(step.task for _, step in timeline.steps):
+        _add(used, last.get(task, default), task)
+    unused = {source: tasks for source, tasks in seen.items() if source not in used}
+    return StepSources(used, unused)
+
+
+def _add(sources: dict[str, list[str]], source: str, task: str) -> None:
+    tasks = sources.setdefault(source, [])
+    if task not in tasks:
+        tasks.append(task)

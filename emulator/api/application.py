@@ -41,13 +41,12 @@ from emulator.faults.kinds import OneFault
 from emulator.faults.spec import FaultSpec
 from emulator.metrics import sample_file
 from emulator.record.reader import Record
-from emulator.record.tail import last_lines
-from emulator.record.task_log import LogTimes, beginning, new_lines
+from emulator.record.task_log import LogTimes, beginning, last_lines, new_lines
 from emulator.runtime.unexpected import explained
 
 if TYPE_CHECKING:
     from emulator.api.prometheus import Page
-    from emulator.api.watcher import RecordWatcher
+    from emulator.api.server import RecordWatcher
     from emulator.supervisor.control import RunControl
 
 Number = TypeVar("Number", int, float)

@@ -30,7 +30,7 @@ from emulator.metrics.catalog import GPU, GPU_SHARE, USAGE
 from emulator.metrics.samples import from_json
 from emulator.planning.plan import Plan
 from emulator.record.events import FaultStage, entry_of
-from emulator.record.tail import whole_lines
+from emulator.record.task_log import whole_lines
 
 STATES = ("pending", "starting", "running", "backoff", "down", "ended")
 PHASES = ("starting", "running", "ending")

@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from emulator.cli.command import SETTINGS, Command
+from emulator.cli.command import SETTINGS, Command, SparingPydantic
 
 __all__ = ["COMMANDS", "app"]
 
@@ -36,7 +36,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
     },
     "Look": {
         "ps": Entry("runs", "emulate ps --all"),
-        "top": Entry("top", "emulate top"),
+        "top": Entry("runs", "emulate top"),
         "logs": Entry("runs", "emulate logs -f 'worker-*'"),
         "exec": Entry("inside", "emulate exec worker-0 -- nvidia-smi"),
     },
@@ -51,7 +51,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "runs": Entry("report", "emulate runs --verdict failed --since 7d"),
         "check": Entry("up", "emulate check"),
         "report": Entry("report", "emulate report --open"),
-        "compare": Entry("compare", "emulate compare quickstart-1 quickstart-2 --html page.html"),
+        "compare": Entry("report", "emulate compare quickstart-1 quickstart-2 --html page.html"),
         "export": Entry("export", "emulate export --tensorboard logs"),
     },
     "Set up": {
@@ -91,7 +91,7 @@ class _Commands(Mapping[str, Any]):
         return len(COMMANDS)
 
 
-class _Group(TyperGroup):
+class _Group(SparingPydantic, TyperGroup):
     def __init__(self, **settings: Any) -> None:  # noqa: ANN401  whatever Typer passes
         super().__init__(**{**settings, "commands": _Commands()})
 

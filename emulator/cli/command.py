@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from typer.core import TyperCommand
@@ -18,7 +22,38 @@ _VALUES = {"int": "N", "int range": "N", "path": "PATH", "str": "TEXT", "list[st
 """How a value is shown, by Typer's name of its type; a choice is shown as it is."""
 
 
-class Command(TyperCommand):
+class _Coercion:
+    """Makes of a value what Typer does, which loads pydantic also for one that stays as it is."""
+
+    def __init__(self, by_typer: Callable[[], Any]) -> None:
+        self._by_typer = by_typer
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:  # noqa: ANN401  Typer's own types
+        """Return what the command gets."""
+        kind, several = param.type_descriptor.annotation, param.multiple or param.nargs == -1
+        if value is None:
+            return () if several else None
+        if kind == list[str] and isinstance(value, tuple | list):
+            return list(value)
+        kept = kind is str and isinstance(value, str) and not several
+        if kind is Path and isinstance(value, Path):  # Typer refuses one that can't be read
+            kept = os.access(value, os.R_OK) or not os.path.exists(value)
+        return value if kept else self._by_typer().coerce(value, param=param, ctx=ctx)
+
+
+class SparingPydantic:
+    """A command whose parameters load pydantic, a fifth of `emulate ps`, only at need."""
+
+    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401  Typer's own types
+        """Return the arguments and the options."""
+        found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for one in found:
+            if "get_runtime_param" not in vars(one):
+                one.get_runtime_param = partial(_Coercion, one.get_runtime_param)
+        return found
+
+
+class Command(SparingPydantic, TyperCommand):
     """A command that shows `TASK` and `[RUN]` where Typer has `{TASK}` and `[RUN] <str>`."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401  Typer's own types

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from emulator.cli.additions import Command, ConfigMaps, Faults, Images, additions
-from emulator.cli.options import note, read
+from emulator.cli.options import Command, ConfigMaps, Faults, Images, additions, note, read
 from emulator.errors import UsageError
 
 

@@ -19,7 +19,7 @@ def _complete(context: typer.Context) -> list[str]:
 
 
 def _complete_formats() -> list[str]:
-    from emulator.manifests.out.export_formats import IN_CLUSTER, TARGETS
+    from emulator.manifests.out.export import IN_CLUSTER, TARGETS
 
     return [*TARGETS, IN_CLUSTER]
 
@@ -135,8 +135,7 @@ def _scenario(
     path: Path, to: str, output: Path | None, images: list[str], sets: list[str] | None
 ) -> None:
     from emulator.exports.destination import claim_file, writing
-    from emulator.manifests.out.export import HEAD, export, target
-    from emulator.manifests.out.export_formats import IN_CLUSTER
+    from emulator.manifests.out.export import HEAD, IN_CLUSTER, export, target
     from emulator.runtime.files import atomic_write
     from emulator.scenario.loader import overridden
 

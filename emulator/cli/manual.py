@@ -13,6 +13,7 @@ import typer
 from emulator.cli.command import Command
 from emulator.cli.options import (
     ApiPort,
+    Keep,
     Out,
     Plain,
     Quiet,
@@ -206,9 +207,7 @@ def attach(
     run: RunArgument = None,
     option: RunOption = None,
     out: Out = Path("runs"),
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Leave containers, network and volume for a look.")
-    ] = False,
+    keep: Keep = False,
     plain: Plain = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -251,7 +250,7 @@ def _follow(cluster: Cluster, *, verbose: bool) -> None:
     """Print what tasks print, until the run is over."""
     from emulator.api.client import NotAnswering
     from emulator.record.lock import wait_until_over
-    from emulator.report.terminal import LivePrinter
+    from emulator.report.live import LivePrinter
 
     record = cluster.record
     with cluster:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from emulator.engines import AUTO, HELP, names
-from emulator.errors import EmulatorError, UsageError, printable
+from emulator.errors import EmulatorError, UsageError, printable, shown
 from emulator.runtime.bundled import SCENARIO, scenario_path, scenarios
 
 if TYPE_CHECKING:
@@ -179,6 +180,85 @@ ApiPort = Annotated[
     ),
 ]
 
+Keep = Annotated[
+    bool, typer.Option("--keep", help="Leave containers, network and volume for a look.")
+]
+
+# --- What is added to a manifest that it can't have, or that this machine can't get ---------------
+
+Images = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--image",
+        metavar="NAME=REF",
+        help="Of a manifest: the image to use for a container, a role or an image reference.",
+    ),
+]
+Faults = Annotated[
+    Path | None,
+    typer.Option(
+        "--faults", metavar="FILE", help="A part of a scenario to merge over it: faults, expect."
+    ),
+]
+ConfigMaps = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--configmap",
+        metavar="NAME=PATH",
+        help="Of a manifest: the values of a ConfigMap or Secret, a file or a folder.",
+    ),
+]
+Command = Annotated[
+    str | None,
+    typer.Option("--command", help="Of a manifest: the command of every task."),
+]
+
+
+def additions(
+    images: Sequence[str] | None,
+    faults: Path | None,
+    configmaps: Sequence[str] | None,
+    command: str | None,
+) -> Additions:
+    """Return what the options of a command add to a file. Raises UsageError."""
+    from emulator.manifests.convert import Additions
+
+    folders = _pairs("--configmap", configmaps or (), "data=./data")
+    return Additions(
+        images=_pairs("--image", images or (), "tensorflow=cpu"),
+        configmaps={name: Path(path) for name, path in folders.items()},
+        faults=faults,
+        command=_words(command),
+    )
+
+
+def _pairs(option: str, given: Sequence[str], example: str) -> dict[str, str]:
+    """Return `NAME=VALUE` options. Raises UsageError."""
+    pairs: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not (name and equals and value):
+            what = shown(text) or "an empty text"
+            raise UsageError(f"{option} {what} is not NAME=VALUE.", f"Example: {option} {example}")
+        if name in pairs:
+            raise UsageError(f"{option} {shown(name)} is given twice.", "Leave one of them out.")
+        pairs[name] = value
+    return pairs
+
+
+def _words(command: str | None) -> tuple[str, ...]:
+    """Return a command as words, split as a shell does. Raises UsageError."""
+    try:
+        words = () if command is None else tuple(shlex.split(command))
+    except ValueError as error:
+        raise UsageError(f"--command {shown(command or '')}: {error}.") from None
+    if command is not None and not words:
+        raise UsageError("--command is empty.", "Example: --command 'python train.py'")
+    return words
+
+
+# --- What a command is about ----------------------------------------------------------------------
+
 
 def chosen_scenario(argument: Path | None, option: Path | None) -> Path:
     """Return the scenario that a command was given, or the one of the current folder.
@@ -226,17 +306,19 @@ def read(path: Path, added: Additions | None = None) -> Given:
     return read_scenario(found, added or NOTHING)
 
 
-def overrides(sets: list[str] | None, seed: int | None) -> list[str]:
-    """Return `--set` and `--seed` as assignments."""
-    return [*(sets or []), *([f"seed={seed}"] if seed is not None else [])]
-
-
-def requested(path: Path, sets: Sequence[str], added: Additions) -> RequestedScenario:
+def requested(
+    argument: Path | None,
+    option: Path | None,
+    sets: Sequence[str] | None,
+    seed: int | None,
+    added: Additions,
+) -> RequestedScenario:
     """Return what a command is to run: a file with what is overridden in it and added to it."""
     from emulator.planning.requested import RequestedScenario
 
-    given = read(path, added)
-    return RequestedScenario(given, given.path, chosen=tuple(sets), added=added)
+    given = read(chosen_scenario(argument, option), added)
+    chosen = (*(sets or ()), *(() if seed is None else [f"seed={seed}"]))
+    return RequestedScenario(given, given.path, chosen=chosen, added=added)
 
 
 def find_run(name: str, out: Path) -> Record:

@@ -1,4 +1,4 @@
-"""`ps`, `logs`, `down`, `clean`: look at runs, and remove what they left."""
+"""`ps`, `top`, `logs`, `down`, `clean`: look at runs, and remove what they left."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from emulator.cli.options import (
     complete_logs,
     complete_runs,
     console,
+    find_live_run,
     live_folder,
     moment,
     note,
@@ -109,8 +110,8 @@ def _summary(record: RunFolder) -> dict[str, Any] | None:
 
 def _conditions(folder: RunFolder) -> list[dict[str, Any]]:
     """Return the conditions of a run's job, also of one under way; none if it can't be read."""
-    from emulator.analysis.expectations import conditions_of
     from emulator.record.reader import Record
+    from emulator.results import conditions_of
 
     with contextlib.suppress(RecordError):
         return conditions_of(Record(folder.path).timeline)
@@ -135,6 +136,33 @@ def _status(folder: RunFolder) -> dict[str, Any]:
     ]
     faults = [{**fault, "stage": fault["status"]} for fault in summary["faults"]]
     return {**summary, "state": summary["outcome"], "tasks": tasks, "faults": faults}
+
+
+def top(
+    run: RunArgument = None,
+    option: RunOption = None,
+    out: Out = Path("runs"),
+    once: Annotated[
+        bool,
+        typer.Option("--once", help="Print it once and end, as where there is no terminal."),
+    ] = False,
+) -> None:
+    """Show a run: tasks, progress, faults, usage, last lines. `q` leaves it; the run continues.
+
+    For a finished run, the last state is printed.
+    """
+    from emulator.record.lock import wait_until_over
+    from emulator.record.reader import Record
+    from emulator.report.top import print_snapshot, watch
+
+    record = find_live_run(chosen_run(run, option), out)
+    screen = console()
+    if record.live and not once and sys.stdout.isatty() and not screen.is_dumb_terminal:
+        if not watch(record, screen):
+            return
+        wait_until_over(record.path)
+    # What has been read of it before is not all any more.
+    print_snapshot(Record(record.path), screen)
 
 
 def logs(
@@ -177,7 +205,7 @@ def logs(
         )
     if follow and record.live:
         from emulator.record.reader import Record
-        from emulator.report.terminal import LivePrinter
+        from emulator.report.live import LivePrinter
 
         LivePrinter(sys.stdout, verbose=True).follow(
             Record(record.path).plan,

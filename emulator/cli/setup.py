@@ -32,7 +32,7 @@ from emulator.runtime.files import FULL, MAKE_ROOM, atomic_write
 
 if TYPE_CHECKING:
     from emulator.engines.docker.images import Images
-    from emulator.report.terminal import LivePrinter
+    from emulator.report.live import LivePrinter
     from emulator.scenario.schema import AnyImage, Scenario
 
 REQUIREMENTS = Path("requirements-emulator.txt")
@@ -83,7 +83,7 @@ def build(
     """Build the images that scenarios run in. One that is up to date is left alone."""
     from emulator.engines.docker.connection import connect
     from emulator.engines.docker.images import BuildOptions, Images
-    from emulator.report.terminal import LivePrinter
+    from emulator.report.live import LivePrinter
 
     check_verbosity(quiet, verbose)
     registry = _registry(push)
@@ -185,7 +185,7 @@ def doctor(
     from dataclasses import asdict
 
     from emulator.cli.examine import examine, examine_engine
-    from emulator.report.terminal import print_findings
+    from emulator.report.listings import print_findings
 
     if engine is None and (scenario or sets or role):
         raise UsageError("These options are about one engine.", "Add --engine kubernetes.")

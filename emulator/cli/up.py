@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from emulator.cli.additions import Command, ConfigMaps, Faults, Images, additions
 from emulator.cli.options import (
     ApiPort,
+    Command,
+    ConfigMaps,
+    Faults,
+    Images,
+    Keep,
     Out,
     Plain,
     Quiet,
@@ -24,14 +28,13 @@ from emulator.cli.options import (
     Sets,
     Verbose,
     WhichEngine,
+    additions,
     check_verbosity,
     chosen_run,
-    chosen_scenario,
     complete_sets,
     console,
     find_run,
     note,
-    overrides,
     perhaps_unread,
     print_json,
     requested,
@@ -40,8 +43,10 @@ from emulator.errors import UsageError
 from emulator.runtime.signals import Interruption
 
 if TYPE_CHECKING:
+    from emulator.engines.base import Engine
     from emulator.planning.requested import RequestedScenario, RunOptions
-    from emulator.report.terminal import LivePrinter
+    from emulator.report.live import LivePrinter
+    from emulator.results import Result, RunCallbacks
 
 Seed = Annotated[int | None, typer.Option("--seed", help="Seed of data order and weights.")]
 
@@ -57,9 +62,6 @@ RunId = Annotated[
 ]
 
 
-Keep = Annotated[
-    bool, typer.Option("--keep", help="Leave containers, network and volume for a look.")
-]
 Detach = Annotated[
     bool, typer.Option("--detach", "-d", help="In the background; return once all tasks run.")
 ]
@@ -116,6 +118,36 @@ def up(
     Exit codes: 0 ok, 1 an expectation failed, 2 bad usage or scenario, 3 an expectation could not
     be judged, 4 the emulator or the engine failed, 130 interrupted. With --vary the worst of all.
     """
+    _refuse_together(vary, detach=detach, api_port=api_port, keep=keep, warm=warm)
+    check_verbosity(quiet, verbose)
+    asked = requested(scenario, file, sets, seed, additions(images, faults, configmaps, command))
+    from emulator.planning.requested import RunOptions
+    from emulator.report.live import view
+
+    options = RunOptions(out=out, run_id=run_id, keep=keep, warm=warm)
+    shown = partial(view, quiet=quiet, verbose=verbose)
+    if vary:
+        raise typer.Exit(_variants(asked, vary, engine, options, partial(shown, plain=True), json))
+    if detach:
+        raise typer.Exit(_in_background(asked, engine, options, api_port, json=json))
+    from emulator.api.tcp import TcpEndpoint
+    from emulator.report.terminal import print_result
+    from emulator.session.execution import up as run
+
+    with _supervising(asked, engine, shown(plain=plain)) as (chosen, callbacks):
+        endpoint = None if api_port is None else TcpEndpoint(api_port)
+        result = run(asked, chosen, options, endpoint=endpoint, callbacks=callbacks)
+    with perhaps_unread():
+        print_result(result, console(stderr=json), kept=keep)
+        if json:
+            print_json(result.summary)
+    raise typer.Exit(result.exit_code)
+
+
+def _refuse_together(
+    vary: list[str] | None, *, detach: bool, api_port: int | None, keep: bool, warm: bool
+) -> None:
+    """Refuse options that make no sense together. Raises UsageError."""
     if vary and detach:
         raise UsageError("--vary runs in the foreground.", "Leave -d out.")
     if vary and api_port is not None:
@@ -124,74 +156,89 @@ def up(
         raise UsageError("--warm is for one run, not for --vary.", "Leave one of them out.")
     if keep and warm:
         raise UsageError("--keep leaves containers for a look, --warm to the next run.", "Use one.")
-    check_verbosity(quiet, verbose)
-    added = additions(images, faults, configmaps, command)
-    asked = requested(chosen_scenario(scenario, file), overrides(sets, seed), added)
-    from emulator.planning.requested import RunOptions
-    from emulator.report.live import view
-
-    options = RunOptions(out=out, run_id=run_id, keep=keep, warm=warm)
-    shown = partial(view, quiet=quiet, verbose=verbose)
-    if vary:
-        from emulator.cli.compare import up_variants
-
-        code = up_variants(asked, vary, engine, options, partial(shown, plain=True), json=json)
-    elif detach:
-        more = [*added.arguments, *([] if api_port is None else [f"--api-port={api_port}"])]
-        code = _in_background(asked, engine, options, more, json=json)
-    else:
-        code = _here(asked, engine, options, shown(plain=plain), api_port, json=json)
-    raise typer.Exit(code)
 
 
-def _here(
-    asked: RequestedScenario,
-    engine: str,
-    options: RunOptions,
-    live: LivePrinter,
-    api_port: int | None,
-    *,
-    json: bool,
-) -> int:
-    """Run a scenario in the foreground; print its result. Returns the exit code."""
-    from emulator.api.tcp import TcpEndpoint
+@contextlib.contextmanager
+def _supervising(
+    asked: RequestedScenario, engine: str, live: LivePrinter
+) -> Iterator[tuple[Engine, RunCallbacks]]:
+    """Yield an engine for a scenario, and what reports its run here and to our own parent."""
     from emulator.cli.background import reporting_to_parent
     from emulator.engines import choose
-    from emulator.report.terminal import print_result
-    from emulator.session.execution import up as run_up
 
     asked.scenario  # noqa: B018  its mistakes come before those of the engine
     with asked.placed(), live:
         callbacks = reporting_to_parent(live.callbacks())
         with contextlib.closing(choose(engine, callbacks.say)) as chosen:
-            result = run_up(
-                asked,
-                chosen,
-                replace(options, reference=asked.reference(chosen.name, warm=options.warm)),
-                endpoint=None if api_port is None else TcpEndpoint(api_port),
-                callbacks=callbacks,
-            )
-    with perhaps_unread():
-        print_result(result, console(stderr=json), kept=options.keep)
-        if json:
-            print_json(result.summary)
-    return result.exit_code
+            yield chosen, callbacks
+
+
+def _variants(
+    asked: RequestedScenario,
+    varied: Sequence[str],
+    engine: str,
+    options: RunOptions,
+    shown: Callable[[], LivePrinter],
+    json: bool,
+) -> int:
+    """Run every variant, print each result and the comparison; return the exit code of all."""
+    from emulator.report.terminal import print_comparison, print_result
+    from emulator.scenario.matrix import variants
+    from emulator.session.execution import up
+    from emulator.session.sweep import (
+        PlannedVariant,
+        compare,
+        judge_all,
+        plan_all,
+        read_all,
+        up_all,
+    )
+
+    found = variants(varied, asked.chosen)
+    read = read_all(asked, found)
+    # What auto means is decided once, for all variants.
+    from emulator.engines import choose
+
+    with contextlib.closing(choose(engine, note)) as first:
+        planned = plan_all(found, read, first, options)
+    tables = console(stderr=json)
+
+    def run(variant: PlannedVariant) -> Result:
+        note(f"variant {variant.number} of {len(planned)}: {variant.options.variant}")
+        with shown() as printer, contextlib.closing(choose(first.name)) as engine:
+            result = up(variant.requested, engine, variant.options, callbacks=printer.callbacks())
+        print_result(result, tables, kept=options.keep)
+        return result
+
+    sweep = up_all(planned, run)
+    judged = judge_all(sweep.records)
+    if judged:
+        print_comparison(compare(judged), tables)
+    if json:
+        print_json([one.summary for _, one in judged])
+    if sweep.failure:
+        note(str(sweep.failure))
+    return sweep.exit_code
 
 
 def _in_background(
-    asked: RequestedScenario, engine: str, options: RunOptions, more: list[str], *, json: bool
+    asked: RequestedScenario,
+    engine: str,
+    options: RunOptions,
+    api_port: int | None,
+    *,
+    json: bool,
 ) -> int:
-    """Run a scenario by a supervisor in the background, with `more` arguments for it.
-
-    Returns the exit code, once all tasks run.
-    """
+    """Run a scenario by a supervisor in the background; return the exit code once all tasks run."""
     from emulator.cli.background import forget, output, start
     from emulator.record.remains import require_free
 
     folder = options.out / options.named(asked.scenario)
     arguments = [
         *("up", str(asked.path), f"--engine={engine}", f"--out={options.out}"),
-        *(f"--run-id={folder.name}", *(f"--set={one}" for one in asked.chosen), *more),
+        *(f"--run-id={folder.name}", *(f"--set={one}" for one in asked.chosen)),
+        *asked.added.arguments,
+        *([] if api_port is None else [f"--api-port={api_port}"]),
         *["--keep"] * options.keep,
         *["--warm"] * options.warm,
     ]
@@ -236,13 +283,11 @@ def plan(
     from emulator.planning.requested import RunOptions
     from emulator.report.plan_tables import print_plan
 
-    added = additions(images, faults, configmaps, command)
-    asked = requested(chosen_scenario(scenario, file), overrides(sets, seed), added)
-    parsed = asked.scenario
+    asked = requested(scenario, file, sets, seed, additions(images, faults, configmaps, command))
+    asked.scenario  # noqa: B018  its mistakes come before those of the engine
     with contextlib.closing(choose(engine, note)) as chosen:
-        options = RunOptions(run_id=run_id, reference=asked.reference(chosen.name))
         with asked.placed():
-            planned, folder = make_ready(parsed, chosen, options, asked.given.warnings)
+            planned, folder = make_ready(asked, chosen, RunOptions(run_id=run_id))
         requests = chosen.requests(planned, folder) if isinstance(chosen, Explaining) else []
         capacity = None if chosen.name in REMOTE else chosen.capacity()
     if json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from emulator import engines
 from emulator.engines.base import Configuring, Engine
 from emulator.errors import Misfit, Unsupported, UsageError
 from emulator.planning.planner import make_plan
-from emulator.planning.requested import RunOptions
+from emulator.planning.requested import RequestedScenario, RunOptions
 from emulator.runtime.files import disk, shortages
 from emulator.scenario.container import Container, settings
 from emulator.scenario.frameworks.registry import FRAMEWORKS
@@ -27,17 +27,14 @@ if TYPE_CHECKING:
 
 
 def make_ready(
-    scenario: Scenario,
-    engine: Engine,
-    options: RunOptions = RunOptions(),
-    notes: Sequence[str] = (),
+    requested: RequestedScenario, engine: Engine, options: RunOptions = RunOptions()
 ) -> tuple[Plan, Path]:
     """Check that the engine can run the scenario; return the plan and the run folder.
 
-    `notes` are warnings about the scenario from what it was made of. Raises Unsupported,
-    EngineMissing if the scenario's settings lead to no engine, and UsageError if the run id is not
-    valid or the folder's path is not text.
+    Raises Unsupported, EngineMissing if the scenario's settings lead to no engine, and UsageError
+    if the run id or a stored baseline is not valid or the folder's path is not text.
     """
+    scenario, reference = requested.scenario, requested.reference(engine.name, options)
     if isinstance(engine, Configuring):
         engine.configure(scenario)
     require(scenario, engine)
@@ -52,8 +49,8 @@ def make_ready(
         run_id,
         context,
         variant=options.variant,
-        reference=options.reference,
-        notes=(*notes, *full),
+        reference=reference,
+        notes=(*requested.given.warnings, *full),
     )
     return plan, folder
 

@@ -13,9 +13,8 @@ from emulator.analysis.analyse import Analysis, analyse
 from emulator.errors import UsageError
 from emulator.exports.destination import claim_file, claimed, writing
 from emulator.exports.event_files import moments, write_event_file
-from emulator.exports.frames import arrow, described
 from emulator.exports.services import SERVICES, Exported
-from emulator.exports.tables import Cell, Table, tables
+from emulator.exports.tables import Cell, Table, arrow, described, tables
 from emulator.exports.trace import HEAD, MOST_STEPS, as_json, trace_events
 from emulator.record.reader import Record
 from emulator.runtime.files import atomic_write

@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
     GetJsonSchemaHandler,
-    PlainSerializer,
-    PlainValidator,
     TypeAdapter,
     ValidationError,
     ValidationInfo,
     model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, core_schema
 
 from emulator.faults.checkpoint import Checkpoint
-from emulator.faults.kill import Kill, Oom, Restart, Terminate
-from emulator.faults.network import Partition, Shape
-from emulator.faults.nodes import Cordon, Drain
-from emulator.faults.pause import Pause
-from emulator.faults.preempt import Preempt
+from emulator.faults.ending import Kill, Oom, Preempt, Restart, Terminate
+from emulator.faults.held import Pause, Throttle
+from emulator.faults.infrastructure import Cordon, Drain, Partition, Shape
 from emulator.faults.spec import Entry, FaultSpec, matches
-from emulator.faults.throttle import Throttle
 from emulator.validation.fields import LONGEST, Duration, DurationOrForever, Glob, Model, once
 from emulator.validation.files import text_of
 from emulator.validation.limits import TRACE_BYTES, TRACE_ROWS
@@ -63,22 +60,7 @@ def states() -> dict[str, str]:
 
 # --- Parsing --------------------------------------------------------------------------------------
 
-Kind = TypeVar("Kind", bound=Entry)
 _MAPPING = TypeAdapter(dict[str, Any], config=ConfigDict(defer_build=True))
-
-
-def _fault(value: object, info: ValidationInfo) -> FaultSpec:
-    """Parse a fault without a trigger: inside `random`, of a plan, or injected by hand."""
-    if isinstance(value, FaultSpec):
-        return value
-    return _parse(value, FAULTS, info, hidden=("at", "name"))
-
-
-def _entry(value: object, info: ValidationInfo) -> Entry:
-    entry = value if isinstance(value, Entry) else _parse(value, entries(), info)
-    if isinstance(entry, FaultSpec) and entry.at is None:
-        raise ValueError("when? `at: 40s`, `at: {step: 120}`, {log: ...} or {phase: ...}")
-    return entry
 
 
 def entries() -> Mapping[str, type[Entry]]:
@@ -86,62 +68,66 @@ def entries() -> Mapping[str, type[Entry]]:
     return {**FAULTS, RandomFaults.kind: RandomFaults, TraceFaults.kind: TraceFaults}
 
 
-def _parse(
-    value: object,
-    table: Mapping[str, type[Kind]],
-    info: ValidationInfo,
-    *,
-    hidden: Collection[str] = (),
-) -> Kind:
-    """Parse a mapping as the one kind in `table` whose key it has; `hidden` keys are unknown.
+class _AnyKind:
+    """A value of any kind that the table has at that time, as a type of pydantic.
 
-    Raises ValidationError, and ValueError if there is no such key, several, or another kind's.
+    One that has no trigger is inside `random`, of a plan, or injected by hand.
     """
-    given = {key: item for key, item in _MAPPING.validate_python(value).items() if item is not None}
-    known = {key for kind in table.values() for key in kind.key_fields()} - {*hidden}
-    Model.model_validate({key: item for key, item in given.items() if key not in known})
-    kinds = [key for key in table if key in given]
-    if not kinds:
-        raise ValueError(f"a fault is one of {', '.join(table)}")
-    if len(kinds) > 1:
-        raise ValueError(f"{' and '.join(kinds)} in one entry; write one entry for each")
-    kind = table[kinds[0]]
-    for key in given.keys() - kind.key_fields().keys():
-        others = [name for name, other in table.items() if key in other.key_fields()]
-        raise ValueError(f"`{key}` is an option of {' and '.join(others)}")
-    return kind.model_validate(given, context=info.context)
 
+    def __init__(self, *, has_trigger: bool) -> None:
+        self._has_trigger = has_trigger
 
-class _Schema:
-    """Makes the JSON schema from the kinds that the table has at that time."""
+    @property
+    def _table(self) -> Mapping[str, type[Entry]]:
+        return entries() if self._has_trigger else FAULTS
 
-    def __init__(self, *, inside: bool) -> None:
-        self._inside = inside
+    def parse(self, value: object, info: ValidationInfo) -> Entry:
+        """Parse a mapping as the one kind whose key it has; a parsed value stays as it is.
+
+        Raises ValidationError, and ValueError if there is no such key, several, or another kind's.
+        """
+        table = self._table
+        if isinstance(value, Entry if self._has_trigger else FaultSpec):
+            entry = value
+        else:
+            given = {k: v for k, v in _MAPPING.validate_python(value).items() if v is not None}
+            known = {key for kind in table.values() for key in kind.key_fields()}
+            known -= set() if self._has_trigger else {"at", "name"}
+            Model.model_validate({key: item for key, item in given.items() if key not in known})
+            kinds = [key for key in table if key in given]
+            if not kinds:
+                raise ValueError(f"a fault is one of {', '.join(table)}")
+            if len(kinds) > 1:
+                raise ValueError(f"{' and '.join(kinds)} in one entry; write one entry for each")
+            kind = table[kinds[0]]
+            for key in given.keys() - kind.key_fields().keys():
+                others = [name for name, other in table.items() if key in other.key_fields()]
+                raise ValueError(f"`{key}` is an option of {' and '.join(others)}")
+            entry = kind.model_validate(given, context=info.context)
+        if self._has_trigger and isinstance(entry, FaultSpec) and entry.at is None:
+            raise ValueError("when? `at: 40s`, `at: {step: 120}`, {log: ...} or {phase: ...}")
+        return entry
+
+    def __get_pydantic_core_schema__(self, _: object, __: GetCoreSchemaHandler) -> CoreSchema:
+        """Have it parsed so, and dumped as what it is."""
+        return core_schema.with_info_plain_validator_function(self.parse)
 
     def __get_pydantic_json_schema__(
-        self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+        self, _: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Return the schema of all kinds."""
-        table = FAULTS if self._inside else entries()
+        """Return the JSON schema of all kinds."""
         kinds = [
             kind.__get_pydantic_json_schema__(kind.__pydantic_core_schema__, handler)
-            for kind in table.values()
+            for kind in self._table.values()
         ]
-        if self._inside:
-            for kind in kinds:
-                del kind["properties"]["at"], kind["properties"]["name"]
+        for kind in () if self._has_trigger else kinds:
+            del kind["properties"]["at"], kind["properties"]["name"]
         return {"anyOf": kinds}
 
 
-_SERIALIZED = PlainSerializer(
-    lambda entry, info: entry.model_dump(
-        mode=info.mode, exclude_unset=info.exclude_unset, exclude_defaults=info.exclude_defaults
-    )
-)
-
-OneFault = Annotated[FaultSpec, PlainValidator(_fault), _SERIALIZED, _Schema(inside=True)]
+OneFault = Annotated[FaultSpec, _AnyKind(has_trigger=False)]
 """A fault without a trigger."""
-AnyEntry = Annotated[Entry, PlainValidator(_entry), _SERIALIZED, _Schema(inside=False)]
+AnyEntry = Annotated[Entry, _AnyKind(has_trigger=True)]
 """An entry of `faults:`."""
 
 
@@ -277,6 +263,12 @@ class TraceFaults(Entry):
     def named(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
         """Yield each name or glob of tasks with its path below the entry."""
         yield from ((("trace",), row.target) for row in self.trace)
+
+    def preemption(self, row: TraceRow, target: str) -> Preempt:
+        """Return the preemption of one of the targets of a row."""
+        down = row.down / self.speed if self.down is None else self.down
+        down = down if down == math.inf else round(min(down, LONGEST), 3)
+        return Preempt.model_construct(preempt=target, grace=self.grace, down=down)
 
     def needs(self) -> Iterator[tuple[str, str]]:
         """Yield requests to the engine, in words, each with the capability that it needs."""

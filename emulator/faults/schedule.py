@@ -20,7 +20,6 @@ from pydantic import TypeAdapter
 from emulator.errors import UsageError, shown
 from emulator.faults.kinds import OneFault, RandomFaults, TraceFaults
 from emulator.faults.netem import Link
-from emulator.faults.preempt import Preempt
 from emulator.faults.spec import Entry, FaultSpec, Trigger, matches
 from emulator.validation.fields import LONGEST
 from emulator.validation.limits import LINKS
@@ -29,6 +28,7 @@ from emulator.validation.units import format_duration
 
 MANUAL = "manual-"
 """The prefix of the ids of faults that were injected by hand."""
+AT_ONCE = Trigger.model_construct(time=0.0)
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class PlannedFault:
 
     @property
     def kind(self) -> str:
-        """The key of its kind in `table.FAULTS`."""
+        """The key of its kind in `kinds.FAULTS`."""
         return self.spec.kind
 
     @property
@@ -110,7 +110,7 @@ def cross_errors(
 
 
 def expand_targets(
-    number: str, spec: FaultSpec, tasks: Sequence[str], trigger: Trigger
+    number: str, spec: FaultSpec, tasks: Sequence[str], trigger: Trigger = AT_ONCE
 ) -> list[PlannedFault]:
     """Return the fault for each task that its target matches.
 
@@ -178,6 +178,11 @@ def why_unfired(trigger: Trigger, steps: Mapping[str, int | None]) -> str:
     return f"it was due {since} fault {followed} {what}"
 
 
+def part_of(whole: PlannedFault, spec: FaultSpec) -> PlannedFault:
+    """Return a fault that happens at once, as a part of another."""
+    return PlannedFault(f"{whole.id}:{spec.target}", spec.target, AT_ONCE, spec, whole.name)
+
+
 def is_part_of(fault: PlannedFault, reference: str) -> bool:
     """Return whether a fault is (part of) the one that a trigger refers to."""
     if reference in (fault.name, fault.id):
@@ -201,12 +206,10 @@ def _trace_schedule(
             when = max(begin + row.time / fault.speed, back_at[target])
             if when == math.inf:
                 continue  # it never comes back
-            down = row.down / fault.speed if fault.down is None else fault.down
-            down = down if down == math.inf else round(min(down, LONGEST), 3)
-            spec = Preempt.model_construct(preempt=target, grace=fault.grace, down=down)
+            spec = fault.preemption(row, target)
             id_ = f"{number}.{index}" + (f":{target}" if len(targets) > 1 else "")
             planned.append((when, PlannedFault(id_, target, _at(when), spec, fault.name or "")))
-            if not fault.after_recovery or down == math.inf:
+            if not fault.after_recovery or spec.down == math.inf:
                 back_at[target] = when + spec.downtime
     yield from _chained(fault.at, planned, after_recovery=fault.after_recovery)
 

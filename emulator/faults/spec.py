@@ -2,19 +2,18 @@
 
 A kind is one class: its fields are what users write, with defaults and checks; its class attributes
 and methods define everything else that the schema, the schedule, the injector, the command line,
-the client and the reports need. `table.py` lists the kinds.
+the client and the reports need. `kinds.py` lists the kinds.
 """
 
 from __future__ import annotations
 
-import contextlib
 import fnmatch
 import functools
 import re
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 from pydantic import (
     BeforeValidator,
@@ -25,8 +24,6 @@ from pydantic import (
     model_validator,
 )
 
-from emulator.errors import NotRunning
-from emulator.faults.netem import Link
 from emulator.validation.fields import (
     Duration,
     DurationOrForever,
@@ -39,6 +36,9 @@ from emulator.validation.fields import (
 )
 from emulator.validation.limits import GLOBS
 from emulator.validation.patterns import compiled
+
+if TYPE_CHECKING:
+    from emulator.faults.netem import Link
 
 SETTLED = 5.0
 """Seconds after which a restarted task is surely running."""
@@ -176,20 +176,11 @@ class EndingGrace(Protocol):
         """
 
 
-def ends_grace_itself(engine: Signalling) -> bool:
-    """Return whether an engine itself ends a task after a grace period, by `EndingGrace`."""
-    return "own-grace" in engine.capabilities
-
-
-@runtime_checkable
-class Terminating(Protocol):
-    """An engine whose `signal` also removes the task when it gets SIGTERM."""
-
-    def terminate(self, task: str) -> None:
-        """Send SIGTERM and nothing else; nothing happens if the task has ended.
-
-        Raises EngineError.
-        """
+def ending_grace(engine: Signalling) -> EndingGrace | None:
+    """Return an engine that itself ends a task after a grace period; None: it does not."""
+    if "own-grace" in engine.capabilities and isinstance(engine, EndingGrace):
+        return engine
+    return None
 
 
 @dataclass(frozen=True)
@@ -312,6 +303,10 @@ class FaultSpec(Entry):
         """Make the fault happen; blocks. Raises EngineError."""
         raise NotImplementedError
 
+    def end_grace(self, target: FaultContext) -> None:
+        """Kill the target, which has not ended in its grace period; blocks. Raises EngineError."""
+        target.engine.signal(target.task, signal.SIGKILL)
+
     def heal(self, target: FaultContext) -> None:
         """Undo a lasting fault; blocks. Raises EngineError."""
         raise NotImplementedError
@@ -354,103 +349,6 @@ class LastingFault(FaultSpec):
     def heals_after(self) -> float:
         """Seconds from its effect until it is healed automatically; infinite: never."""
         return self.for_
-
-
-class HeldFault(LastingFault):
-    """A lasting fault that is a state of its target's processes.
-
-    A state is the sum of all active faults of its kind, so that two of them never undo each other.
-    Processes that replace the target's are brought into it as well.
-    """
-
-    is_held = True
-
-    @classmethod
-    def settle(cls, target: FaultContext, active: Sequence[Any]) -> None:
-        """Bring the target into the state that these faults of the kind cause together; blocks.
-
-        Without any it is as the scenario says. Raises NotRunning, EngineError.
-        """
-        raise NotImplementedError
-
-    @classmethod
-    def active_of_kind(cls, active: Sequence[FaultSpec]) -> list[FaultSpec]:
-        """Return the faults of this kind."""
-        return [one for one in active if isinstance(one, cls)]
-
-    def apply(self, target: FaultContext) -> Effect | None:
-        """Bring the target into the state of all faults, of which this is one."""
-        self.settle(target, self.active_of_kind(target.active))
-        return None
-
-    def heal(self, target: FaultContext) -> None:
-        """Bring the target into the state of the faults that are left."""
-        with contextlib.suppress(NotRunning):  # what runs next has no more than those
-            self.settle(target, self.active_of_kind(target.active))
-
-
-class EndingFault(FaultSpec):
-    """A fault that ends its target's process; it took effect when the process has exited."""
-
-    ends_target = True
-
-    @property
-    def kills(self) -> bool:
-        """Whether the target has no chance to end cleanly."""
-        return False
-
-    @property
-    def is_silent(self) -> bool:
-        """Whether the target's peers get no packet that says that it has ended."""
-        return False
-
-    @property
-    def same_address(self) -> bool:
-        """Whether a target that it restarts must have its old address."""
-        return False
-
-    @property
-    def heals_after(self) -> float:
-        """Seconds from the exit until it starts the target again."""
-        return 0.0
-
-    def apply(self, target: FaultContext) -> Effect | None:
-        """Send SIGKILL, or SIGTERM as the first signal."""
-        target.engine.signal(target.task, signal.SIGKILL if self.kills else signal.SIGTERM)
-        return None
-
-    def other_cause(self, exit_code: int, *, oom_killed: bool) -> str:
-        """Describe what else ended the target; empty if it was this fault.
-
-        A target that was asked to end may do so with any code. One that was killed has no choice.
-        """
-        if self.kills and exit_code == 0:
-            return f"ended otherwise, with {exit_code}"
-        return ""
-
-
-class GracefulFault(EndingFault):
-    """A fault that asks its target to end, and restarts it itself."""
-
-    restarts_target = True
-    protocols = {"own-grace": EndingGrace}
-    grace: Duration = Field(default=30.0, description="Seconds between SIGTERM and SIGKILL.")
-
-    @property
-    def kills_after(self) -> float | None:
-        """Seconds from SIGTERM to SIGKILL; None: the target gets no SIGTERM."""
-        return self.grace
-
-    @property
-    def means(self) -> Via | None:
-        """How an engine that ends the grace period itself is asked; None: as it likes."""
-        return None
-
-    def apply(self, target: FaultContext) -> Effect | None:
-        """Have the engine end the task in `grace`, or send SIGTERM as the first signal."""
-        if not ends_grace_itself(target.engine):
-            return super().apply(target)
-        return Effect(target.engine_as(EndingGrace).preempt(target.task, self.grace, self.means))
 
 
 # --- Names of tasks -------------------------------------------------------------------------------

@@ -9,7 +9,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from emulator.kubeflow.manifests import CLEAN, JOBS, POLICIES
+from emulator.kubeflow.kinds import (
+    CLEAN,
+    JOBS,
+    OF_ELASTIC,
+    OF_MASTER,
+    OF_PYTORCHJOB,
+    OF_RENDEZVOUS,
+    POLICIES,
+)
 from emulator.kubeflow.section import (
     DEFAULT_PORTS,
     FRAMEWORK_OF,
@@ -18,9 +26,8 @@ from emulator.kubeflow.section import (
     Operator,
     operator_of,
 )
-from emulator.manifests.out.deployment import Deployment, Group, limit, seconds
-from emulator.manifests.out.pods import ClusterDefaults, Kind, pod_template
-from emulator.manifests.out.spec import Draft, ExportFormat
+from emulator.manifests.out.deployment import Deployment, Draft, ExportFormat, Group, limit, seconds
+from emulator.manifests.out.pods import ClusterDefaults, Kind, kubernetes_object, pod_template
 from emulator.scenario.addresses import naming
 from emulator.scenario.schema import Scenario
 
@@ -64,14 +71,11 @@ def _pytorchjob(deployment: Deployment) -> Draft:
     operator = operator_of(scenario)
     has_master = any(group.name == "master" for group in deployment.training)
     elastic = operator.elastic if operator else scenario.elastic
-    makes = {"PYTHONUNBUFFERED", "PET_NPROC_PER_NODE", "PET_NNODES"}
+    makes = {*OF_PYTORCHJOB}
     if has_master:
-        names = ("ADDR", "PORT")
-        makes |= {f"{prefix}MASTER_{name}" for prefix in ("", "PET_") for name in names}
-        makes |= {"WORLD_SIZE", "RANK", "PET_NODE_RANK"}
+        makes |= {*OF_MASTER}
     if elastic is not None:
-        makes |= {f"PET_RDZV_{name}" for name in ("ENDPOINT", "BACKEND", "ID", "CONF")}
-        makes |= {"PET_MAX_RESTARTS", "PET_STANDALONE"}
+        makes |= {*OF_RENDEZVOUS, *OF_ELASTIC.values()}
     if operator is not None:
         makes |= {name for group in deployment.training for name in group.meeting}
     draft, notes = _job(deployment, "PyTorchJob", frozenset(makes))
@@ -151,15 +155,11 @@ def _job(deployment: Deployment, kind: JobKind, makes: frozenset[str]) -> tuple[
         metadata["labels"] = dict(operator.labels)
     if operator and operator.annotations:
         metadata["annotations"] = dict(operator.annotations)
-    document: Data = {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": kind,
-        "metadata": metadata,
-        "spec": {
-            "runPolicy": _operator_fields(operator) if operator else _run_policy(scenario, cluster),
-            JOBS[kind].replica_specs: replicas,
-        },
+    spec = {
+        "runPolicy": _operator_fields(operator) if operator else _run_policy(scenario, cluster),
+        JOBS[kind].replica_specs: replicas,
     }
+    document = kubernetes_object(kind, metadata, api="kubeflow.org/v1", spec=spec)
     _note_missing(deployment.before, "runs before training: run it first, as a Job", cluster)
     _note_missing(deployment.helpers, "is a program next to the job: deploy it yourself", cluster)
     name = metadata["name"]

@@ -7,6 +7,7 @@ Source: kubeflow/training-operator v1.9.0, pkg/apis/kubeflow.org/v1 (types and d
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -14,6 +15,7 @@ from pydantic import Field, model_validator
 
 from emulator.scenario.addresses import CLUSTER_DOMAIN, Naming
 from emulator.scenario.document import KeyPath
+from emulator.scenario.frameworks.pytorch import in_conf, shared_address
 from emulator.scenario.frameworks.spec import WORKER, FrameworkName, Member, Roles
 from emulator.scenario.restart import RestartPolicy
 from emulator.validation.fields import Duration, Model, Text
@@ -172,9 +174,8 @@ class Operator(Model):
 
     def environment(self, member: Member, members: Sequence[Member]) -> Mapping[str, str]:
         """Return the variables that the operator appends to those of the pod's container."""
-        from emulator.kubeflow import variables  # few scenarios have an operator
-
-        return variables.environment(self, member, members)
+        make = _tfjob if self.kind == "TFJob" else _pytorchjob
+        return make(self, member, members)
 
     def pod_labels(self, roles: Sequence[str], role: str, index: int) -> Mapping[str, str]:
         """Return the labels of a pod; `roles` are those of the job.
@@ -288,3 +289,103 @@ def _check_roles(scenario: Scenario, operator: Operator) -> Iterator[Error]:
     if operator.elastic is not None and WORKER not in scenario.cluster:
         message = "an elastic job needs workers, and the cluster has none"
         yield ("operator", "elastic"), message, "add `worker: 2` to cluster"
+
+
+# --- Variables, byte for byte those of v1.9.0 -----------------------------------------------------
+
+PS, MASTER = "ps", "master"
+
+
+def _tfjob(operator: Operator, member: Member, members: Sequence[Member]) -> Mapping[str, str]:
+    """Return TF_CONFIG, unless the job is a single replica.
+
+    Source: pkg/controller.v1/tensorflow/tensorflow.go, and `isDistributed` of util.go.
+    """
+    if len(members) == 1:
+        return {}
+    task, cluster = {"type": member.role, "index": member.index}, _cluster(members)
+    made: dict[str, object] = {"cluster": cluster, "task": task, "environment": "cloud"}
+    if operator.dynamic_worker:
+        made = {"cluster": _sparse(member, cluster), "task": task}
+    # As Go's json.Marshal writes it: no spaces, and struct fields in the order of the type.
+    return {"TF_CONFIG": json.dumps(made, separators=(",", ":"))}
+
+
+def _cluster(members: Sequence[Member]) -> dict[str, list[str]]:
+    """Return the addresses of every type in its order, evaluator and master included.
+
+    The operator's is a map, whose keys Go sorts.
+    """
+    cluster: dict[str, list[str]] = {}
+    for member in sorted(members, key=lambda m: (m.role, m.index)):
+        cluster.setdefault(member.role, []).append(member.address)
+    return cluster
+
+
+def _sparse(member: Member, cluster: Mapping[str, list[str]]) -> dict[str, object]:
+    """Return the cluster of a job with enableDynamicWorker: workers do not know each other.
+
+    A parameter server knows only itself, and keeps its index. Without parameter servers, a worker
+    has `null` for them: the missing entry of a Go map.
+    """
+    workers: dict[str, str] = {}
+    servers: list[str] | None = []
+    if member.role == PS:
+        servers = [member.address]
+    elif member.role == WORKER:
+        workers = {str(member.index): member.address}
+        servers = cluster.get(PS)
+    return {"worker": workers, "ps": servers}
+
+
+def _pytorchjob(operator: Operator, member: Member, members: Sequence[Member]) -> Mapping[str, str]:
+    """Return the variables of a PyTorchJob; where it sets one twice, the second.
+
+    RANK is the rank of the pod, also where it runs several processes.
+    Source: pkg/controller.v1/pytorch/envvar.go, master.go, elastic.go; pytorch_defaults.go.
+    """
+    processes = operator.nproc_per_node
+    variables = {"PYTHONUNBUFFERED": "1"}
+    master = next((other for other in members if other.role == MASTER), None)
+    if master is not None:
+        rank = member.index + (1 if member.role == WORKER else 0)
+        count = len(members) * (processes if isinstance(processes, int) else 1)
+        variables |= {
+            "MASTER_PORT": str(master.port),
+            "PET_MASTER_PORT": str(master.port),
+            "MASTER_ADDR": master.bare,
+            "PET_MASTER_ADDR": master.bare,
+            "WORLD_SIZE": str(count),
+            "RANK": str(rank),
+            "PET_NODE_RANK": str(rank),
+        }
+    variables["PET_NPROC_PER_NODE"] = str(processes)
+    if operator.elastic is None:
+        return {**variables, "PET_NNODES": str(len(members))}
+    return {**variables, **_elastic(member, members, operator.elastic)}
+
+
+def _elastic(
+    member: Member, members: Sequence[Member], elastic: OperatorElastic
+) -> Mapping[str, str]:
+    """Return what elasticPolicy adds, with the operator's defaults."""
+    workers = [other for other in members if other.role == WORKER] or list(members)
+    wanted = elastic.rdzv_host
+    least = elastic.min or elastic.max or len(workers)
+    most = elastic.max or elastic.min or len(workers)
+    named = (wanted or workers[0].pod).partition(".")[0]
+    holder = next((other for other in members if other.pod == named), None)
+    # A name that is given remains as it is, unless the engine has no such names.
+    host = wanted if wanted and (holder is None or holder.has_name) else (holder or member).bare
+    local, said = shared_address(member, members, holder)
+    given = {
+        "PET_RDZV_ENDPOINT": f"{host}:{elastic.rdzv_port or workers[0].port}",
+        "PET_RDZV_BACKEND": elastic.rdzv_backend,
+        "PET_NNODES": f"{least}:{most}",
+        "PET_MAX_RESTARTS": elastic.max_restarts,
+        "PET_NPROC_PER_NODE": elastic.nproc_per_node,
+        "PET_RDZV_ID": elastic.rdzv_id,
+        "PET_RDZV_CONF": in_conf({**said, **elastic.rdzv_conf}) or None,
+        "PET_STANDALONE": "" if elastic.standalone else None,
+    }
+    return {**{name: str(value) for name, value in given.items() if value is not None}, **local}

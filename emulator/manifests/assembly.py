@@ -11,17 +11,19 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from emulator.errors import Problem, ScenarioError, UsageError
+from emulator.errors import Problem, ScenarioError, UsageError, shown
+from emulator.manifests.cluster_json import CLUSTER_JSON
 from emulator.manifests.convert import Additions, Given, is_scenario, keys_of_scenario
-from emulator.manifests.documents import Document, read_documents
-from emulator.manifests.input_formats import FORMATS, format_of
-from emulator.manifests.spec import ConversionNote, Options
+from emulator.manifests.documents import ConversionNote, Document, Format, Options, read_documents
+from emulator.manifests.helm_values import HELM_VALUES
 from emulator.scenario import document as yaml_document
 from emulator.scenario.document import KeyPath, ParseError
 from emulator.scenario.dump import dump
+from emulator.scenario.extension import added as from_extensions
 from emulator.scenario.loader import Origins, short_for
 from emulator.scenario.schema import Scenario
 from emulator.validation.files import text_of
@@ -30,6 +32,18 @@ from emulator.validation.units import format_size
 
 GIVEN, FAULTS = "given.yaml", "faults.yaml"
 """In a run folder: a scenario to which something was added, and the file of `--faults`."""
+FORMATS: Sequence[Format] = (
+    *chain.from_iterable(from_extensions("formats")),
+    HELM_VALUES,
+    CLUSTER_JSON,
+)
+"""Every format, in the order in which they are tried."""
+KEPT: Sequence[KeyPath] = (
+    ("metadata", "annotations", "emulator/overlay"),
+    ("x-emulator",),
+    ("emulator",),
+)
+"""Where the exports of earlier versions had a scenario, or a part of one."""
 
 
 @dataclass
@@ -299,3 +313,30 @@ def _heading(path: Path, notes: Sequence[ConversionNote]) -> str:
 def as_text(scenario: Mapping[str, Any]) -> str:
     """Return the data of a scenario as YAML, short lists and mappings on a line (pure)."""
     return dump(dict(scenario), short=True)
+
+
+# --- Formats --------------------------------------------------------------------------------------
+
+
+def format_of(documents: Sequence[Document], file: str) -> Format:
+    """Return the format of a file. Raises ScenarioError if it is none that can run."""
+    for document in documents:
+        for path in KEPT:
+            if document.get(*path) is not None:
+                hint = "give the scenario, or the manifest without it and a part with --faults"
+                raise ScenarioError([document.problem(path, "is not read any more", hint)])
+    found = next((one for one in FORMATS if one.recognises(documents)), None)
+    if found is None:
+        raise ScenarioError([_unknown(documents, file)])
+    return found
+
+
+def _unknown(documents: Sequence[Document], file: str) -> Problem:
+    known = ", ".join(one.name for one in FORMATS)
+    for document in documents:
+        kind, version = document.get("kind"), document.get("apiVersion")
+        if kind is not None:
+            what = shown(f"{kind} of {version}" if version else str(kind), 100)
+            return document.problem(("kind",), f"{what} can't run here", f"known: {known}")
+    hint = f"known: a scenario, {known}"
+    return Problem(f"{file}:1", "", "neither a scenario nor a manifest", hint)

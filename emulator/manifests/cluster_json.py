@@ -10,11 +10,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from emulator.errors import Problem, ScenarioError, shown
-from emulator.manifests.common import gathered
-from emulator.manifests.documents import Document
-from emulator.manifests.images import Images
-from emulator.manifests.names import as_name, stem_of
-from emulator.manifests.spec import Conversion, ConversionNote, Format, Options, SourceLocation
+from emulator.manifests.common import Images, as_name, gathered, stem_of
+from emulator.manifests.documents import (
+    Conversion,
+    ConversionNote,
+    Document,
+    Format,
+    Options,
+    SourceLocation,
+)
 from emulator.scenario.document import KeyPath
 from emulator.scenario.frameworks.tensorflow import TENSORFLOW
 from emulator.validation.limits import TASKS

@@ -1,12 +1,15 @@
-"""What all roles of a scenario have in common, said once (pure).
-
-A manifest says everything for each replica type. As a scenario it is shorter, and easier to read.
-"""
+"""What formats of manifests have in common: images, names, what all roles say at once (pure)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any
+
+from emulator.errors import Problem
+from emulator.validation.similar import closest
 
 COMMAND = ("command", "entrypoint")
 """Keys that belong together: the command of another entry point is another one."""
@@ -18,8 +21,11 @@ Data = dict[str, Any]
 def gathered(roles: Mapping[str, Data]) -> tuple[Data, Data, Data]:
     """Return keys of the scenario, its section `program`, and its section `cluster`.
 
+    A manifest says everything for each replica type. What all have in common is said once.
     Each role has a number of `replicas` and a `command`.
     """
+    if not roles:
+        return {}, {}, {}
     cluster = {name: dict(role) for name, role in roles.items()}
     entries = list(cluster.values())
     top = {**_same(entries, ("image", "shm_size")), **_shared(entries, ("mounts",))}
@@ -73,3 +79,51 @@ def _first_command(roles: Sequence[Data]) -> Data:
 
 def _short(role: Data) -> Data | int:
     return role["replicas"] if role.keys() == {"replicas"} else role
+
+
+# --- Names ----------------------------------------------------------------------------------------
+
+
+LONGEST = 40
+"""Characters of the name of a scenario."""
+
+
+def as_name(text: object) -> str:
+    """Return a text as the name of a scenario; empty if nothing is left of it."""
+    safe = re.sub(r"[^a-z0-9]+", "-", text.lower()) if isinstance(text, str) else ""
+    return re.sub(r"^[^a-z]+", "", safe)[:LONGEST].strip("-")
+
+
+def stem_of(file: str) -> str:
+    """Return the name of a file up to its first dot: of `shards.values.yaml`, `shards`."""
+    return PurePath(file).name.partition(".")[0]
+
+
+# --- Images ---------------------------------------------------------------------------------------
+
+
+@dataclass
+class Images:
+    """What `--image` gives, and what it could be given for."""
+
+    given: Mapping[str, str]
+    """Role, image reference or container name -> the image to use instead."""
+    known: dict[str, None] = field(default_factory=dict)
+    """All names that could have been given."""
+
+    def instead(self, image: str, container: str, role: str = "") -> str:
+        """Return what to use for an image: by its role first, then by itself, then by container.
+
+        A role is that of the container that trains; others have none.
+        """
+        names = [name for name in (role, image, container) if name]
+        self.known |= dict.fromkeys(names)
+        return next((self.given[name] for name in names if name in self.given), image)
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield the names that nothing in the manifest has."""
+        for name, image in self.given.items():
+            if name not in self.known:
+                message = f"there is no container, role or image {name}"
+                hint = closest(name, self.known) or f"known: {', '.join(list(self.known)[:8])}"
+                yield Problem(f"--image {name}={image}", "", message, hint)

@@ -20,7 +20,7 @@ from emulator.validation.files import text_of
 from emulator.validation.limits import MANIFEST_BYTES, SCENARIO_BYTES
 
 if TYPE_CHECKING:
-    from emulator.manifests.spec import ConversionNote
+    from emulator.manifests.documents import ConversionNote
     from emulator.scenario.schema import Scenario
 
 # Keys at the beginning of a line. Scenarios have one of the first, manifests of the second.
@@ -31,7 +31,7 @@ _OF_MANIFESTS = {"apiVersion", "kind", "tfCluster", "task", "environment"}
 
 @dataclass(frozen=True)
 class Additions:
-    """What the command line adds to a file; see `spec.Options` for what manifests make of it."""
+    """What the command line adds to a file; `documents.Options` is the part for manifests."""
 
     images: Mapping[str, str] = field(default_factory=dict)
     configmaps: Mapping[str, Path] = field(default_factory=dict)

@@ -1,11 +1,15 @@
-"""The documents of a file: YAML or JSON, each value with its line, templates refused (pure)."""
+"""The documents of a file, YAML or JSON, and what a format of manifests makes of them (pure).
+
+Each value has its line; templates are refused.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
 
 from emulator.errors import Problem, ScenarioError, shown
 from emulator.scenario import document as yaml_document
@@ -90,20 +94,16 @@ def read_documents(text: str, file: str) -> tuple[Document, ...]:
         ]
         # A template that is not in quotes is a mapping with a mapping as its key.
         lines = {mistake.line for parsed in found for mistake in parsed.mistakes}
-        if template := _first_template(text, lines):
-            problems = [template_problem(file, *template)]
+        if template := _first_template(text, file, lines):
+            problems = [template]
     if problems:
         raise ScenarioError(problems)
     return documents
 
 
-def template_problem(file: str, line: int, template: str) -> Problem:
-    """Return the mistake of a template that is not rendered."""
-    return Problem(f"{file}:{line}", "", _message(template), RENDER)
-
-
 def _message(template: str) -> str:
-    return f"{shown(template, 60)} is a template, which the emulator does not render"
+    whole = "".join(template.partition("}}")[:2])
+    return f"{shown(whole, 60)} is a template, which the emulator does not render"
 
 
 def _without_tabs(text: str) -> str:
@@ -115,21 +115,17 @@ def _without_tabs(text: str) -> str:
 
 def _unreadable(text: str, file: str, error: ParseError) -> Problem:
     """Return why a file can't be parsed, which is often a template before the place."""
-    if template := _first_template(text, range(error.line + 1)):
-        return template_problem(file, *template)
+    if template := _first_template(text, file, range(error.line + 1)):
+        return template
     place = f"{file}:{error.line}" if error.line else file
     return Problem(place, "", f"not valid YAML: {error}")
 
 
-def _first_template(text: str, lines: Container[int]) -> tuple[int, str] | None:
+def _first_template(text: str, file: str, lines: Container[int]) -> Problem | None:
     for number, line in enumerate(text.splitlines(), 1):
         if number in lines and (found := _TEMPLATE.search(line.partition(" #")[0])):
-            return number, _closed(found[0])
+            return Problem(f"{file}:{number}", "", _message(found[0]), RENDER)
     return None
-
-
-def _closed(template: str) -> str:
-    return template[: template.find("}}") + 2] if "}}" in template else template
 
 
 def _templates(document: Document) -> Iterator[Problem]:
@@ -139,7 +135,7 @@ def _templates(document: Document) -> Iterator[Problem]:
             continue
         pattern = _GO_TEMPLATE if "\n" in text.strip() else _TEMPLATE
         if "{{" in text and (found := pattern.search(text)):
-            yield document.problem(path, _message(_closed(found[0])), RENDER)
+            yield document.problem(path, _message(found[0]), RENDER)
 
 
 def _texts(data: object, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
@@ -152,3 +148,62 @@ def _texts(data: object, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
         case list():
             for index, value in enumerate(data):
                 yield from _texts(value, (*path, index))
+
+
+# --- Formats --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ConversionNote:
+    """A field that does not do here all that it does in a cluster."""
+
+    path: str
+    """In Kubernetes' notation: `spec.runPolicy.schedulingPolicy`."""
+    how: Literal["approximated", "ignored"]
+    text: str
+    """What is done instead, or why nothing is."""
+
+    def __str__(self) -> str:
+        return f"{self.path} is {self.how}: {self.text}"
+
+
+@dataclass(frozen=True)
+class SourceLocation:
+    """Where a value of the converted scenario comes from."""
+
+    place: str
+    """`file:line`."""
+    path: str
+    """In Kubernetes' notation."""
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A scenario as plain YAML data, and what of the manifest is not in it."""
+
+    scenario: dict[str, Any]
+    notes: tuple[ConversionNote, ...] = ()
+    origins: Mapping[KeyPath, SourceLocation] = field(default_factory=dict)
+    """By path in the scenario; a value without one comes from its closest parent's."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line adds to a manifest."""
+
+    images: Mapping[str, str] = field(default_factory=dict)
+    """Container name, role or image reference -> the image to use instead."""
+    configmaps: Mapping[str, Path] = field(default_factory=dict)
+    """Name of a ConfigMap or Secret -> a file or folder with its values."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """One format."""
+
+    name: str
+    """As users know it: `TFJob`."""
+    recognises: Callable[[Sequence[Document]], bool]
+    """Whether a file is meant to be of this format, even with mistakes in it."""
+    convert: Callable[[Sequence[Document], Options], Conversion]
+    """Make the scenario. Raises ScenarioError with all mistakes of the manifest."""

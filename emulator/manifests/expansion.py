@@ -26,7 +26,6 @@ Text = tuple[str | Value, ...]
 """Text with values between; no two pieces of text are next to each other."""
 
 _TOKEN = re.compile(r"\$\$|\$\(([^)]*)\)")
-_LOOKS_LIKE_A_VALUE = re.compile(r"\$\{")
 
 
 def expand(text: str, known: Mapping[str, Text]) -> Text:
@@ -72,7 +71,7 @@ def written(text: Text) -> str:
             continue
         if piece.endswith("$") and number < len(text) - 1:
             raise ValueError("has a dollar right before a variable, which can't be said here")
-        pieces.append(_LOOKS_LIKE_A_VALUE.sub("$${", piece))
+        pieces.append(piece.replace("${", "$${"))
     return "".join(pieces)
 
 

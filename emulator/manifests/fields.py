@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from emulator.errors import Problem, ScenarioError, shown
-from emulator.manifests.documents import Document, dotted
+from emulator.manifests.documents import ConversionNote, Document, dotted
 from emulator.manifests.quantities import parse_quantity
-from emulator.manifests.spec import ConversionNote
 from emulator.scenario.document import KeyPath
 from emulator.validation.similar import closest
 
@@ -164,7 +163,7 @@ class Reader:
     ) -> Any:  # noqa: ANN401
         if shape in self._objects:
             return self._object(findings, shape, value, path)
-        if mistake := _PLAIN[shape](one, value):
+        if mistake := _mistake(one, shape, value):
             findings.mistake(path, *mistake)
             return None
         return value
@@ -180,55 +179,29 @@ def _written(value: object) -> str:
     return shown(json.dumps(value, default=str) if not isinstance(value, str) else repr(value))
 
 
-_Mistake = tuple[str, str] | None
-
-
-def _text(one: Field, value: object) -> _Mistake:
-    if not isinstance(value, str):
-        plain = value is None or isinstance(value, bool | int | float)
-        hint = f'write "{_written(value)}" in quotes' if plain else ""
-        return f"{_written(value)} should be text", hint
-    if one.options and value not in one.options:
-        known = ", ".join(option for option in one.options if option)
-        return f"{value!r} is not allowed", closest(value, one.options) or f"known: {known}"
+def _mistake(one: Field, shape: str, value: object) -> tuple[str, str] | None:
+    """Return what is wrong with a value that is no object of the table, and a hint."""
+    match shape:
+        case "text":
+            if not isinstance(value, str):
+                plain = value is None or isinstance(value, bool | int | float)
+                hint = f'write "{_written(value)}" in quotes' if plain else ""
+                return f"{_written(value)} should be text", hint
+            if one.options and value not in one.options:
+                known = ", ".join(option for option in one.options if option)
+                return f"{value!r} is not allowed", closest(value, one.options) or f"known: {known}"
+        case "integer":
+            if isinstance(value, bool) or not isinstance(value, int):
+                return f"{_written(value)} should be a whole number", ""
+            if not one.least <= value <= one.most:
+                return f"{value} should be from {one.least} to {one.most}", ""
+        case "boolean" if not isinstance(value, bool):
+            return f"{_written(value)} should be true or false", ""
+        case "object" if not isinstance(value, dict):
+            return f"{_written(value)} should be a mapping of keys and values", ""
+        case "quantity":
+            try:
+                parse_quantity(value)
+            except ValueError as error:
+                return str(error), ""
     return None
-
-
-def _integer(one: Field, value: object) -> _Mistake:
-    if isinstance(value, bool) or not isinstance(value, int):
-        return f"{_written(value)} should be a whole number", ""
-    if not one.least <= value <= one.most:
-        return f"{value} should be from {one.least} to {one.most}", ""
-    return None
-
-
-def _boolean(one: Field, value: object) -> _Mistake:
-    return None if isinstance(value, bool) else (f"{_written(value)} should be true or false", "")
-
-
-def _quantity(one: Field, value: object) -> _Mistake:
-    try:
-        parse_quantity(value)
-    except ValueError as error:
-        return str(error), ""
-    return None
-
-
-def _object(one: Field, value: object) -> _Mistake:
-    if isinstance(value, dict):
-        return None
-    return f"{_written(value)} should be a mapping of keys and values", ""
-
-
-def _anything(one: Field, value: object) -> _Mistake:
-    return None
-
-
-_PLAIN: Mapping[str, Callable[[Field, object], _Mistake]] = {
-    "text": _text,
-    "integer": _integer,
-    "boolean": _boolean,
-    "quantity": _quantity,
-    "object": _object,
-    "anything": _anything,
-}

@@ -1,4 +1,8 @@
-"""The ConfigMaps, Secrets and other objects that a job refers to: of its file, or of an option."""
+"""What the parts of a pod template are read with.
+
+The ConfigMaps, Secrets and other objects that a job refers to are those of its file, or of an
+option.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from emulator.errors import Problem, ScenarioError
-from emulator.manifests.documents import Document
+from emulator.manifests.documents import Document, Options
+from emulator.manifests.expansion import Text
 from emulator.manifests.fields import Findings, Reader
 from emulator.manifests.kubernetes_fields import MOVED, OBJECTS
-from emulator.manifests.spec import Options
 from emulator.scenario.document import KeyPath
 from emulator.validation.files import kind_of, readable, reason
 from emulator.validation.limits import MANIFEST_BYTES
@@ -23,8 +27,7 @@ from emulator.validation.similar import closest
 from emulator.validation.units import format_size
 
 MapKind = Literal["ConfigMap", "Secret"]
-KINDS: Sequence[str] = ("ConfigMap", "Secret")
-CLAIM = "PersistentVolumeClaim"
+SECRETS = "its values are plain text in the scenario and in the run folder"
 KEYS = 200
 """Values of a ConfigMap, at most: each is a file of a container."""
 # k8s.io/apimachinery/pkg/util/validation, IsConfigMapKey.
@@ -40,8 +43,7 @@ def is_key(text: str) -> bool:
 class Values:
     """The values of a ConfigMap or a Secret."""
 
-    kind: str
-    values: Mapping[str, bytes] = field(default_factory=dict)
+    values: Mapping[str, bytes]
     binary: frozenset[str] = frozenset()
     """The keys of `binaryData`, which are files but no variables."""
 
@@ -61,7 +63,7 @@ class Objects:
         """Return a ConfigMap or a Secret; that of an option comes first."""
         if name in self.given:
             self.used.add(name)
-            return Values(kind, self.given[name].values)
+            return self.given[name]
         return self.maps.get((kind, name))
 
     def hint(self, kind: MapKind, name: str) -> str:
@@ -119,7 +121,7 @@ def _add_map(objects: Objects, findings: Findings, kind: str, namespace: str) ->
                 findings.mistake((section, key), "can't be the name of a file", hint)
     if len(values) > KEYS:
         findings.mistake((plain,), f"has {len(values)} values; {KEYS} are the most")
-    objects.maps[kind, name] = Values(kind, values, binary)
+    objects.maps[kind, name] = Values(values, binary)
 
 
 def _decoded(
@@ -141,7 +143,7 @@ def _given(options: Options) -> dict[str, Values]:
     given, problems = dict[str, Values](), list[Problem]()
     for name, path in options.configmaps.items():
         try:
-            given[name] = Values("ConfigMap", dict(_files(path)))
+            given[name] = Values(dict(_files(path)))
         except ValueError as error:
             problems.append(Problem(f"--configmap {name}={path}", "", str(error)))
     if problems:
@@ -205,8 +207,70 @@ def text_of(content: bytes) -> str | None:
     return text if is_plain else None
 
 
-def refused_key(findings: Findings, path: KeyPath, kind: str, name: str, values: Values) -> None:
-    """Add the mistake that a ConfigMap or a Secret has no such key."""
-    key = findings.document.get(*path)
-    hint = closest(str(key), values.values) or f"it has {', '.join(sorted(values.values)[:8])}"
-    findings.mistake(path, f"the {kind} {name} has no key {key}", hint if values.values else "")
+# --- Pods that refer to them ----------------------------------------------------------------------
+
+
+@dataclass
+class Budget:
+    """The text that a manifest may make: values and files can be referred to again and again."""
+
+    left: int = MANIFEST_BYTES
+    """Characters, for all containers of a job."""
+
+    def claim(self, findings: Findings, path: KeyPath, size: int) -> bool:
+        """Say whether there is room for a text; the first that has none is a mistake."""
+        if 0 <= self.left < size:
+            message = f"makes a scenario of more than {format_size(MANIFEST_BYTES)}"
+            findings.mistake(path, message, "mount large files as a folder of this machine")
+        self.left -= size
+        return self.left >= 0
+
+
+@dataclass
+class Pod:
+    """A pod template of a job, and what is found in it."""
+
+    findings: Findings
+    objects: Objects
+    namespace: str
+    role: str
+    """The replica type in lower case."""
+    path: KeyPath
+    """Of the template."""
+    spec: Mapping[str, Any]
+    """The valid part of its spec."""
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    labels_of_operator: Mapping[str, Text]
+    """Labels that the operator adds to them."""
+    container: str
+    """The name of the container that trains."""
+    set_by_operator: frozenset[str]
+    """Variables that the operator appends to those of that container."""
+    in_every_container: bool
+    """Whether it appends them to those of the side-cars too."""
+    budget: Budget
+    origins: dict[KeyPath, KeyPath] = field(default_factory=dict)
+    """Paths in the role of the scenario -> where they come from in the document."""
+
+    @property
+    def spec_path(self) -> KeyPath:
+        """Of the template's spec."""
+        return (*self.path, "spec")
+
+    def find_map(self, kind: MapKind, name: str, optional: bool, path: KeyPath) -> Values | None:
+        """Return a ConfigMap or a Secret; add a mistake if it is missing and needed."""
+        found = self.objects.find(kind, name)
+        if found is None and not optional:
+            hint = self.objects.hint(kind, name)
+            self.findings.mistake(path, f"there is no {kind} {name} in {self.namespace}", hint)
+        if found is not None and kind == "Secret":
+            self.findings.note(path, "approximated", SECRETS)
+        return found
+
+    def refuse_key(self, path: KeyPath, kind: str, name: str, values: Values) -> None:
+        """Add the mistake that a ConfigMap or a Secret has no such key."""
+        key = self.findings.document.get(*path)
+        hint = closest(str(key), values.values) or f"it has {', '.join(sorted(values.values)[:8])}"
+        hint = hint if values.values else ""
+        self.findings.mistake(path, f"the {kind} {name} has no key {key}", hint)

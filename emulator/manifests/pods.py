@@ -1,15 +1,15 @@
-"""A pod template as a role of a scenario: its containers, their commands and limits (pure)."""
+"""A pod template as a role of a scenario: containers, commands, limits, variables (pure)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from emulator.manifests.expansion import Text, Value, expand, length, written
-from emulator.manifests.images import Images
-from emulator.manifests.pod_context import Pod
+from emulator.manifests.common import Images
+from emulator.manifests.expansion import Text, Value, expand, length, plain, written
+from emulator.manifests.objects import MapKind, Pod, text_of
 from emulator.manifests.quantities import as_cores, as_size, parse_quantity
-from emulator.manifests.variables import variables
 from emulator.manifests.volumes import check_names, mounted
 from emulator.scenario.document import KeyPath
 from emulator.scenario.rendezvous import PREFIX
@@ -37,7 +37,8 @@ def role_of(pod: Pod, images: Images) -> dict[str, Any]:
         pod.findings.mistake(at or (*pod.spec_path, "containers"), message, "" if at else _WHY)
         return {}
     role = _container(pod, *main, images, is_main=True)
-    _add_devices(pod, role, *main)
+    if gpus := _gpus(main[1]):
+        role["gpus"] = gpus
     steps = [_other(pod, *one, images) for one in containers if _is_step(*one)]
     beside = [one for one in containers if one != main and not _is_step(*one)]
     for path, _ in beside:
@@ -92,7 +93,7 @@ def _other(
 ) -> tuple[dict[str, Any], KeyPath]:
     """Return an init step or a side-car, and where it comes from."""
     entry = _container(pod, path, container, images, is_main=False)
-    if parse_quantity(_section_of(container, "limits").get(GPU, 0)):
+    if _gpus(container):
         text = f"the GPUs are those of {pod.container}"
         pod.findings.note((*path, "resources", "limits", GPU), "ignored", text)
     return {"name": container["name"], **entry}, path
@@ -109,7 +110,7 @@ def _container(
     else:
         entry["image"] = images.instead(image, container["name"], pod.role if is_main else "")
     entry |= _limits(pod, path, container)
-    known = variables(pod, container, path)
+    known = _variables(pod, container, path)
     given = pod.set_by_operator if is_main or _gets_variables(pod, path) else frozenset()
     for name in given & known.keys():
         pod.findings.note((*path, "env"), "ignored", f"{name} is replaced: the operator sets it")
@@ -230,8 +231,177 @@ def _check_resource(pod: Pod, name: str, value: object, path: KeyPath) -> None:
         pod.findings.mistake(path, "there is no such resource", hint)
 
 
-def _add_devices(
-    pod: Pod, role: dict[str, Any], path: KeyPath, container: Mapping[str, Any]
-) -> None:
-    if gpus := parse_quantity(_section_of(container, "limits").get(GPU, 0)):
-        role["gpus"] = int(gpus)
+def _gpus(container: Mapping[str, Any]) -> int:
+    return math.ceil(parse_quantity(_section_of(container, "limits").get(GPU, 0)))
+
+
+# --- Variables: `env`, `envFrom`, and what they refer to ------------------------------------------
+
+_SOURCES = ("configMapKeyRef", "secretKeyRef", "fieldRef", "resourceFieldRef")
+
+
+def _variables(pod: Pod, container: Mapping[str, Any], path: KeyPath) -> dict[str, Text]:
+    """Return the variables of a container in their order; a later one replaces an earlier.
+
+    A value may refer to variables before it: `$(NAME)`.
+    """
+    known = dict[str, Text]()
+    for number, source in enumerate(container.get("envFrom", [])):
+        known |= _all_of(pod, source, (*path, "envFrom", number))
+    for number, variable in enumerate(container.get("env", [])):
+        at = (*path, "env", number)
+        name = variable["name"]
+        if not name or "=" in name or not name.isprintable():
+            hint = "letters, digits, '_', '-' and '.'"
+            pod.findings.mistake((*at, "name"), f"{name!r} is not the name of a variable", hint)
+            continue
+        text = _value(pod, container, variable, known, at)
+        if text is not None and pod.budget.claim(pod.findings, at, length(text)):
+            known.pop(name, None)
+            known[name] = text
+    return known
+
+
+def _value(
+    pod: Pod,
+    container: Mapping[str, Any],
+    variable: Mapping[str, Any],
+    known: Mapping[str, Text],
+    path: KeyPath,
+) -> Text | None:
+    source = variable.get("valueFrom")
+    if source is None:
+        try:
+            return expand(variable.get("value", ""), known)
+        except ValueError as error:
+            pod.findings.mistake((*path, "value"), str(error))
+            return None
+    if variable.get("value"):
+        pod.findings.mistake((*path, "valueFrom"), "is given, and value too; write one of them")
+        return None
+    at = (*path, "valueFrom")
+    given = [kind for kind in _SOURCES if kind in source]
+    if len(given) != 1:
+        found = " and ".join(given) or "none"
+        pod.findings.mistake(at, f"has one of {', '.join(_SOURCES)}; this has {found}")
+        return None
+    (kind,) = given
+    reference, at = source[kind], (*at, kind)
+    if kind == "fieldRef":
+        return _value_of_field(pod, reference, at)
+    if kind == "resourceFieldRef":
+        return _value_of_resource(pod, container, reference, at)
+    return _value_of_key(pod, "Secret" if kind == "secretKeyRef" else "ConfigMap", reference, at)
+
+
+# --- ConfigMaps and Secrets -----------------------------------------------------------------------
+
+
+def _value_of_key(
+    pod: Pod, kind: MapKind, reference: Mapping[str, Any], path: KeyPath
+) -> Text | None:
+    name, optional = reference["name"], reference.get("optional", False)
+    found = pod.find_map(kind, name, optional, (*path, "name"))
+    if found is None:
+        return None
+    if reference["key"] not in found.values:
+        if not optional:
+            pod.refuse_key((*path, "key"), kind, name, found)
+        return None
+    return _text(pod, found.values[reference["key"]], (*path, "key"))
+
+
+def _all_of(pod: Pod, source: Mapping[str, Any], path: KeyPath) -> dict[str, Text]:
+    """Return the variables of an entry of `envFrom`."""
+    prefix, made = source.get("prefix", ""), dict[str, Text]()
+    kinds: tuple[tuple[str, MapKind], ...] = (
+        ("configMapRef", "ConfigMap"),
+        ("secretRef", "Secret"),
+    )
+    if not any(key in source for key, _ in kinds):
+        pod.findings.mistake(path, "has neither configMapRef nor secretRef")
+    for key, kind in kinds:
+        if key not in source:
+            continue
+        reference, at = source[key], (*path, key, "name")
+        found = pod.find_map(kind, reference["name"], reference.get("optional", False), at)
+        for name, content in (found.values if found else {}).items():
+            if found and name in found.binary:
+                continue  # the kubelet makes variables of `data` alone
+            text = _text(pod, content, at)
+            if text is not None and pod.budget.claim(pod.findings, at, length(text)):
+                made[f"{prefix}{name}"] = text
+    return made
+
+
+def _text(pod: Pod, content: bytes, path: KeyPath) -> Text | None:
+    text = text_of(content)
+    if text is None:
+        pod.findings.mistake(path, "has bytes that are not the text of a variable")
+        return None
+    return plain(text)
+
+
+# --- Fields of the pod ----------------------------------------------------------------------------
+
+
+def _value_of_field(pod: Pod, reference: Mapping[str, Any], path: KeyPath) -> Text | None:
+    field, at = reference["fieldPath"], (*path, "fieldPath")
+    if field in _HOSTS:
+        pod.findings.note(at, "approximated", "the host name instead of an address of IP")
+        return (Value("host"),)
+    if field in ("spec.nodeName", "metadata.uid"):
+        pod.findings.note(at, "approximated", "the name of the pod")
+        return (Value("pod"),)
+    section, _, key = field.partition("['")
+    if section in ("metadata.labels", "metadata.annotations") and key.endswith("']"):
+        return _value_of_metadata(pod, section, key[:-2])
+    known: dict[str, Text] = {
+        "metadata.name": (Value("pod"),),
+        "metadata.namespace": plain(pod.namespace),
+        "spec.serviceAccountName": plain(pod.spec.get("serviceAccountName", "default")),
+    }
+    if field not in known:
+        hint = f"known: {', '.join((*known, *_HOSTS[:2]))}, metadata.labels['NAME']"
+        pod.findings.mistake(at, f"there is no field {field!r} for a variable", hint)
+        return None
+    return known[field]
+
+
+_HOSTS = ("status.podIP", "status.hostIP", "status.podIPs", "status.hostIPs")
+
+
+def _value_of_metadata(pod: Pod, section: str, name: str) -> Text:
+    """Return a label or an annotation of the pod; of one that is missing, nothing."""
+    if section == "metadata.annotations":
+        return plain(pod.annotations.get(name, ""))
+    return pod.labels_of_operator.get(name) or plain(pod.labels.get(name, ""))
+
+
+# --- Limits and requests --------------------------------------------------------------------------
+
+
+def _value_of_resource(
+    pod: Pod, container: Mapping[str, Any], reference: Mapping[str, Any], path: KeyPath
+) -> Text | None:
+    name, at = reference["resource"], (*path, "resource")
+    section, _, resource = name.partition(".")
+    if section not in ("limits", "requests") or resource not in ("cpu", "memory"):
+        hint = "limits.cpu, limits.memory, requests.cpu or requests.memory"
+        pod.findings.mistake(at, f"there is no {name!r} for a variable", hint)
+        return None
+    other = reference.get("containerName")
+    if other:
+        containers = pod.spec.get("containers", []) + pod.spec.get("initContainers", [])
+        container = next((one for one in containers if one["name"] == other), {})
+    resources = container.get("resources", {})
+    limit = resources.get("limits", {}).get(resource)
+    given = limit if section == "limits" else resources.get("requests", {}).get(resource, limit)
+    if given is None:
+        hint = f"set resources.{section}.{resource}"
+        pod.findings.mistake(at, f"the container has no {name}, and a machine's is not known", hint)
+        return None
+    number = parse_quantity(given)
+    if "divisor" in reference:
+        number /= parse_quantity(reference["divisor"]) or 1
+    return plain(str(math.ceil(number)))

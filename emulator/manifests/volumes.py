@@ -11,10 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emulator.manifests.kubernetes_fields import OBJECTS
-from emulator.manifests.objects import MapKind, is_key, refused_key, text_of
-from emulator.manifests.pod_context import Pod
+from emulator.manifests.objects import MapKind, Pod, is_key, text_of
 from emulator.manifests.quantities import as_size, parse_quantity
-from emulator.manifests.variables import find_map
 from emulator.scenario.document import KeyPath
 from emulator.scenario.program import SHARED
 from emulator.validation.similar import closest
@@ -238,7 +236,7 @@ def _map_volume(
 ) -> Iterator[tuple[str, _Content]]:
     """Yield the files of a ConfigMap or a Secret; `how`: where its name is, and their mode."""
     (key, mode), optional = how, volume.get("optional", False)
-    found = find_map(pod, kind, volume[key], optional, (*path, key))
+    found = pod.find_map(kind, volume[key], optional, (*path, key))
     if found is None:
         return
     items: Sequence[Mapping[str, Any]] = volume.get("items", [])
@@ -254,7 +252,7 @@ def _map_volume(
                 continue
             yield name, (found.values[item["key"]], item.get("mode", mode))
         elif not optional:
-            refused_key(pod.findings, (*at, "key"), kind, volume[key], found)
+            pod.refuse_key((*at, "key"), kind, volume[key], found)
 
 
 def _entry(content: bytes, mode: int) -> Any:  # noqa: ANN401  YAML

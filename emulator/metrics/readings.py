@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple, Protocol, Self
 
+PHASES_ONLY = "phases"
+"""The rule where steps come from somewhere else: no line has a step."""
+
 
 class Rank(IntEnum):
     """How sure it is that a source counts the steps of the training; the surest one counts."""

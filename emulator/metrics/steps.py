@@ -16,11 +16,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from emulator.metrics.formats import ACCURACY, FORMATS, Format, GroupsCounter
-from emulator.metrics.readings import NOTHING, Counter, Rank, Reading, Source
+from emulator.metrics.readings import NOTHING, PHASES_ONLY, Counter, Rank, Reading, Source
 from emulator.validation.patterns import Pattern
 
-PHASES_ONLY = "phases"
-"""The rule where steps come from somewhere else: no line has a step."""
+RULES = ("auto", "json", *FORMATS)
+"""The names that an entry of `metrics.steps` can have."""
 PHASES = ("startup", "data", "compile", "checkpoint", "restore", "eval")
 """The standard phases."""
 
@@ -91,7 +91,7 @@ class _Reader:
         if len(drawings) > 1:
             self._ahead = None
         elif self._ahead is not None:  # of another stream than what is drawn
-            _read_text(self._ahead, drawings[0])
+            self._all(self._ahead, drawings)
         return self._all(self._counter, drawings)
 
     def part(self, drawings: Sequence[str]) -> list[Reading]:
@@ -106,24 +106,22 @@ class _Reader:
         return [one.step for one in found if one.step is not None]
 
     def _all(self, counter: Counter, drawings: Sequence[str]) -> list[Reading]:
-        found = (_read_text(counter, one) for one in drawings)
-        return [
-            one._replace(source=self.source) if one.source is None and one.step is not None else one
-            for one in found
-            if one is not None and one is not NOTHING
-        ]
-
-
-def _read_text(counter: Counter, text: str) -> Reading | None:
-    try:
-        return counter.read_text(text)
-    except ValueError:  # an integer of more than 4,300 digits
-        return None
+        found = []
+        for drawing in drawings:
+            try:
+                one = counter.read_text(drawing)
+            except ValueError:  # an integer of more than 4,300 digits
+                continue
+            if one is None or one is NOTHING:
+                continue
+            is_plain = one.source is None and one.step is not None
+            found.append(one._replace(source=self.source) if is_plain else one)
+        return found
 
 
 def is_pattern(rule: str) -> bool:
     """Return whether an entry of `metrics.steps` is a regular expression, and no name."""
-    return rule not in {"auto", "json", PHASES_ONLY, *FORMATS}
+    return rule not in {PHASES_ONLY, *RULES}
 
 
 def _readers(rules: Sequence[str]) -> Iterator[_Reader]:

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from emulator.faults.netem import Link
 from emulator.faults.schedule import PlannedFault
-from emulator.metrics.steps import PHASES_ONLY
+from emulator.metrics.readings import PHASES_ONLY
 from emulator.planning.baseline import ThroughputReference
 from emulator.planning.context import Limits
 from emulator.scenario.container import ContainerSettings, Entrypoint, File, Mount, Port

@@ -36,7 +36,7 @@ class RunOptions:
     gpus: Sequence[str] | None = None
     """The only devices that it gets; None: all of the engine's."""
     reference: ThroughputReference | None = None
-    """What its rate is compared with."""
+    """What its rate is compared with; None: the stored baseline, if the scenario expects one."""
     keep: bool = False
     """Leave what it made for a look."""
     warm: bool = False
@@ -105,11 +105,14 @@ class RequestedScenario:
             return None
         return BaselineFile.beside(self.path).get(self._key(self.path, engine))
 
-    def reference(self, engine: str, *, warm: bool = False) -> ThroughputReference | None:
-        """Return its stored baseline, if it expects one. Raises UsageError."""
-        if self.path is None:
-            return None
-        return reference_beside(self.path, self.scenario, engine, self.label, warm=warm)
+    def reference(self, engine: str, options: RunOptions) -> ThroughputReference | None:
+        """Return that of the options, else its stored baseline, if it expects one.
+
+        Raises UsageError.
+        """
+        if options.reference is not None or self.path is None:
+            return options.reference
+        return reference_beside(self.path, self.scenario, engine, self.label, warm=options.warm)
 
     def store(self, baseline: Baseline) -> None:
         """Store a baseline beside its file. Raises UsageError."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from emulator.pytest_plugin.memory_cluster import MemoryCluster
     from emulator.pytest_plugin.settings import Settings
     from emulator.results import Result
-    from emulator.session.source import ScenarioLike
+    from emulator.session.launch import ScenarioLike
 
 SETTINGS = pytest.StashKey["Settings"]()
 EMULATOR = pytest.StashKey["Emulator"]()

@@ -13,25 +13,31 @@ from typing import Any, TypeVar
 
 import pytest
 
+from emulator.analysis.expectations import AT_LEAST
 from emulator.broker import Broker, Claim, Lease, Need, need_of
 from emulator.engines import AUTO, engine_class, names
 from emulator.engines.base import Warming
 from emulator.engines.requirements import machine_needs, needs
 from emulator.errors import EmulatorError, EngineMissing, InUse, Unsupported
 from emulator.manifests.convert import Additions
-from emulator.planning.baseline import ThroughputReference, conditions
+from emulator.planning.baseline import ThroughputReference, conditions, machine_of, measured
 from emulator.planning.requested import RequestedScenario, RunOptions
-from emulator.pytest_plugin.regression import reference_rate, reference_variant, store
 from emulator.pytest_plugin.settings import Settings
 from emulator.record.reader import Record
+from emulator.report.live import LOGGING
 from emulator.results import Result, RunCallbacks, load_result
 from emulator.scenario.matrix import to_overrides
-from emulator.scenario.schema import Scenario
 from emulator.session import launch
-from emulator.session.launch import NO_IMAGES, additions, make_available, overrides
-from emulator.session.progress import LOGGING
+from emulator.session.launch import (
+    NO_IMAGES,
+    ScenarioLike,
+    Sets,
+    additions,
+    make_available,
+    overrides,
+    read,
+)
 from emulator.session.running import Running, RunningCluster
-from emulator.session.source import ScenarioLike, Sets, read
 from emulator.supervisor.cleanup import remove
 
 log = logging.getLogger("emulator")
@@ -203,7 +209,7 @@ class Emulator:
         reference = reference_variant(requested)
         variants = [requested] if reference is None else [requested, reference]
         with self.untimed(), self._skipping(*variants):
-            lease, engine = self._lease([one.scenario for one in variants], engine_name)
+            lease, engine = self._lease(variants, engine_name)
         self._leases.append(lease)
         result = None
         if reference is not None:
@@ -216,18 +222,18 @@ class Emulator:
         return self._prepared(requested, lease, engine, expected)
 
     def _skipping(self, *variants: RequestedScenario) -> AbstractContextManager[None]:
-        return skipping([one.scenario for one in variants], self.settings.require)
+        return skipping(variants, self.settings.require)
 
-    def _lease(self, scenarios: Sequence[Scenario], name: str) -> tuple[Lease, str]:
-        """Build the images; return a lease that is enough for each scenario, and the engine."""
+    def _lease(self, variants: Sequence[RequestedScenario], name: str) -> tuple[Lease, str]:
+        """Build the images; return a lease that is enough for each variant, and the engine."""
         if name == AUTO:  # one that is required must answer
             name = next((one for one in names() if one in self.settings.require), AUTO)
-        name, capacity = make_available(scenarios, name, self.out, self.say)
+        name, capacity = make_available(variants, name, self.out, self.say)
         if self.settings.cpus is not None:
             capacity = replace(capacity, cpus=self.settings.cpus)
         if self.settings.memory is not None:
             capacity = replace(capacity, memory=self.settings.memory)
-        needs = [need_of(scenario) for scenario in scenarios]
+        needs = [need_of(one.scenario) for one in variants]
         need = Need(*(max(getattr(one, key.name) for one in needs) for key in fields(Need)))
         lease = self.broker.acquire(
             self.item.nodeid, need, capacity, recover=recover, waiting=self._waits
@@ -285,8 +291,8 @@ class Emulator:
 
 
 @contextlib.contextmanager
-def skipping(scenarios: Iterable[Scenario], required: frozenset[str]) -> Iterator[None]:
-    """Skip the test if the engine, or something else that the scenarios need, is missing.
+def skipping(variants: Iterable[RequestedScenario], required: frozenset[str]) -> Iterator[None]:
+    """Skip the test if the engine, or something else that the variants need, is missing.
 
     The test fails if that is `required`.
     """
@@ -294,7 +300,7 @@ def skipping(scenarios: Iterable[Scenario], required: frozenset[str]) -> Iterato
     try:
         yield
     except EngineMissing as error:
-        asked = {capability for scenario in scenarios for _, capability in needs(scenario)}
+        asked = {capability for one in variants for _, capability in needs(one.scenario)}
         lacks = machine_needs(engine_class(error.engine), asked)
         raise _missing(str(error), lacks & required) from None
     except Unsupported as error:
@@ -306,6 +312,63 @@ def _missing(reason: str, required: frozenset[str]) -> BaseException:
         names = ",".join(sorted(required))
         return pytest.fail.Exception(f"--emulator-require {names}, but: {reason}", pytrace=False)
     return pytest.skip.Exception(reason)
+
+
+# --- What the rate of a run is compared with, and what is stored ----------------------------------
+
+UNGATED = ("expect.throughput=null",)
+"""The reference itself is compared with nothing."""
+
+
+def reference_variant(requested: RequestedScenario) -> RequestedScenario | None:
+    """Return the variant that a scenario's rate is compared with, if there is one."""
+    scenario = requested.scenario
+    gate = scenario.expect.throughput
+    if gate is None or gate.of is None or not scenario.reference:
+        return None
+    return requested.variant([*requested.chosen, *to_overrides(scenario.reference)], UNGATED)
+
+
+def reference_rate(
+    requested: RequestedScenario, reference: Result | None, engine: str, *, storing: bool
+) -> ThroughputReference | None:
+    """Return what a run is compared with; `reference` is the finished run of its reference.
+
+    `storing`: the session stores baselines. Raises UsageError.
+    """
+    gate = requested.scenario.expect.throughput
+    if gate is None or gate.of is None:
+        return None
+    of_baseline = gate.of == "baseline"
+    if of_baseline and storing:
+        requested.file()  # without a file, refuse before it runs
+    expected = ThroughputReference(
+        baseline=requested.baseline(engine) if of_baseline else None,
+        machine=machine_of(requested.scenario),
+        storing=storing and of_baseline,
+    )
+    return expected if reference is None else _with_reference(expected, reference)
+
+
+def _with_reference(expected: ThroughputReference, reference: Result) -> ThroughputReference:
+    """Add the rate of a reference, or the reason why it has none."""
+    rate, reason = reference.steps_per_second, ""
+    (outcome,) = (v for v in reference.verdicts if v.expectation == "outcome")
+    if outcome.status != "ok":
+        rate, reason = None, outcome.actual
+    elif not rate:  # no rate is a share of 0
+        rate, reason = None, "its output reports no step"
+    return expected.model_copy(
+        update={"reference": rate, "reference_run": reference.run_id, "reference_failure": reason}
+    )
+
+
+def store(result: Result, requested: RequestedScenario, expected: ThroughputReference) -> None:
+    """Store the rate of a run as the baseline, if its verdict allows that."""
+    stored = any(v.expectation == AT_LEAST and v.status == "ok" for v in result.verdicts)
+    if stored and expected.storing and result.steps_per_second:
+        engine = conditions(result.summary["engine"], warm=bool(result.summary["warm"]))
+        requested.store(measured(result.steps_per_second, expected, engine))
 
 
 # --- Resources of killed tests -------------------------------------------------------------------

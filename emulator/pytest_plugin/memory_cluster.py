@@ -13,7 +13,7 @@ from emulator.pytest_plugin.settings import Settings
 from emulator.results import Result
 from emulator.runtime.clock import ManualClock
 from emulator.session.execution import up
-from emulator.session.source import ScenarioLike, Sets, assigned, read
+from emulator.session.launch import ScenarioLike, Sets, assigned, read
 
 
 class MemoryCluster:

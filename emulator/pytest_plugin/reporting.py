@@ -25,7 +25,7 @@ FIGURES_OF_A_TEST = ("steps_per_second", "goodput", "lost_steps", "worst_recover
 
 def sections(emulator: Emulator) -> Iterator[tuple[str, str]]:
     """Yield the summary of each run of a test, with its title."""
-    from emulator.report.failure_summary import story
+    from emulator.report.terminal import story
 
     for run in emulator.runs():
         result = run.result

@@ -8,6 +8,7 @@ knows these names as strings. A new kind of event is one class here, named in `K
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
@@ -268,7 +269,7 @@ class Stall(Entry):
 
 @dataclass(frozen=True, kw_only=True)
 class Step(Entry):
-    """A task reported a step, or several steps that were merged: see `coalesce.py`."""
+    """A task reported a step, or several steps that were merged: see `Coalescer` in `writer.py`."""
 
     event: ClassVar = "step"
     step: int
@@ -287,6 +288,13 @@ class Step(Entry):
     def count(self) -> int:
         """How many steps were reported."""
         return 1 if self.coalesced is None else self.coalesced["count"]
+
+    def number(self, name: str) -> float | None:
+        """Return the value that was reported under a name, if it is a finite number."""
+        value = self.values.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        return value if abs(value) <= sys.float_info.max else None
 
 
 @dataclass(frozen=True, kw_only=True)

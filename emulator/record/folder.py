@@ -17,8 +17,7 @@ from typing import Any, Self
 
 from emulator.errors import RecordError, UsageError, shown
 from emulator.record.lock import is_live
-from emulator.record.tail import end_of
-from emulator.record.task_log import Printed, beginning, end_of_log, has_times, printed
+from emulator.record.task_log import Printed, beginning, end_of, end_of_log, has_times, printed
 from emulator.record.version import check_format
 from emulator.validation.run_id import is_run_id
 from emulator.validation.stored import read_stored, stored_json

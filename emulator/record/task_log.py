@@ -1,4 +1,4 @@
-"""The log of one task, and beside it when its lines were printed.
+"""The log of one task, beside it when its lines were printed, and lines of any growing file.
 
 `logs/TASK.log` has the lines as they were printed and nothing else. `logs/TASK.times` has a row
 each time that some RESOLUTION has passed: the offset in the log, in bytes, of the first line of
@@ -16,14 +16,13 @@ import bisect
 import contextlib
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from emulator.record.tail import end_of, last_lines, whole_lines
 from emulator.runtime.files import appending
-from emulator.validation.stored import open_stored
+from emulator.validation.stored import MOST, open_stored
 from emulator.validation.units import LAST_MOMENT, format_size
 
 PARTS = 8
@@ -33,6 +32,8 @@ RESOLUTION = 0.01
 
 DIGITS = 19
 """Of an offset; no file is so long."""
+BLOCK = 64 * 1024
+"""Bytes that are read at once from the end of a file."""
 _PIECE = 16 * 2**20
 """Bytes of a line that are shown at once; engines cut lines that are longer than a part of that."""
 
@@ -90,7 +91,6 @@ class LogWriter:
     def __init__(self, path: Path, limit: int) -> None:
         """`limit`: about so many bytes are kept."""
         self._path, self._limit = path, limit
-        self._waiting: list[tuple[bytes, float]] = []
         self._files: tuple[IO[bytes], IO[bytes]] | None = None
         self.leaves_out = False
         """Whether something in the middle of the log was removed."""
@@ -99,14 +99,8 @@ class LogWriter:
         self._latest = -math.inf
         """The time in the last row."""
 
-    def add(self, text: str, wall: float) -> None:
-        """Have a line written with the next `write`."""
-        self._waiting.append((text.encode("utf-8", "surrogateescape") + b"\n", wall))
-
-    def write(self) -> None:
-        """Write the lines that were added. Raises OSError."""
-        if not self._waiting:
-            return
+    def write(self, printed: Iterable[tuple[str, float]]) -> None:
+        """Append lines, each with its time in seconds since 1970. Raises OSError."""
         if self._files is None:
             times = appending(times_of(self._path))
             self._begin, current = parts_of(self._path)[-1]
@@ -116,7 +110,8 @@ class LogWriter:
             self._begin_part(*self._files)
         size, latest = self._size, self._latest
         lines, rows = [], []
-        for line, wall in self._waiting:
+        for text, wall in printed:
+            line = text.encode("utf-8", "surrogateescape") + b"\n"
             if wall >= latest + RESOLUTION:
                 latest = wall
                 rows.append(b"%d %.3f\n" % (size, wall))
@@ -127,7 +122,6 @@ class LogWriter:
             index.write(b"".join(rows))
         log.write(b"".join(lines))
         self._size, self._latest = size, latest
-        self._waiting.clear()  # only now: what a full disk did not take is written later
 
     def _begin_part(self, full: IO[bytes], times: IO[bytes]) -> None:
         """Go on in another file, and remove the oldest after the first if there are too many."""
@@ -276,3 +270,59 @@ def printed(log: Path, begin: int = 0) -> Iterator[Printed]:
 def left_out(size: int) -> str:
     """Return the line that stands for so many bytes of a log that has reached its limit."""
     return f"[{format_size(size)} left out: the log has reached its limit]"
+
+
+# --- Any growing file -----------------------------------------------------------------------------
+
+
+def whole_lines(path: Path, name: str, offsets: dict[str, int]) -> list[bytes]:
+    """Return the complete lines of a file after its offset in `offsets`, and advance that."""
+    try:
+        with open_stored(path) as file:
+            if begin := offsets.get(name, 0):
+                # Without a newline before the offset, the file was replaced by a thinned one.
+                file.seek(begin - 1)
+                offsets[name] = begin if file.read(1) == b"\n" else 0
+                file.seek(offsets[name])
+            new = file.read(MOST)
+    except FileNotFoundError:
+        return []
+    complete = new[: new.rfind(b"\n") + 1]
+    offsets[name] = offsets.get(name, 0) + len(complete)
+    # Not splitlines: that also splits at carriage returns.
+    return [line + b"\n" for line in complete.split(b"\n")[:-1]]
+
+
+def last_lines(path: Path, count: int) -> int:
+    """Return the offset of the last `count` complete lines, 0 if there are fewer.
+
+    Reads only about as much of the file.
+    """
+    try:
+        with open_stored(path) as file:
+            end = file.seek(0, os.SEEK_END)
+            text = b""
+            while end > 0 and text.count(b"\n") <= count and len(text) < MOST:
+                begin = max(0, end - BLOCK)
+                file.seek(begin)
+                text = file.read(end - begin) + text
+                end = begin
+    except FileNotFoundError:
+        return 0
+    complete = text[: text.rfind(b"\n") + 1]
+    kept = complete.split(b"\n")[:-1][-count:] if count > 0 else []
+    return end + len(complete) - sum(len(line) + 1 for line in kept)
+
+
+def end_of(path: Path, size: int) -> list[str]:
+    """Return the lines in the last `size` bytes of a file; none where there is no such file.
+
+    The first line may be a part of one. Unlike with splitlines, only a newline ends a line.
+    """
+    try:
+        with open_stored(path) as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - size))
+            text = file.read()
+    except FileNotFoundError:
+        return []
+    return text.decode("utf-8", "replace").removesuffix("\n").split("\n") if text else []

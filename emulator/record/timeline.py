@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, zip_longest
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from emulator.faults.kinds import states as states_under_faults
 from emulator.faults.schedule import PlannedFault, from_json
-from emulator.planning.plan import Plan
 from emulator.record.events import (
     AllRunning,
     BeforeTraining,
@@ -41,6 +40,9 @@ from emulator.record.events import (
     TrainingBegan,
     fields_of,
 )
+
+if TYPE_CHECKING:
+    from emulator.planning.plan import Plan
 
 TaskStatus = Literal[
     "pending", "starting", "running", "backoff", "down", "succeeded", "failed", "stopped"
@@ -374,8 +376,11 @@ class Timeline:
     def add(self, entry: Entry) -> None:
         """Take the next event."""
         match entry:
-            case FaultEvent():
-                self._fault(entry)
+            case FaultEvent(plan=None):
+                if fault := self.faults.get(entry.id):
+                    fault.add(entry)
+            case FaultEvent(plan=plan):
+                self.faults[entry.id] = FaultTimeline(from_json(plan))
             case Restart():
                 self._restart(entry)
             case Prepared():
@@ -396,7 +401,13 @@ class Timeline:
             case EmulatorFailed():
                 self.outcome, self.reason = "error", entry.message
             case TaskStart() | TaskRunning() | TaskExit() | StopSignal() | Step() | Phase():
-                self._task_event(entry)
+                if (task := self.tasks.get(entry.task)) is None:
+                    task = self.tasks[entry.task] = TaskTimeline(entry.task)
+                task.add(entry)
+                if isinstance(entry, TaskStart) and not task.is_being_replaced:
+                    self.restarting = False
+                elif isinstance(entry, Step):
+                    self.steps.append((task.incarnations[-1], entry))
             case HelperEvent():
                 self.helpers[entry.task] = entry
             case OutputLeftOut() | LogCut():
@@ -405,23 +416,6 @@ class Timeline:
                 self.ports[entry.task, entry.port] = entry.address
             case _:
                 pass  # an event of the emulator itself
-
-    def _task_event(self, entry: Entry) -> None:
-        task = self.tasks.get(entry.task)
-        if task is None:
-            task = self.tasks[entry.task] = TaskTimeline(entry.task)
-        task.add(entry)
-        if isinstance(entry, TaskStart) and not task.is_being_replaced:
-            self.restarting = False
-        if isinstance(entry, Step):
-            self.steps.append((task.incarnations[-1], entry))
-
-    def _fault(self, entry: FaultEvent) -> None:
-        if entry.plan is not None:
-            planned = from_json(entry.plan)
-            self.faults[planned.id] = FaultTimeline(planned)
-        elif fault := self.faults.get(entry.id):
-            fault.add(entry)
 
     def _restart(self, entry: Restart) -> None:
         self.restarts.append(entry)

@@ -13,9 +13,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import Any, TypeVar
 
 from emulator.analysis.throughput import Curve
+
+T = TypeVar("T")
 
 Chart = dict[str, Any]
 """`data` and `layout` for Plotly, the `height` in pixels, and `x`: what its axis counts. Charts
@@ -294,7 +296,7 @@ def _group_traces(group: Group, lines: Sequence[Points], unit: str, counts: str)
     summary = summarised(lines)
     xs: list[float | None] = []
     ys: list[float | None] = []
-    for part in _unbroken(summary):
+    for part in _parts(summary):
         xs += [*(x for x, _ in part), *(x for x, _ in reversed(part)), None]
         ys += [*(y.high for _, y in part), *(y.low for _, y in reversed(part)), None]
     yield {
@@ -376,30 +378,15 @@ def _on_grid(points: Points, places: Sequence[float], width: float) -> list[Summ
     return found
 
 
-def _parts(points: Points) -> Iterator[list[tuple[float, float]]]:
+def _parts(points: Sequence[tuple[float, T | None]]) -> Iterator[list[tuple[float, T]]]:
     """Yield the parts of a line between its gaps, and from where it goes back."""
-    part: list[tuple[float, float]] = []
+    part: list[tuple[float, T]] = []
     for x, y in points:
         if part and (y is None or x < part[-1][0]):
             yield part
             part = []
         if y is not None:
             part.append((x, y))
-    if part:
-        yield part
-
-
-def _unbroken(
-    summary: Sequence[tuple[float, Summary | None]],
-) -> Iterator[list[tuple[float, Summary]]]:
-    """Yield the parts of a summary between its gaps."""
-    part: list[tuple[float, Summary]] = []
-    for x, y in summary:
-        if y is not None:
-            part.append((x, y))
-        elif part:
-            yield part
-            part = []
     if part:
         yield part
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from emulator.analysis.comparison import COMPARED, Row, called, cell, costs_of, reported, written
 from emulator.analysis.figures import FIGURES
-from emulator.report import HTML
 from emulator.report.charts import (
     SECONDS,
     STEPS,
@@ -20,7 +19,7 @@ from emulator.report.charts import (
     series_colour,
 )
 from emulator.report.curves import leading_values, rate_over_steps
-from emulator.report.data import Facts, causes
+from emulator.report.data import HTML, Facts, causes
 from emulator.report.document import document, linker
 
 HEIGHT = 300

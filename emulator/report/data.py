@@ -9,15 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from emulator.analysis.failed_output import last_words, tells
 from emulator.analysis.figures import COSTS, FIGURES
-from emulator.analysis.hints import tells
-from emulator.analysis.last_words import last_words
-from emulator.analysis.step_sources import UNSAID
 from emulator.analysis.throughput import Curve, curve
-from emulator.record.events import TaskExit
+from emulator.analysis.values import UNSAID
 from emulator.report.tables import Column, Table, range_label, table_of
 from emulator.report.text import printable
-from emulator.results import Judged, judge
 from emulator.validation.units import format_money
 
 if TYPE_CHECKING:
@@ -26,9 +23,13 @@ if TYPE_CHECKING:
     from emulator.analysis.expectations import Verdict
     from emulator.metrics.samples import Sample
     from emulator.planning.plan import Plan
+    from emulator.record.events import TaskExit
     from emulator.record.reader import Record
     from emulator.record.timeline import Timeline
+    from emulator.results import Judged
 
+HTML = "report.html"
+"""The page in the run folder."""
 LAST_LINES = 25
 """Lines of output of a task; the page links to the whole log."""
 
@@ -103,9 +104,8 @@ class Facts:
         return [end for task in self.timeline.tasks.values() if (end := task.final_exit)]
 
 
-def read(record: Record, judged: Judged | None = None) -> Facts:
-    """Read a run, and judge it unless `judged` is given. Raises RecordError."""
-    judged = judged or judge(record)
+def read(record: Record, judged: Judged) -> Facts:
+    """Read a run that was judged. Raises RecordError."""
     exits = (task.final_exit for task in record.timeline.tasks.values())
     shown = {one.task for one in exits if one and one.state == "failed"}
     shown |= {name for name, one in record.timeline.helpers.items() if one.state == "failed"}

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from emulator.faults.kinds import FAULTS
 from emulator.record import events
 from emulator.validation.units import format_duration
+
+MOST, FIRST = 30, 6
+"""Events of a story, at most; of a longer history the first ones, and the last."""
 
 
 def describe(entry: events.Entry) -> str:
@@ -114,3 +119,14 @@ def _fault_in_words(fault: events.FaultEvent) -> str:
 
 def _effect(fault: events.FaultEvent) -> str:
     return f"; {fault.effect}" if fault.effect else ""
+
+
+def event_lines(history: Sequence[events.Entry]) -> list[str]:
+    """Return the events without steps and phases, one a line; of many the first and the last."""
+    lines = [
+        f"{format_duration(entry.t):>8}  {words}" for entry in history if (words := describe(entry))
+    ]
+    if len(lines) <= MOST:
+        return lines
+    left_out = f"{'':8}  … {len(lines) - MOST} more …"
+    return [*lines[:FIRST], left_out, *lines[FIRST - MOST :]]

@@ -1,32 +1,49 @@
-"""Writes the reports of a run into its folder: report.html, report.md, junit.xml."""
+"""The reports in the folder of a run: report.html, report.md and junit.xml.
+
+report.md is the result for comments on changes and CI summaries. junit.xml has a test suite for the
+run, and a test case for each expectation. Its format is that of Ant's JUnit task, as read by
+Jenkins, GitLab and GitHub's actions. A verdict `unknown` is an `error`, JUnit's term for a test
+without a result: `skipped` would be green, but `emulate up` exits with 3.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from emulator.analysis.comparison import Row
+from emulator.analysis.expectations import Verdict
+from emulator.analysis.figures import FAULT_STAGES, FIGURES, fault_rates, fault_stages, in_summary
 from emulator.errors import RecordError
 from emulator.record.reader import Record
-from emulator.report import HTML, comparison_page, junit, markdown, page
-from emulator.report.data import read
-from emulator.results import Judged
+from emulator.report import comparison_page, page
+from emulator.report.data import HTML, Facts, causes, key_figures, machines, notes, read
+from emulator.report.text import printable
+from emulator.results import Judged, judge
 from emulator.runtime.files import MAKE_ROOM, atomic_write, os_errors
+from emulator.validation.units import format_duration, format_number
 
 MARKDOWN, JUNIT = "report.md", "junit.xml"
+_MARKS = {"ok": "✅ ok", "failed": "❌ failed", "unknown": "❓ unknown"}
+# Characters with a meaning in GitHub's Markdown.
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~!@&$])")
 
 
 def write(record: Record, judged: Judged | None = None) -> Path:
     """Write all reports of a run, finished or not; return the page. Raises RecordError."""
-    facts = read(record, judged)
-    put(record.path / MARKDOWN, markdown.render(facts), private=True)
-    put(record.path / JUNIT, junit.render(facts), private=True)
+    facts = read(record, judged or judge(record))
+    put(record.path / MARKDOWN, markdown(facts), private=True)
+    put(record.path / JUNIT, junit(facts), private=True)
     return put(record.path / HTML, page.render(facts), private=True)
 
 
 def write_page(record: Record, path: Path) -> Path:
     """Write only the page, anywhere; it links to the run folder. Raises RecordError."""
-    return put(path, page.render(read(record), place=path.resolve().parent))
+    return put(path, page.render(read(record, judge(record)), place=path.resolve().parent))
 
 
 def write_comparison(
@@ -50,3 +67,164 @@ def put(path: Path, text: str, *, private: bool = False) -> Path:
         else:
             atomic_write(path, text, many_writers=True, private=private)
     return path
+
+
+# --- report.md ------------------------------------------------------------------------------------
+
+
+def markdown(facts: Facts) -> str:
+    """Return the report in GitHub's Markdown."""
+    return "\n".join(_lines(facts)) + "\n"
+
+
+def _lines(facts: Facts) -> Iterator[str]:
+    analysis, summary = facts.analysis, facts.summary
+    name = f"{summary['scenario']} {summary['variant']}".strip()
+    yield f"## {_MARKS[summary['verdict']]}: {_text(name)}"
+    yield ""
+    reason = "" if analysis.outcome == "running" else f": {analysis.reason}"
+    began = f" on {facts.began:%Y-%m-%d %H:%M} UTC" if facts.began else ""
+    yield (
+        f"{_text(facts.state + reason)}; {format_duration(analysis.duration)} "
+        f"on the {summary['engine']} engine{began}, run `{summary['run_id']}`."
+    )
+    for kind, text in notes(facts.summary):
+        yield from ("", f"> **{kind.capitalize()}:** {_text(text)}")
+    yield from _table(
+        ("expectation", "verdict", "expected", "actual"),
+        ((v.expectation, _MARKS[v.status], v.expected, v.actual) for v in facts.verdicts),
+    )
+    yield from _table(("figure", ""), ((title, value) for title, value, _ in key_figures(facts)))
+    costs = analysis.costs
+    priced = () if costs is None else (f"cost, {costs.currency}" if costs.currency else "cost",)
+    yield from _table(
+        ("time", "seconds", "share", *priced),
+        (
+            (c.name, f"{c.seconds:.2f}", f"{c.share:.1%}", *(c.cost for _ in priced))
+            for c in causes(analysis.time, costs)
+        ),
+    )
+    yield from _table(
+        ("fault", "status", "at", *(head for head, _ in FAULT_STAGES.values()), "steps/s"),
+        map(_fault, summary["faults"]),
+    )
+    yield from _table(
+        ("task", "state", "exit", "restarts", "last step"),
+        (
+            (n, t.state_in_words, t.exit_code, t.restarts, t.last_step)
+            for n, t in analysis.tasks.items()
+        ),
+    )
+    if paid := machines(costs):
+        yield from _table([head.lower() for head in paid.heads], paid.every or paid.rows)
+    yield from _table(
+        ("helper", "state", "exit"),
+        ((name, one.state, one.exit_code) for name, one in analysis.helpers.items()),
+    )
+    for task, lines in facts.logs.items():
+        if lines:
+            yield from ("", f"The last output of {_text(task)}:", "", *_fenced(lines))
+
+
+def _fault(fault: Mapping[str, Any]) -> Sequence[str]:
+    return (
+        "{id}: {kind} {target}".format(**fault),
+        "{status}: {reason}".format(**fault) if fault["reason"] else fault["status"],
+        "" if fault["triggered"] is None else format_duration(fault["triggered"]),
+        *fault_stages(fault).values(),
+        fault_rates(fault),
+    )
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """Yield a table with an empty cell for None; nothing if it has no rows."""
+    cells = [["" if cell is None else _text(str(cell)) for cell in row] for row in rows]
+    if cells:
+        yield ""
+        for row in (head, ["---"] * len(head), *cells):
+            yield f"| {' | '.join(row)} |"
+
+
+def _text(text: str) -> str:
+    """Return the text escaped for Markdown, in one line."""
+    return _SPECIAL.sub(r"\\\1", " ".join(printable(text).split()))
+
+
+def _fenced(lines: Sequence[str]) -> Iterator[str]:
+    """Yield the lines in a fence longer than any in them (CommonMark 4.5)."""
+    longest = max([2, *(len(run) for line in lines for run in re.findall("`+", line))])
+    fence = "`" * (longest + 1)
+    yield from (f"{fence}text", *lines, fence)
+
+
+# --- junit.xml ------------------------------------------------------------------------------------
+
+
+def junit(facts: Facts) -> str:
+    """Return the test suite of a run as XML."""
+    suite = _suite(facts)
+    totals = {key: suite.attrib[key] for key in ("tests", "failures", "errors", "skipped", "time")}
+    root = ET.Element("testsuites", totals)
+    root.append(suite)
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, "unicode") + "\n"
+
+
+def _suite(facts: Facts) -> ET.Element:
+    name = f"{facts.summary['scenario']} {facts.summary['variant']}".strip()
+    statuses = [verdict.status for verdict in facts.verdicts]
+    suite = ET.Element(
+        "testsuite",
+        name=printable(name),
+        tests=str(len(statuses)),
+        failures=str(statuses.count("failed")),
+        errors=str(statuses.count("unknown")),
+        skipped="0",
+        time=f"{facts.analysis.duration:.3f}",
+    )
+    if facts.began:
+        suite.set("timestamp", f"{facts.began:%Y-%m-%dT%H:%M:%S}")  # UTC; the format allows no zone
+    properties = ET.SubElement(suite, "properties")
+    for key, value in _properties(facts):
+        ET.SubElement(properties, "property", name=key, value=value)
+    for number, verdict in enumerate(facts.verdicts):
+        # The first case, the outcome, has the run's time; the others take none.
+        seconds = facts.analysis.duration if number == 0 else 0.0
+        hints = [text for kind, text in notes(facts.summary) if kind == "hint" and number == 0]
+        suite.append(_case(name, verdict, seconds, hints))
+    if said := [f"{kind}: {printable(text)}" for kind, text in notes(facts.summary)]:
+        ET.SubElement(suite, "system-out").text = "\n".join(said)
+    if output := [f"{task} | {line}" for task, lines in facts.logs.items() for line in lines]:
+        ET.SubElement(suite, "system-err").text = "\n".join(output)
+    return suite
+
+
+def _case(suite: str, verdict: Verdict, seconds: float, hints: Sequence[str]) -> ET.Element:
+    case = ET.Element(
+        "testcase",
+        name=printable(verdict.expectation),
+        classname=f"emulate.{printable(suite)}",
+        time=f"{seconds:.3f}",
+    )
+    if verdict.status != "ok":
+        kind = "failure" if verdict.status == "failed" else "error"
+        expected, actual = printable(verdict.expected), printable(verdict.actual)
+        message = f"expected {expected}, got {actual}"
+        problem = ET.SubElement(case, kind, type=verdict.status, message=message)
+        problem.text = f"expected: {expected}\nactual:   {actual}"
+        problem.text += "".join(f"\nhint:     {printable(hint)}" for hint in hints)
+    return case
+
+
+def _properties(facts: Facts) -> Iterator[tuple[str, str]]:
+    """Yield the known figures, for charts of a CI system."""
+    summary = facts.summary
+    yield "run_id", printable(str(summary["run_id"]))
+    yield "engine", printable(str(summary["engine"]))
+    yield "outcome", facts.state
+    for key, figure in FIGURES.items():
+        if (value := in_summary(summary, key)) is not None and not math.isinf(value):
+            yield (
+                key,
+                format_number(value, figure.digits) if isinstance(value, float) else str(value),
+            )

@@ -1,4 +1,4 @@
-"""Runs on the terminal, one a line, and the state of one run."""
+"""On the terminal: runs, one a line, the state of one run, and what `emulate doctor` finds."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rich.console import Console
 
 from emulator.analysis.figures import FIGURES
 from emulator.analysis.listing import LISTED, OTHER_FORMAT, UNREADABLE, Listed, listed
+from emulator.engines.base import Finding
 from emulator.record.folder import RunFolder
 from emulator.report.tables import Table, print_table, status_text
 
@@ -86,3 +87,12 @@ def print_conditions(
     ]
     if rows:
         print_table(console, Table(columns, rows))
+
+
+def print_findings(findings: Sequence[Finding], console: Console) -> None:
+    """Print the findings of `emulate doctor`."""
+    rows = [(f.what, status_text(f.status), f.found, f.advice) for f in findings]
+    print_table(console, Table(("what", "", "found", "what to do"), rows))
+    for finding in findings:
+        if finding.below:
+            console.print(finding.below, markup=False, highlight=False, soft_wrap=True, end="")

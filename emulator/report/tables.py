@@ -1,6 +1,7 @@
 """Tables as values, and on the terminal; how tasks and states are shown there and elsewhere.
 
-A table is shown by `print_table`, by `markdown.py`, and on a page by the templates' macro `grid`.
+A table is shown by `print_table`, by report.md (`files.py`), and on a page by the templates' macro
+`grid`.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""Terminal output: the merged task output of a running job, tables for a finished one."""
+"""Finished runs on the terminal: one run, several of them, and one below a failed test."""
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import IO, Any, Self
+from collections.abc import Iterator, Mapping, Sequence
+from io import StringIO
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
+from emulator.analysis import comparison
 from emulator.analysis.figures import (
     COSTS,
     FAULT_STAGES,
@@ -19,16 +19,12 @@ from emulator.analysis.figures import (
     fault_stages,
     in_summary,
 )
-from emulator.analysis.last_words import is_boilerplate
-from emulator.engines.base import Finding
-from emulator.planning.plan import Plan
-from emulator.record.events import Entry
-from emulator.report import HTML
-from emulator.report.data import causes, notes, sources_of_steps
-from emulator.report.event_text import describe
-from emulator.report.progress import Progress
+from emulator.record.reader import Record
+from emulator.report.data import HTML, causes, notes, sources_of_steps
+from emulator.report.event_text import event_lines
 from emulator.report.tables import (
     FOLD,
+    GAP,
     STYLES,
     Row,
     Table,
@@ -37,9 +33,9 @@ from emulator.report.tables import (
     range_label,
     status_text,
 )
-from emulator.report.text import printable, shown_line
-from emulator.results import Result, RunCallbacks
-from emulator.validation.units import format_duration, format_rate
+from emulator.report.text import printable
+from emulator.results import Result
+from emulator.validation.units import format_rate
 
 IN_A_LINE = (
     "duration",
@@ -53,137 +49,18 @@ IN_A_LINE = (
 """Figures in the line below the tables; the tables and verdicts contain the others."""
 NO_STEP = "no step reported"
 """What the time of a job is called that reported none."""
-
-_TASK_COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
-
-
-_BUILDER = ("--->", "Removing intermediate container")
-"""What Docker's builder says of its own work between the steps."""
-
-
-class LivePrinter:
-    """Prints output and events of a run, one line each, with task names in colour.
-
-    What libraries print at every start is left out, unless it is `verbose`.
-    """
-
-    def __init__(self, stream: IO[str] | None = None, *, verbose: bool = False) -> None:
-        self._verbose = verbose
-        self._has_left_out = self._has_plan = False
-        self._progress = Progress(stream)
-        self._stream = stream or sys.stderr
-        self._tty = self._stream.isatty()
-        # no-color.org
-        plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", "unknown")
-        self._coloured = self._tty and not plain
-        self._charset = getattr(self._stream, "encoding", None) or "utf-8"
-        self._width = 8
-        self._colour: dict[str, int] = {}
-        self._closed = False
-        """Whether the reader has closed the stream; the run continues without it."""
-
-    def callbacks(self) -> RunCallbacks:
-        """Return the callbacks for `up`."""
-        return RunCallbacks(self._say, self._planned, self._entry, self._print_lines)
-
-    def close(self) -> None:
-        """Restore the terminal."""
-        self._progress.end()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def follow(self, plan: Plan, lines: Iterable[tuple[str, str]]) -> None:
-        """Print the task output of a run of another process."""
-        self._lay_out(plan)
-        for line in lines:
-            self._print_lines([line])
-            if self._closed:
-                return
-
-    def _planned(self, plan: Plan, folder: Path) -> None:
-        self._progress.end()
-        self._lay_out(plan)
-        roles = ", ".join(
-            _counted(role, spec.replicas) + (f" before {spec.before}" if spec.before else "")
-            for role, spec in plan.scenario.cluster.items()
-        )
-        if plan.helpers:
-            roles += f" (helpers: {', '.join(helper.name for helper in plan.helpers)})"
-        self._print(f"{plan.run_id}: {roles} on the {plan.engine} engine; record in {folder}")
-        for warning in plan.warnings:
-            self._print(f"note: {warning}")
-
-    def _lay_out(self, plan: Plan) -> None:
-        self._has_plan = True
-        names = plan.printing
-        self._width = max(map(len, [*names, "emulate"]))
-        self._colour = {n: _TASK_COLOURS[i % len(_TASK_COLOURS)] for i, n in enumerate(names)}
-
-    def _say(self, text: str) -> None:
-        """Print the steps of a build or a pull; on a terminal, show the latest line of each.
-
-        With `verbose` all lines are printed.
-        """
-        if self._verbose or not text.startswith("  "):
-            self._progress.end()
-            self._print(text)
-            if not self._verbose and not self._has_plan:
-                self._progress.begin()
-        elif not text.strip().startswith(_BUILDER):
-            self._progress.latest = text.strip()
-
-    def _print_lines(self, lines: Sequence[tuple[str, str]]) -> None:
-        if not self._verbose:
-            shown = [line for line in lines if not is_boilerplate(line[1])]
-            if len(shown) < len(lines) and not self._has_left_out:
-                self._has_left_out = True
-                self._print("what TensorFlow prints at every start is in logs/; -v shows it here")
-            lines = shown
-        self._put([self._formatted(task, self._colour.get(task, 37), text) for task, text in lines])
-
-    def _entry(self, entry: Entry) -> None:
-        if text := describe(entry):
-            self._print(f"{format_duration(entry.t)}: {text}")
-
-    def _print(self, text: str) -> None:
-        """Print a line of the emulator itself."""
-        self._put([self._formatted("emulate", 1, text)])
-
-    def _put(self, lines: Sequence[str]) -> None:
-        if self._closed or not lines:
-            return
-        try:
-            self._stream.write("\n".join([*lines, ""]))
-            self._stream.flush()
-        except BrokenPipeError:
-            self._closed = True
-
-    def _formatted(self, name: str, colour: int, text: str) -> str:
-        head = f"{name:<{self._width}} |"
-        head = f"\x1b[{colour}m{head}\x1b[0m" if self._coloured else head
-        # Task output must never fail to encode.
-        safe = shown_line(text).encode(self._charset, "replace").decode(self._charset)
-        return f"{head} {safe}"
-
-
-class QuietPrinter(LivePrinter):
-    """Prints only what concerns the emulator itself, such as an image that is built."""
-
-    def callbacks(self) -> RunCallbacks:
-        """Return the callbacks for `up`."""
-        return RunCallbacks(self._say, planned=lambda plan, folder: self.close())
-
-
-def _counted(role: str, replicas: int) -> str:
-    """Return `1 chief`, `2 workers`, `8 ps`."""
-    return f"{replicas} {role}" + ("s" if replicas > 1 and not role.endswith("s") else "")
-
-
-# --- Tables -------------------------------------------------------------------------------------
+_NUMBERS = 88
+"""Least characters for the numbers; a name with less room than the rest is printed above."""
+_EFFICIENCY = "efficiency"
+"""The column of runs that are compared with a baseline."""
+_BY_STEPS = (
+    "* by steps, which holds where a step is the same work with any number of workers; "
+    "report examples otherwise"
+)
+_Column = tuple[str, Sequence[Text | str]]
+"""A head, and a cell for each run."""
+WIDTH = 110
+"""Characters of a line below a failed test."""
 
 
 def print_result(result: Result, console: Console, *, kept: bool = False) -> None:
@@ -255,7 +132,7 @@ def print_verdicts(summary: Mapping[str, Any], console: Console) -> None:
 
 def print_figures(summary: Mapping[str, Any], console: Console) -> None:
     """Print the known figures, and the causes with at least 1 % of the time."""
-    console.out("  ".join(_figures(summary)), highlight=False)
+    console.out("  ".join(_phrases(summary, IN_A_LINE)), highlight=False)
     known = sorted(causes(summary["time"]), key=lambda c: (c.name != "productive", -c.seconds))
     # Without a step nothing is known of the time: `other` would hide that.
     called = {"other": NO_STEP} if summary["steps"]["final"] is None else {}
@@ -268,7 +145,7 @@ def print_figures(summary: Mapping[str, Any], console: Console) -> None:
         console.out(f"time: {', '.join(shares)}", highlight=False)
     if sources := sources_of_steps(summary):
         console.out(sources, highlight=False)
-    if costs := list(_costs(summary)):
+    if costs := list(_phrases(summary, COSTS)):
         console.out(", ".join(costs), highlight=False)
     if warm := summary["warm"]:
         tasks = "1 task" if len(warm) == 1 else f"{len(warm)} tasks"
@@ -281,29 +158,94 @@ def print_notes(summary: Mapping[str, Any], console: Console) -> None:
         console.print(Text(f"{kind}: {printable(text)}", "bold"), soft_wrap=True)
 
 
-def _figures(summary: Mapping[str, Any]) -> Iterator[str]:
-    for key in IN_A_LINE:
+def _phrases(summary: Mapping[str, Any], keys: Sequence[str]) -> Iterator[str]:
+    """Yield the known ones of some figures, and after the rate how long a step took."""
+    for key in keys:
         if (value := in_summary(summary, key)) is not None:
-            yield FIGURES[key].in_words(value)
+            yield FIGURES[key].in_words(value, summary["cost"].get("currency", ""))
         if key == "examples_per_second" and (times := summary["throughput"]["step_time"]):
             p50, p99 = (_millis(times[share]) for share in ("p50", "p99"))
             yield f"a step took {p50} (p50), {p99} (p99)"
-
-
-def _costs(summary: Mapping[str, Any]) -> Iterator[str]:
-    for key in COSTS:
-        if (value := in_summary(summary, key)) is not None:
-            yield FIGURES[key].in_words(value, summary["cost"]["currency"])
 
 
 def _millis(seconds: float) -> str:
     return f"{seconds * 1000:.{0 if seconds >= 0.01 else 2}f} ms"
 
 
-def print_findings(findings: Sequence[Finding], console: Console) -> None:
-    """Print the findings of `emulate doctor`."""
-    rows = [(f.what, status_text(f.status), f.found, f.advice) for f in findings]
-    print_table(console, Table(("what", "", "found", "what to do"), rows))
-    for finding in findings:
-        if finding.below:
-            console.print(finding.below, markup=False, highlight=False, soft_wrap=True, end="")
+# --- Several runs ---------------------------------------------------------------------------------
+
+
+def print_comparison(rows: Sequence[comparison.Row], console: Console) -> None:
+    """Print what was varied, and a row for each run with its ratios to the first."""
+    for key in rows[0].differs:
+        values = " | ".join(comparison.written(row.differs[key]) for row in rows)
+        console.out(f"{key}: {values}", highlight=False)
+    names = list(comparison.called(rows))
+    scaled = any(row.efficiency is not None for row in rows)
+    room = console.width - _NUMBERS - (len(_EFFICIENCY) + 1 if scaled else 0)
+    narrow = max(len(word) for name in names for word in name.split()) > room
+    if narrow:
+        for number, name in enumerate(names, start=1):
+            console.out(f"{number}: {name}", highlight=False)
+        names = [str(number) for number in range(1, len(rows) + 1)]
+    gap = 1 if narrow else 2
+    outcomes: list[_Column] = [
+        ("outcome", [row.outcome for row in rows]),
+        ("verdict", [status_text(row.verdict) for row in rows]),
+    ]
+    scaling = [(_EFFICIENCY, [_efficiency(row) for row in rows])] if scaled else []
+    _print_runs(
+        console, names, [*outcomes, *_compared(rows, comparison.COMPARED), *scaling], gap, room
+    )
+    if columns := comparison.reported(rows):
+        _print_runs(console, names, columns, gap)
+    if any(row.efficiency_by == "steps" for row in rows):
+        console.out(_BY_STEPS, highlight=False)
+    if costs := comparison.costs_of(rows):
+        _print_runs(console, names, _compared(rows, costs))
+
+
+def _compared(rows: Sequence[comparison.Row], keys: Sequence[str]) -> list[_Column]:
+    return [
+        (FIGURES[key].column, [comparison.cell(row, rows[0], key) for row in rows]) for key in keys
+    ]
+
+
+def _print_runs(
+    console: Console,
+    names: Sequence[str],
+    columns: Sequence[_Column],
+    gap: int = GAP,
+    room: int = sys.maxsize,
+) -> None:
+    """Print a row for each run; its name is wrapped where it is longer than `room`."""
+    heads = ["run", *(head for head, _ in columns)]
+    rows = [*zip(names, *(cells for _, cells in columns), strict=True)]
+    print_table(console, Table(heads, rows, most={"run": room}, gap=gap))
+
+
+def _efficiency(row: comparison.Row) -> str:
+    if row.efficiency is None:
+        return ""
+    return f"{row.efficiency:.2f}" + ("*" if row.efficiency_by == "steps" else "")
+
+
+# --- Below a failed test --------------------------------------------------------------------------
+
+
+def story(result: Result) -> str:
+    """Return a summary of a run as plain text, from its folder."""
+    text = StringIO()
+    console = Console(file=text, width=WIDTH, color_system=None, force_terminal=False)
+    print_verdicts(result.summary, console)
+    print_figures(result.summary, console)
+    tables = "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+    lines = [tables.strip("\n"), "", "what happened:", *event_lines(Record(result.folder).history)]
+    for task, words in list(result.last_words.items())[:1]:
+        lines += ["", f"the last output of {task}:", *(f"  {printable(line)}" for line in words)]
+    if said := [f"{kind}: {printable(text)}" for kind, text in notes(result.summary)]:
+        lines += ["", *said]
+    lines += ["", f"run     {result.folder}"]
+    if (page := result.folder / HTML).is_file():
+        lines.append(f"report  {page.as_uri()}")
+    return "\n".join(lines)

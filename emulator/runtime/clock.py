@@ -69,15 +69,11 @@ class Clock(Protocol):
         """Return the next event, or None at the time `until` (None: no limit)."""
 
 
-class Threads:
+class Threads(ThreadPoolExecutor):
     """Workers that are threads."""
 
     def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(CALLS_AT_ONCE)
-
-    def submit(self, call: Callable[..., object], /, *args: object) -> None:
-        """Make a call on a thread of the pool."""
-        self._pool.submit(call, *args)
+        super().__init__(CALLS_AT_ONCE)
 
     def aside(self, call: Callable[[], object], /) -> None:
         """Make a call on a thread of its own, which ends with the program if not before."""
@@ -85,7 +81,7 @@ class Threads:
 
     def close(self) -> None:
         """Wait for the calls that were begun, and drop the others."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self.shutdown(wait=True, cancel_futures=True)
 
 
 class AtOnce:

@@ -11,6 +11,7 @@ from emulator.errors import shown
 from emulator.faults.schedule import cross_errors
 from emulator.faults.spec import is_glob, matches
 from emulator.scenario import rendezvous
+from emulator.scenario.addresses import HOST, LABEL, Naming, is_host, is_label, naming
 from emulator.scenario.container import Container, File, Mounts
 from emulator.scenario.container_checks import container_errors
 from emulator.scenario.document import KeyPath
@@ -39,6 +40,8 @@ ABOUT_STEPS = (
 MOST_TASKS = 10 * TASKS
 """Names of tasks, at most, among which those of faults are looked for if a role is broken."""
 _ROLE_NAME = re.compile(r"[a-z]([-a-z0-9]{0,30}[a-z0-9])?")
+_PORT = 8
+"""Characters of a port and what surrounds an address in a list, at most."""
 
 
 @dataclass(frozen=True)
@@ -130,14 +133,6 @@ def _around(
     if few and not broken & {"faults", "helpers"}:
         tasks = [f"{role}-{index}" for role, count in counts.items() for index in range(count)]
         yield from _check_targets(scenario, tasks)  # of which a stand-in for a fault has one
-
-
-def _check_names(scenario: Scenario) -> Iterator[CrossError]:
-    """Yield names of tasks that can't be."""
-    if scenario.operator or scenario.addresses:
-        from emulator.scenario.name_checks import name_errors  # few scenarios name their tasks
-
-        yield from (CrossError(*error) for error in name_errors(scenario))
 
 
 def _check_texts(scenario: Scenario, *, has_values: bool) -> Iterator[CrossError]:
@@ -386,3 +381,64 @@ def _check_order(scenario: Scenario, tasks: Sequence[str]) -> Iterator[CrossErro
 def _too_many_links(path: KeyPath) -> CrossError:
     message = f"a network between so many tasks has more than {LINKS:,} pairs of them"
     return CrossError(path, message, "name fewer tasks, or make the cluster smaller")
+
+
+# --- The names that a scenario gives its tasks on the network ------------------------------------
+
+
+def _check_names(scenario: Scenario) -> Iterator[CrossError]:
+    """Yield names of tasks that can't be."""
+    named = naming(scenario)
+    if named is None:
+        return
+    if scenario.operator and scenario.addresses:
+        message = "can't be given with `operator`, which names the tasks itself"
+        yield CrossError(("addresses",), message, "leave one of them out")
+        return
+    path: KeyPath = ("operator", "job") if scenario.operator else ("addresses", "host")
+    if not scenario.operator:  # whose ports and pods have checks of their own
+        yield from _missing_ports(scenario)
+        if wrong := list(_bad_host_names(scenario, named)):
+            yield from wrong
+            return
+    tasks, total = dict[str, str](), 0
+    for role, spec in scenario.cluster.items():
+        for index in range(spec.replicas):
+            place = named.place(role, index)
+            name, total = f"{role}-{index}", total + len(place.host) + _PORT
+            if other := tasks.get(place.pod):
+                message = f"{other} and {name} have the same host name, {place.pod}"
+                yield CrossError(
+                    path, message, "its first part needs {task}, or {role} and {index}"
+                )
+                return
+            tasks |= dict.fromkeys(named.aliases(role, index), name)
+    # A variable with all of them is then also one that the kernel can pass to a program.
+    if (size := total * sum(spec.replicas for spec in scenario.cluster.values())) > GIVEN_BYTES:
+        message = f"gives the tasks, which know each other, {format_size(size)} of addresses"
+        hint = f"{format_size(GIVEN_BYTES)} are the most; write a shorter name"
+        yield CrossError(path, message, hint)
+    for helper in scenario.helpers:
+        if task := tasks.get(helper):
+            message = f"is a name of the task {task} on the network"
+            yield CrossError(("helpers", helper), message, "choose another name")
+
+
+def _missing_ports(scenario: Scenario) -> Iterator[CrossError]:
+    """Yield ports of roles that the cluster does not have."""
+    port = scenario.addresses.port if scenario.addresses else None
+    for role in port if isinstance(port, dict) else ():
+        if role not in scenario.cluster:
+            hint = closest(role, scenario.cluster) or f"roles: {', '.join(scenario.cluster)}"
+            where = ("addresses", "port", role)
+            yield CrossError(where, f"the cluster has no {shown(role)}", hint)
+
+
+def _bad_host_names(scenario: Scenario, named: Naming) -> Iterator[CrossError]:
+    """Yield roles whose last task has no host name, such as one that is too long."""
+    for role, spec in scenario.cluster.items():
+        host = named.place(role, spec.replicas - 1).host
+        if is_label(role) and not is_host(host):  # another role is a mistake of its own
+            message = f"{shown(host)} is not a host name"
+            hint = f"{HOST} characters at most, and {LABEL} between two dots"
+            yield CrossError(("addresses", "host"), message, hint)

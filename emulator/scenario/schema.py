@@ -11,8 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, mod
 from emulator.analysis.costs.prices import Currency, Prices
 from emulator.faults.kinds import AnyEntry
 from emulator.faults.netem import Link
-from emulator.metrics.formats import FORMATS
-from emulator.metrics.steps import PHASES_ONLY, is_pattern
+from emulator.metrics.readings import PHASES_ONLY
 from emulator.scenario.addresses import Addresses
 from emulator.scenario.container import (
     Container,
@@ -193,8 +192,10 @@ EventsFolder = Annotated[str, Field(max_length=1000), AfterValidator(_events_fol
 
 
 def _step_rule(rule: str, info: ValidationInfo) -> str:
+    from emulator.metrics.steps import RULES, is_pattern  # few scenarios have rules
+
     if is_pattern(rule) and not is_stored(info) and not Pattern(rule).names:
-        names = ", ".join(["auto", "json", *FORMATS])
+        names = ", ".join(RULES)
         raise ValueError(f"a regex needs a group (?P<step>\\d+); named patterns: {names}")
     return rule
 

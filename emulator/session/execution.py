@@ -8,15 +8,15 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from emulator.api.server import ApiServer
-from emulator.api.tcp import TcpEndpoint
 from emulator.engines.base import Configuring, Engine, Warming
 from emulator.engines.capabilities import capable
 from emulator.engines.origin import Origin, origin_of
 from emulator.engines.requirements import make_ready, require_of
 from emulator.errors import EmulatorError, NameTaken, Unsupported, UsageError
-from emulator.planning.plan import Plan
 from emulator.planning.requested import RequestedScenario, RunOptions
 from emulator.record.events import EmulatorFailed, Removed
 from emulator.record.reader import Record
@@ -28,9 +28,12 @@ from emulator.runtime.clock import Clock, RealClock
 from emulator.runtime.signals import Deferral
 from emulator.supervisor.cleanup import let_settle
 from emulator.supervisor.control import Interrupted
-from emulator.supervisor.history import HistoryWriter
 from emulator.supervisor.supervisor import Supervisor
 from emulator.supervisor.takeover import RecoveredState, recover, recover_run
+
+if TYPE_CHECKING:
+    from emulator.api.tcp import TcpEndpoint
+    from emulator.planning.plan import Plan
 
 REMOVED = "the job has already ended; emulate still removes its tasks and writes its report"
 KEPT = "the job has already ended; emulate still writes its report"
@@ -89,17 +92,17 @@ class _Session:
         self, record: RunWriter, recovered: RecoveredState | None
     ) -> Iterator[Supervisor]:
         """Yield a supervisor with its API and the signals; then remove what the run made."""
-        history, workers = HistoryWriter(record, self.callbacks), self.clock.workers()
+        workers = self.clock.workers()
         supervisor = Supervisor(
             self.plan,
             self.engine,
-            history,
+            record,
             clock=self.clock,
             workers=workers,
             recovered=recovered,
             origin=self.origin,
         )
-        server = self._serve(supervisor, history) if self.clock.is_real else None
+        server = self._serve(supervisor, record.path) if self.clock.is_real else None
         self.callbacks.stoppable(supervisor.control.stop)
         received: list[signal.Signals] = []
 
@@ -109,7 +112,8 @@ class _Session:
 
         self.deferral.hand_to(interrupt)
         try:
-            yield supervisor
+            with record.telling(self.callbacks, *([server] if server else [])):
+                yield supervisor
             if received and supervisor.end and supervisor.end.outcome != "interrupted":
                 self.deferral.pass_on(received[0])  # this outcome stands; a sweep ends here
         except EmulatorError as error:
@@ -132,10 +136,9 @@ class _Session:
                     with contextlib.suppress(EmulatorError):  # of an emulator that was killed
                         remove_remains(record.path, self.plan.run_id)
 
-    def _serve(self, supervisor: Supervisor, history: HistoryWriter) -> ApiServer:
-        folder, endpoint = history.record.path, self.endpoint
+    def _serve(self, supervisor: Supervisor, folder: Path) -> ApiServer:
+        endpoint = self.endpoint
         server = ApiServer(supervisor.control, folder, self.callbacks.reachable, endpoint=endpoint)
-        history.subscribe(server)
         if endpoint is not None:
             self.callbacks.say(endpoint.describe(folder))
         return server
@@ -177,20 +180,20 @@ def up(
     removing what the run made.
     """
     clock = clock or RealClock()
-    scenario, given = requested.scenario, requested.given
-    plan, folder = make_ready(scenario, engine, options, given.warnings)
+    plan, folder = make_ready(requested, engine, options)
     if options.warm:
         require_of(engine, [("a warm start", "warm")])
         if options.keep:
             raise UsageError("A warm run is not kept: its containers wait for the next run.")
     with signals.deferred() as deferral:
-        engine.ensure_images(scenario, callbacks.say)
+        engine.ensure_images(plan.scenario, callbacks.say)
         if options.warm:
             plan = capable(engine, Warming).lease_warm(plan)
         signals.check()  # from here on the supervisor gets the signals, and the run has a record
         callbacks.planned(plan, folder)
         origin = origin_of(plan, engine, requested.command(engine.name)) if clock.is_real else None
         session = _Session(plan, engine, clock, callbacks, deferral, options.keep, endpoint, origin)
+        given = requested.given
         record = RunWriter(folder, plan, given.text, clock, given.kept)
         with session.open(record, reports=options.reports) as run:
             run.supervisor.run()

@@ -11,7 +11,7 @@ from emulator.analysis.comparison import COMPARED, Row, called, cell
 from emulator.analysis.figures import FIGURES, as_data
 from emulator.analysis.listing import LISTED, Listed, chosen, listed
 from emulator.errors import UsageError
-from emulator.exports import frames
+from emulator.exports.tables import frame_of_rows
 from emulator.record.folder import runs_in
 from emulator.record.reader import Record
 from emulator.results import Result, load_result
@@ -33,7 +33,7 @@ class Rows(Sequence[T], Generic[T]):
     @property
     def frame(self) -> Any:  # noqa: ANN401  of pandas or pyarrow
         """The rows as a data frame. Raises UsageError without pandas and pyarrow."""
-        return frames.frame_of_rows([_flat(row) for row in self._rows])
+        return frame_of_rows([_flat(row) for row in self._rows])
 
     def __len__(self) -> int:
         return len(self._rows)

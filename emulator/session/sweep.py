@@ -10,18 +10,14 @@ from typing import TYPE_CHECKING, TypeVar
 from emulator.analysis.comparison import Row, rows
 from emulator.engines.requirements import make_ready
 from emulator.errors import EmulatorError, ScenarioError, UsageError
-from emulator.planning.plan import new_run_id
 from emulator.record.reader import Record
 from emulator.results import Judged, Result, judge
 from emulator.runtime.signals import Interruption
-from emulator.validation.run_id import check_run_id
 
 if TYPE_CHECKING:
     from emulator.engines.base import Engine
-    from emulator.manifests.convert import Given
-    from emulator.planning.requested import RunOptions
+    from emulator.planning.requested import RequestedScenario, RunOptions
     from emulator.scenario.matrix import Variant
-    from emulator.scenario.schema import Scenario
 
 INTERRUPTED = 130
 _WORST_FIRST = (INTERRUPTED, EmulatorError.exit_code, 1, 3, 0)
@@ -33,10 +29,9 @@ class PlannedVariant:
 
     number: int
     """From 1."""
-    label: str
-    overrides: tuple[str, ...]
-    scenario: Scenario
-    run_id: str
+    requested: RequestedScenario
+    options: RunOptions
+    folder: Path
 
 
 @dataclass
@@ -66,17 +61,23 @@ def judge_all(records: Sequence[Record]) -> list[tuple[Record, Judged]]:
     return [(record, judge(record)) for record in records]
 
 
-def read_all(given: Given, variants: Sequence[Variant], sets: Sequence[str] = ()) -> list[Scenario]:
-    """Parse a scenario in every variant.
+def read_all(requested: RequestedScenario, variants: Sequence[Variant]) -> list[RequestedScenario]:
+    """Return a scenario in every variant, parsed.
 
     Raises UsageError with every problem at once, each with the label of its variant.
     """
-    return _for_all(variants, lambda _, variant: given.parse([*sets, *variant.overrides]))
+
+    def read(_: int, variant: Variant) -> RequestedScenario:
+        one = requested.variant([*requested.chosen, *variant.overrides])
+        one.scenario  # noqa: B018  raises here, not later
+        return one
+
+    return _for_all(variants, read)
 
 
 def plan_all(
     variants: Sequence[Variant],
-    scenarios: Sequence[Scenario],
+    read: Sequence[RequestedScenario],
     engine: Engine,
     options: RunOptions,
 ) -> list[PlannedVariant]:
@@ -85,15 +86,15 @@ def plan_all(
     Their run ids are the given one, or a new one, with their number. Raises UsageError as
     `read_all` does.
     """
-    given = options.run_id
-    stem = new_run_id(scenarios[0].name) if given is None else check_run_id(given)
+    stem = options.named(read[0].scenario)
 
     def plan(number: int, variant: Variant) -> PlannedVariant:
-        scenario, name = scenarios[number - 1], f"{stem}-{number}"
-        _, folder = make_ready(scenario, engine, replace(options, run_id=name))
+        requested = read[number - 1]
+        own = replace(options, run_id=f"{stem}-{number}", variant=variant.label)
+        _, folder = make_ready(requested, engine, own)
         if (folder / "plan.json").exists():
             raise UsageError(f"There is a run in {folder} already.", "Choose another --run-id.")
-        return PlannedVariant(number, variant.label, variant.overrides, scenario, name)
+        return PlannedVariant(number, requested, own, folder)
 
     return _for_all(variants, plan)
 
@@ -132,9 +133,7 @@ def _labelled(problems: dict[str, list[str]], variants: int) -> Iterator[str]:
         yield text if len(labels) == variants else f"{labels[0]}{more}: {text}"
 
 
-def up_all(
-    planned: Sequence[PlannedVariant], run: Callable[[PlannedVariant], Result], *, out: Path
-) -> Sweep:
+def up_all(planned: Sequence[PlannedVariant], run: Callable[[PlannedVariant], Result]) -> Sweep:
     """Run the variants in sequence; Ctrl-C or an EmulatorError ends the sweep.
 
     After an error the state of the engine is unknown, and would affect the remaining variants.
@@ -148,9 +147,8 @@ def up_all(
         except EmulatorError as error:
             code, sweep.failure = EmulatorError.exit_code, error
         sweep.exit_codes.append(code)
-        folder = out.resolve() / variant.run_id
-        if (folder / "plan.json").is_file():
-            sweep.records.append(Record(folder))
+        if (variant.folder / "plan.json").is_file():
+            sweep.records.append(Record(variant.folder))
         if code == INTERRUPTED or sweep.failure:
             break
     return sweep

@@ -19,13 +19,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from emulator.engines import AUTO
 from emulator.planning.requested import RequestedScenario, RunOptions
+from emulator.report.live import view_for
 from emulator.results import Result, RunCallbacks
-from emulator.session.launch import NO_IMAGES, additions, make_available, overrides, perform
-from emulator.session.progress import view_for
+from emulator.session.launch import (
+    NO_IMAGES,
+    ScenarioLike,
+    Sets,
+    additions,
+    make_available,
+    overrides,
+    perform,
+    read,
+)
 from emulator.session.running import Running, RunningCluster
-from emulator.session.source import ScenarioLike, Sets, read
 
 
 def up(
@@ -65,7 +72,7 @@ def up(
     """
     requested = read(scenario, [Path.cwd()], overrides(set, seed), added=additions(images, faults))
     options = RunOptions(out=Path(out), run_id=run_id, keep=keep, warm=warm)
-    folder, running = _prepared(requested, engine or AUTO, options, progress)
+    folder, running = _prepared(requested, engine, options, progress)
     _under_way.add(running)
     try:
         running.begin()
@@ -96,27 +103,24 @@ def run(
     """
     requested = read(scenario, [Path.cwd()], overrides(set, seed), added=additions(images, faults))
     options = RunOptions(out=Path(out), run_id=run_id, keep=keep, warm=warm)
-    _, running = _prepared(requested, engine or AUTO, options, progress)
+    _, running = _prepared(requested, engine, options, progress)
     return running.result()
 
 
 def _prepared(
-    requested: RequestedScenario, engine: str, options: RunOptions, progress: bool | None
+    requested: RequestedScenario, engine: str | None, options: RunOptions, progress: bool | None
 ) -> tuple[Path, Running]:
     """Return the folder of a run and the run, ready to begin: its images are built."""
-    scenario, out = requested.scenario, options.out.resolve()
-    run_id = options.named(scenario)
+    out, run_id = options.out.resolve(), options.named(requested.scenario)
     view = view_for(progress)
     callbacks = view.callbacks()
     with requested.placed():
-        engine, _ = make_available([scenario], engine, out, callbacks.say)
-    reference = requested.reference(engine, warm=options.warm)
-    label = requested.label
-    options = replace(options, out=out, run_id=run_id, variant=label, reference=reference)
+        found, _ = make_available([requested], engine, out, callbacks.say)
+    options = replace(options, out=out, run_id=run_id, variant=requested.label)
 
     def execute(callbacks: RunCallbacks) -> Result:
         with view:
-            return perform(requested, engine, options, callbacks)
+            return perform(requested, found, options, callbacks)
 
     return out / run_id, Running(execute, callbacks)
 

@@ -16,9 +16,9 @@ from emulator.engines.capabilities import capable
 from emulator.engines.requirements import require_of
 from emulator.errors import UsageError
 from emulator.faults.schedule import MANUAL, expand_targets
-from emulator.faults.spec import FaultSpec, Trigger
 
 if TYPE_CHECKING:
+    from emulator.faults.spec import FaultSpec
     from emulator.planning.plan import Plan
     from emulator.supervisor.injector import Injector
     from emulator.supervisor.job import Job
@@ -135,8 +135,7 @@ class RunControl:
             )
         known = {fault["id"].partition(":")[0] for fault in self._injector.stages()}
         number = next(n for n in range(1, len(known) + 2) if f"{MANUAL}{n}" not in known)
-        now = Trigger.model_construct(time=0.0)
-        faults = expand_targets(f"{MANUAL}{number}", spec, self.tasks, now)
+        faults = expand_targets(f"{MANUAL}{number}", spec, self.tasks)
         self._injector.inject_now(faults)
         return [fault.id for fault in faults]
 

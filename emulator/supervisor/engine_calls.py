@@ -6,6 +6,9 @@ Lasting faults are desired state. The supervisor's thread says which are in forc
 follows gives the engine all that holds then: every network link, and for a task the sum of its held
 faults. So the order of the calls does not matter, two faults never undo each other, and a task that
 starts again is brought into its state before it is reported as running.
+
+A start waits until the calls that may end its task have returned: a late SIGKILL must not end what
+has replaced its target.
 """
 
 from __future__ import annotations
@@ -14,16 +17,17 @@ import contextlib
 import math
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from emulator.engines.base import Engine, Inbox, Publishing, Queueing, Shaping
 from emulator.engines.capabilities import capable
 from emulator.errors import EmulatorError, EngineLost, NotRunning
-from emulator.faults.spec import NOTHING_MORE, Effect, EndingGrace, FaultContext, ends_grace_itself
+from emulator.faults.spec import NOTHING_MORE, Effect, FaultContext, ending_grace
 
 if TYPE_CHECKING:
     from emulator.faults.netem import Link
@@ -34,7 +38,8 @@ if TYPE_CHECKING:
 BASE = ""
 """In place of a fault's id: the links that a scenario has all the time."""
 
-Operation = Literal["start", "stop", "announce", "inject", "heal", "equip", "port lookup"]
+FaultOperation = Literal["announce", "inject", "kill", "heal"]
+Operation = Literal["start", "stop", "equip", "port lookup"] | FaultOperation
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class Called:
 
     operation: Operation
     subject: str = ""
-    """The fault's id of `announce`, `inject` and `heal`, otherwise the task."""
+    """The fault's id of a `FaultOperation`, otherwise the task."""
     answer: str = ""
     """Of `start` the container's id or the process id, of `stop` the signal's name."""
     error: EmulatorError | None = None
@@ -80,6 +85,15 @@ class EngineCalls:
         self._held_locks = {one.name: threading.Lock() for one in plan.everything}
         self._asked: dict[str, float] = {}
         """When the engine was first asked for a fault (seconds since 1970), by id."""
+        self._signals_lock = threading.Lock()
+        self._signals = Counter[str]()
+        """How many calls are under way that may end a task."""
+        self._waiting: dict[str, Callable[[], object]] = {}
+        """The start of a task that waits for these."""
+        itself = ending_grace(engine)
+        self.kill_slack = None if itself is None else itself.kill_slack
+        """Seconds after a grace period in which the engine itself has killed the task; None: it
+        kills none by itself."""
 
     @property
     def can_shape(self) -> bool:
@@ -90,29 +104,18 @@ class EngineCalls:
         """Return when the engine was asked for a fault (seconds since 1970); infinite: not yet."""
         return self._asked.get(fault.id, math.inf)
 
-    def ends_grace_itself(self, fault: PlannedFault) -> bool:
-        """Whether the engine kills the fault's target when its grace period is over."""
-        return fault.spec.kills_after is not None and ends_grace_itself(self._engine)
-
-    def kills_after(self, fault: PlannedFault) -> float | None:
-        """Return the seconds from a fault to the SIGKILL that `kill` sends; None: there is none.
-
-        An engine that ends the grace period itself gets so much longer that only a task which it
-        has not ended, such as one on a lost node, is killed a second time.
-        """
-        after = fault.spec.kills_after
-        if after is None or not self.ends_grace_itself(fault):
-            return after
-        return after + capable(self._engine, EndingGrace).kill_slack
-
     def start(self, task: Task, *, fresh: bool = False, same_address: bool = False) -> None:
         """Start a task, on a fresh disk if asked to."""
         queueing = isinstance(self._engine, Queueing) and self._engine.starts_wait
-        if task.init or queueing:
-            # What it waits for may be another task, which must not wait for a thread.
-            self._workers.aside(partial(self._start, task, fresh, same_address))
-        else:
-            self._workers.submit(self._start, task, fresh, same_address)
+        start = partial(self._start, task, fresh, same_address)
+        # What it waits for may be another task, which must not wait for a thread.
+        aside = task.init or queueing
+        begin = partial(self._workers.aside if aside else self._workers.submit, start)
+        with self._signals_lock:
+            if self._signals[task.name]:
+                self._waiting[task.name] = begin
+                return
+        begin()
 
     def look_up_ports(self, task: Task) -> None:
         """Ask where the ports of a running task are."""
@@ -120,16 +123,20 @@ class EngineCalls:
 
     def stop(self, task: str, number: signal.Signals) -> None:
         """Signal a task, not as a fault."""
-        self._workers.submit(self._signal, Called("stop", task, number.name), task, number)
+        self._begin_signal(task)
+        self._workers.submit(self._signal, Called("stop", task, number.name), number)
 
-    def announce(self, fault: PlannedFault) -> None:
-        """Tell the target of a fault that is to happen."""
-        self._workers.submit(self._act, Called("announce", fault.id), fault)
-
-    def inject(self, fault: PlannedFault) -> None:
-        """Make a fault happen."""
-        self._put_in_force(fault)
-        self._workers.submit(self._act, Called("inject", fault.id), fault)
+    def perform(self, operation: FaultOperation, fault: PlannedFault) -> None:
+        """Announce a fault, make it happen, kill its target after the grace period, or heal it."""
+        if operation == "inject":
+            self._put_in_force(fault)
+        elif operation == "heal":
+            if fault.links:
+                self._links = {**self._links, fault.id: ()}
+            self._held = {id_: one for id_, one in self._held.items() if id_ != fault.id}
+        if fault.spec.ends_target:
+            self._begin_signal(fault.target)
+        self._workers.submit(self._act, Called(operation, fault.id), fault)
 
     def restore(self, fault: PlannedFault) -> None:
         """Have a fault in force that a killed supervisor had made happen.
@@ -146,16 +153,9 @@ class EngineCalls:
         if fault.spec.is_held:
             self._held = {**self._held, fault.id: fault}
 
-    def kill(self, fault: PlannedFault) -> None:
-        """Kill the target of a fault whose grace period is over."""
-        self._workers.submit(self._signal, Called("inject", fault.id), fault.target, signal.SIGKILL)
-
-    def heal(self, fault: PlannedFault) -> None:
-        """Undo a lasting fault."""
-        if fault.links:
-            self._links = {**self._links, fault.id: ()}
-        self._held = {id_: one for id_, one in self._held.items() if id_ != fault.id}
-        self._workers.submit(self._act, Called("heal", fault.id), fault)
+    def _begin_signal(self, task: str) -> None:
+        with self._signals_lock:
+            self._signals[task] += 1
 
     def equip(self) -> None:
         """Have the engine make what network faults need; this may take minutes."""
@@ -170,47 +170,57 @@ class EngineCalls:
     # --- On a worker ----------------------------------------------------------------------------
 
     def _start(self, task: Task, fresh: bool, same_address: bool) -> None:
-        held: dict[str, EmulatorError | None] = {}
-        walls: list[float] = []
-        with self._reported(Called("start", task.name, held=held), walls=walls) as answer:
+        with self._reported(Called("start", task.name)) as found:
             if fresh:
                 self._engine.remove(task.name)
-            answer.append(self._engine.start(task, same_address=same_address))
-            held.update(self._hold(task.name, walls))
+            found["answer"] = self._engine.start(task, same_address=same_address)
+            found["held"], found["wall"] = self._hold(task.name)
         if task.ports:
             self._look_up_ports(task)
 
     def _look_up_ports(self, task: Task) -> None:
-        ports: dict[int, str] = {}
-        with self._reported(Called("port lookup", task.name, ports=ports)):
-            ports.update(capable(self._engine, Publishing).published(task.name))
+        with self._reported(Called("port lookup", task.name)) as found:
+            found["ports"] = capable(self._engine, Publishing).published(task.name)
 
-    def _signal(self, call: Called, task: str, number: signal.Signals) -> None:
+    def _signal(self, call: Called, number: signal.Signals) -> None:
         with self._reported(call):
-            self._engine.signal(task, number)
+            self._engine.signal(call.subject, number)
+        self._end_signal(call.subject)
+
+    def _end_signal(self, task: str) -> None:
+        """A call that may end a task has returned: begin what has waited for the last of them."""
+        with self._signals_lock:
+            self._signals[task] -= 1
+            begin = None if self._signals[task] else self._waiting.pop(task, None)
+        if begin is not None:
+            begin()
 
     def _act(self, call: Called, fault: PlannedFault, *ignored: type[EmulatorError]) -> None:
-        effects: list[Effect] = []
-        walls: list[float] = []
         with (
-            self._reported(call, effects, walls),
+            self._reported(call) as found,
             contextlib.suppress(*ignored),
             self._target(fault.target, held=fault.spec.is_held) as target,
         ):
-            if call.operation == "heal":
-                walls.append(self._wall())  # not before: until now a start may have held the task
-                fault.spec.heal(target)
-            elif call.operation == "announce":
-                fault.spec.announce(target)
-            else:
-                self._asked.setdefault(fault.id, self._wall())
-                effects.append(fault.spec.apply(target) or NOTHING_MORE)
+            match call.operation:
+                case "announce":
+                    fault.spec.announce(target)
+                case "kill":
+                    fault.spec.end_grace(target)
+                case "heal":
+                    # Not before: until now a start may have held the task.
+                    found["wall"] = self._wall()
+                    fault.spec.heal(target)
+                case _:
+                    self._asked.setdefault(fault.id, self._wall())
+                    found["effect"] = fault.spec.apply(target) or NOTHING_MORE
+        if fault.spec.ends_target:
+            self._end_signal(fault.target)
 
-    def _hold(self, task: str, walls: list[float]) -> dict[str, EmulatorError | None]:
+    def _hold(self, task: str) -> tuple[dict[str, EmulatorError | None], float]:
         """Bring a task into the state of all held faults that are in force on it.
 
         Returns these, each with the engine's refusal if there was one; none of a task that has
-        ended. Appends when that was done (seconds since 1970): before any of them is healed.
+        ended. And when that was done (seconds since 1970): before any of them is healed.
         """
         held: dict[str, EmulatorError | None] = {}
         with self._target(task, held=True) as target:
@@ -222,8 +232,7 @@ class EngineCalls:
                     pass
                 except EmulatorError as refusal:
                     held[one.id] = refusal
-            walls.append(self._wall())
-        return held
+            return held, self._wall()
 
     @contextlib.contextmanager
     def _target(self, name: str, *, held: bool) -> Iterator[FaultContext]:
@@ -238,19 +247,14 @@ class EngineCalls:
             capable(self._engine, Shaping).equip(lambda what: self._inbox.put(Preparing(what)))
 
     @contextlib.contextmanager
-    def _reported(
-        self, call: Called, effects: Sequence[Effect] = (), walls: Sequence[float] = ()
-    ) -> Iterator[list[str]]:
-        """Put the result of a call into the inbox; the block appends the answer."""
-        answer = [call.answer]
-        error: EmulatorError | None = None
+    def _reported(self, call: Called) -> Iterator[dict[str, Any]]:
+        """Put the result of a call into the inbox, with the fields that the block finds."""
+        found: dict[str, Any] = {}
         try:
-            yield answer
+            yield found
         except EmulatorError as refusal:
-            error = refusal
+            found["error"] = refusal
         except Exception as defect:  # it must end the run, not hang it
             what = f"{call.operation} {call.subject}".strip()
-            error = EngineLost(f"Calling the engine to {what} failed: {defect!r}")
-        effect = effects[-1] if effects else call.effect
-        wall = walls[-1] if walls else self._wall()
-        self._inbox.put(replace(call, answer=answer[-1], error=error, effect=effect, wall=wall))
+            found["error"] = EngineLost(f"Calling the engine to {what} failed: {defect!r}")
+        self._inbox.put(replace(call, **{"wall": self._wall(), **found}))

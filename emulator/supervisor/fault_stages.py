@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from emulator.engines.base import Exited
 from emulator.errors import NotRunning
-from emulator.faults.schedule import PlannedFault, why_unfired
-from emulator.faults.spec import EndingFault, Trigger
-from emulator.supervisor.engine_calls import Called, Preparing
+from emulator.faults.ending import EndingFault
+from emulator.faults.schedule import PlannedFault, part_of, why_unfired
+from emulator.supervisor.engine_calls import Called, FaultOperation, Preparing
 
 if TYPE_CHECKING:
     from emulator.record.events import FaultStage
@@ -52,7 +52,10 @@ class ActiveFault:
     """When the job has stepped since."""
     healing: bool = False
     injecting: bool = False
-    """The engine has not answered yet; it is healed after that, or nobody would undo it."""
+    """The engine has not answered yet; it is healed after that, or nobody would undo it. Nor is
+    its target killed before, lest it gets SIGTERM after SIGKILL."""
+    grace_is_over: bool = False
+    """Its target is to be killed."""
     effect: str = ""
     """What the engine says that it did."""
 
@@ -90,9 +93,9 @@ class Situation:
     """The engine has what the fault needs."""
     making: str | None = None
     """What the engine makes for other faults; empty: it has not said; None: it makes nothing."""
-    kills_after: float | None = None
-    """Seconds from the fault to SIGKILL; None: there is none."""
-    ends_grace_itself: bool = False
+    kill_slack: float | None = None
+    """Seconds after a grace period in which the engine itself has killed the target; None: it does
+    not, and the target is killed when that period is over."""
     asked_at: float = math.inf
     """When the engine was asked for the fault (seconds since 1970); infinite: not yet."""
 
@@ -141,7 +144,7 @@ class At:
     event: Cause
 
 
-Call = Literal["announce", "inject", "restore", "heal", "kill", "equip", "start"]
+Call = Literal["restore", "equip", "start"] | FaultOperation
 Action = Write | At | PlannedFault | Call
 """A fault that is part of it happens now. The words are calls: of the engine, and `start` starts
 the target again."""
@@ -186,10 +189,9 @@ def _trigger(one: ActiveFault, _: object, now: Situation) -> Step:
     if one.fault.spec.announced_before and one.announced_at == math.inf:
         one = replace(one, stage="announced", is_due=False, announced_at=now.time)
         return one, [Write("announced"), *_announce(one)]
-    kill = [] if now.kills_after is None else [At(now.time + now.kills_after, "grace over")]
     one = replace(one, is_due=False, triggered_at=now.time, injecting=True)
     one = replace(one, stage="terminating" if one.ending else "active")
-    return one, [Write("triggered"), "inject", *kill]
+    return one, [Write("triggered"), "inject", *_kill_in_time(one, now)]
 
 
 def _announce(one: ActiveFault) -> list[Action]:
@@ -216,11 +218,8 @@ def _cancel(one: ActiveFault, *_: object) -> Step:
 
 
 def _injected(one: ActiveFault, answer: Called, now: Situation) -> Step:
-    at_once, fault = Trigger.model_construct(time=0.0), one.fault
-    parts = [
-        PlannedFault(f"{fault.id}:{spec.target}", spec.target, at_once, spec, fault.name)
-        for spec in (() if now.job_is_over else answer.effect.follow)
-    ]
+    follow = () if now.job_is_over else answer.effect.follow
+    parts = [part_of(one.fault, spec) for spec in follow]
     effect = {"effect": answer.effect.words or None, "changed": answer.effect.changed}
     one, applied = _apply(replace(one, injecting=False), now.time, effect)
     if not fault.spec.is_healed:
@@ -277,7 +276,8 @@ def _exit(one: ActiveFault, event: Exited, now: Situation) -> Step:
         return _end(one, "failed", f"{event.task} {other}")
     at = max(one.triggered_at, now.time - max(0.0, now.wall - event.wall))
     by_sigkill = event.exit_code == 128 + signal.SIGKILL and not event.oom_killed
-    was_late = now.ends_grace_itself or not event.was_before(one.killed_at)
+    itself = now.kill_slack is not None and kind.kills_after is not None
+    was_late = itself or not event.was_before(one.killed_at)
     evidence = {
         "exit_code": event.exit_code,
         "seconds": round(at - one.triggered_at, 6),
@@ -303,12 +303,34 @@ def _outlast(one: ActiveFault, *_: object) -> Step:
     return (one, []) if one.applied_at == math.inf else (replace(one, stage="over"), [])
 
 
+def _kill_in_time(one: ActiveFault, now: Situation) -> list[Action]:
+    """Have the target killed after its grace period, if it has one.
+
+    An engine that kills it itself gets so much longer that only a target which it has not ended,
+    such as one on a lost node, is killed a second time.
+    """
+    after = one.fault.spec.kills_after
+    if after is None:
+        return []
+    return [At(one.triggered_at + after + (now.kill_slack or 0.0), "grace over")]
+
+
+def _asked(one: ActiveFault, answer: Called, now: Situation) -> Step:
+    one = replace(one, injecting=False, effect=answer.effect.words or one.effect)
+    return _kill(one, answer, now) if one.grace_is_over else (one, [])
+
+
+def _kill(one: ActiveFault, _: object, now: Situation) -> Step:
+    if one.injecting:
+        return replace(one, grace_is_over=True), []
+    return replace(one, killed_at=now.wall), ["kill"]
+
+
 def _terminate_again(one: ActiveFault, _: object, now: Situation) -> Step:
-    after = now.kills_after
     if now.target != "running":
         return _end(one, "skipped", f"{one.fault.target} was not running")
-    kill = [] if after is None else [At(one.triggered_at + after, "grace over")]
-    if after is not None and not now.ends_grace_itself:
+    kill = _kill_in_time(one, now)
+    if kill and now.kill_slack is None:
         return one, kill
     return replace(one, injecting=True), [*kill, "inject"]  # one that was asked does nothing
 
@@ -376,12 +398,9 @@ STAGES: Mapping[Stage, Mapping[object, Row]] = {
         JobOver: _heal,
     },
     "terminating": {
-        "inject": lambda one, answer, _: (
-            replace(one, effect=answer.effect.words or one.effect),
-            [],
-        ),
+        "inject": _asked,
         "refused": _refused,
-        "grace over": lambda one, _, now: (replace(one, killed_at=now.wall), ["kill"]),
+        "grace over": _kill,
         Exited: _exit,
         "resumed": _terminate_again,
         "given up": _give_up,

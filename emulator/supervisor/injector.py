@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Literal, get_args
 from emulator.faults.schedule import PlannedFault, is_part_of, to_json, trigger_matches
 from emulator.record.events import FaultEvent
 from emulator.supervisor.fault_stages import (
-    Action,
     ActiveFault,
     At,
     Event,
@@ -42,8 +41,12 @@ if TYPE_CHECKING:
 class Injector:
     """The faults of one run: those of the plan in its order, manual ones after them."""
 
-    def __init__(self, faults: Sequence[ActiveFault], job: Job) -> None:
-        self._faults = {one.fault.id: one for one in faults}
+    def __init__(
+        self, planned: Sequence[PlannedFault], recovered: Sequence[ActiveFault], job: Job
+    ) -> None:
+        """`recovered`: those of a run that is taken over, as its supervisor left them."""
+        known = recovered or [ActiveFault(fault) for fault in planned]
+        self._faults = {one.fault.id: one for one in known}
         self._job, self._timers, self._calls = job, job.timers, job.calls
         self._making = ""
         """What the engine is making, for faults that wait for it."""
@@ -191,7 +194,7 @@ class Injector:
         """Inject manual faults; their plan goes into the history."""
         for one in [ActiveFault(fault) for fault in faults if fault.id not in self._faults]:
             self._faults[one.fault.id] = one
-            self._perform(one, Write("planned", {"plan": to_json(one.fault)}))
+            self._write(one.fault, Write("planned", {"plan": to_json(one.fault)}))
             self._advance(one, Since(self._timers.now()))
 
     def heal_now(self, fault: str) -> list[str]:
@@ -211,11 +214,26 @@ class Injector:
 
     def _advance(self, one: ActiveFault, event: Event) -> None:
         """Bring a fault into the stage that follows from an event, and do what that needs."""
-        id_ = one.fault.id
-        one, actions = next_stage(self._faults[id_], event, self._situation(one.fault))
-        self._faults[id_] = one
+        fault, calls = one.fault, self._calls
+        one, actions = next_stage(self._faults[fault.id], event, self._situation(fault))
+        self._faults[fault.id] = one
         for action in actions:
-            self._perform(one, action)
+            match action:
+                case Write():
+                    self._write(fault, action)
+                case At(when=when, event=then):
+                    self._timers.at(when, self._advance, one, then)
+                case PlannedFault():
+                    self.inject_now([action])
+                case "announce" | "inject" | "kill" | "heal":
+                    calls.perform(action, fault)
+                case "restore":
+                    calls.restore(fault)
+                case "equip":
+                    calls.equip()
+                case "start" if kind := one.ending:
+                    fresh, same = kind.replaces_target, kind.same_address
+                    self._job.start_task(fault.target, fresh=fresh, same_address=same)
 
     def _situation(self, fault: PlannedFault) -> Situation:
         job, calls = self._job, self._calls
@@ -233,42 +251,20 @@ class Injector:
             job_is_over=job.end is not None,
             is_equipped=is_equipped,
             making=self._making if waits else None,
-            kills_after=calls.kills_after(fault),
-            ends_grace_itself=calls.ends_grace_itself(fault),
+            kill_slack=calls.kill_slack,
             asked_at=calls.asked_at(fault),
         )
 
-    def _perform(self, one: ActiveFault, action: Action) -> None:
-        fault, calls = one.fault, self._calls
-        match action:
-            case Write(stage=stage, data=data, wall=wall):
-                is_one = fault.spec.of_tasks and not fault.links
-                task, other = (fault.target, None) if is_one else ("", fault.target)
-                entry = FaultEvent(
-                    task=task, id=fault.id, kind=fault.kind, stage=stage, target=other, **data
-                )
-                self._job.history.write(entry, wall=wall)
-                if stage == "applied":
-                    self._trigger_followers("after")
-            case At(when=when, event=event):
-                self._timers.at(when, self._advance, one, event)
-            case PlannedFault():
-                self.inject_now([action])
-            case "announce":
-                calls.announce(fault)
-            case "inject":
-                calls.inject(fault)
-            case "restore":
-                calls.restore(fault)
-            case "heal":
-                calls.heal(fault)
-            case "kill":
-                calls.kill(fault)
-            case "equip":
-                calls.equip()
-            case "start" if kind := one.ending:
-                fresh, same = kind.replaces_target, kind.same_address
-                self._job.start_task(fault.target, fresh=fresh, same_address=same)
+    def _write(self, fault: PlannedFault, what: Write) -> None:
+        """Write a stage of a fault; those that wait for it may follow."""
+        is_one = fault.spec.of_tasks and not fault.links
+        task, other = (fault.target, None) if is_one else ("", fault.target)
+        entry = FaultEvent(
+            task=task, id=fault.id, kind=fault.kind, stage=what.stage, target=other, **what.data
+        )
+        self._job.history.write(entry, wall=what.wall)
+        if what.stage == "applied":
+            self._trigger_followers("after")
 
     def _trigger_followers(self, *kinds: Literal["after", "recovery"]) -> None:
         """Trigger the faults that wait for others, once all of those have got that far."""

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from emulator.engines.base import Exited
     from emulator.planning.plan import Plan, Task
     from emulator.record.events import Entry
+    from emulator.record.writer import RunWriter
     from emulator.supervisor.engine_calls import EngineCalls
-    from emulator.supervisor.history import HistoryWriter
     from emulator.supervisor.timers import Timers
 
 HELPER_GRACE = 5.0
@@ -110,7 +110,7 @@ class Job:
         *,
         timers: Timers,
         calls: EngineCalls,
-        history: HistoryWriter,
+        history: RunWriter,
     ) -> None:
         self._plan = plan
         self.tasks, self.timers, self.calls, self.history = tasks, timers, calls, history

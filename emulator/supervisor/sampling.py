@@ -87,7 +87,7 @@ class Sampling:
             self._failing = bool(event.error)
             self._history.write(SamplingFailed(reason=event.error))
         if event.sample is not None:
-            self._history.sampled(event.sample)
+            self._history.tell(event.sample)
 
     def end(self) -> None:
         """Close the GPUs' driver; a running measurement gets a moment to finish."""
@@ -115,7 +115,7 @@ class Sampling:
         try:
             used, error = self._task_usage()
             gpus = self._gpu_usage()
-            store = self._history.record.sample
+            store = self._history.sample
             return Measured(store(at, wall, used, gpus) if used or gpus else None, error)
         except RecordError as unwritten:
             return Measured(unwritten=unwritten)

@@ -27,7 +27,6 @@ from emulator.engines.base import (
 from emulator.engines.capabilities import capable
 from emulator.errors import EngineLost
 from emulator.metrics.event_steps import EventSteps
-from emulator.metrics.steps import Observation, Seen
 from emulator.record.events import (
     AllRunning,
     Attached,
@@ -50,7 +49,6 @@ from emulator.scenario.schema import EVENTS
 from emulator.supervisor import restart_policy as policy
 from emulator.supervisor.control import Asked, Interrupted, RunControl
 from emulator.supervisor.engine_calls import Called, EngineCalls, Preparing
-from emulator.supervisor.fault_stages import ActiveFault
 from emulator.supervisor.injector import Injector
 from emulator.supervisor.job import (
     LONGEST_WORD,
@@ -71,16 +69,14 @@ from emulator.supervisor.watchdog import DiskWatch, Watchdog
 
 if TYPE_CHECKING:
     from emulator.engines.origin import Origin
+    from emulator.metrics.steps import Observation, Seen
     from emulator.planning.plan import Plan
+    from emulator.record.writer import RunWriter
     from emulator.runtime.clock import Clock, Workers
     from emulator.scenario.restart import RestartScope
-    from emulator.supervisor.history import HistoryWriter
 
 STOP_GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL when the job is over (as `docker stop`)."""
-
-NOTHING = Observation("", {})
-"""What most lines report."""
 
 
 class Supervisor:
@@ -93,7 +89,7 @@ class Supervisor:
         self,
         plan: Plan,
         engine: Engine,
-        history: HistoryWriter,
+        history: RunWriter,
         *,
         clock: Clock,
         workers: Workers,
@@ -110,11 +106,10 @@ class Supervisor:
         self._job = Job(
             plan, tasks, helpers, timers=self._timers, calls=self._calls, history=history
         )
-        faults = recovered.faults if recovered else [ActiveFault(fault) for fault in plan.faults]
-        self._injector = Injector(faults, self._job)
+        self._injector = Injector(plan.faults, recovered.faults if recovered else (), self._job)
         self._watchdog = Watchdog(plan.scenario.restart.stall, self._job)
         storage = engine.storage() if isinstance(engine, Storing) else []
-        self._disks = DiskWatch([history.record.path, *storage], self._timers)
+        self._disks = DiskWatch([history.path, *storage], self._timers)
         interval = plan.scenario.metrics.interval
         self._sampling = Sampling(interval, engine, self.inbox, clock, workers, self._job)
         self._strategy = strategy_of(plan)(
@@ -162,7 +157,7 @@ class Supervisor:
         if recovered is not None and recovered.timeline.prepared is not None:
             self._resume(recovered)
         else:
-            self._engine.prepare(plan, self._history.record.path, self.inbox)
+            self._engine.prepare(plan, self._history.path, self.inbox)
             self._calls.update_links()
             self._history.write(Prepared())
             for name in self._job.helpers:
@@ -247,15 +242,9 @@ class Supervisor:
         }
 
     def _on_lines(self, event: Lines) -> None:
-        self._history.begin_batch()
-        try:
+        with self._history.batch():
             for line in event.lines:
-                if line.is_finished:
-                    self._on_line(line)
-                else:
-                    self._on_drawn(line)
-        finally:
-            self._history.end_batch()
+                self._on_line(line)
 
     def _on_entry(self, entry: Entry) -> None:
         """Write what the engine reports for the history alone."""
@@ -279,51 +268,40 @@ class Supervisor:
                 raise error
             case "stop" if error:
                 self._on_stop_refused(task, call.answer, error.message)
-            case "announce" | "inject" | "heal" | "equip":
+            case "announce" | "inject" | "kill" | "heal" | "equip":
                 self._injector.on_answer(call)
 
     def _on_line(self, line: Line) -> None:
+        """Take a line, or what a progress bar has drawn of one: of that, only the step matters."""
         state = self._job.tasks.get(line.task)
         if state is None:
-            if "." in line.task:
-                self._on_line_of_part(line)
-            else:
-                self._on_line_of_helper(line)
-            return
-        self._strategy.on_line()
-        self._history.line(line.task, line.text, wall=line.wall)
-        seen = state.reader.read(line.text)
-        self._note_sources(line.task, state.reader.take_news())
-        self._on_observed(line, seen or NOTHING)
-
-    def _on_line_of_part(self, line: Line) -> None:
-        """Write what an init step prints to the log of its task; a side-car has its own."""
-        if line.task in self._init_steps:
-            self._history.line(*init_line(line.task, line.text), wall=line.wall)
+            if line.is_finished:
+                self._on_line_beside(line)
+        elif line.is_finished:
+            self._strategy.on_line()
+            self._history.log(line.task, line.text, wall=line.wall)
+            seen = state.reader.read(line.text)
+            self._note_sources(line.task, state.reader.take_news())
+            self._on_observed(line.task, line.wall, seen, line.text)
         else:
-            self._history.line(line.task, line.text, wall=line.wall)
+            seen = state.reader.read_part(line.text)
+            self._note_sources(line.task, state.reader.take_news())
+            self._on_observed(line.task, line.wall, seen)
 
-    def _on_line_of_helper(self, line: Line) -> None:
+    def _on_line_beside(self, line: Line) -> None:
+        """Take a line of a helper, or of an init step or a side-car of a task (`TASK.NAME`)."""
+        if line.task in self._init_steps:  # a side-car has a log of its own
+            self._history.log(*init_line(line.task, line.text), wall=line.wall)
+            return
         reported = None
         if line.task == EVENTS and self._plan.scenario.metrics.events is not None:
             reported = self._event_steps.read(line.text, self._job.starts)
-        self._history.line(line.task, line.text, wall=line.wall, shown=reported is None)
-        if reported is None:
-            if line.text.strip():
-                self._job.helpers[line.task].last_words.append(line.text[:LONGEST_WORD])
-            return
-        wall = reported.wall if 0 <= reported.wall <= line.wall else line.wall
-        self._on_observed(Line(reported.task, wall, "", is_finished=False), reported.seen)
-
-    def _on_drawn(self, line: Line) -> None:
-        """Take what a progress bar has drawn: only its step matters, the line is still to come."""
-        state = self._job.tasks.get(line.task)  # None: of a helper
-        if state is None:
-            return
-        seen = state.reader.read_part(line.text)
-        self._note_sources(line.task, state.reader.take_news())
-        if seen:
-            self._on_observed(line, seen)
+        self._history.log(line.task, line.text, wall=line.wall, shown=reported is None)
+        if reported is not None:
+            wall = reported.wall if 0 <= reported.wall <= line.wall else line.wall
+            self._on_observed(reported.task, wall, reported.seen)
+        elif line.task in self._job.helpers and line.text.strip():
+            self._job.helpers[line.task].last_words.append(line.text[:LONGEST_WORD])
 
     def _note_sources(self, task: str, news: Sequence[Seen]) -> None:
         """Write what was seen for the first time that counts, before its first step."""
@@ -332,14 +310,18 @@ class Supervisor:
                 StepSource(task=task, source=one.words, counts=one.counts, retracts=one.retracts)
             )
 
-    def _on_observed(self, line: Line, seen: Observation) -> None:
-        if seen.event:
-            self._history.write(observed(seen.event, line.task, seen.data), wall=line.wall)
-        if seen.event == "step":
-            self._job.tasks[line.task].step = cast("int", seen.data["step"])
-            self._watchdog.on_step(line.task)
-        text = line.text if line.is_finished else None
-        self._injector.on_output(line.task, text, seen.event, seen.data)
+    def _on_observed(
+        self, task: str, wall: float, seen: Observation | None, text: str | None = None
+    ) -> None:
+        """Do what follows from a step or phase, and from the `text` of a finished line."""
+        if seen is not None:
+            self._history.write(observed(seen.event, task, seen.data), wall=wall)
+            if seen.event == "step":
+                self._job.tasks[task].step = cast("int", seen.data["step"])
+                self._watchdog.on_step(task)
+            self._injector.on_output(task, text, seen.event, seen.data)
+        elif text is not None:
+            self._injector.on_output(task, text, "", {})
 
     def _on_started(self, call: Called) -> None:
         state = self._job.note_running(call.subject, call.answer)
@@ -547,12 +529,12 @@ class Supervisor:
     # --- Taking over ----------------------------------------------------------------------------
 
     def _note_takeover(self, recovered: RecoveredState) -> None:
-        gap = self._history.record.t - recovered.timeline.end
+        gap = self._history.t - recovered.timeline.end
         self._history.write(Attached(pid=os.getpid(), gap=round(gap, 6)))
 
     def _resume(self, recovered: RecoveredState) -> None:
         """Continue from the state in which a killed supervisor left the run."""
-        job, record = self._job, self._history.record
+        job, record = self._job, self._history
         began = self._clock.now() - record.t
         job.end, job.restarts = recovered.end, recovered.job_restarts
         timeline = recovered.timeline

@@ -43,7 +43,7 @@ class RecoveredState:
     known: dict[str, ResumePoint] = field(default_factory=dict)
     """The output of each task and helper as far as it is in the logs."""
     unwritten: dict[str, Sequence[Observation]] = field(default_factory=dict)
-    """Steps that are in the logs and not in the history: see `emulator/record/coalesce.py`."""
+    """Steps that are in the logs and not in the history: see `Coalescer` in `record/writer.py`."""
 
     unwritten_sources: dict[str, Sequence[Seen]] = field(default_factory=dict)
     """From what these steps were read, as far as that is not in the history either."""

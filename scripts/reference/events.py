@@ -8,7 +8,7 @@ import re
 from typing import get_args
 
 from emulator.record.events import KINDS, Entry
-from emulator.validation.descriptions import descriptions
+from emulator.validation.fields import descriptions
 from scripts.reference.markdown import code, page, table
 
 INTRODUCTION = """

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 import emulator
 from emulator.scenario.schema import Scenario
-from emulator.validation.descriptions import descriptions
+from emulator.validation.fields import descriptions
 from scripts.reference.markdown import code, page, table
 
 INTRODUCTION = """

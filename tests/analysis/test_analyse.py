@@ -8,8 +8,8 @@ import pytest
 
 from emulator.analysis.analyse import Analysis, FaultResult, HelperResult, TaskResult, analyse
 from emulator.analysis.goodput import CAUSES
-from emulator.analysis.step_sources import StepSources, step_sources
 from emulator.analysis.throughput import Rate, StepTimes, Throughput
+from emulator.analysis.values import StepSources, step_sources
 from tests.histories import (
     Told,
     began_again,

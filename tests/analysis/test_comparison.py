@@ -17,7 +17,7 @@ from emulator.analysis.expectations import Verdict
 from emulator.analysis.throughput import Rate, Throughput
 from emulator.planning.plan import Plan
 from emulator.planning.planner import make_plan
-from emulator.report.run_tables import print_comparison
+from emulator.report.terminal import print_comparison
 from emulator.scenario.loader import parse
 from tests.histories import SITE
 

@@ -14,9 +14,8 @@ import yaml
 import emulator
 from emulator.analysis import expectations as checks
 from emulator.analysis.analyse import Analysis, FaultResult, TaskResult, analyse
-from emulator.analysis.expectations import Status, Verdict, judge, overall, summary
+from emulator.analysis.expectations import Comparison, Status, Verdict, judge, overall
 from emulator.analysis.figures import in_summary
-from emulator.analysis.regression import Comparison
 from emulator.analysis.throughput import Rate, StepTimes, Throughput
 from emulator.analysis.traffic import Traffic
 from emulator.analysis.values import histories, importance
@@ -24,8 +23,9 @@ from emulator.metrics.catalog import Usage
 from emulator.metrics.samples import Sample
 from emulator.planning.baseline import ThroughputReference
 from emulator.record.timeline import Timeline
+from emulator.results import summary
 from emulator.scenario.schema import Expectations
-from tests.histories import began_again, ended, happened, phase, step, timeline
+from tests.histories import a_plan, began_again, ended, happened, phase, step, timeline
 
 RAN = Analysis(
     outcome="succeeded",
@@ -323,8 +323,8 @@ def test_a_check_that_crashes_midway_is_unknown_despite_its_first_verdict(
 
 
 SUMMARY = """
-run_id: r-1
-scenario: s
+run_id: run-1
+scenario: test
 variant: a=1
 engine: fake
 warm: []
@@ -368,15 +368,9 @@ cost: {run: null, per_thousand_steps: null, preemptions: {cost: null}, break_eve
 
 
 def test_the_summary_has_the_numbers_and_is_json() -> None:
-    written = summary(
-        run_id="r-1",
-        scenario="s",
-        variant="a=1",
-        engine="fake",
-        analysis=RAN,
-        verdicts=verdicts({"final_step": 51}, RAN),
-        samples=[Sample(1.0, 1.0, {"worker-0": Usage(2.5, memory=7)})],
-    )
+    plan = a_plan("{worker: 1}").model_copy(update={"variant": "a=1"})
+    samples = [Sample(1.0, 1.0, {"worker-0": Usage(2.5, memory=7)})]
+    written = summary(plan, RAN, verdicts({"final_step": 51}, RAN), samples)
     assert json.loads(json.dumps(written)) == {
         **{"format": 2, "emulator_version": emulator.__version__},
         **yaml.safe_load(SUMMARY),
@@ -387,8 +381,7 @@ def test_the_summary_has_the_numbers_and_is_json() -> None:
 def test_the_summary_tells_of_preparation_and_conditions_where_there_were_any() -> None:
     prepared = replace(RAN, training_began=1.23456)
     created = {"type": "Created", "status": "True", "t": 0.123457}
-    about: dict[str, Any] = {"run_id": "r", "scenario": "s", "engine": "fake", "verdicts": []}
-    written = summary(analysis=prepared, conditions=[created], **about)
+    written = summary(a_plan("{worker: 1}"), prepared, [], conditions=[created])
     assert written["startup"]["training"] == 1.2346
     for unrecovered, worst in ((0, 7.5), (1, math.inf)):
         written["unrecovered"] = unrecovered

@@ -33,7 +33,8 @@ def parts(*events: Told, until: float = 20) -> list[tuple[str, float, float, int
 
 def spent(*events: Told, until: float = 20) -> dict[str, float]:
     """Return the causes that took any time of a run, with their seconds."""
-    return {cause: t for cause, t in split(timeline(in_time(events)), until).items() if t}
+    found = split(timeline(in_time(events)), until).by_cause()
+    return {cause: t for cause, t in found.items() if t}
 
 
 RUN = [happened(0, "run"), *began_again(0, "worker-0", "worker-1")]
@@ -222,7 +223,7 @@ def test_without_steps_the_time_is_startup_and_other() -> None:
     events = [*RUN, happened(3, "all-running"), *phase(4, 5, "worker-0", "data")]
     assert spent(*events, ended(9, "worker-0", 1), job(20)) == {"startup": 3, "other": 17}
     assert spent(*RUN, job(20)) == {"startup": 20}
-    assert split(timeline([]), 0) == dict.fromkeys(CAUSES, 0)
+    assert split(timeline([]), 0).by_cause() == dict.fromkeys(CAUSES, 0)
 
 
 def test_times_are_within_the_run() -> None:
@@ -249,7 +250,7 @@ ENTRIES = st.one_of(
 @given(events=st.lists(ENTRIES, max_size=40), duration=TIMES)
 def test_the_causes_add_up_to_the_duration_exactly(events: list[Told], duration: float) -> None:
     duration = round(duration, 6)
-    result = split(timeline(in_time(events)), duration)
+    result = split(timeline(in_time(events)), duration).by_cause()
     assert tuple(result) == CAUSES
     assert min(result.values()) >= 0
     assert sum(round(t * 1_000_000) for t in result.values()) == round(duration * 1_000_000)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.analysis.regression import Comparison, evaluate
+from emulator.analysis.expectations import Comparison, evaluate
 from emulator.planning.baseline import Baseline, ThroughputReference
 
 STORED = Baseline(steps_per_second=20, engine="docker", machine="8 x A", measured="2026-11-20")

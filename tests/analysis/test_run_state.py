@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from emulator.analysis.run_state import Estimate, RunState
-from emulator.faults.pause import Pause
+from emulator.faults.held import Pause
 from emulator.faults.schedule import expand_targets, to_json
 from emulator.faults.spec import Trigger
 from emulator.metrics.catalog import GpuUsage, Rates, Usage

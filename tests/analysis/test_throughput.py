@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.analysis.analyse import FaultResult, analyse
+from emulator.analysis.figures import FAULT_STAGES
 from emulator.analysis.steps_made import Life, Stretch, without
 from emulator.analysis.throughput import (
     JOB,
@@ -486,12 +487,13 @@ def test_the_target_has_its_own_rates_around_a_fault(faults: str, events: Sequen
 
 
 def test_a_job_has_caught_up_when_it_is_further_than_before_the_fault() -> None:
-    """Worker 0 went on for a while, and failed too."""
+    """Worker 0 went on for a while, and failed too: where it had been then does not count."""
     entries = [*UP, step(5, "worker-0", 20), step(9, "worker-0", 30), step(12, "worker-0", 40)]
     entries += [*preempted(10, "worker-1", back=16), ended(13, "worker-0", 1)]
-    entries += [*began_again(15, "worker-0"), step(17, "worker-0", 30), step(18, "worker-0", 45)]
+    entries += [*began_again(15, "worker-0"), step(17, "worker-0", 30), step(18, "worker-0", 35)]
     result = struck(entries, "{preempt: worker-1, at: 10s}")
     assert (result.first_step_after, result.caught_up_after) == (7, 8)
+    assert "further than before the fault" in FAULT_STAGES["caught_up_after"][1]
 
 
 @pytest.mark.parametrize(("outcome", "rate"), [("succeeded", 0.5), ("failed", None)])

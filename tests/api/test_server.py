@@ -22,8 +22,7 @@ import pytest
 import emulator
 from emulator.api.application import LARGEST_BODY, application
 from emulator.api.client import Cluster
-from emulator.api.server import ApiServer
-from emulator.api.watcher import LINES_AT_A_TIME, RecordWatcher
+from emulator.api.server import LINES_AT_A_TIME, ApiServer, RecordWatcher
 from emulator.engines.base import Inbox
 from emulator.errors import EmulatorError, EngineLost, UsageError
 from emulator.record.events import fields_of

@@ -330,7 +330,7 @@ def test_a_child_that_is_forked_under_the_mutex_does_not_keep_it(folder: Path) -
     code = (
         "import os, sys\n"
         "from pathlib import Path\n"
-        "from emulator.broker.store import transaction\n"
+        "from emulator.broker.leases import transaction\n"
         "def fork(store):\n"
         "    if not os.fork():\n"
         "        os._exit(len(sys.stdin.read()))\n"

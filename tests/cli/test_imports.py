@@ -2,44 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
+from emulator.cli import app
 from emulator.record.version import header
 from tests.conftest import python
 
 HEAVY = {
-    "docker",
-    "httpx",
-    "jinja2",
-    "numpy",
-    "plotly",
-    "prometheus_client",
-    "pyarrow",
-    "pytest",
-    "starlette",
-    "tensorboard",
-    "uvicorn",
+    *("docker", "httpx", "jinja2", "numpy", "plotly", "prometheus_client", "pyarrow", "pytest"),
+    *("starlette", "tensorboard", "uvicorn"),
 }
 """Libraries that a command imports only where it uses them."""
 OF_SCENARIOS = {"pydantic", "yaml", "emulator.scenario", "emulator.record", "emulator.analysis"}
 MODELS = {
-    "yaml",
-    "re2",
-    "emulator.analysis.analyse",
-    "emulator.faults.spec",
-    "emulator.planning.plan",
-    "emulator.record.events",
-    "emulator.record.reader",
-    "emulator.scenario.container",
-    "emulator.scenario.schema",
-    "filelock",
-    "platformdirs",
+    *("filelock", "platformdirs", "pydantic", "re2", "yaml", "emulator.analysis.analyse"),
+    *("emulator.faults.spec", "emulator.planning.plan", "emulator.record.events"),
+    *("emulator.record.reader", "emulator.scenario.container", "emulator.scenario.schema"),
 }
-"""What lists, logs and removal do without. Typer itself imports pydantic, for every option."""
+"""What lists, logs and removal do without."""
 
 
 def imported(tmp_path: Path, *command: str) -> set[str]:
@@ -66,7 +53,7 @@ def imported(tmp_path: Path, *command: str) -> set[str]:
         (
             ("plan", "quickstart", "--engine", "process"),
             HEAVY | {"emulator.record.events", "emulator.manifests.assembly"},
-            107,
+            102,
         ),
         (("ps", "--all"), HEAVY - {"docker"} | MODELS, 82),
         (("down", "old"), HEAVY | MODELS | {"rich"}, 50),
@@ -88,3 +75,15 @@ def test_a_command_imports_no_more_than_it_uses(
     assert not modules & needless
     ours = sorted(name for name in modules if name.partition(".")[0] == "emulator")
     assert len(ours) <= most, ours
+
+
+def test_a_value_that_needs_no_pydantic_is_what_typer_makes_of_it(tmp_path: Path) -> None:
+    group: Any = typer.main.get_command(app)
+    commands = [group, *group.commands.values()]
+    parameters = [one for command in commands for one in command.get_params(typer.Context(command))]
+    assert len(parameters) > 100
+    for one in parameters:
+        for value in (None, "text", ("a", "b"), ["a"], [], Path("runs"), tmp_path):
+            with contextlib.suppress(typer.BadParameter):  # of another type
+                by_typer = type(one).get_runtime_param(one).coerce(value, one, None)
+                assert one.get_runtime_param().coerce(value, one, None) == by_typer, one.name

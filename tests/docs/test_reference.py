@@ -11,7 +11,7 @@ from pydantic import BaseModel, TypeAdapter
 from emulator.analysis.explanation import NO_STEP
 from emulator.faults.kinds import entries
 from emulator.record.events import KINDS
-from emulator.report.run_tables import _BY_STEPS
+from emulator.report.terminal import _BY_STEPS
 from emulator.scenario.schema import Scenario, json_schema
 from scripts.reference import events, scenario
 from scripts.reference.__main__ import FOLDER, PAGES

@@ -60,7 +60,7 @@ def test_a_link_that_leads_nowhere_fails_the_build(tmp_path: Path, link: str) ->
         ("docs/scenario.md", "results.md", "results.md"),
         ("docs/gallery/ddp.md", "../results.md#throughput", "../results.md#throughput"),
         ("docs/faults.md", "../CHANGELOG.md", "CHANGELOG.md"),
-        ("docs/faults.md", "../emulator/faults/pause.py", "source/emulator/faults/pause.py.md"),
+        ("docs/faults.md", "../emulator/faults/held.py", "source/emulator/faults/held.py.md"),
         ("docs/gallery/ddp.md", "../../Makefile", "../source/Makefile.md"),
         ("CONTRIBUTING.md", ".ci/run", "source/ci/run.md"),
         ("README.md", "https://example.org/docs/x.md", "https://example.org/docs/x.md"),

@@ -29,9 +29,8 @@ from emulator.engines.lines import LONGEST_LINE
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.process import ProcessEngine
 from emulator.errors import NotRunning, Unsupported, UsageError
-from emulator.faults.pause import Pausing
-from emulator.faults.preempt import PowerCutting
-from emulator.faults.throttle import Throttling
+from emulator.faults.ending import PowerCutting
+from emulator.faults.held import Pausing, Throttling
 from emulator.planning.requested import RunOptions
 from emulator.record.reader import Record
 from emulator.record.timeline import Timeline

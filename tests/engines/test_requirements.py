@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -28,8 +29,8 @@ from emulator.engines.requirements import (
     require_of,
 )
 from emulator.errors import EngineMissing, Misfit, Unsupported, UsageError
-from emulator.faults.pause import Pausing
-from emulator.faults.throttle import Throttling
+from emulator.faults.held import Pausing, Throttling
+from emulator.manifests.documents import ConversionNote
 from emulator.planning.requested import RunOptions
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse, placed
@@ -221,13 +222,15 @@ def test_each_key_is_named_of_what_an_engine_lacks_and_of_nothing_else(tmp_path:
         "Use --engine docker, or leave these out."
     )
     with pytest.raises(Unsupported):
-        make_ready(parse(text), Small("isolation"), RunOptions(out=tmp_path))
+        make_ready(asked(text), Small("isolation"), RunOptions(out=tmp_path))
     options = RunOptions(out=tmp_path, run_id="run-1", gpus=["a"])
-    plan, folder = make_ready(parse(LEAST + BARE), Small(), options, notes=["why"])
+    bare, note = asked(LEAST + BARE), ConversionNote("spec.a", "ignored", "why")
+    noted = replace(bare, given=replace(bare.given, notes=(note,)))
+    plan, folder = make_ready(noted, Small(), options)
     assert (plan.run_id, folder) == ("run-1", tmp_path / "run-1")
-    assert "why" in plan.warnings
+    assert "spec.a is ignored: why" in plan.warnings
     with pytest.raises(UsageError, match=r"bytes that are not text\. Choose"):
-        make_ready(parse(LEAST + BARE), Small(), RunOptions(out=Path(f"{tmp_path}/\udcff")))
+        make_ready(bare, Small(), RunOptions(out=Path(f"{tmp_path}/\udcff")))
     needs = [(name, name) for name in DockerEngine.capabilities]  # no engine has to have more
     with pytest.raises(Unsupported, match="Use --engine docker, or leave these out") as refused:
         require_of(Small(*DockerEngine.capabilities), needs)

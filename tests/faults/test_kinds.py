@@ -12,16 +12,15 @@ from typing import Any
 import pytest
 
 from emulator.errors import EngineError, NotRunning
-from emulator.faults.kill import Kill
+from emulator.faults.ending import Kill, Preempt
+from emulator.faults.held import HeldFault
+from emulator.faults.infrastructure import Cordoned
 from emulator.faults.kinds import FAULTS
-from emulator.faults.nodes import Cordoned
-from emulator.faults.preempt import Preempt
 from emulator.faults.spec import (
     Effect,
     Entry,
     FaultContext,
     FaultSpec,
-    HeldFault,
     LastingFault,
     Trigger,
 )

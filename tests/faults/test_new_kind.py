@@ -18,9 +18,10 @@ from emulator.api.prometheus import STAGES as COUNTED
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.requirements import require
 from emulator.errors import EngineError, NotRunning, Unsupported
+from emulator.faults.ending import GracefulFault
 from emulator.faults.kinds import FAULTS, OneFault
 from emulator.faults.schedule import PlannedFault, build_schedule, from_json, to_json
-from emulator.faults.spec import FaultContext, GracefulFault, LastingFault
+from emulator.faults.spec import FaultContext, LastingFault
 from emulator.record.reader import Record
 from emulator.record.timeline import all_states
 from emulator.report.tables import STYLES
@@ -305,7 +306,7 @@ def test_no_task_has_to_run_for_it_and_times_count_from_the_training_on(tmp_path
 
 def test_by_hand_and_healed_by_the_next_supervisor(tmp_path: Path) -> None:
     engine = Able(SCRIPTS)
-    job = Job(tmp_path, parse(VOLUME), engine)
+    job = Job(tmp_path, VOLUME, engine)
     manual = Disk.model_validate({"disk": "full", "volume": "data", "for": 6})
     injected = job.asks(3.0, lambda control: control.inject(manual))
     begin_and_die(job, 7.0)
@@ -371,7 +372,7 @@ def test_a_target_that_restarts_meanwhile_is_hit_all_the_same(tmp_path: Path) ->
 
 def test_the_next_supervisor_tells_again_and_triggers_in_time(tmp_path: Path) -> None:
     engine = Able(SCRIPTS)
-    job = Job(tmp_path, parse(RECLAIMED), engine)
+    job = Job(tmp_path, RECLAIMED, engine)
     begin_and_die(job, 25.0)
     assert job.take_over() == "succeeded"
     assert engine.told == [("worker-1", 10), ("worker-1", 25)]
@@ -379,7 +380,7 @@ def test_the_next_supervisor_tells_again_and_triggers_in_time(tmp_path: Path) ->
 
 
 def test_healed_by_hand_it_does_not_happen(tmp_path: Path) -> None:
-    job = Job(tmp_path, parse(RECLAIMED), Able(SCRIPTS))
+    job = Job(tmp_path, RECLAIMED, Able(SCRIPTS))
     healed = job.asks(20.0, lambda control: control.heal(""))
     job.begin()
     assert healed.result() == ["0"]
@@ -390,8 +391,8 @@ CASES = """
 reclaim waiting, due -> announced: announced; announce; due at 50
 reclaim waiting, due, target='starting' -> waiting:
 reclaim waiting, due, target='gone' -> over: triggered; skipped worker-1 was not running
-reclaim waiting, due, announced_at=12 -> terminating: triggered; inject
-reclaim announced, due, announced_at=12 -> terminating: triggered; inject
+reclaim waiting, due, announced_at=12 -> terminating: triggered; inject; grace over at 25
+reclaim announced, due, announced_at=12 -> terminating: triggered; inject; grace over at 25
 reclaim announced, due, announced_at=12, target='starting' -> waiting:
 reclaim announced, told -> announced:
 reclaim announced, resumed, announced_at=12 -> announced: announce; due at 42

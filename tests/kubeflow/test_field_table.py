@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from emulator.kubeflow.fields import MOVED, OBJECTS
+from emulator.kubeflow.kinds import MOVED, OBJECTS
 from emulator.manifests.documents import read_documents
 from emulator.manifests.fields import Findings, Reader
 from scripts import write_field_table as page

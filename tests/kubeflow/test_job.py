@@ -18,7 +18,6 @@ from emulator.record.events import Entry, TaskExit, TaskStart
 from emulator.record.reader import Record
 from emulator.results import Result
 from emulator.runtime.clock import ManualClock
-from emulator.scenario.loader import parse
 from emulator.supervisor.control import RunControl
 from tests.supervisor import in_memory
 from tests.supervisor.in_memory import DEAF, SERVES, Job, history, run_on
@@ -186,7 +185,7 @@ class Asking(Job):
 
     def __init__(self, out: Path, scripts: dict[str, Any], settings: str = "") -> None:
         text = TFJOB + text_of("{worker: 2}", f"clean_pods: all, {settings}")
-        super().__init__(out, parse(text), MemoryEngine(ManualClock(), scripts))
+        super().__init__(out, text, MemoryEngine(ManualClock(), scripts))
 
     def suspends(self, when: float) -> Future[Any]:
         return self.asks(when, partial(RunControl.suspend, suspended=True))
@@ -277,8 +276,8 @@ def test_a_suspended_job_is_taken_over(tmp_path: Path, dies: float) -> None:
 
 
 def test_another_job_can_not_be_suspended(tmp_path: Path) -> None:
-    scenario = parse(TFJOB + "cluster: {worker: 1}\n")
-    run = Job(tmp_path, scenario, MemoryEngine(ManualClock(), {"*": Script(exits_at=5)}))
+    text = TFJOB + "cluster: {worker: 1}\n"
+    run = Job(tmp_path, text, MemoryEngine(ManualClock(), {"*": Script(exits_at=5)}))
     reply = run.asks(2, partial(RunControl.suspend, suspended=True))
     run.begin()
     with pytest.raises(UsageError, match="Only a job of the training operator"):

@@ -9,11 +9,9 @@ import pytest
 import yaml
 
 from emulator.errors import ScenarioError
-from emulator.manifests.assembly import as_text
+from emulator.manifests.assembly import FORMATS, as_text, format_of
 from emulator.manifests.convert import Additions, read_scenario
-from emulator.manifests.documents import read_documents
-from emulator.manifests.input_formats import FORMATS, format_of
-from emulator.manifests.spec import Conversion, Options
+from emulator.manifests.documents import Conversion, Options, read_documents
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import Scenario
 from emulator.validation.limits import SCENARIO_BYTES

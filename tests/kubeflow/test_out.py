@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import given as for_all
 from hypothesis import strategies as st
 
-from emulator.manifests.out.export_formats import TARGETS
+from emulator.manifests.out.export import TARGETS
 from tests.manifests.out.exporting import as_manifest, documents, exported, given, in_pod, said_of
 from tests.manifests.out.test_exports import JOB, fits, scenarios
 from tests.manifests.out.test_parts import BARE, DDP, TORCH, part_of
@@ -120,6 +121,21 @@ def test_workers_alone_get_what_the_operator_does_not_set(tmp_path: Path) -> Non
         assert (env["RANK"], env["WORLD_SIZE"]) == (str(index), "2")
         assert (env["MASTER_ADDR"], env["MASTER_PORT"]) == ("ddp-worker-0", "23456")
         assert "PET_NNODES" not in env
+
+
+@pytest.mark.parametrize("to", ["kubernetes", "tfjob"])
+def test_a_command_has_the_variable_by_which_its_task_finds_the_others(
+    to: str, tmp_path: Path
+) -> None:
+    data = {**BARE, "cluster": {"worker": {"replicas": 2, "command": ["a", "${env.TF_CONFIG}"]}}}
+    job = documents(exported(given(data, tmp_path), to, tmp_path))[-1]
+    replicas = job["spec"] if to == "kubernetes" else job["spec"]["tfReplicaSpecs"]["Worker"]
+    (container,) = replicas["template"]["spec"]["containers"]
+    for index in range(2):
+        command, env = in_pod(container, index)
+        config = json.loads(command[-1])
+        assert config["task"] == {"type": "worker", "index": index}
+        assert json.loads(env.get("TF_CONFIG", command[-1])) == config
 
 
 # --- Any scenario ---------------------------------------------------------------------------------

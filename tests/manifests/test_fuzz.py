@@ -13,11 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from emulator.errors import ScenarioError, UsageError
-from emulator.manifests.assembly import as_text
+from emulator.manifests.assembly import as_text, format_of
 from emulator.manifests.convert import Additions, read_scenario
-from emulator.manifests.documents import read_documents
-from emulator.manifests.input_formats import format_of
-from emulator.manifests.spec import Options
+from emulator.manifests.documents import Options, read_documents
 from emulator.scenario.loader import parse
 from tests.manifests.test_convert import SCENARIO
 from tests.manifests.test_helm import JOBS_MAP, STATEFULSETS

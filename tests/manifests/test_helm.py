@@ -9,7 +9,7 @@ import pytest
 
 from emulator.engines.memory import MemoryEngine
 from emulator.errors import ScenarioError, UsageError
-from emulator.manifests import helm_jobs, helm_statefulsets
+from emulator.manifests import helm_values
 from emulator.manifests.convert import Additions, Given, load, read_scenario
 from emulator.planning.planner import make_plan
 from emulator.runtime.clock import ManualClock
@@ -177,7 +177,7 @@ def test_values_of_arena_are_rendered_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "table"), [(JOBS_MAP, helm_jobs.KEYS), (STATEFULSETS, helm_statefulsets.KEYS)]
+    ("text", "table"), [(JOBS_MAP, helm_values.KEYS), (STATEFULSETS, helm_values.STATEFULSET_KEYS)]
 )
 def test_no_key_is_there_twice(text: str, table: Any, tmp_path: Path) -> None:
     paths = [key.path for key in table]

@@ -13,12 +13,10 @@ import pytest
 import yaml
 
 from emulator.errors import ScenarioError
-from emulator.manifests.assembly import as_text
+from emulator.manifests.assembly import as_text, format_of
 from emulator.manifests.convert import read_scenario
-from emulator.manifests.documents import read_documents
-from emulator.manifests.input_formats import format_of
+from emulator.manifests.documents import Options, read_documents
 from emulator.manifests.out.export import export, target
-from emulator.manifests.spec import Options
 from emulator.scenario.loader import parse
 from tests.manifests.out.exporting import LOADER, documents
 from tests.manifests.validation import check

@@ -15,7 +15,7 @@ from emulator.engines.capabilities import capable
 from emulator.engines.docker import DockerEngine
 from emulator.engines.process import ProcessEngine
 from emulator.metrics.catalog import GpuShare
-from emulator.metrics.gpu.device import shares
+from emulator.metrics.gpu.sampler import shares
 from emulator.record.events import fields_of
 from emulator.record.reader import Record
 from tests.conftest import Emulate

@@ -12,9 +12,8 @@ import pytest
 from emulator.errors import RecordError
 from emulator.metrics.catalog import Usage
 from emulator.metrics.sample_file import SampleFile, read
-from emulator.metrics.samples import Sample, from_json
-from emulator.metrics.totals import totals
-from emulator.record.tail import whole_lines
+from emulator.metrics.samples import Sample, from_json, totals
+from emulator.record.task_log import whole_lines
 
 
 def sample(number: int) -> Sample:

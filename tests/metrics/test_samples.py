@@ -23,15 +23,18 @@ from emulator.metrics.catalog import (
     Usage,
 )
 from emulator.metrics.samples import (
+    GpuTotals,
     Sample,
+    Totals,
     device_numbers,
     from_json,
+    gpu_totals,
     halved,
     rates,
     series,
     to_json,
+    totals,
 )
-from emulator.metrics.totals import GpuTotals, Totals, gpu_totals, totals
 
 
 def test_a_restart_counts_from_zero_and_is_never_negative() -> None:

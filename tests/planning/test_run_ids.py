@@ -25,6 +25,7 @@ from emulator.record.reader import Record
 from emulator.session.sweep import plan_all
 from emulator.supervisor.cleanup import abandoned, remove
 from emulator.validation.run_id import check_run_id, is_run_id
+from tests.asked import asked
 from tests.conftest import Emulate, own
 from tests.histories import a_plan
 
@@ -118,14 +119,14 @@ def test_each_command_refuses_it_and_writes_nothing(
 
 
 def test_variants_need_room_for_their_number(scenario: Path, tmp_path: Path) -> None:
-    scenarios = [emulator.load(scenario)]
+    read = [asked(scenario.read_text())]
     result = emulator.scenario.matrix.variants(["seed=1"], [])
     engine = ProcessEngine()
     with pytest.raises(UsageError, match=f"'{'a' * 63}-1' can't be a run id"):
-        plan_all(result, scenarios, engine, RunOptions(out=tmp_path, run_id="a" * 63))
+        plan_all(result, read, engine, RunOptions(out=tmp_path, run_id="a" * 63))
     engine.close()
     with pytest.raises(UsageError, match=LATEST):
-        RunOptions(run_id="last").named(scenarios[0])
+        RunOptions(run_id="last").named(read[0].scenario)
 
 
 # --- Where it comes back ------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from emulator.faults.spec import Trigger
-from emulator.planning.unreachable import steps_of, unreachable
+from emulator.planning.planner import steps_of, unreachable
 from emulator.runtime.bundled import scenarios
 from emulator.scenario.loader import load, parse
 

@@ -16,12 +16,12 @@ from emulator.analysis.analyse import analyse
 from emulator.analysis.invariants import INVARIANTS
 from emulator.analysis.throughput import curve
 from emulator.engines.memory import Script
-from emulator.record import coalesce
-from emulator.record.coalesce import Coalescer
+from emulator.record import writer
 from emulator.record.events import Entry, FaultEvent, Step, fields_of
 from emulator.record.history import as_it_happened
 from emulator.record.reader import Record
 from emulator.record.timeline import Timeline
+from emulator.record.writer import Coalescer
 from emulator.results import RunCallbacks
 from tests.histories import (
     a_plan,
@@ -41,8 +41,8 @@ from tests.report.runs import ran
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of these tests are long after a few steps."""
-    monkeypatch.setattr(coalesce, "FREE", 1)
-    monkeypatch.setattr(coalesce, "EACH", 1000)
+    monkeypatch.setattr(writer, "FREE", 1)
+    monkeypatch.setattr(writer, "EACH", 1000)
 
 
 @pytest.mark.parametrize(
@@ -147,9 +147,9 @@ def restless(rng: Random) -> Iterator[float]:
 def test_a_long_run_has_no_more_events_than_documented(
     monkeypatch: pytest.MonkeyPatch, kind: str, most: int
 ) -> None:
-    """FREE + K * EACH with K = log2(1 + S * N * T / EACH), as the module says."""
-    monkeypatch.setattr(coalesce, "FREE", 100)
-    monkeypatch.setattr(coalesce, "EACH", 50)
+    """FREE + K * EACH with K = log2(1 + S * N * T / EACH), as `Coalescer` says."""
+    monkeypatch.setattr(writer, "FREE", 100)
+    monkeypatch.setattr(writer, "EACH", 50)
     rng, tasks = Random(7), 3
     pauses = restless(rng)
     coalescer, events, made, t = Coalescer(), 0, 0, 0.0
@@ -240,8 +240,8 @@ def short_pauses(history: Sequence[Entry], interval: float) -> Iterator[float]:
 def test_a_coalesced_history_gives_the_numbers_of_the_whole_one(seed: int, each: int) -> None:
     """Counts, states and verdicts exactly; times to an interval for each failure or short pause."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(coalesce, "FREE", 20)
-        patch.setattr(coalesce, "EACH", each)
+        patch.setattr(writer, "FREE", 20)
+        patch.setattr(writer, "EACH", each)
         full = history(training(Random(seed)))
         coalescer = Coalescer()
         short = as_it_happened([one for entry in full for one in coalescer.add(entry)])
@@ -280,6 +280,6 @@ def test_a_coalesced_history_gives_the_numbers_of_the_whole_one(seed: int, each:
 def test_a_pause_is_kept_or_spread(
     monkeypatch: pytest.MonkeyPatch, since: float, expected: Sequence[tuple[float, int, int, int]]
 ) -> None:
-    monkeypatch.setattr(coalesce, "FREE", -2000)  # 4 s
+    monkeypatch.setattr(writer, "FREE", -2000)  # 4 s
     events = [*every(0.1, range(10)), *every(0.1, range(10, 12), since=since), happened(9, "job")]
     assert steps_of(events) == expected

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.cli.compare import compare
-from emulator.cli.report import runs
+from emulator.cli.report import compare, runs
 from emulator.cli.runs import logs
 from emulator.errors import RecordError, UsageError
 from emulator.record.folder import AmbiguousRun, RunFolder

@@ -73,9 +73,7 @@ def write_record(folder: Path) -> None:
     samples.close()
     for task in ("worker-0", "worker-1", "ps-0"):
         log = LogWriter(folder / "logs" / f"{task}.log", 2**20)
-        for number in range(6):
-            log.add(f"line {number} of {task}: ValueError: no", 1000.0 + number)
-        log.write()
+        log.write((f"line {n} of {task}: ValueError: no", 1000.0 + n) for n in range(6))
         log.close()
     judged = judge(Record(folder))
     (folder / "summary.json").write_text(json.dumps(judged.summary, default=str))

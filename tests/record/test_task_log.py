@@ -10,18 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.record.folder import RunFolder
-from emulator.record.tail import BLOCK, end_of, last_lines, whole_lines
 from emulator.record.task_log import (
+    BLOCK,
     LogTimes,
     LogWriter,
     Printed,
     beginning,
     cut_torn,
+    end_of,
     end_of_log,
+    last_lines,
     new_lines,
     parts_of,
     printed,
     times_of,
+    whole_lines,
 )
 
 LINES = [("one", 100.0), ("two", 100.004), ("three", 100.02), ("gr\u00fcn", 103.5), ("", 104.0)]
@@ -31,11 +34,8 @@ def written(log: Path, *lines: tuple[str, float], limit: int = 2**30, each: int 
     """Write lines with their times into a log, as many at once as `each` says."""
     log.parent.mkdir(exist_ok=True)
     writer = LogWriter(log, limit)
-    for number, (text, wall) in enumerate(lines, 1):
-        writer.add(text, wall)
-        if number % each == 0:
-            writer.write()
-    writer.write()
+    for begin in range(0, len(lines), each):
+        writer.write(lines[begin : begin + each])
     writer.close()
     return log
 

@@ -120,16 +120,16 @@ def test_a_log_keeps_what_was_printed_byte_for_byte(folder: RunWriter) -> None:
 def test_a_log_that_reaches_its_limit_says_so_once(tmp_path: Path) -> None:
     limited = PLAN.scenario.model_copy(update={"log_limit": 800})
     plan = PLAN.model_copy(update={"scenario": limited})
-    writer = RunWriter(tmp_path / "run", plan, TEXT, ManualClock())
+    writer = RunWriter(tmp_path / "run", plan, TEXT, ManualClock(wall=7.0))
     for number in range(80):
         writer.log("worker-0", f"{number:09}")
-        assert writer.cut_short() == []
-    writer.log("worker-0", f"{80:09}")
-    assert writer.cut_short() == [LogCut(task="worker-0", limit=800)]
-    assert writer.cut_short() == []
+        assert Record(writer.path).history == ()
+    for number in (80, 81):
+        writer.log("worker-0", f"{number:09}")
+        assert Record(writer.path).history == (LogCut(n=0, wall=7, task="worker-0", limit=800),)
     *_, last = parts_of(tmp_path / "run" / "logs" / "worker-0.log")
-    os.utime(last.path, (7, 7))
-    assert writer.printed_until("worker-0") == 7
+    os.utime(last.path, (6, 6))
+    assert writer.printed_until("worker-0") == 6
     writer.close()
 
 

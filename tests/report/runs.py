@@ -19,7 +19,7 @@ from emulator.metrics.samples import Sample
 from emulator.planning.requested import RunOptions
 from emulator.record.reader import Record
 from emulator.report.data import Facts
-from emulator.results import Result, RunCallbacks
+from emulator.results import Result, RunCallbacks, summary
 from emulator.runtime.clock import ManualClock
 from emulator.session.execution import up
 from tests.asked import asked
@@ -62,16 +62,13 @@ def facts_of(
     replay = timeline(events, cluster, extra)
     analysis = analyse(replay)
     verdicts = checks.judge(replay.plan.scenario.expect, analysis, replay)
-    summary = checks.summary(
-        run_id="r", scenario="s", engine="fake", analysis=analysis, verdicts=verdicts
-    )
     defaults: dict[str, Any] = {
         "folder": Path("/runs/r"),
         "scenario": "name: s\n",
         "logs": {},
         "files": frozenset(),
         "running": False,
-        "summary": summary,
+        "summary": summary(replay.plan, analysis, verdicts) | {"run_id": "r", "scenario": "s"},
         "verdicts": verdicts,
     }
     return Facts(timeline=replay, analysis=analysis, samples=samples, **{**defaults, **more})

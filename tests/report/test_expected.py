@@ -26,13 +26,13 @@ from emulator.metrics.samples import Sample
 from emulator.metrics.steps import JSON
 from emulator.planning.planner import make_plan
 from emulator.record.events import Entry
-from emulator.report import junit, markdown, page, panel
+from emulator.report import page, panel
 from emulator.report.comparison_page import render_comparison
 from emulator.report.data import Facts
-from emulator.report.failure_summary import event_lines
+from emulator.report.event_text import event_lines
+from emulator.report.files import junit, markdown
 from emulator.report.plan_tables import print_plan
-from emulator.report.run_tables import print_comparison
-from emulator.report.terminal import print_summary
+from emulator.report.terminal import print_comparison, print_summary
 from emulator.scenario.loader import parse
 from tests.histories import (
     SITE,
@@ -250,7 +250,7 @@ def comparison_page() -> str:
 
 RUNS = {"rich": rich, "many": many, "bare": bare}
 REPORTS: dict[str, Callable[[Facts], str]] = {
-    **{"report.md": markdown.render, "junit.xml": junit.render, "terminal.txt": terminal},
+    **{"report.md": markdown, "junit.xml": junit, "terminal.txt": terminal},
     **{"panel.txt": live, "page.txt": lambda facts: words(page.render(facts))},
     "charts.json": lambda facts: charts(page.render(facts)),
 }

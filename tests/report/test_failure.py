@@ -11,8 +11,9 @@ import pytest
 from emulator.engines.memory import Script
 from emulator.record.events import TaskExit
 from emulator.report import page
-from emulator.report.failure import Failure, failure_of, how_it_ended, last_traceback
-from emulator.report.failure_summary import event_lines, story
+from emulator.report.event_text import event_lines
+from emulator.report.page import Failure, failure_of, how_it_ended, last_traceback
+from emulator.report.terminal import story
 from emulator.validation.units import format_duration
 from tests.histories import Told, an_event, began_again, ended, happened, job, restart, step
 from tests.histories import preempted as preemption

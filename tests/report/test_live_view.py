@@ -22,10 +22,9 @@ from emulator.metrics.samples import Sample
 from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
 from emulator.report import live
-from emulator.report.live import BACKLOG, LiveView
-from emulator.report.notebook import NotebookView, in_notebook
+from emulator.report.live import BACKLOG, LiveView, NotebookView, in_notebook
 from emulator.runtime.clock import ManualClock
-from tests.analysis.test_hints import ONE_DNN
+from tests.analysis.test_failed_output import ONE_DNN
 from tests.conftest import Emulate, own
 from tests.histories import a_plan, happened, history, step
 from tests.report.test_progress import Watched

@@ -23,12 +23,12 @@ from emulator.metrics.catalog import GpuUsage
 from emulator.metrics.samples import Sample
 from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
-from emulator.report import document, junit, markdown, page
+from emulator.report import document, page
 from emulator.report.comparison_page import render_comparison
 from emulator.report.data import Facts, read
-from emulator.report.files import put, write, write_page
+from emulator.report.files import junit, markdown, put, write, write_page
 from emulator.report.plan_tables import _limits as plan_limits
-from emulator.results import RunCallbacks
+from emulator.results import RunCallbacks, judge
 from emulator.runtime.clock import ManualClock
 from tests.histories import a_plan, happened, job, phase
 from tests.report.runs import BASE, a_run, embedded, facts_of, long_run, preempted, ran, step_line
@@ -109,13 +109,13 @@ def test_a_page_has_at_most_700_kilobytes(tasks: int) -> None:
 
 def test_what_tasks_and_users_write_is_text(tmp_path: Path) -> None:
     extra = f'description: "{NASTY}"\ncluster: {{worker: 1}}\n'
-    failed = read(a_run(tmp_path, extra, {"worker-0": FAILS}))
+    failed = read(run := a_run(tmp_path, extra, {"worker-0": FAILS}), judge(run))
     html = page.render(failed)
     assert html.count("<script") == 3
     assert text_of(html).count("&lt;script&gt;alert(1)&lt;/script&gt;") == 3  # + scenario, log
     assert not {"\x1b", "\x00"} & {*html}
     printed = "<script>alert(1)</script> | `x` ``` "
-    assert f"\n````text\n{printed}\n````\n" in markdown.render(failed)
+    assert f"\n````text\n{printed}\n````\n" in markdown(failed)
     assert suite_of(failed).findtext("system-err") == f"worker-0 | {printed}"
 
 
@@ -149,7 +149,7 @@ def test_the_legend_of_gpus_has_all_devices_as_they_are_drawn() -> None:
 
 
 def test_every_number_of_the_summary_is_there_without_scripts(good: Record) -> None:
-    words = {*text_of(page.render(read(good))).split()}
+    words = {*text_of(page.render(read(good, judge(good)))).split()}
     assert {"1.00", "64.0", "19"} <= words  # a step of 64 examples each second
 
 
@@ -157,7 +157,7 @@ def test_the_page_of_an_incomplete_record_explains_it(tmp_path: Path) -> None:
     writer = RunWriter(tmp_path / "run-1", a_plan("{worker: 1}"), "", ManualClock())
     texts = {"running": "This run is still running", "crashed": "the emulator was killed"}
     for state, text in texts.items():
-        facts = read(Record(writer.path))
+        facts = read(record := Record(writer.path), judge(record))
         assert facts.state == state
         assert text in page.render(facts)
         writer.close()
@@ -168,8 +168,8 @@ def test_a_record_with_next_to_nothing_has_reports(events: list[Any]) -> None:
     facts = facts_of(events, extra="")
     assert facts.end == 1
     assert "The record has no samples" in page.render(facts)
-    assert markdown.render(facts)
-    ET.fromstring(junit.render(facts))
+    assert markdown(facts)
+    ET.fromstring(junit(facts))
 
 
 @pytest.mark.parametrize(("tasks", "lines"), [(8, True), (9, False)])
@@ -206,7 +206,7 @@ def test_a_failed_task_has_its_last_output(tmp_path: Path) -> None:
     helper = Script(lines=[(1, "no disk")], exits_at=2, exit_code=1)
     extra = "cluster: {worker: 2}\nhelpers: {sink: {command: [b]}}\n"
     scripts = {"worker-0": lines, "worker-1": STEPS, "sink": helper}
-    facts = read(a_run(tmp_path, extra, scripts))
+    facts = read(record := a_run(tmp_path, extra, scripts), judge(record))
     last = tuple(f"line {n}" for n in range(35, 60))
     assert facts.logs == {"worker-0": last, "worker-1": (), "sink": ("no disk",)}
 
@@ -279,7 +279,7 @@ def test_two_may_write_the_same_report(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def suite_of(facts: Facts) -> ET.Element:
-    root = ET.fromstring(junit.render(facts))
+    root = ET.fromstring(junit(facts))
     assert root.tag == "testsuites"
     (suite,) = root
     return suite

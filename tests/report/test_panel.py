@@ -14,7 +14,7 @@ from emulator.analysis.run_state import COURSE, RunState
 from emulator.metrics.catalog import GpuShare, GpuUsage, Usage
 from emulator.metrics.samples import Sample
 from emulator.report import panel
-from emulator.report.notebook import as_html
+from emulator.report.live import as_html
 from tests.histories import (
     BEGAN,
     Told,

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from emulator.report.live import LivePrinter, QuietPrinter
 from emulator.report.progress import Progress, under_way
-from emulator.report.terminal import LivePrinter, QuietPrinter
-from tests.analysis.test_hints import ONE_DNN
+from tests.analysis.test_failed_output import ONE_DNN
 from tests.histories import a_plan, happened, step
 
 PLAN = a_plan("{worker: 2}", "framework: tensorflow\n")

@@ -19,11 +19,10 @@ import emulator
 from emulator.analysis.listing import Listed
 from emulator.engines.base import Finding
 from emulator.record.folder import RunFolder
-from emulator.report.listings import print_conditions, print_listing, print_runs, print_status
+from emulator.report import listings
 from emulator.report.plan_tables import print_plan
-from emulator.report.run_tables import print_comparison
 from emulator.report.tables import Column, Table, print_table, table_of
-from emulator.report.terminal import print_findings, print_summary
+from emulator.report.terminal import print_comparison, print_summary
 from tests.report.test_expected import compared, many, rich
 from tests.report.test_terminal import rows_of
 
@@ -46,11 +45,15 @@ TABLES: dict[str, Callable[[Console], None]] = {
     "many tasks": lambda console: print_summary(many().summary, console),
     "comparison": lambda console: print_comparison(compared()[0], console),
     "plan": lambda console: print_plan(rich().plan, [], console),
-    "status": partial(print_status, STATUS),
-    "conditions": partial(print_conditions, {RUN: [CONDITION]}),
-    "findings": partial(print_findings, [Finding("docker", "fatal", "/var/" + RUN, "start it")]),
-    "ps": lambda console: print_runs([RunFolder(Path(RUN))], {RUN: 2}, console),
-    "runs": partial(print_listing, [Listed(RUN, "of", "a=1", "docker", 1.0, "interrupted", "ok")]),
+    "status": partial(listings.print_status, STATUS),
+    "conditions": partial(listings.print_conditions, {RUN: [CONDITION]}),
+    "findings": partial(
+        listings.print_findings, [Finding("docker", "fatal", "/var/" + RUN, "start it")]
+    ),
+    "ps": lambda console: listings.print_runs([RunFolder(Path(RUN))], {RUN: 2}, console),
+    "runs": partial(
+        listings.print_listing, [Listed(RUN, "of", "a=1", "docker", 1.0, "interrupted", "ok")]
+    ),
 }
 
 

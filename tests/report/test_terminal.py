@@ -15,16 +15,16 @@ import pytest
 from rich.console import Console
 
 from emulator.analysis.analyse import Analysis, FaultResult, HelperResult
-from emulator.analysis.expectations import summary
 from emulator.analysis.explanation import Explanation
 from emulator.analysis.listing import Listed
 from emulator.engines.base import Finding
 from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
-from emulator.report import HTML
-from emulator.report.listings import print_listing, print_runs, print_status
-from emulator.report.terminal import LivePrinter, print_findings, print_result, print_summary
-from emulator.results import Result
+from emulator.report.data import HTML
+from emulator.report.listings import print_findings, print_listing, print_runs, print_status
+from emulator.report.live import LivePrinter
+from emulator.report.terminal import print_result, print_summary
+from emulator.results import Result, summary
 from emulator.runtime.clock import ManualClock
 from emulator.supervisor.job import JobEnd
 from tests.histories import a_plan
@@ -32,8 +32,7 @@ from tests.report.test_expected import on_a_terminal
 
 
 def a_summary(analysis: Analysis, **more: Any) -> dict[str, Any]:
-    about: dict[str, Any] = {"run_id": "r", "scenario": "s", "engine": "fake", "verdicts": []}
-    return summary(analysis=analysis, **about, **more)
+    return summary(a_plan("{worker: 1}"), analysis, [], **more)
 
 
 def printed(

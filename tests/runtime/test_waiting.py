@@ -20,7 +20,7 @@ from typing import IO
 
 import pytest
 
-from emulator.broker.store import (
+from emulator.broker.leases import (
     open_liveness_pipe,
     open_writer,
     transaction,

@@ -17,7 +17,7 @@ from emulator.scenario.frameworks.registry import FRAMEWORKS
 from emulator.scenario.frameworks.spec import FrameworkName, Job, Member
 from emulator.scenario.loader import load, parse
 from emulator.scenario.schema import Role, Scenario
-from emulator.session.source import read
+from emulator.session.launch import read
 from tests.scenario.mistakes import GOOD, HEAD, only_problem, problems
 
 # --- Variables that are ours --------------------------------------------------------------------

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from pydantic import TypeAdapter, ValidationError
 
-from emulator.metrics.steps import PHASES_ONLY
+from emulator.metrics.readings import PHASES_ONLY
 from emulator.runtime.bundled import ROOT, scenarios
 from emulator.scenario.frameworks.registry import FRAMEWORKS
 from emulator.scenario.frameworks.spec import Framework, FrameworkName, role_of

@@ -12,7 +12,7 @@ import nbformat
 import pytest
 
 import emulator
-from emulator.report.notebook import NotebookView, in_notebook
+from emulator.report.live import NotebookView, in_notebook
 from tests.conftest import python
 from tests.session.conftest import shell
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import EngineLost, UsageError
 from emulator.manifests.convert import read_scenario
-from emulator.planning.requested import RunOptions
+from emulator.planning.requested import RequestedScenario, RunOptions
 from emulator.report.listings import print_runs
 from emulator.results import Result, RunCallbacks
 from emulator.runtime.clock import ManualClock
@@ -40,14 +40,18 @@ def path(tmp_path: Path) -> Path:
 
 def planned(path: Path, *varied: str, run_id: str | None = "x") -> list[PlannedVariant]:
     actual = variants(varied)
-    engine, scenarios = MemoryEngine(ManualClock(), {}), read_all(read_scenario(path), actual)
-    return plan_all(actual, scenarios, engine, RunOptions(out=path.parent / "runs", run_id=run_id))
+    engine, read = MemoryEngine(ManualClock(), {}), read_all(at(path), actual)
+    return plan_all(actual, read, engine, RunOptions(out=path.parent / "runs", run_id=run_id))
+
+
+def at(path: Path, *sets: str) -> RequestedScenario:
+    return RequestedScenario(read_scenario(path), path, chosen=sets)
 
 
 def problems(path: Path, varied: Sequence[str], set_: Sequence[str] = ()) -> list[str]:
     """Return the lines of what reading variants is refused with."""
     with pytest.raises(UsageError) as refused:
-        read_all(read_scenario(path), variants(varied), set_)
+        read_all(at(path, *set_), variants(varied))
     return str(refused.value).splitlines()
 
 
@@ -56,20 +60,22 @@ def ended(tmp_path: Path, exit_code: int = 0) -> Callable[[PlannedVariant], Resu
     scripts = {"*": Script(exits_at=1, exit_code=exit_code)}
 
     def run(variant: PlannedVariant) -> Result:
-        how = {"run_id": variant.run_id, "variant": variant.label}
-        return ran(tmp_path / "runs", TEXT, scripts, variant.overrides, RunCallbacks(), **how)
+        how = {"run_id": variant.folder.name, "variant": variant.options.variant}
+        sets = variant.requested.chosen
+        return ran(tmp_path / "runs", TEXT, scripts, sets, RunCallbacks(), **how)
 
     return run
 
 
 def test_variants_are_numbered_and_have_their_overrides(path: Path) -> None:
     first, second = planned(path, "cluster.worker=1,3")
-    assert (first.number, first.label, first.run_id) == (1, "cluster.worker=1", "x-1")
-    assert (second.number, second.label, second.run_id) == (2, "cluster.worker=3", "x-2")
-    assert second.scenario.cluster["worker"].replicas == 3
+    assert (first.number, first.options.variant) == (1, "cluster.worker=1")
+    assert (second.number, second.options.variant) == (2, "cluster.worker=3")
+    assert (first.folder.name, second.options.run_id) == ("x-1", "x-2")
+    assert second.requested.scenario.cluster["worker"].replicas == 3
     first, second = planned(path, "seed=1,2", run_id=None)  # they share a new one
-    assert first.run_id.startswith("s-")
-    assert first.run_id.removesuffix("-1") == second.run_id.removesuffix("-2")
+    assert first.folder.name.startswith("s-")
+    assert first.folder.name.removesuffix("-1") == second.folder.name.removesuffix("-2")
 
 
 def test_every_problem_has_the_label_of_its_variant_and_one_of_all_has_none(path: Path) -> None:
@@ -98,14 +104,13 @@ def test_an_unsupported_variant_is_named_by_its_label(path: Path) -> None:
 
 
 def test_a_taken_folder_is_refused_before_anything_runs(path: Path, tmp_path: Path) -> None:
-    (_, second) = planned(path, "seed=1,2")
-    ended(tmp_path)(second)
+    ended(tmp_path)(planned(path, "seed=1,2")[1])
     with pytest.raises(UsageError, match=r"^seed=2: There is a run in .*/x-2 already"):
         planned(path, "seed=1,2")
 
 
 def test_all_are_run_even_if_one_fails_and_keep_their_labels(path: Path, tmp_path: Path) -> None:
-    sweep = up_all(planned(path, "seed=1,2"), ended(tmp_path), out=tmp_path / "runs")
+    sweep = up_all(planned(path, "seed=1,2"), ended(tmp_path))
     assert [record.plan.variant for record in sweep.records] == ["seed=1", "seed=2"]
     assert [row.differs for row in compare(judge_all(sweep.records))] == [{"seed": 1}, {"seed": 2}]
     summary = sweep.records[1].result("summary.json")
@@ -113,12 +118,12 @@ def test_all_are_run_even_if_one_fails_and_keep_their_labels(path: Path, tmp_pat
     assert summary["variant"] == "seed=2"
     assert sweep.exit_code == 0
     others = planned(path, "seed=1,2", run_id="y")
-    assert up_all(others, ended(tmp_path, 9), out=tmp_path / "runs").exit_codes == [1, 1]
+    assert up_all(others, ended(tmp_path, 9)).exit_codes == [1, 1]
 
 
 def test_the_list_of_runs_shows_a_label_as_it_is(path: Path, tmp_path: Path) -> None:
     variant = "program.command=[a]"
-    sweep = up_all(planned(path, variant), ended(tmp_path), out=tmp_path / "runs")
+    sweep = up_all(planned(path, variant), ended(tmp_path))
     out = io.StringIO()
     print_runs(sweep.records, {}, Console(file=out, width=120))
     assert f"s {variant} " in out.getvalue()
@@ -134,7 +139,7 @@ def test_what_ends_one_ends_all(path: Path, tmp_path: Path, error: BaseException
             raise error
         return ended(tmp_path)(variant)
 
-    sweep = up_all(planned(path, "seed=1,2,3"), run, out=tmp_path / "runs")
+    sweep = up_all(planned(path, "seed=1,2,3"), run)
     assert begun == [1, 2]
     assert [record.run_id for record in sweep.records] == ["x-1"]
     assert sweep.failure is (error if isinstance(error, EngineLost) else None)

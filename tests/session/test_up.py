@@ -21,8 +21,8 @@ from emulator.record.events import RunStarted
 from emulator.results import RunCallbacks
 from emulator.runtime.waiting import Event, for_event
 from emulator.scenario.schema import Scenario
+from emulator.session.launch import read
 from emulator.session.running import Running, RunningCluster
-from emulator.session.source import read
 from tests.conftest import left
 from tests.session.conftest import FOREVER, shell
 

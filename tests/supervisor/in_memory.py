@@ -15,14 +15,12 @@ from emulator.engines.requirements import make_ready
 from emulator.planning.requested import RunOptions
 from emulator.record.events import Entry, FaultEvent, TaskStart
 from emulator.record.reader import Record
-from emulator.record.writer import RunWriter
+from emulator.record.writer import RunWriter, Subscriber
 from emulator.report.event_text import describe
 from emulator.results import Result, RunCallbacks
 from emulator.runtime.clock import AtOnce, ManualClock, Workers
-from emulator.scenario.schema import Scenario
 from emulator.session.execution import up
 from emulator.supervisor.control import Asked, RunControl
-from emulator.supervisor.history import HistoryWriter, Subscriber
 from emulator.supervisor.supervisor import Supervisor
 from emulator.supervisor.takeover import RecoveredState, recover_run
 from tests.asked import asked
@@ -40,8 +38,9 @@ class Late(AtOnce):
         self._clock, self._operation, self._seconds = clock, operation, seconds
 
     def submit(self, call: Callable[..., Any], /, *args: object) -> None:
-        whose = type(args[0]).__name__ if args else "aside"
-        operation = getattr(args[0], "operation", whose) if args else whose
+        given = (*getattr(call, "args", ()), *args)
+        whose = type(given[0]).__name__ if given else "aside"
+        operation = getattr(given[0], "operation", whose) if given else whose
         if self._seconds and operation == self._operation:
             self._clock.call_at(self._clock.now() + self._seconds, partial(call, *args))
         else:
@@ -136,9 +135,9 @@ class Job:
     supervisor: Supervisor
     """At work now."""
 
-    def __init__(self, out: Path, scenario: Scenario, engine: MemoryEngine) -> None:
+    def __init__(self, out: Path, text: str, engine: MemoryEngine) -> None:
         self.engine, self.clock = engine, engine._clock
-        self.plan, self.folder = make_ready(scenario, engine, RunOptions(out=out, run_id="run"))
+        self.plan, self.folder = make_ready(asked(text), engine, RunOptions(out=out, run_id="run"))
 
     @property
     def history(self) -> list[Entry]:
@@ -165,13 +164,14 @@ class Job:
         self.supervisor = Supervisor(
             self.plan,
             self.engine,
-            HistoryWriter(record, told),
+            record,
             clock=self.clock,
             workers=workers,
             recovered=recovered,
         )
         try:
-            return self.supervisor.run().outcome
+            with record.telling(told):
+                return self.supervisor.run().outcome
         finally:
             workers.close()
             record.close()

@@ -20,7 +20,6 @@ from emulator.record.reader import Record
 from emulator.report.event_text import describe
 from emulator.results import judge
 from emulator.runtime.clock import ManualClock
-from emulator.scenario.loader import parse
 from emulator.supervisor.control import Asked
 from tests.supervisor import in_memory
 from tests.supervisor.in_memory import BASE, DEAF, SERVES, Late, faults, stages, step, times
@@ -41,8 +40,8 @@ class Job(in_memory.Job):
     outcome = ""
 
     def __init__(self, out: Path, extra: str = "", kind: type[MemoryEngine] = MemoryEngine) -> None:
-        scenario = parse(f"{BASE}cluster: {{worker: 3}}\n{extra}")
-        super().__init__(out, scenario, kind(ManualClock(), SCRIPTS))
+        text = f"{BASE}cluster: {{worker: 3}}\n{extra}"
+        super().__init__(out, text, kind(ManualClock(), SCRIPTS))
 
     def injects(self, when: float, **options: Any) -> Future[Any]:
         spec = fault(**options)

@@ -11,7 +11,7 @@ import pytest
 
 from emulator.engines.base import Exited
 from emulator.errors import EngineError, NotRunning
-from emulator.faults.kill import Terminate
+from emulator.faults.ending import Terminate
 from emulator.faults.schedule import PlannedFault
 from emulator.faults.spec import Effect
 from emulator.supervisor.engine_calls import Called, Preparing
@@ -53,6 +53,7 @@ EVENTS = {
     "injected": Called("inject"),
     "injected with parts": Called("inject", effect=PARTS),
     "refused": Called("inject", error=NO),
+    "not killed": Called("kill", error=NO),
     "had ended": Called("inject", error=GONE),
     "healed": Called("heal", wall=119.0),
     "not healed": Called("heal", error=GONE),
@@ -67,7 +68,8 @@ after waiting, began -> planned: due at 9
 after planned, due -> terminating: triggered; inject
 pause waiting, due -> active: triggered; inject
 kill waiting, due -> terminating: triggered; inject
-preempt waiting, due, kills_after=3 -> terminating: triggered; inject; grace over at 23
+preempt waiting, due -> terminating: triggered; inject; grace over at 23
+preempt waiting, due, kill_slack=60 -> terminating: triggered; inject; grace over at 83
 kill waiting, due, target='starting' -> waiting:
 kill waiting, due, target='down' -> over: triggered; skipped worker-0 was not running
 kill waiting, due, target='gone' -> over: triggered; skipped worker-0 was not running
@@ -112,6 +114,10 @@ pause active, resumed -> active: inject
 pause active, resumed, applied_at=12 -> active: restore; time over at 18
 
 preempt terminating, grace over -> terminating: kill
+preempt terminating, grace over, injecting=True -> terminating:
+preempt terminating, injected, injecting=True -> terminating:
+preempt terminating, injected, injecting=True, grace_is_over=True -> terminating: kill
+preempt terminating, not killed -> over: failed No.
 preempt down, grace over -> down:
 kill terminating, refused -> over: failed No.
 terminate terminating, given up -> over: failed the job ended before the task did
@@ -121,8 +127,8 @@ terminate terminating, job over -> terminating:
 preempt terminating, job over, applied_at=12 -> over:
 kill terminating, resumed -> terminating: inject
 kill terminating, resumed, target='gone' -> over: skipped worker-0 was not running
-preempt terminating, resumed, kills_after=3 -> terminating: grace over at 13
-preempt terminating, resumed, kills_after=63, ends_grace_itself=True -> terminating: \
+preempt terminating, resumed -> terminating: grace over at 13
+preempt terminating, resumed, kill_slack=60 -> terminating: \
 grace over at 73; inject
 
 preempt terminating, exit 0 115 -> down: applied 0 5.0 False @115; time over at 19
@@ -130,7 +136,7 @@ preempt terminating, exit 137 115, killed_at=118 -> down: applied 137 5.0 False 
 time over at 19
 preempt terminating, exit 137 119, killed_at=118 -> down: applied 137 9.0 True @119; \
 time over at 23
-preempt terminating, exit 137 115, ends_grace_itself=True -> down: applied 137 5.0 True @115; \
+preempt terminating, exit 137 115, kill_slack=60 -> down: applied 137 5.0 True @115; \
 time over at 19
 preempt terminating, exit 0 121 -> down: applied 0 10.0 False @121; time over at 24
 preempt terminating, exit 1 109 -> over: skipped worker-0 had ended by itself before, with exit \

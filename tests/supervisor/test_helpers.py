@@ -28,7 +28,6 @@ from emulator.record.writer import RunWriter
 from emulator.report.event_text import describe
 from emulator.results import Result, RunCallbacks
 from emulator.runtime.clock import AtOnce, ManualClock
-from emulator.scenario.loader import parse
 from emulator.supervisor.engine_calls import Called
 from emulator.supervisor.job import HELPER_GRACE as GRACE
 from emulator.supervisor.job import LONGEST_WORD
@@ -266,7 +265,7 @@ def test_a_helper_that_ends_early_or_is_refused_decides_nothing(tmp_path: Path) 
 
 
 def test_a_helper_that_runs_after_the_end_of_the_job_is_told_to_end(tmp_path: Path) -> None:
-    job = Job(tmp_path, parse(BASE + BOARD), MemoryEngine(ManualClock(), {"*": SERVES}))
+    job = Job(tmp_path, BASE + BOARD, MemoryEngine(ManualClock(), {"*": SERVES}))
     job.asks(1.0, lambda control: control.stop())
     assert job.begin(workers=Late(job.clock, "Task", 3.0)) == "interrupted"
     assert [(e.stage, e.t) for e in job.history if isinstance(e, HelperEvent)] == [
@@ -303,7 +302,7 @@ def job(tmp_path: Path) -> Job:
     """One on an engine that has the capability; no script has init steps."""
     engine = MemoryEngine(ManualClock(), {"*": Script(exits_at=1.0)})
     engine.capabilities |= {"pods"}
-    return Job(tmp_path, parse(POD), engine)
+    return Job(tmp_path, POD, engine)
 
 
 def log(job: Job, name: str) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
-from emulator.engines.base import Line, Lines
+from emulator.engines.base import Inbox, Line, Lines
 from emulator.engines.memory import MemoryEngine, Script, Scripts
 from emulator.errors import EngineError
 from emulator.faults.netem import Link
@@ -19,7 +20,8 @@ from emulator.record.reader import Record
 from emulator.report.event_text import describe
 from emulator.report.timeline_chart import _fault_in_words
 from emulator.results import Result
-from emulator.runtime.clock import ManualClock
+from emulator.runtime.clock import AtOnce, ManualClock
+from emulator.supervisor.engine_calls import EngineCalls
 from tests.supervisor import in_memory
 from tests.supervisor.in_memory import DEAF, SERVES, faults, restarts, run_on, stages, step, trains
 
@@ -375,3 +377,62 @@ def test_a_target_that_ends_in_its_grace_period_after_the_job_was_ended_by_the_f
     assert (ended.t, ended.exit_code, ended.fault) == (then[1], 137, "0" if by_the_fault else None)
     assert by_the_fault or reason(history) == "the job ended before the task did"
     assert result.exit_code == exit_code
+
+
+# --- Calls that are late ------------------------------------------------------------------------
+
+LATE = f"{in_memory.BASE}cluster: {{worker: 2}}\nfaults: [{{preempt: worker-1, at: 5s, grace: 1s}}]"
+
+
+def test_no_target_is_killed_before_it_was_asked_to_end(tmp_path: Path) -> None:
+    """The call that asks it takes longer than its grace period."""
+    engine = MemoryEngine(ManualClock(), {"worker-0": trains(), "*": DEAF})
+    job = in_memory.Job(tmp_path, LATE, engine)
+    assert job.begin(workers=in_memory.Late(job.clock, "inject", 3.0)) == "succeeded"
+    assert engine.signals[:2] == [("worker-1", signal.SIGTERM), ("worker-1", signal.SIGKILL)]
+    assert stages(job.history) == [("triggered", 5), ("applied", 8), ("healed", 18)]
+    (applied,) = [e for e in faults(job.history) if e.stage == "applied"]
+    assert (applied.exit_code, applied.killed) == (137, True)
+
+
+class LastFirst(AtOnce):
+    """Of calls that were begun together, makes the last one first."""
+
+    def __init__(self) -> None:
+        self._calls: list[Callable[[], object]] = []
+
+    def submit(self, call: Callable[..., object], /, *args: object) -> None:
+        self._calls.append(partial(call, *args))
+
+    aside = submit
+
+    def make(self) -> None:
+        while self._calls:
+            self._calls.pop()()
+
+
+@pytest.mark.parametrize("queued", [False, True])
+@pytest.mark.parametrize("signalled", ["inject", "kill", "stop"])
+def test_no_late_signal_reaches_what_replaces_its_target(
+    signalled: Literal["inject", "kill", "stop"], queued: bool, tmp_path: Path
+) -> None:
+    engine, inbox, workers = MemoryEngine(ManualClock(), {"*": SERVES}), Inbox(), LastFirst()
+    engine.starts_wait = queued  # type: ignore[attr-defined]
+    job = in_memory.Job(tmp_path, LATE, engine)
+    calls = EngineCalls(job.plan, engine, inbox, workers, job.clock)
+    engine.prepare(job.plan, job.folder, inbox)
+    task, (fault,) = job.plan.task("worker-1"), job.plan.faults
+    calls.start(task)
+    workers.make()
+    if signalled == "stop":
+        calls.stop(task.name, signal.SIGKILL)
+    else:
+        calls.perform(signalled, fault)
+    calls.start(task, fresh=True)
+    workers.make()
+    job.clock.next_event(Inbox(), job.clock.now() + 1)
+    replacement = engine._running("worker-1")
+    assert replacement is not None
+    assert (replacement.start, len(engine.signals)) == (2, 1)
+    operations = [getattr(inbox.get(), "operation", "exit") for _ in range(4)]
+    assert operations == ["start", signalled, "exit", "start"]

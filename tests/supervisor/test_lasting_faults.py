@@ -23,8 +23,8 @@ from emulator.record.timeline import Timeline
 from emulator.report.event_text import describe
 from emulator.results import Result
 from emulator.runtime.clock import ManualClock, Threads
-from emulator.scenario.loader import parse
 from emulator.supervisor.engine_calls import EngineCalls
+from tests.asked import asked
 from tests.supervisor.in_memory import BASE, Job, Late, run_on, stages, times, trains
 
 ENDINGS = {
@@ -162,14 +162,14 @@ def test_a_heal_while_a_start_applies_the_fault_again_is_made_and_stamped_after_
 ) -> None:
     engine, inbox, threads = _Busy(ManualClock()), Inbox(), Threads()
     text = f"{BASE}cluster: {{worker: 2}}\nfaults: [{{pause: worker-1, at: 5s, for: 60s}}]\n"
-    plan, folder = make_ready(parse(text), engine, RunOptions(out=tmp_path, run_id="run"))
+    plan, folder = make_ready(asked(text), engine, RunOptions(out=tmp_path, run_id="run"))
     calls = EngineCalls(plan, engine, inbox, threads, engine._clock)
     calls._held_locks["worker-1"] = cast("threading.Lock", engine)
     (fault,) = plan.faults
     engine.prepare(plan, folder, inbox)
-    calls.inject(fault)
+    calls.perform("inject", fault)
     assert isinstance(inbox.get().error, NotRunning)
-    engine.meanwhile = [lambda: calls.heal(fault)]
+    engine.meanwhile = [lambda: calls.perform("heal", fault)]
     calls.start(plan.tasks[1])
     walls = {one.operation: one.wall for one in (inbox.get(), inbox.get())}
     threads.close()
@@ -196,7 +196,7 @@ def test_a_fault_that_a_start_applies_before_its_own_call_is_applied_once(tmp_pa
     extra = "cluster: {worker: 2}\nrestart: {policy: on-failure, backoff: 1s}\n"
     extra += "faults: [{pause: worker-1, at: 4s, for: 20s}]\n"
     engine = MemoryEngine(ManualClock(), scripts)
-    job = Job(tmp_path, parse(BASE + extra), engine)
+    job = Job(tmp_path, BASE + extra, engine)
     assert job.begin(workers=Late(engine._clock, "inject", 3)) == "succeeded"
     assert times(job.history, "start", "worker-1") == [0, 6]
     assert stages(job.history) == [("triggered", 4), ("applied", 7), ("healed", 27)]

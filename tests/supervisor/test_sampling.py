@@ -20,7 +20,6 @@ from emulator.record.events import fields_of
 from emulator.record.reader import Record
 from emulator.results import Result, RunCallbacks
 from emulator.runtime.clock import AtOnce, ManualClock
-from emulator.scenario.loader import parse
 from emulator.session.execution import up
 from emulator.supervisor import watchdog
 from tests.asked import asked
@@ -128,7 +127,7 @@ def test_a_measurement_that_begins_after_the_run_is_not_made(tmp_path: Path) -> 
             kept.append(call)
 
     engine = Failing(ManualClock(), {"*": Script(exits_at=6.5)}, measured=True)
-    here = Job(tmp_path, parse(f"{BASE}cluster: {{worker: 1}}\n"), engine)
+    here = Job(tmp_path, f"{BASE}cluster: {{worker: 1}}\n", engine)
     assert here.begin(workers=Late()) == "succeeded"
     (call,) = kept
     call()
@@ -226,7 +225,7 @@ def test_the_disks_of_the_run_and_of_its_engine_are_watched(
         return 2**20 if folder.name == full and clock.now() >= clock.BEGAN + 3.2 else None
 
     monkeypatch.setattr(watchdog, "is_nearly_full", is_nearly_full)
-    here = Job(tmp_path, parse(f"{BASE}cluster: {{worker: 1}}\n"), Storing(clock, {"*": SERVES}))
+    here = Job(tmp_path, f"{BASE}cluster: {{worker: 1}}\n", Storing(clock, {"*": SERVES}))
     folder = here.folder if full == "run" else "/containers"
     with pytest.raises(RecordError, match=f"^The disk of {folder} has 1 MiB left: the run ends"):
         here.begin()

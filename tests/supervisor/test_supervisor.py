@@ -22,7 +22,6 @@ from emulator.results import RunCallbacks
 from emulator.runtime import clock as clocks
 from emulator.runtime.clock import ManualClock
 from emulator.supervisor.control import Interrupted
-from emulator.supervisor.history import HistoryWriter
 from emulator.supervisor.supervisor import STOP_GRACE
 from tests.histories import a_plan, an_event
 from tests.supervisor.in_memory import (
@@ -474,24 +473,23 @@ def test_in_a_batch_output_and_steps_wait_for_another_event_or_its_end(tmp_path:
         lines=lambda lines: told.append(" ".join(text for _, text in lines)),
     )
     record = RunWriter(tmp_path / "run-1", a_plan("{worker: 1}"), "", ManualClock())
-    written = HistoryWriter(record, callbacks)
 
     def after(line: str, *events: str, shown: bool = True) -> list[str]:
         """Return what is told when a task has printed a line and these events have happened."""
         told.clear()
-        written.line("worker-0", line, shown=shown)
+        record.log("worker-0", line, shown=shown)
         for event in events:
-            written.write(an_event(event, "worker-0", **{"step": 1} if event == "step" else {}))
+            record.write(an_event(event, "worker-0", **{"step": 1} if event == "step" else {}))
         return list(told)
 
-    assert after("a", "step", "phase") == ["a", "step", "phase"]
-    assert after("b", shown=False) == []
-    written.begin_batch()
-    assert after("c", "step", "phase") == []
-    assert after("d", "stall") == ["c d", "step", "phase", "stall"]
-    assert after("e", "step") == []
-    written.end_batch()
-    assert told == ["e", "step"]
-    assert after("f") == ["f"]
+    with record.telling(callbacks):
+        assert after("a", "step", "phase") == ["a", "step", "phase"]
+        assert after("b", shown=False) == []
+        with record.batch():
+            assert after("c", "step", "phase") == []
+            assert after("d", "stall") == ["c d", "step", "phase", "stall"]
+            assert after("e", "step") == []
+        assert told == ["e", "step"]
+        assert after("f") == ["f"]
     record.close()
     assert Record(record.path).log("worker-0") == list("abcdef")

@@ -15,9 +15,9 @@ import pytest
 
 from emulator.engines.base import Inbox
 from emulator.engines.memory import MemoryEngine, Script
+from emulator.faults.held import Pause
 from emulator.faults.kinds import FAULTS
-from emulator.faults.pause import Pause
-from emulator.record import coalesce
+from emulator.record import writer
 from emulator.record.events import (
     Attached,
     Entry,
@@ -30,8 +30,7 @@ from emulator.record.events import (
 from emulator.record.reader import Record
 from emulator.results import RunCallbacks, load_result
 from emulator.runtime.clock import ManualClock
-from emulator.scenario.loader import parse
-from emulator.scenario.schema import EVENTS, Scenario
+from emulator.scenario.schema import EVENTS
 from tests.supervisor.in_memory import BASE, DEAF, SERVES, Job, scalars, stages, step, times
 
 BEGAN = ManualClock.BEGAN
@@ -100,7 +99,8 @@ class World(Job):
         self, out: Path, extra: str, scripts: Mapping[str, Any], slow: float = 0.0
     ) -> None:
         nodes = ("n1", "n2") if "drain:" in extra else ()
-        super().__init__(out, read(extra), MemoryEngine(ManualClock(), scripts, nodes=nodes))
+        base = BASE.replace("framework: none\n", "") if "framework:" in extra else BASE
+        super().__init__(out, base + extra, MemoryEngine(ManualClock(), scripts, nodes=nodes))
         self.slow = slow
 
     def start(self, fuse: Fuse) -> str:
@@ -120,11 +120,6 @@ class World(Job):
 
 
 @cache
-def read(extra: str) -> Scenario:
-    base = BASE.replace("framework: none\n", "") if "framework:" in extra else BASE
-    return parse(base + extra)
-
-
 def trains(until: int = 40, first: int = 0, **kwargs: Any) -> Script:
     lines = [(float(n - first), step(n)) for n in range(first + 1, until + 1, 2)]
     return Script(lines, exits_at=float(until - first) + 0.5, **kwargs)
@@ -406,8 +401,8 @@ def test_a_successor_knows_the_output_as_its_predecessor_did(tmp_path: Path) -> 
 def test_buffered_steps_are_read_again_from_the_logs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
 ) -> None:
-    """See `emulator/record/coalesce.py`: every step is reported once, by one event or another."""
-    monkeypatch.setattr(coalesce, "FREE", 2)
+    """See `Coalescer`: every step is reported once, by one event or another."""
+    monkeypatch.setattr(writer, "FREE", 2)
     lines = [(n / 10, step(n)) for n in range(1, 31)]
     here = World(tmp_path, "cluster: {worker: 2}\n", {"*": Script(lines, exits_at=3.05)})
     here.dies(Fuse(length))
@@ -599,8 +594,8 @@ def test_steps_of_event_files_are_neither_lost_nor_written_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int
 ) -> None:
     """Also where most steps are merged, and wait before they are written."""
-    monkeypatch.setattr(coalesce, "FREE", free)
-    monkeypatch.setattr(coalesce, "EACH", 1)
+    monkeypatch.setattr(writer, "FREE", free)
+    monkeypatch.setattr(writer, "EACH", 1)
     printed = [
         (n + 0.25, scalars(f"worker-{task}", n, WALL + n, WALL + 0.5, loss=0.5))
         for n in range(1, 9)

@@ -23,10 +23,10 @@ from dataclasses import asdict, dataclass
 from itertools import groupby, zip_longest
 from typing import TYPE_CHECKING, Any
 
-from emulator.analysis.goodput import CAUSES, Piece, micros, pieces
 from emulator.faults.kinds import FAULTS
 
 if TYPE_CHECKING:
+    from emulator.analysis.goodput import Piece, Spent
     from emulator.record.events import TaskExit
     from emulator.record.timeline import TaskTimeline, Timeline
 
@@ -138,8 +138,8 @@ def break_even(preempted: Preempted, saved_per_hour: float) -> float | None:
     return (preempted.cost / saved_per_hour * 3600 + preempted.seconds) / preempted.count
 
 
-def costs(timeline: Timeline, duration: float, final_step: int | None = None) -> Costs | None:
-    """Return what a run cost; None if its scenario has no prices."""
+def costs(timeline: Timeline, spent: Spent, final_step: int | None = None) -> Costs | None:
+    """Return what a run cost whose time was spent so; None if its scenario has no prices."""
     scenario = timeline.plan.scenario
     if not scenario.prices:
         return None
@@ -148,19 +148,18 @@ def costs(timeline: Timeline, duration: float, final_step: int | None = None) ->
         name: [exit_ for exit_ in timeline.tasks[name].exits if _lost(timeline, exit_)]
         for name in prices
     }
-    paid = {name: _paid(timeline.tasks[name], lost[name], duration) for name in prices}
+    paid = {name: _paid(timeline.tasks[name], lost[name], spent) for name in prices}
     ends = (exit_.t for exits in lost.values() for exit_ in exits)
-    when = [micros(end, duration) for end in ends if end <= duration]
     time, preempted = _divided(
-        list(_merged(pieces(timeline, duration))),
+        spent,
         [(prices[name].per_hour, spans) for name, spans in paid.items()],
-        when,
+        [spent.micros(end) for end in ends if end <= spent.duration],
     )
     tasks = {}
     for name, price in prices.items():
-        spent = sum(end - begin for begin, end in paid[name])
-        cost = price.per_hour * spent / _MICROS_PER_HOUR
-        tasks[name] = TaskCost(price.kind, price.per_hour, spent / 1e6, cost)
+        micros = sum(end - begin for begin, end in paid[name])
+        cost = price.per_hour * micros / _MICROS_PER_HOUR
+        tasks[name] = TaskCost(price.kind, price.per_hour, micros / 1e6, cost)
     saved = [p.saved_per_hour for p in prices.values() if p.saved_per_hour is not None]
     saving = sum(saved) if saved else None
     return Costs(tasks, time, preempted, saving, scenario.currency, final_step)
@@ -172,27 +171,27 @@ def _lost(timeline: Timeline, exit_: TaskExit) -> bool:
     return fault is not None and FAULTS[fault.kind].replaces_target
 
 
-def _paid(task: TaskTimeline, lost: Sequence[TaskExit], duration: float) -> list[Paid]:
+def _paid(task: TaskTimeline, lost: Sequence[TaskExit], spent: Spent) -> list[Paid]:
     """Return when a task's machine is paid for, in order and without overlap."""
     spans: list[Paid] = []
     for one, after in zip_longest(task.incarnations, task.incarnations[1:]):
-        until = duration if after is None else after.begin
+        until = spent.duration if after is None else after.begin
         is_last = after is None and (one.exit is not None and one.restart is None)
         if one.exit is not None and (is_last or one.exit in lost):
             until = one.exit.t
-        spans.append((micros(one.begin, duration), micros(until, duration)))
+        spans.append((spent.micros(one.begin), spent.micros(until)))
     return spans
 
 
 def _merged(all_pieces: Iterable[Piece]) -> Iterator[Piece]:
     """Yield pieces, with those of one cause and failure that follow each other as one."""
-    for (cause, failure), same in groupby(all_pieces, lambda piece: piece[2:]):
+    for _, same in groupby(all_pieces, lambda piece: piece[2:]):
         first, *rest = same
-        yield Piece(first.begin, (rest[-1] if rest else first).end, cause, failure)
+        yield first._replace(end=(rest[-1] if rest else first).end)
 
 
 def _divided(
-    all_pieces: Sequence[Piece],
+    spent: Spent,
     machines: Sequence[tuple[float, Sequence[Paid]]],
     lost: Sequence[int],
 ) -> tuple[dict[str, float], Preempted]:
@@ -205,16 +204,16 @@ def _divided(
     for price, spans in machines:
         by_price[price] += spans
     meters = [(price, _meter(spans)) for price, spans in by_price.items()]
-    time = dict.fromkeys(CAUSES, 0.0)
+    time = dict.fromkeys(spent.by_cause(), 0.0)
     cost, seconds = 0.0, 0.0
-    for failure, group in groupby(all_pieces, lambda piece: piece.failure):
+    for failure, group in groupby(_merged(spent.pieces), lambda piece: piece.failure):
         together = list(group)
         begin, end = together[0].begin, together[-1].end
         is_counted = failure > 0 and any(begin <= when <= end for when in lost)
         for piece in together:
-            spent = sum(price * (paid(piece.end) - paid(piece.begin)) for price, paid in meters)
-            time[piece.cause] += spent / _MICROS_PER_HOUR
-            cost += spent / _MICROS_PER_HOUR if is_counted else 0.0
+            money = sum(price * (paid(piece.end) - paid(piece.begin)) for price, paid in meters)
+            time[piece.cause] += money / _MICROS_PER_HOUR
+            cost += money / _MICROS_PER_HOUR if is_counted else 0.0
         seconds += (end - begin) / 1e6 if is_counted else 0.0
     return time, Preempted(len(lost), cost, seconds)
 

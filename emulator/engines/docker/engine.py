@@ -259,9 +259,35 @@ class DockerEngine(Faults):
 
         On a fresh disk its init steps come first, for which this waits.
         """
+        with self._initialised(task) as ended:
+            if ended is not None:
+                return ended[:12]
+            with translate_errors(f"start {task.name}"):
+                container = self._ready(task, same_address)
+                with self._output.attached(container):
+                    answers = self._fork(task, container)
+                    if answers is None:
+                        self._freezer.forget(container)
+                        self.api.start(container)
+                        self._usage.started(container, task.cpus, task.memory)
+                    if self._shaper:
+                        self._shaper.started(task.name, self._created)
+                    self._remove_lost(task.name)  # only now, so that its name is never unknown
+                if self._pods and task.sidecars:
+                    self._pods.start_sidecars(task, container)
+            self._output.follow(task.name, container, answers, then=self._then(task.name))
+            return container[:12]
+
+    @contextlib.contextmanager
+    def _initialised(self, task: Task) -> Iterator[str | None]:
+        """Run the init steps of a task; if it ended by them, yield the last one's container.
+
+        Signals for the task are kept until its own container runs, at the end of the block.
+        """
         pods = self._pods
         if pods is None or not has_pod(task):
-            return self._start(task, same_address)
+            yield None
+            return
         with pods.starting(task) as start:
             if task.name not in self._created:
                 with translate_errors(f"run the init steps of {task.name}"):
@@ -270,14 +296,14 @@ class DockerEngine(Faults):
                 if ended is not None:
                     assert self._inbox is not None, "prepare comes first"
                     self._inbox.put(ended)
-                    return start.container[:12]
+                    yield start.container
+                    return
             with pods.making() as may_make:
                 if not may_make:
                     raise EngineError(f"{task.name} can't start: its run is being removed.")
-                identity = self._start(task, same_address)
+                yield None
         if start.told:  # after its init steps, and before it ran
             self.signal(task.name, start.told)
-        return identity
 
     def execute(
         self, plan: Plan, folder: Path, task: str, command: Sequence[str], stdio: Stdio
@@ -290,31 +316,14 @@ class DockerEngine(Faults):
     def _address_of_step(self, step: str) -> str:
         return self._addresses.choose(step, same=True) if self._addresses else ""
 
-    def _start(self, task: Task, same_address: bool) -> str:
-        with translate_errors(f"start {task.name}"):
-            container = self._ready(task, same_address)
-            with self._output.attached(container):
-                answers = self._launch(task, container)
-                if self._shaper:
-                    self._shaper.started(task.name, self._created)
-                self._remove_lost(task.name)  # only now, so that its name is never unknown
-            if self._pods and task.sidecars:
-                self._pods.start_sidecars(task, container)
-        self._output.follow(task.name, container, answers, then=self._then(task.name))
-        return container[:12]
-
     def _ready(self, task: Task, same_address: bool) -> str:
         """Return the task's container, created if necessary, once nothing keeps it from a start."""
         container = self._created.get(task.name) or self._create(task, same_address)
         self._make_room(task.name, same_address)
         return container
 
-    def _launch(self, task: Task, container: str) -> ControlReplies | None:
-        """Start the task in its container; return what says when it ends, if not the engine."""
-        self._freezer.forget(container)
-        self.api.start(container)
-        self._usage.started(container, task.cpus, task.memory)
-        return None
+    def _fork(self, task: Task, container: str) -> ControlReplies | None:
+        """Fork a task in a container that runs; return what says when it ends. None: it is cold."""
 
     def _then(self, task: str) -> Callable[[Exited], None] | None:
         """Return what is to be done at the end of a task; None: it is reported."""

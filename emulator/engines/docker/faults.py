@@ -228,7 +228,7 @@ class Freezer:
         with self._lock:
             kept = self._kept.pop(container, [])
         for number in kept:
-            self._kill(container, number)  # which thaws it
+            self.signal(container, number)  # which thaws it
         try:
             self._api.unpause(container)
         except APIError as error:
@@ -246,9 +246,6 @@ class Freezer:
             if number != signal.SIGKILL and container in self._kept:
                 self._kept[container].append(number)
                 return
-        self._kill(container, number)
-
-    def _kill(self, container: str, number: int) -> None:
         try:
             self._api.kill(container, signal=signal.Signals(number).name)
         except APIError as error:

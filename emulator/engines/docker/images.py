@@ -277,7 +277,7 @@ class Images:
 
     def _advice(self, lines: Sequence[str]) -> str:
         """Return what to do about a build that failed with these lines; empty if unknown."""
-        from emulator.analysis.hints import TLS
+        from emulator.analysis.failed_output import TLS
 
         if not any(TLS.pattern.search(line) for line in lines):
             return ""

@@ -32,7 +32,7 @@ from emulator.engines.kubernetes.status import Ended, Running, Waiting, state_of
 from emulator.engines.kubernetes.watching import NEVER, Kind, Watcher
 from emulator.engines.recipes import reference
 from emulator.errors import EngineError, EngineLost, EngineMissing, NameTaken
-from emulator.faults.nodes import Cordoned
+from emulator.faults.infrastructure import Cordoned
 from emulator.planning.context import TASK_PORT, PlanContext
 from emulator.record.events import Sidecar
 from emulator.scenario.kubernetes import Kubernetes

@@ -11,7 +11,6 @@ import base64
 import gzip
 import io
 import tarfile
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,10 +31,8 @@ from emulator.engines.kubernetes.inside import (
 from emulator.engines.kubernetes.requests import toleration
 from emulator.errors import UsageError
 from emulator.manifests.assembly import as_text, with_paths
-from emulator.manifests.out.export import HEAD, Written, text_of
-from emulator.manifests.out.export_formats import IN_CLUSTER
-from emulator.manifests.out.kubernetes import JOB
-from emulator.scenario.dump import WIDTH
+from emulator.manifests.out.export import IN_CLUSTER, Written, head, text_of
+from emulator.manifests.out.pods import JOB, kubernetes_object
 from emulator.scenario.image import Dockerfile
 from emulator.scenario.kubernetes import Kubernetes
 from emulator.scenario.program import EXCLUDED, Part, parts
@@ -204,7 +201,7 @@ def _account(scenario: Scenario, name: str, namespace: str) -> list[Data]:
     ]
     if any(capability == "nodes" for fault in scenario.faults for _, capability in fault.needs()):
         allowed.append(role.cluster_role("nodes", name=f"{namespace}-{name}"))
-    documents: list[Data] = [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}]
+    documents = [kubernetes_object("ServiceAccount", metadata)]
     for one in allowed:
         labels = {"labels": metadata["labels"]}
         one["metadata"] |= labels
@@ -216,23 +213,13 @@ def _config_maps(
     scenario: Scenario, name: str, namespace: str, text: str, chunks: Sequence[bytes]
 ) -> list[Data]:
     """Return the scenario as it can be read, and changed, and its programs."""
-    maps: list[Data] = [
-        {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": _metadata(scenario, f"{name}-scenario", namespace),
-            "data": {SCENARIO_FILE: text},
-        }
-    ]
-    return maps + [
-        {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": _metadata(scenario, f"{name}-files-{number:02}", namespace),
-            "binaryData": {f"{ARCHIVE}.{number:02}": base64.b64encode(chunk).decode()},
-        }
-        for number, chunk in enumerate(chunks)
-    ]
+    metadata = _metadata(scenario, f"{name}-scenario", namespace)
+    maps = [kubernetes_object("ConfigMap", metadata, data={SCENARIO_FILE: text})]
+    for number, chunk in enumerate(chunks):
+        metadata = _metadata(scenario, f"{name}-files-{number:02}", namespace)
+        data = {f"{ARCHIVE}.{number:02}": base64.b64encode(chunk).decode()}
+        maps.append(kubernetes_object("ConfigMap", metadata, binaryData=data))
+    return maps
 
 
 def _job(scenario: Scenario, name: str, namespace: str, image: str, maps: Sequence[str]) -> Data:
@@ -259,23 +246,19 @@ def _job(scenario: Scenario, name: str, namespace: str, image: str, maps: Sequen
         pod["tolerations"] = [toleration(one) for one in options.tolerations]
     if options.priority_class:
         pod["priorityClassName"] = options.priority_class
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": metadata,
-        "spec": {
-            # Not again: the exit code is the verdict, and a second run would be another one.
-            "backoffLimit": 0,
-            "template": {
-                "metadata": {
-                    "labels": metadata["labels"],
-                    # What would be lost with it is the run.
-                    "annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},
-                },
-                "spec": pod,
+    spec = {
+        # Not again: the exit code is the verdict, and a second run would be another one.
+        "backoffLimit": 0,
+        "template": {
+            "metadata": {
+                "labels": metadata["labels"],
+                # What would be lost with it is the run.
+                "annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},
             },
+            "spec": pod,
         },
     }
+    return kubernetes_object("Job", metadata, api="batch/v1", spec=spec)
 
 
 def _container(name: str, image: str, pull_policy: str) -> Data:
@@ -318,12 +301,5 @@ def _head(name: str, namespace: str, scenario: Scenario, notes: Sequence[str], f
         f"{kubectl} delete --cascade=foreground job/{name} && "
         f"kubectl delete --ignore-not-found -f {file}",
     )
-    lines = [
-        f"{HEAD} {scenario.name} --to {IN_CLUSTER}`: a Job that runs the emulator in a cluster."
-    ]
-    lines += [f"#     {line}" for line in usage]
-    for note in notes:
-        lines += textwrap.wrap(
-            note, WIDTH, initial_indent="# - ", subsequent_indent="#   ", break_long_words=False
-        )
-    return "\n".join(lines) + "\n"
+    about = "a Job that runs the emulator in a cluster"
+    return head(scenario, IN_CLUSTER, about, usage, notes=notes)

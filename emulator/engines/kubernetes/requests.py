@@ -27,7 +27,13 @@ from emulator.engines.kubernetes.archives import (
 )
 from emulator.engines.kubernetes.shared import HOSTNAME, Shared
 from emulator.errors import Unsupported
-from emulator.manifests.out.pods import filled, in_memory, limits_of
+from emulator.manifests.out.pods import (
+    filled,
+    headless_service,
+    in_memory,
+    kubernetes_object,
+    limits_of,
+)
 from emulator.scenario.program import SHARED
 from emulator.validation.units import format_size
 
@@ -92,17 +98,7 @@ def service_request(plan: Plan, common: names.Common, options: Kubernetes, share
         }
         if options.image_pull_secret:
             metadata["annotations"][names.SECRET] = options.image_pull_secret
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": metadata,
-        "spec": {
-            "clusterIP": "None",
-            # Tasks find each other before they are ready.
-            "publishNotReadyAddresses": True,
-            "selector": {names.RUN: common.labels[names.RUN]},
-        },
-    }
+    return headless_service(metadata, {names.RUN: common.labels[names.RUN]})
 
 
 def pod_request(
@@ -145,7 +141,7 @@ def pod_request(
     }
     if volumes.volumes:
         spec["volumes"] = list(volumes.volumes.values())
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    return kubernetes_object("Pod", metadata, spec=spec)
 
 
 def _search(plan: Plan, common: names.Common, options: Kubernetes) -> str:

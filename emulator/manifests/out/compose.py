@@ -11,14 +11,19 @@ import os
 from pathlib import Path
 from typing import Any
 
-from emulator.manifests.out.deployment import Deployment, Group, limit, program_files
-from emulator.manifests.out.pods import DEFAULT_MODE
-from emulator.manifests.out.spec import Draft, ExportFormat
+from emulator.manifests.out.deployment import (
+    DEFAULT_MODE,
+    Deployment,
+    Draft,
+    ExportFormat,
+    Group,
+    limit,
+    program_files,
+)
 from emulator.scenario.addresses import aliases, naming
 from emulator.scenario.container import Mount, settings
-from emulator.scenario.image import Dockerfile
 from emulator.scenario.program import SHARED, WORKDIR
-from emulator.scenario.schema import Scenario
+from emulator.scenario.schema import Dockerfile, Scenario
 
 _OURS = "shared"
 """The volume that all tasks share."""
@@ -72,12 +77,9 @@ def _usage(deployment: Deployment) -> tuple[str, ...]:
 
 def _deciding(deployment: Deployment) -> list[str]:
     """Return the services whose end is that of the job: the leader, else all that end."""
-    leader = deployment.leader.name
-    if leader in deployment.roles.leaders:
-        return [f"{leader}-0"]
-    endless = deployment.roles.endless_beside
-    groups = [one for one in deployment.training if one.name not in endless]
-    return [f"{one.name}-{n}" for one in groups for n in range(one.replicas)]
+    if deployment.leader.name in deployment.roles.leaders:
+        return [f"{deployment.leader.name}-0"]
+    return [f"{one.name}-{n}" for one in deployment.deciding for n in range(one.replicas)]
 
 
 def _named_volumes(group: Group) -> list[str]:

@@ -19,11 +19,11 @@ from emulator.scenario import rendezvous
 from emulator.scenario.addresses import DEFAULT_NAMESPACE, naming
 from emulator.scenario.container import PodContainer, Port
 from emulator.scenario.frameworks.registry import roles_of
-from emulator.scenario.frameworks.spec import Job, Member, Roles
+from emulator.scenario.frameworks.spec import FrameworkName, Job, Member, Roles
 from emulator.scenario.image import AnyImage, Dockerfile, NamedImage
 from emulator.scenario.program import SHARED, WORKDIR, Part, parts
 from emulator.scenario.schema import AnyContainer, Helper, Role, Scenario
-from emulator.scenario.values import Expander, Values, variables
+from emulator.scenario.values import Expander, Values, values_of_variables, variables
 
 OWN = re.compile(r"EMULATOR_[A-Z]+")
 """The emulator's own variables, as a program names them."""
@@ -33,9 +33,8 @@ IMAGES: Mapping[str, str] = {
     name: f"emulator-{name}:latest" for name in ("cpu", "gpu", "pytorch", "jax", "network")
 }
 """The images of the emulator, which are on this machine only."""
-
-Host = Callable[[str, int], str]
-"""The host name of a task, from its role and index; of a helper with the index -1."""
+DEFAULT_MODE = "0644"
+"""The mode of a file that has none, here and in a ConfigMap."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,6 @@ class Group:
     meeting: frozenset[str] = frozenset()
     """The variables by which tasks find each other."""
     port: int = 0
-    source: Path | None = None
     init: tuple[Group, ...] = ()
     """The steps before a task's program."""
     sidecars: tuple[Group, ...] = ()
@@ -85,6 +83,11 @@ class Group:
         return () if isinstance(self.spec, PodContainer) else self.spec.ports
 
     @property
+    def source(self) -> Path | None:
+        """The program."""
+        return None if isinstance(self.spec, PodContainer) else self.spec.source
+
+    @property
     def working_dir(self) -> str | None:
         """Where the program starts; None: where the image says."""
         return self.spec.working_dir or (WORKDIR if self.source is not None else None)
@@ -107,7 +110,6 @@ class Deployment:
     scenario: Scenario
     groups: tuple[Group, ...]
     """In the order of the scenario; helpers come last."""
-    host: Host
     images: Mapping[str, AnyImage] = field(default_factory=dict)
     """The images of this machine that are used, by reference."""
     path: Callable[[Path], str] = str
@@ -145,6 +147,17 @@ class Deployment:
         by_name = {one.name: one for one in self.training}
         return next((by_name[name] for name in names if name in by_name), self.training[0])
 
+    @property
+    def deciding(self) -> tuple[Group, ...]:
+        """The roles whose end is that of the job: the leader, else all that do not serve."""
+        if self.leader.name in self.roles.leaders:
+            return (self.leader,)
+        return tuple(one for one in self.training if not self.is_endless(one))
+
+    def is_endless(self, group: Group) -> bool:
+        """Return whether tasks serve until they are stopped, such as parameter servers."""
+        return group.name in self.roles.endless_beside
+
     @cached_property
     def uses_shared(self) -> bool:
         """Whether a program or the scenario names the shared volume."""
@@ -155,152 +168,122 @@ class Deployment:
 
 def deployment(
     scenario: Scenario,
-    host: Host,
+    to: ExportFormat,
     *,
-    port: int,
     images: Mapping[str, str] | None = None,
     path: Callable[[Path], str] = str,
 ) -> Deployment:
-    """Return a scenario with tasks at the given hosts.
+    """Return a scenario with tasks at the hosts and ports that they have in a format.
 
     `images`: references to use instead of images, by role or by the image's name in the scenario.
     `path`: how a file of this machine is written. Raises UsageError if a program can't be read, or
     an image is given for nothing.
     """
-    named = naming(scenario)
-
-    def member(role: str, index: int) -> Member:
-        name = host(role, index)
-        of_role = named.place(role, index).port if named else port
-        return Member(role, index, name, of_role, name.partition(".")[0])
-
-    members = {
-        role: [member(role, index) for index in range(spec.replicas)]
-        for role, spec in scenario.cluster.items()
-    }
-    before = scenario.before_training
-    together = [one for role, tasks in members.items() if role not in before for one in tasks]
-    values = Values(
-        roles_of(scenario),
-        [one for tasks in members.values() for one in tasks],
-        shared=SHARED,
-        seed=scenario.seed,
-        helpers={
-            name: Member(role="helper", index=0, host=host(name, -1), port=port)
-            for name in scenario.helpers
-        },
-        before_training=before,
-        namespace=named.namespace if named else DEFAULT_NAMESPACE,
-    )
-    writer = _Writer(scenario, images or {}, _named(scenario))
-    groups = [
-        writer.role(role, scenario.in_full(spec), members[role], together, values)
-        for role, spec in scenario.cluster.items()
-    ]
-    groups += [
-        writer.group(
-            name,
-            helper,
-            helper.image or scenario.image,
-            [values.helper_values(name)],
-            port=helper.ports[0].port if helper.ports else port,
-            source=helper.source,
-        )
-        for name, helper in scenario.helpers.items()
-    ]
-    writer.require_images()
-    return Deployment(scenario, tuple(groups), host, writer.local, path)
+    writer = _Writer(scenario, to, images or {})
+    return Deployment(scenario, tuple(writer.groups()), writer.local, path)
 
 
 class _Writer:
     """Makes groups, and notes the images that only this machine has."""
 
-    def __init__(
-        self, scenario: Scenario, images: Mapping[str, str], named: frozenset[str]
-    ) -> None:
-        self._scenario, self._images, self._named = scenario, images, named
+    def __init__(self, scenario: Scenario, to: ExportFormat, images: Mapping[str, str]) -> None:
+        self._scenario, self._to, self._images = scenario, to, images
+        self._naming = naming(scenario)
+        self._members = {
+            role: [self._member(role, index) for index in range(spec.replicas)]
+            for role, spec in scenario.cluster.items()
+        }
+        before = scenario.before_training
+        members = [one for tasks in self._members.values() for one in tasks]
+        self._together = [one for one in members if one.role not in before]
+        self._values = Values(
+            roles_of(scenario),
+            members,
+            shared=SHARED,
+            seed=scenario.seed,
+            helpers={
+                name: Member("helper", 0, to.host(scenario, name, -1), to.port)
+                for name in scenario.helpers
+            },
+            before_training=before,
+            namespace=self._naming.namespace if self._naming else DEFAULT_NAMESPACE,
+        )
+        self._own = {name for text in texts(scenario) for name in OWN.findall(text)}
+        """The emulator's variables that programs name."""
         self._expand = Expander()
         self.local: dict[str, AnyImage] = {}
-        self.names: dict[str, None] = {}
+        self._names: dict[str, None] = {}
         """What an image can be given for: roles, and images of the scenario."""
 
-    def require_images(self) -> None:
-        """Raise UsageError if an image is given for nothing."""
-        for name in self._images:
-            if name not in self.names:
-                raise UsageError(
-                    f"--image {name}=...: the scenario has no role and no image {name}.",
-                    f"Names: {', '.join(self.names)}.",
-                )
-
-    def role(
-        self,
-        name: str,
-        spec: Role,
-        tasks: Sequence[Member],
-        together: Sequence[Member],
-        values: Values,
-    ) -> Group:
-        """Return the tasks of a role."""
+    def groups(self) -> Iterator[Group]:
+        """Yield roles, then helpers. Raises UsageError if an image is given for nothing."""
         scenario = self._scenario
+        for role, spec in scenario.cluster.items():
+            yield self._role(role, scenario.in_full(spec))
+        for name, helper in scenario.helpers.items():
+            image = helper.image or scenario.image
+            port = helper.ports[0].port if helper.ports else self._to.port
+            yield self._group(name, helper, image, [self._values.helper_values(name)], port=port)
+        if unknown := [name for name in self._images if name not in self._names]:
+            raise UsageError(
+                f"--image {unknown[0]}=...: the scenario has no role and no image {unknown[0]}.",
+                f"Names: {', '.join(self._names)}.",
+            )
+
+    def _member(self, role: str, index: int) -> Member:
+        host, named = self._to.host(self._scenario, role, index), self._naming
+        port = named.place(role, index).port if named else self._to.port
+        return Member(role, index, host, port, host.partition(".")[0])
+
+    def _role(self, name: str, spec: Role) -> Group:
+        """Return the tasks of a role."""
+        scenario, tasks = self._scenario, self._members[name]
         job = Job(scenario, spec, scenario.name)
-        own = [values.values_of(task) for task in tasks]
-        meeting = [rendezvous.environment(task, together, job) for task in tasks]
+        meeting = [rendezvous.environment(task, self._together, job) for task in tasks]
+        values = [
+            {**self._values.values_of(task), **values_of_variables(ours)}
+            for task, ours in zip(tasks, meeting, strict=True)
+        ]
         image = spec.image or scenario.image
 
         def parts(found: Sequence[PodContainer]) -> tuple[Group, ...]:
-            return tuple(self.group(one.name, one, one.image or image, own) for one in found)
+            return tuple(self._group(one.name, one, one.image or image, values) for one in found)
 
-        group = self.group(
-            name,
-            spec,
-            image,
-            own,
-            port=tasks[0].port,
-            source=spec.source,
-            init=parts(spec.init),
-            sidecars=parts(spec.sidecars),
-        )
+        init, sidecars = parts(spec.init), parts(spec.sidecars)
+        group = self._group(name, spec, image, values, port=tasks[0].port)
+        env = zip(meeting, group.env, strict=True)
         return replace(
             group,
-            env=tuple(
-                rendezvous.merged(ours, given, job)
-                for given, ours in zip(group.env, meeting, strict=True)
-            ),
+            env=tuple(rendezvous.merged(ours, given, job) for ours, given in env),
             meeting=frozenset(meeting[0]),
+            init=init,
+            sidecars=sidecars,
         )
 
-    def group(
+    def _group(
         self,
         name: str,
         spec: AnyContainer,
         image: AnyImage,
         values: Sequence[Mapping[str, str]],
-        **others: Any,  # noqa: ANN401  fields of a group
+        port: int = 0,
     ) -> Group:
         """Return containers with the values of their tasks."""
-        expand = self._expand
-        return Group(
-            name=name,
-            spec=spec,
-            image=self._reference(name, image, spec),
-            commands=tuple(
-                tuple(expand(word, one) for word in spec.command or ()) for one in values
-            ),
-            env=tuple(
-                {
-                    **self._task_variables(one),
-                    **{key: expand(text, one) for key, text in spec.env.items()},
-                }
-                for one in values
-            ),
-            **others,
-        )
+        commands = [[self._expand(word, one) for word in spec.command or ()] for one in values]
+        env = [
+            {
+                **self._task_variables(one),
+                **{key: self._expand(text, one) for key, text in spec.env.items()},
+            }
+            for one in values
+        ]
+        reference = self._reference(name, image, spec)
+        return Group(name, spec, reference, tuple(map(tuple, commands)), tuple(env), port=port)
 
     def _task_variables(self, values: Mapping[str, str]) -> dict[str, str]:
         """Return the emulator's variables of a task that its program names."""
         every = {"EMULATOR_RUN": self._scenario.name, **variables(values)}
-        return {name: text for name, text in every.items() if name in self._named}
+        return {name: text for name, text in every.items() if name in self._own}
 
     def _reference(self, role: str, image: AnyImage, spec: AnyContainer) -> str:
         """Return the reference of an image; note one that only this machine has."""
@@ -313,7 +296,7 @@ class _Writer:
             has_gpus = isinstance(spec, Role) and spec.gpus.count > 0
             name = ("gpu" if has_gpus else "cpu") if name == "auto" else name
             reference = IMAGES.get(name, name)
-        self.names |= dict.fromkeys((role, name, reference))
+        self._names |= dict.fromkeys((role, name, reference))
         for key in (role, name, reference):
             if key in self._images:
                 return IMAGES.get(self._images[key], self._images[key])
@@ -356,10 +339,6 @@ def _files(source: Path) -> Iterator[str]:
             yield part.path.read_bytes().decode("utf-8", errors="ignore")
 
 
-def _named(scenario: Scenario) -> frozenset[str]:
-    return frozenset(name for text in texts(scenario) for name in OWN.findall(text))
-
-
 def seconds(duration: float | None) -> int | None:
     """Return a duration in whole seconds, rounded up, as Kubernetes counts them."""
     return None if duration is None else max(1, math.ceil(duration))
@@ -368,3 +347,39 @@ def seconds(duration: float | None) -> int | None:
 def limit(scenario: Scenario) -> int:
     """Return how often a task may be restarted."""
     return 0 if scenario.restart.policy == "never" else scenario.restart.limit
+
+
+# --- Formats --------------------------------------------------------------------------------------
+
+
+Documents = list[dict[str, Any]]
+"""The documents of a file, in order."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A scenario as a file of another tool, before it has its head."""
+
+    documents: Documents
+    notes: tuple[str, ...] = ()
+    """What works differently there, or is missing, and what to do about it."""
+    usage: tuple[str, ...] = ()
+    """How the file is used: lines for its head."""
+
+
+@dataclass(frozen=True)
+class ExportFormat:
+    """One format that scenarios are written in."""
+
+    name: str
+    """The value of `--to`."""
+    about: str
+    draft: Callable[[Deployment], Draft]
+    host: Callable[[Scenario, str, int], str]
+    """The host name of a task, from its role and index; of a helper with the index -1."""
+    port: int = 2222
+    """The port of tasks, unless the scenario says another."""
+    frameworks: Sequence[FrameworkName] = ()
+    """Those of its jobs; empty: all."""
+    has_operator: bool = False
+    """Whether the training operator runs it, which `operator:` of a scenario describes."""

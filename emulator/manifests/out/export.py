@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import os
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from emulator.errors import UsageError
-from emulator.manifests.out.deployment import deployment
-from emulator.manifests.out.export_formats import IN_CLUSTER, TARGETS
-from emulator.manifests.out.spec import Documents, Draft, ExportFormat
+from emulator.manifests.out.compose import COMPOSE
+from emulator.manifests.out.deployment import Documents, ExportFormat, deployment
+from emulator.manifests.out.helm_values import HELM_VALUES
+from emulator.manifests.out.kubernetes import KUBERNETES
+from emulator.manifests.out.trainjob import TRAINJOB
 from emulator.scenario.dump import WIDTH, dump
+from emulator.scenario.extension import added
 from emulator.scenario.schema import Scenario
 from emulator.validation.similar import suggestion
 
 HEAD = "# Written by `emulate export"
 """The first characters of every file that an export writes."""
+_ADDED: list[ExportFormat] = [*chain.from_iterable(added("targets"))]
+TARGETS: Mapping[str, ExportFormat] = {
+    one.name: one for one in (*_ADDED, TRAINJOB, COMPOSE, KUBERNETES, HELM_VALUES)
+}
+"""Every format by the value of `--to`."""
+
+IN_CLUSTER = "kubernetes-job"
+"""The value of `--to` for a Job that runs the emulator itself; `engines/kubernetes/job.py` writes
+it."""
 
 
 @dataclass(frozen=True)
@@ -62,17 +74,13 @@ def export(
 
     Raises UsageError if the format can't have the scenario.
     """
-    deployed = deployment(
-        scenario,
-        partial(to.host, scenario),
-        port=to.port,
-        images=images,
-        path=_relative_to(destination),
-    )
-    draft = to.draft(deployed)
+    draft = to.draft(deployment(scenario, to, images=images, path=_relative_to(destination)))
     notes = (*draft.notes, *_without_operator(scenario, to))
-    head = _head(scenario, to, replace(draft, notes=notes), file)
-    return Written(head + text_of(draft.documents), notes)
+    usage = [line.replace("FILE", file) for line in draft.usage]
+    has_more = bool(scenario.faults) or "expect" in scenario.model_fields_set
+    left_out = ["Faults and expectations are not in it: keep the scenario."] if has_more else []
+    text = head(scenario, to.name, to.about, usage, left_out, notes)
+    return Written(text + text_of(draft.documents), notes)
 
 
 def _without_operator(scenario: Scenario, to: ExportFormat) -> Iterator[str]:
@@ -98,12 +106,19 @@ def text_of(documents: Documents) -> str:
     return "---\n".join(dump(one) for one in documents)
 
 
-def _head(scenario: Scenario, to: ExportFormat, draft: Draft, file: str) -> str:
-    lines = [f"{HEAD} {scenario.name} --to {to.name}`: {to.about}."]
-    lines += [f"#     {line.replace('FILE', file)}" for line in draft.usage]
-    if scenario.faults or "expect" in scenario.model_fields_set:
-        lines.append("# Faults and expectations are not in it: keep the scenario.")
-    for note in draft.notes:
+def head(
+    scenario: Scenario,
+    to: str,
+    about: str,
+    usage: Sequence[str],
+    left_out: Sequence[str] = (),
+    notes: Sequence[str] = (),
+) -> str:
+    """Return the comments at the head of a file: how it is used, and what is to be known."""
+    lines = [f"{HEAD} {scenario.name} --to {to}`: {about}."]
+    lines += [f"#     {line}" for line in usage]
+    lines += [f"# {line}" for line in left_out]
+    for note in notes:
         lines += textwrap.wrap(
             note, WIDTH, initial_indent="# - ", subsequent_indent="#   ", break_long_words=False
         )

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from emulator.manifests.out.deployment import Deployment, Group
+from emulator.manifests.out.deployment import Deployment, Draft, ExportFormat, Group
 from emulator.manifests.out.pods import limits_of
-from emulator.manifests.out.spec import Draft, ExportFormat
 from emulator.manifests.out.templates import escaped
 from emulator.scenario.addresses import naming
 from emulator.scenario.schema import Scenario

@@ -9,16 +9,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from emulator.manifests.out.deployment import Deployment, Group
-from emulator.manifests.out.jobs import COMPLETION_INDEX, job_spec
-from emulator.manifests.out.pods import ClusterDefaults, Kind, dns_label, pod_template
-from emulator.manifests.out.spec import Draft, ExportFormat
+from emulator.manifests.out.deployment import Deployment, Draft, ExportFormat, Group, limit, seconds
+from emulator.manifests.out.pods import (
+    JOB,
+    ROLE,
+    ClusterDefaults,
+    Kind,
+    dns_label,
+    headless_service,
+    kubernetes_object,
+    pod_template,
+)
 from emulator.scenario.schema import Scenario
 
 ORDINAL = "metadata.labels['apps.kubernetes.io/pod-index']"
 """The field of a pod of a StatefulSet with its index."""
-JOB, ROLE = "app.kubernetes.io/instance", "app.kubernetes.io/component"
-"""Labels: the job, and the role."""
+
+COMPLETION_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+"""The field of a pod with its index in an indexed Job."""
+
+DEFAULT_LIMIT = 6
+"""Restarts that a Job allows where nothing is said (backoffLimit)."""
 
 Data = dict[str, Any]
 
@@ -34,21 +45,12 @@ def _kubernetes(deployment: Deployment) -> Draft:
     name = dns_label(deployment.name)
     before = [_job(group, cluster) for group in deployment.before]
     training = [
-        _stateful_set(group, cluster) if _is_endless(group, deployment) else _job(group, cluster)
+        _stateful_set(group, cluster) if deployment.is_endless(group) else _job(group, cluster)
         for group in deployment.training
     ]
     helpers = [one for group in deployment.helpers for one in _helper(group, cluster)]
-    service: Data = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {**cluster.metadata(name), "labels": {JOB: name}},
-        "spec": {
-            "clusterIP": "None",
-            # Tasks find each other before they are ready.
-            "publishNotReadyAddresses": True,
-            "selector": {JOB: name},
-        },
-    }
+    metadata = {**cluster.metadata(name), "labels": {JOB: name}}
+    service = headless_service(metadata, {JOB: name})
     if before:
         jobs = " ".join(f"job/{one['metadata']['name']}" for one in before)
         cluster.note(
@@ -63,11 +65,6 @@ def _kubernetes(deployment: Deployment) -> Draft:
     )
     documents = [service, *cluster.documents, *before, *helpers, *training]
     return Draft(documents, tuple(cluster.notes), usage)
-
-
-def _is_endless(group: Group, deployment: Deployment) -> bool:
-    """Return whether tasks serve until they are stopped, such as parameter servers."""
-    return group.name in deployment.roles.endless_beside
 
 
 def _metadata(group: Group, cluster: ClusterDefaults) -> Data:
@@ -89,57 +86,75 @@ def _job(group: Group, cluster: ClusterDefaults) -> Data:
     kind = Kind(container=group.name, index=COMPLETION_INDEX)
     subdomain = dns_label(cluster.deployment.name)
     spec = job_spec(group, cluster, kind, subdomain=subdomain)
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": _metadata(group, cluster),
-        "spec": {**spec, "template": _labelled(spec["template"], group, cluster)},
-    }
+    spec["template"] = _labelled(spec["template"], group, cluster)
+    return kubernetes_object("Job", _metadata(group, cluster), api="batch/v1", spec=spec)
 
 
 def _stateful_set(group: Group, cluster: ClusterDefaults) -> Data:
     kind = Kind(container=group.name, index=ORDINAL)
     cluster.note(f"{group.name} never ends: delete it when the training has ended")
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "StatefulSet",
-        "metadata": _metadata(group, cluster),
-        "spec": {
-            "serviceName": dns_label(cluster.deployment.name),
-            "replicas": group.replicas,
-            "podManagementPolicy": "Parallel",
-            "selector": {"matchLabels": _labels(group, cluster)},
-            "template": _labelled(pod_template(group, cluster, kind), group, cluster),
-        },
+    spec = {
+        "serviceName": dns_label(cluster.deployment.name),
+        "replicas": group.replicas,
+        "podManagementPolicy": "Parallel",
+        "selector": {"matchLabels": _labels(group, cluster)},
+        "template": _labelled(pod_template(group, cluster, kind), group, cluster),
     }
+    return kubernetes_object("StatefulSet", _metadata(group, cluster), api="apps/v1", spec=spec)
 
 
 def _helper(group: Group, cluster: ClusterDefaults) -> list[Data]:
     """Return a helper's Deployment, and the service by whose name tasks reach it."""
     metadata, labels = _metadata(group, cluster), _labels(group, cluster)
     template = pod_template(group, cluster, Kind(container=group.name))
-    found: list[Data] = [
-        {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": metadata,
-            "spec": {
-                "replicas": 1,
-                "selector": {"matchLabels": labels},
-                "template": _labelled(template, group, cluster),
-            },
-        }
-    ]
-    ports = [port.port for port in group.ports]
-    service: Data = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": metadata,
-        "spec": {"selector": labels, "clusterIP": "None"},
+    deployment = {
+        "replicas": 1,
+        "selector": {"matchLabels": labels},
+        "template": _labelled(template, group, cluster),
     }
-    if ports:
-        service["spec"]["ports"] = [{"name": f"port-{port}", "port": port} for port in ports]
-    return [*found, service]
+    service: Data = {"selector": labels, "clusterIP": "None"}
+    if group.ports:
+        numbers = [port.port for port in group.ports]
+        service["ports"] = [{"name": f"port-{port}", "port": port} for port in numbers]
+    return [
+        kubernetes_object("Deployment", metadata, api="apps/v1", spec=deployment),
+        kubernetes_object("Service", metadata, spec=service),
+    ]
+
+
+# --- Indexed Jobs: the tasks of a role as pods that end -------------------------------------------
+
+
+def job_spec(group: Group, cluster: ClusterDefaults, kind: Kind, **pod: Any) -> Data:  # noqa: ANN401
+    """Return the specification of a role's Job; `pod` are further fields of its pods.
+
+    Each pod has its own number of restarts, as each task has.
+    """
+    scenario = cluster.deployment.scenario
+    spec: Data = {
+        "completions": group.replicas,
+        "parallelism": group.replicas,
+        "completionMode": "Indexed",
+        "backoffLimitPerIndex": _restarts(scenario, cluster),
+    }
+    if scenario.timeout is not None:
+        spec["activeDeadlineSeconds"] = seconds(scenario.timeout)
+    return {**spec, "template": pod_template(group, cluster, kind, restartPolicy="Never", **pod)}
+
+
+def _restarts(scenario: Scenario, cluster: ClusterDefaults) -> int:
+    """Return how often a task may be restarted; note what Jobs do in another way."""
+    operator = scenario.operator
+    if operator is not None:
+        cluster.note("a Job restarts pods that fail, whatever the restart policies of the operator")
+        policies = {operator.policy_of(role) for role in scenario.in_training}
+        most = DEFAULT_LIMIT if operator.backoff_limit is None else operator.backoff_limit
+        return 0 if policies == {"never"} else most
+    if scenario.restart.policy == "always":
+        cluster.note("a Job does not restart pods that have succeeded (restart.policy: always)")
+    if scenario.restart.policy == "exit-code":
+        cluster.note("a Job restarts pods whatever their exit code (restart.policy: exit-code)")
+    return limit(scenario)
 
 
 KUBERNETES = ExportFormat(

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from emulator.errors import UsageError, shown
-from emulator.manifests.out.deployment import IMAGES, Deployment, Group, program_files
+from emulator.manifests.out.deployment import DEFAULT_MODE, IMAGES, Deployment, Group, program_files
 from emulator.manifests.out.templates import INDEX, Different, Template, script, template
 from emulator.scenario.container import ContainerSettings, File, Mount, settings
 from emulator.scenario.program import SHARED, WORKDIR
-from emulator.scenario.schema import Scenario
 from emulator.validation.units import format_size
 
 CONFIGMAP_BYTES = 900 * 2**10
@@ -26,12 +25,24 @@ LABEL = 63
 """Characters of a DNS label, such as the name of a pod that others resolve."""
 CLAIM = "10Gi"
 """The storage that a claim asks for, which a scenario does not say."""
-DEFAULT_MODE = "0644"
-"""The mode of a file that has none, here and in a ConfigMap."""
+JOB, ROLE = "app.kubernetes.io/instance", "app.kubernetes.io/component"
+"""Labels: the job, and the role."""
 _KEY = re.compile(r"[^-._a-zA-Z0-9]+")
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
 
 Data = dict[str, Any]
+
+
+def kubernetes_object(kind: str, metadata: Data, *, api: str = "v1", **sections: Data) -> Data:
+    """Return an object for exports and for the engine; a section that is empty is left out."""
+    given = {key: section for key, section in sections.items() if section}
+    return {"apiVersion": api, "kind": kind, "metadata": metadata, **given}
+
+
+def headless_service(metadata: Data, selector: Data) -> Data:
+    """Return the Service by which the Pods of a job find each other, before they are ready."""
+    spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": selector}
+    return kubernetes_object("Service", metadata, spec=spec)
 
 
 @dataclass
@@ -64,17 +75,12 @@ class ClusterDefaults:
         if name not in self._claims:
             self._claims.add(name)
             self.note(f"each claim asks for {CLAIM}, on a storage that all nodes can write to")
-            self.documents.append(
-                {
-                    "apiVersion": "v1",
-                    "kind": "PersistentVolumeClaim",
-                    "metadata": self.metadata(name),
-                    "spec": {
-                        "accessModes": ["ReadWriteMany"],
-                        "resources": {"requests": {"storage": CLAIM}},
-                    },
-                }
-            )
+            spec = {
+                "accessModes": ["ReadWriteMany"],
+                "resources": {"requests": {"storage": CLAIM}},
+            }
+            claim = kubernetes_object("PersistentVolumeClaim", self.metadata(name), spec=spec)
+            self.documents.append(claim)
         return name
 
     def program(self, source: Path) -> Data | None:
@@ -97,7 +103,7 @@ class ClusterDefaults:
             volume["defaultMode"] = 0o755
         self._maps[source] = volume
         self.note(f"{WORKDIR} is a ConfigMap, which programs can't write to")
-        return self._maps[source]
+        return volume
 
     def files(self, name: str, files: Mapping[str, File]) -> Data:
         """Return the volume with files by path; those of the same name are the same."""
@@ -127,15 +133,7 @@ class ClusterDefaults:
             except ValueError:
                 data.pop(key, None)
                 binary[key] = base64.b64encode(content).decode()
-        document: Data = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": self.metadata(name),
-        }
-        if data:
-            document["data"] = data
-        if binary:
-            document["binaryData"] = binary
+        document = kubernetes_object("ConfigMap", self.metadata(name), data=data, binaryData=binary)
         self.documents.append(document)
         plain = all(one == {"key": one["key"], "path": one["key"]} for one in items)
         return {"name": dns_label(name)} | ({} if plain else {"items": items})
@@ -217,7 +215,7 @@ def _container(one: Group, name: str, kind: Kind, volumes: _Volumes) -> Data:
     container: Data = {"name": name, "image": one.image}
     if one.image in cluster.deployment.images:
         container["imagePullPolicy"] = "IfNotPresent"
-        cluster.note(_about_image(one.image, cluster.deployment.scenario))
+        cluster.note(_about_image(one.image))
     try:
         command = [template(words) for words in zip(*one.commands, strict=True)]
         variables = {name: template(texts) for name, texts in _variables(one, kind.makes).items()}
@@ -233,7 +231,7 @@ def _container(one: Group, name: str, kind: Kind, volumes: _Volumes) -> Data:
     else:
         words = [text.text for text in command]
     plain = {name: text for name, text in variables.items() if name not in computed}
-    needs_index = bool(computed) or _uses_index(command, plain)
+    needs_index = bool(computed) or not all(one.is_constant for one in (*command, *plain.values()))
     return filled(
         container,
         one.spec,
@@ -252,10 +250,6 @@ def _variables(group: Group, makes: frozenset[str]) -> dict[str, list[str]]:
     if len({tuple(one) for one in group.env}) > 1:
         raise Different
     return {name: [one[name] for one in group.env] for name in group.env[0] if name not in makes}
-
-
-def _uses_index(command: Sequence[Template], variables: Mapping[str, Template]) -> bool:
-    return any(not one.is_constant for one in (*command, *variables.values()))
 
 
 def _env(
@@ -281,7 +275,7 @@ def _ports(group: Group, kind: Kind) -> list[Data]:
     ]
 
 
-def _about_image(reference: str, scenario: Scenario) -> str:
+def _about_image(reference: str) -> str:
     if reference in IMAGES.values():
         return (
             f"{reference} is on this machine only: push it to a registry of the cluster, and "

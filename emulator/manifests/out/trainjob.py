@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from emulator.manifests.out.deployment import Deployment, Group, limit, seconds
-from emulator.manifests.out.jobs import COMPLETION_INDEX, job_spec
-from emulator.manifests.out.pods import ClusterDefaults, Kind, dns_label
-from emulator.manifests.out.spec import Draft, ExportFormat
+from emulator.manifests.out.deployment import Deployment, Draft, ExportFormat, Group, limit, seconds
+from emulator.manifests.out.kubernetes import COMPLETION_INDEX, job_spec
+from emulator.manifests.out.pods import ClusterDefaults, Kind, dns_label, kubernetes_object
 from emulator.scenario.schema import Scenario
 
 API = "trainer.kubeflow.org/v1alpha1"
@@ -37,50 +36,31 @@ def _trainjob(deployment: Deployment) -> Draft:
     jobs = [_replicated(group, cluster, before) for group in deployment.groups]
     scenario = deployment.scenario
     job_set: Data = {"replicatedJobs": jobs}
-    endless = [group.name for group in deployment.training if _serves(group, deployment)]
-    if endless or deployment.helpers:
+    if any(map(deployment.is_endless, deployment.training)) or deployment.helpers:
         # The others never end: the job is done when these are.
         job_set["successPolicy"] = {
             "operator": "All",
-            "targetReplicatedJobs": _deciding(deployment),
+            "targetReplicatedJobs": [
+                one.name for one in deployment.deciding or deployment.training[:1]
+            ],
         }
     if scenario.restart.scope == "job" and scenario.restart.policy != "never":
         job_set["failurePolicy"] = {"maxRestarts": limit(scenario)}
-    runtime: Data = {
-        "apiVersion": API,
-        "kind": "TrainingRuntime",
-        "metadata": cluster.metadata(name),
-        "spec": {"template": {"spec": job_set}},
-    }
+    template: Data = {"template": {"spec": job_set}}
+    metadata = cluster.metadata(name)
+    runtime = kubernetes_object("TrainingRuntime", metadata, api=API, spec=template)
     spec: Data = {
         "runtimeRef": {"apiGroup": API.partition("/")[0], "kind": "TrainingRuntime", "name": name}
     }
     if scenario.timeout is not None:
         spec["activeDeadlineSeconds"] = seconds(scenario.timeout)
-    train_job: Data = {
-        "apiVersion": API,
-        "kind": "TrainJob",
-        "metadata": cluster.metadata(name),
-        "spec": spec,
-    }
+    train_job = kubernetes_object("TrainJob", metadata, api=API, spec=spec)
     cluster.note(
         "the variables by which tasks find each other have the numbers of tasks in them: after a "
         "change of a number, export again"
     )
     usage = ("kubectl apply --server-side -f FILE", f"kubectl get trainjob {name} -o yaml")
     return Draft([*cluster.documents, runtime, train_job], tuple(cluster.notes), usage)
-
-
-def _serves(group: Group, deployment: Deployment) -> bool:
-    return group.name in deployment.roles.endless_beside
-
-
-def _deciding(deployment: Deployment) -> list[str]:
-    """Return the roles whose end is that of the job: the leader, else all that do not serve."""
-    training = deployment.training
-    if deployment.leader.name in deployment.roles.leaders:
-        return [deployment.leader.name]
-    return [one.name for one in training if not _serves(one, deployment)] or [training[0].name]
 
 
 def _replicated(group: Group, cluster: ClusterDefaults, before: list[str]) -> Data:

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from emulator.scenario.frameworks.jax import JAX
 from emulator.scenario.frameworks.mpi import MPI
-from emulator.scenario.frameworks.none import NONE
 from emulator.scenario.frameworks.pytorch import PYTORCH
 from emulator.scenario.frameworks.ray import RAY
-from emulator.scenario.frameworks.spec import Framework, FrameworkName, Job, Roles
+from emulator.scenario.frameworks.spec import Framework, FrameworkName, Job, Member, Roles
 from emulator.scenario.frameworks.tensorflow import TENSORFLOW
 
 if TYPE_CHECKING:
     from emulator.scenario.schema import Scenario
 
+
+def _addresses(member: Member, members: Sequence[Member], job: Job) -> Mapping[str, str]:
+    """Return all addresses by role, for programs with a rendezvous of their own."""
+    cluster: dict[str, list[str]] = {}
+    for other in members:
+        cluster.setdefault(other.role, []).append(other.address)
+    return {"EMULATOR_CLUSTER": json.dumps(cluster)}
+
+
+NONE = Framework("none", _addresses)
+"""No framework: programs that find each other by themselves."""
 FRAMEWORKS: Mapping[FrameworkName, Framework] = {
     framework.name: framework for framework in (TENSORFLOW, PYTORCH, JAX, MPI, RAY, NONE)
 }

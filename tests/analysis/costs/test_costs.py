@@ -16,11 +16,13 @@ from hypothesis import strategies as st
 
 from emulator.analysis.analyse import analyse
 from emulator.analysis.costs.costs import Costs, Preempted, TaskCost, break_even, costs
-from emulator.analysis.expectations import summary
 from emulator.analysis.figures import FIGURES, in_summary
+from emulator.analysis.goodput import split
+from emulator.results import summary
 from tests.analysis.test_goodput import ENTRIES, TIMES
 from tests.histories import (
     Told,
+    a_plan,
     began_again,
     ended,
     fault,
@@ -41,7 +43,8 @@ RUN = [happened(0, "run"), *began_again(1, "worker-0", "worker-1")]
 
 
 def cost_of(*events: Told, until: float = 20, extra: str = ONE, cluster: str = TWO) -> Costs:
-    found = costs(timeline(in_time(events), cluster, extra), until)
+    replay = timeline(in_time(events), cluster, extra)
+    found = costs(replay, split(replay, until))
     assert found is not None
     return found
 
@@ -220,7 +223,7 @@ def test_only_roles_on_spot_machines_save() -> None:
 def summed_up(extra: str) -> tuple[dict[str, Any], dict[str, float | None]]:
     """Return the summary of a synchronous run, and its figures of money."""
     analysis = analyse(timeline(synchronous(), TWO, extra + PREEMPT))
-    data = summary(run_id="r", scenario="s", engine="fake", analysis=analysis, verdicts=[])
+    data = summary(a_plan(TWO), analysis, [])
     keys = [key for key, figure in FIGURES.items() if figure.path.startswith("cost.")]
     return data, {key: in_summary(data, key) for key in keys}
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from emulator.analysis.comparison import Row, rows
 from emulator.analysis.costs.costs import Costs, Preempted, TaskCost
-from emulator.report import HTML
+from emulator.report.data import HTML
 from tests.analysis.test_comparison import OK, RAN, plan, table
 from tests.histories import happened, job
 from tests.report.runs import PREEMPT, facts_of, preempted

@@ -21,6 +21,8 @@ from emulator.errors import EngineError
 from emulator.record.events import Sidecar
 from tests.engines.docker.test_requests import COMMON, a_plan
 
+pytestmark = pytest.mark.usefixtures("in_a_folder")
+
 TASKS = """\
 framework: none
 cluster:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from emulator.errors import ScenarioError, UsageError
 from emulator.manifests.convert import Given, read_scenario
-from emulator.manifests.out.export_formats import TARGETS
+from emulator.manifests.out.export import TARGETS
 from emulator.runtime.bundled import ROOT
 from emulator.runtime.bundled import scenarios as bundled
 from tests.manifests.out.exporting import LOADER, documents, exported, given

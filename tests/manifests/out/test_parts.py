@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from emulator.errors import UsageError
 from emulator.manifests.out.deployment import program_files, seconds
-from emulator.manifests.out.export_formats import TARGETS
+from emulator.manifests.out.export import TARGETS
 from emulator.manifests.out.pods import CONFIGMAP_BYTES, cpus, dns_label, memory
 from emulator.manifests.out.templates import Different, escaped, template
 from tests.manifests.out.exporting import as_manifest, documents, exported, given, in_pod, said_of

@@ -34,7 +34,7 @@ from emulator.engines.docker.requests import (
 from emulator.engines.docker.warm import parent
 from emulator.engines.docker.warm.pool import IDLE, Pool, WaitingCluster
 from emulator.errors import Unsupported
-from emulator.faults.preempt import Preempt
+from emulator.faults.ending import Preempt
 from emulator.planning.plan import Plan, Task, WarmStart
 from emulator.scenario.frameworks.registry import FRAMEWORKS
 

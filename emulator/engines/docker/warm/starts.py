@@ -109,9 +109,9 @@ class WarmStarts(DockerEngine):
             return super()._ready(task, same_address)
         return self._created.get(task.name) or self._create(task, same_address)
 
-    def _launch(self, task: Task, container: str) -> ControlReplies | None:
+    def _fork(self, task: Task, container: str) -> ControlReplies | None:
         if (warm := self._cluster_of(task.name)) is None:
-            return super()._launch(task, container)
+            return None
         self._usage.started(container, task.cpus, task.memory, warm=True)
         return warm.start(task, container, self._archive(task.source))
 

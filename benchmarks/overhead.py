@@ -35,8 +35,8 @@ from pathlib import Path
 import psutil
 
 from emulator.engines.docker import DockerEngine
-from emulator.engines.docker.log_stream import seconds
 from emulator.engines.docker.requests import SHARED, WORKDIR, cpu_quota, program_archive
+from emulator.engines.lines import seconds
 from emulator.engines.requirements import make_ready
 from emulator.manifests.convert import read_scenario
 from emulator.metrics.steps import StepReader

@@ -17,34 +17,6 @@ from typing import Any
 from emulator.engines.streams import AT_ONCE, PIECE
 
 
-class ChunkedBody:
-    """Decodes the chunked transfer coding of HTTP/1.1 (RFC 9112, section 7.1)."""
-
-    def __init__(self) -> None:
-        self._waiting = bytearray()
-        self.ended = False
-        """Whether the last chunk has come."""
-
-    def feed(self, data: bytes) -> bytes:
-        """Take the next bytes; return the chunks that they complete.
-
-        Raises ValueError if they are no chunks.
-        """
-        waiting = self._waiting
-        waiting += data
-        chunks, at = [], 0
-        while not self.ended and (newline := waiting.find(b"\r\n", at)) >= 0:
-            size = int(waiting[at:newline].partition(b";")[0], 16)
-            begin, end = newline + 2, newline + 2 + size
-            if len(waiting) < end + 2:
-                break
-            chunks.append(waiting[begin:end])
-            at = end + 2
-            self.ended = not size
-        del waiting[:at]
-        return b"".join(chunks)
-
-
 class ByteStream:
     """Reads the body of an answer without blocking."""
 
@@ -56,7 +28,11 @@ class ByteStream:
         """`response` has an unread body; `close` closes what it belongs to [default: itself]."""
         self._response = response
         self._close: Callable[[], None] = close or response.close
-        self._body: ChunkedBody | None = None
+        self._is_chunked = False
+        self._waiting = bytearray()
+        """Bytes of a chunk that is not whole."""
+        self.is_complete = False
+        """Whether the server has said that this is all; if not, the connection may have ended."""
         self._early = b""
         own = socket_of(response)
         if own is not None:
@@ -64,8 +40,7 @@ class ByteStream:
             own.setblocking(False)
             with contextlib.suppress(ssl.SSLWantReadError):  # as an OSError it tells nothing
                 self._early = reader_of(response).peek()  # came with the headers
-            if response.headers.get("Transfer-Encoding") == "chunked":
-                self._body = ChunkedBody()
+            self._is_chunked = response.headers.get("Transfer-Encoding") == "chunked"
         else:
             self._socket, writing = socket.socketpair()
             self._socket.setblocking(False)
@@ -76,18 +51,26 @@ class ByteStream:
         return self._socket.fileno()
 
     def receive(self) -> tuple[bytes, int, bool]:
-        """Return the bytes that have arrived, how many came over the wire, and whether it ended."""
-        data, closed = self._receive()
-        size = len(data)
-        if self._body is not None:
-            data = self._body.feed(data)
-            closed = closed or self._body.ended
-        return data, size, closed
+        """Return the bytes that have arrived, how many came over the wire, and whether it ended.
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether the server has said that this is all; if not, the connection may have ended."""
-        return self._body is not None and self._body.ended
+        Raises ValueError where they should be chunks (RFC 9112, section 7.1) and are none.
+        """
+        data, closed = self._receive()
+        if not self._is_chunked:
+            return data, len(data), closed
+        waiting = self._waiting
+        waiting += data
+        chunks, at = [], 0
+        while not self.is_complete and (newline := waiting.find(b"\r\n", at)) >= 0:
+            size = int(waiting[at:newline].partition(b";")[0], 16)
+            begin, end = newline + 2, newline + 2 + size
+            if len(waiting) < end + 2:
+                break
+            chunks.append(waiting[begin:end])
+            at = end + 2
+            self.is_complete = not size
+        del waiting[:at]
+        return b"".join(chunks), len(data), closed or self.is_complete
 
     def cut(self) -> None:
         """Have it end now; may be called on any thread."""

@@ -8,6 +8,8 @@ engine reads a line a second time, after `emulate attach`, the text is the same.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import NamedTuple
 
 LONGEST_LINE = 1024 * 1024
 """Bytes of a line that are kept."""
@@ -15,6 +17,22 @@ END = 64 * 1024
 """Bytes at the end of an output that are kept although more than that was left out."""
 DRAWN = 4096
 """Bytes of an unfinished line that are passed on: several times the width of a progress bar."""
+
+
+class PrintedLine(NamedTuple):
+    """A line of a container's log."""
+
+    stamp: str
+    """The engine's, of its beginning (RFC 3339, nine digits, one zone), so that stamps compare.
+    Empty: not the program's line but the engine's, such as the reason why it can't read on."""
+    text: str
+    last_stamp: str = ""
+    """Of its last piece, where the engine has one for each."""
+
+
+def seconds(stamp: str) -> float:
+    """Return the seconds since 1970 of a stamp (RFC 3339)."""
+    return datetime.fromisoformat(stamp).timestamp()
 
 
 class UnfinishedLine:

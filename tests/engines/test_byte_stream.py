@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import urllib3
@@ -18,23 +19,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.engines import byte_stream
-from emulator.engines.byte_stream import ByteStream, ChunkedBody, reader_of, socket_of
+from emulator.engines.byte_stream import ByteStream, reader_of, socket_of
+from emulator.engines.docker.logs import LogFollower, _StartLog
 from tests.engines.certificates import certificate
+from tests.engines.docker.test_logs import frame
 from tests.engines.test_lines import cut
 
 
 def chunk(data: bytes) -> bytes:
     return f"{len(data):x}\r\n".encode() + data + b"\r\n"
-
-
-@given(st.lists(st.binary(min_size=1)), st.lists(st.integers(min_value=0)))
-def test_chunks_hold_the_same_bytes_however_they_arrive(
-    pieces: list[bytes], places: list[int]
-) -> None:
-    body = ChunkedBody()
-    data = b"".join(map(chunk, pieces)) + b"0\r\n\r\n"
-    assert b"".join(body.feed(part) for part in cut(data, places)) == b"".join(pieces)
-    assert body.ended
 
 
 class Answer:
@@ -51,6 +44,21 @@ class Answer:
 
     def close(self) -> None:
         self.closed += 1
+
+
+@given(st.lists(st.binary(min_size=1)), st.lists(st.integers(min_value=0)))
+def test_chunks_hold_the_same_bytes_however_they_arrive(
+    pieces: list[bytes], places: list[int]
+) -> None:
+    data, received = b"".join(map(chunk, pieces)) + b"0\r\n\r\n", b""
+    client, server = socket.socketpair()
+    with client, server:
+        stream = ByteStream(Answer(client.makefile("rb"), "chunked"))
+        for part in cut(data, places):
+            server.sendall(part)
+            received += stream.receive()[0]
+    assert received == b"".join(pieces)
+    assert stream.is_complete
 
 
 @pytest.fixture
@@ -101,6 +109,18 @@ def test_the_chunks_of_an_answer_end_it(ends: tuple[socket.socket, socket.socket
     assert (stream.receive(), stream.is_complete) == ((b"", 2, True), True)
     stream.close()
     assert (closed, answer.closed, client.fileno()) == (["owner"], 0, -1)
+
+
+def test_what_had_arrived_when_a_log_was_given_up_is_not_lost(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    client, server = ends
+    nothing: Any = None
+    log = _StartLog(LogFollower(nothing, nothing), "worker-0", "container")
+    log._stream = ByteStream(Answer(client.makefile("rb")))
+    server.sendall(frame(1, b"2026-01-02T03:04:05.000000001Z last words\n"))
+    log.give_up()
+    assert [line.text for line in log.read().lines] == ["last words"]
 
 
 def test_an_answer_without_a_socket_is_passed_on_and_a_cut_ends_it(

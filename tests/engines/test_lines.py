@@ -17,6 +17,7 @@ from emulator.engines.lines import (
     EndOfOutput,
     LineSplitter,
     UnfinishedLine,
+    seconds,
 )
 
 
@@ -166,3 +167,7 @@ def test_what_comes_after_a_newline_is_a_whole_line() -> None:
     assert not splitter.is_between_lines
     assert list(splitter.feed(b"od\n")) == ["flood"]
     assert splitter.is_between_lines
+
+
+def test_stamps_are_seconds_since_1970() -> None:
+    assert seconds("1970-01-01T00:01:00.500000000Z") == 60.5

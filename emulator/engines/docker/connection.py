@@ -41,6 +41,11 @@ REMOVAL_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 attempt may take it ten seconds as well."""
 
 
+HEADER = 8
+"""Bytes before each frame of an answer: the stream, three zeros, and the length (Docker API,
+attach)."""
+
+
 @dataclass(frozen=True)
 class _Address:
     """Where the docker command would look for an engine."""
@@ -305,3 +310,23 @@ def answer_behind(output: Generator[Any, None, None]) -> Response | None:
     """
     response: Response | None = inspect.getgeneratorlocals(output).get("response")
     return response
+
+
+class Frames:
+    """Cuts a stream of the engine into frames: what one output stream wrote, behind a header."""
+
+    def __init__(self) -> None:
+        self._waiting = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """Take the next bytes; yield the frames that they complete, each with its stream."""
+        waiting = self._waiting
+        waiting += data
+        at = 0
+        while len(waiting) - at >= HEADER:
+            end = at + HEADER + int.from_bytes(waiting[at + 4 : at + HEADER], "big")
+            if len(waiting) < end:
+                break
+            yield waiting[at], bytes(waiting[at + HEADER : end])
+            at = end
+        del waiting[:at]

@@ -15,13 +15,21 @@ nothing was drawn, and begins again when the log has a line that was drawn.
 
 from __future__ import annotations
 
+import contextlib
+import threading
+import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
-from emulator.engines.byte_stream import ByteStream
-from emulator.engines.docker.log_stream import Frames, LogParser
+from emulator.engines.base import Line
+from emulator.engines.docker.connection import Frames
 from emulator.engines.lines import DrawnLine
-from emulator.engines.streams import AT_ONCE, Arrived
+from emulator.engines.streams import AT_ONCE, Arrived, Streams
+
+if TYPE_CHECKING:
+    from emulator.engines.byte_stream import ByteStream
+    from emulator.engines.docker.logs import LogParser
 
 QUIET = 50
 """Reads in a row with whole lines only, after which a program is taken to draw nothing."""
@@ -92,10 +100,7 @@ class DrawnStream:
     """
 
     def __init__(
-        self,
-        stream: ByteStream,
-        drawing: Drawing,
-        lines: Callable[[], Arrived],
+        self, stream: ByteStream, drawing: Drawing, lines: Callable[[], list[Line]]
     ) -> None:
         """`lines` returns what can be reported now."""
         self._stream, self._drawing, self._lines = stream, drawing, lines
@@ -105,13 +110,9 @@ class DrawnStream:
         """Return the socket's descriptor."""
         return self._stream.fileno()
 
-    def finish(self) -> None:
-        """End with the next read."""
-        self.has_ended = True
-
     def give_up(self) -> None:
         """End with the next read: the log has the lines."""
-        self.finish()
+        self.has_ended = True
 
     def read(self) -> Arrived:
         """Return what has been drawn."""
@@ -124,9 +125,66 @@ class DrawnStream:
             return Arrived([], 0, has_ended=True)
         self._drawing.feed(data)
         self.has_ended = self.has_ended or self._drawing.is_needless
-        return self._lines()._replace(size=len(data), has_ended=self.has_ended)
+        return Arrived(self._lines(), len(data), self.has_ended)
 
     def ended(self, error: Exception | None) -> None:
         """Close the connection."""
         self.has_ended = True
         self._stream.close()
+
+
+class Drawings:
+    """What one start of a container draws, beside its log: attached only while that is of use."""
+
+    def __init__(
+        self, task: str, log: LogParser, streams: Streams, attach: Callable[[], ByteStream]
+    ) -> None:
+        """`attach` has what the container draws from then on."""
+        self._task, self._log, self._streams, self._attach = task, log, streams, attach
+        self._drawing = Drawing(log, from_start=False)
+        self._source: DrawnStream | None = None
+        self._is_over = False
+
+    def begin(self, attached: ByteStream | None) -> None:
+        """Read what was attached before the start, or find its place in the log later."""
+        if attached is not None:
+            self._read(attached, from_start=True)
+        else:
+            self._attach_late()
+
+    def lines_after(self, lines: Iterable[Line]) -> list[Line]:
+        """Return what was drawn after lines of the log, which are the last that it has.
+
+        If one of them was drawn, against expectation, attach again.
+        """
+        if self._is_over:
+            return []
+        source, ended = self._source, self._drawing.is_needless
+        if ended and source is not None and any(is_drawn(one.text) for one in lines):
+            self._source = None
+            threading.Thread(target=self._attach_late, name="attach", daemon=True).start()
+        now = time.time()
+        return [
+            Line(self._task, now, text, is_finished=False) for text in self._drawing.take_drawn()
+        ]
+
+    def finish(self) -> None:
+        """End: the log has ended, but the container of a warm task lives on."""
+        self._is_over = True
+        if self._source is not None and not self._source.has_ended:
+            self._source.give_up()
+            self._streams.look_at(self._source)
+
+    def _attach_late(self) -> None:
+        with contextlib.suppress(Exception):  # any: the log decides
+            self._read(self._attach(), from_start=False)
+
+    def _read(self, stream: ByteStream, *, from_start: bool) -> None:
+        if self._is_over:
+            stream.close()
+            return
+        self._drawing = drawing = Drawing(self._log, from_start=from_start)
+        self._source = DrawnStream(stream, drawing, lambda: self.lines_after(()))
+        self._streams.add(self._source)
+        if self._is_over:  # meanwhile
+            self.finish()

@@ -1,8 +1,8 @@
 """The Docker engine: one container a task, on a network of the run.
 
 Every request is made as data by a pure function in `requests.py`; this module sends them. Programs
-are copied in, never mounted: the daemon may be on another machine. One thread a task follows its
-output and then waits for its end (`logs.py`): lines and exit are in order, with the engine's
+are copied in, never mounted: the daemon may be on another machine. `logs.py` follows the
+output of each task and then waits for its end: lines and exit are in order, with the engine's
 timestamps.
 """
 
@@ -236,7 +236,7 @@ class DockerEngine(Faults):
 
     def _set_run(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
         self._plan = plan
-        self._output.report_to(inbox, drawings=plan.scenario.metrics.may_draw)
+        self._output.begin(inbox, drawings=plan.scenario.metrics.may_draw)
         self._heartbeat = Heartbeat(self.api, inbox)
         self._inbox = inbox
         self._labels = labels(plan, folder)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from docker.errors import APIError
 
 from emulator.engines.byte_stream import reader_of, shut, socket_of
-from emulator.engines.docker.connection import streamed, translate_errors
-from emulator.engines.docker.log_stream import Frames
+from emulator.engines.docker.connection import Frames, streamed, translate_errors
 from emulator.engines.docker.requests import PART, RUN, TASK
 from emulator.engines.inside import PIECE, Stdio, not_running, relay
 from emulator.errors import EngineError

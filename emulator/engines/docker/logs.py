@@ -1,80 +1,91 @@
 """Output and exits of containers, reported to the inbox.
 
-All log streams are read by one thread (`streams.py`). What follows the end of a stream blocks, and
-has a thread of its own: the exit code, and a second look at the log.
+What follows the end of a stream is a second look at the log, and the exit code.
 """
 
 from __future__ import annotations
 
 import contextlib
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import docker
 from docker.errors import APIError
-from requests import Response
 
-from emulator.engines.base import LAST_LINES, EngineDown, Exited, Inbox, Line, ResumePoint
+from emulator.engines.base import LAST_LINES, Exited, Line, ResumePoint
 from emulator.engines.byte_stream import ByteStream
-from emulator.engines.docker.connection import lost, streamed
-from emulator.engines.docker.drawing import Drawing, DrawnStream, is_drawn
-from emulator.engines.docker.log_stream import LogParser, PrintedLine, seconds
-from emulator.engines.lines import overlap
-from emulator.engines.streams import PIECE, Arrived, Streams
+from emulator.engines.container_log import KILLED, ContainerLog, Reporter
+from emulator.engines.docker.connection import Frames, lost, streamed
+from emulator.engines.docker.drawing import Drawings
+from emulator.engines.lines import PrintedLine, UnfinishedLine, overlap, seconds
 from emulator.record.events import OutputLeftOut
 
 if TYPE_CHECKING:
+    from urllib3.response import BaseHTTPResponse
+
+    from emulator.engines.base import Inbox
     from emulator.engines.docker.usage import ContainerUsage
     from emulator.engines.docker.warm.cluster import ControlReplies
+    from emulator.errors import EngineError
 
 OOM_EVENT_TIMEOUT = 0.5
 """Seconds after an exit in which the engine reports that the kernel caused it."""
-_KILLED = 128 + signal.SIGKILL
+LATEST = 4
+"""Finished lines of a stream that are kept."""
 
 
-class LogFollower:
+class LogFollower(Reporter):
     """Follows the containers of one run."""
 
     def __init__(self, api: docker.APIClient, usage: ContainerUsage) -> None:
-        self._api, self._usage = api, usage
-        self._last_stamp: dict[str, str] = {}
-        self._killed = set[str]()
-        self._followed: dict[str, _LogStream] = {}
-        """The streams by container."""
-        self._lost: dict[str, float] = {}
+        super().__init__()
+        self.api, self.usage = api, usage
+        self.clock_ahead = 0.0
+        """Seconds by which the engine's clock is ahead of this machine's."""
+        self.killed = set[str]()
+        """Containers that were sent SIGKILL: their exit is not the kernel's doing."""
+        self.followed: dict[str, _StartLog] = {}
+        """By container."""
+        self.lost: dict[str, float] = {}
         """When a container's task lost power, by the engine's clock (seconds since 1970)."""
-        self._inbox: Inbox | None = None
-        self._streams: Streams | None = None
-        self._clock_ahead = 0.0
+        self._last_stamp: dict[str, str] = {}
         self._reads_drawings = False
         self._attached: dict[str, ByteStream] = {}
         """By container, until it is followed."""
 
-    def report_to(self, inbox: Inbox, *, drawings: bool = False) -> None:
+    def begin(self, inbox: Inbox, *, drawings: bool) -> None:
         """Report to this inbox from now on, in the time of this machine's clock.
 
         `drawings`: also what progress bars draw on a line before it is finished.
         """
-        self._inbox, self._streams = inbox, Streams(inbox, stamped=True)
+        self.report_to(inbox)
         self._reads_drawings = drawings
-        if not self._api.base_url.startswith("http+docker://localhost"):
-            self._clock_ahead = seconds(self._api.info()["SystemTime"]) - time.time()
+        if not self.api.base_url.startswith("http+docker://localhost"):
+            self.clock_ahead = seconds(self.api.info()["SystemTime"]) - time.time()
 
     @contextlib.contextmanager
     def attached(self, container: str) -> Iterator[None]:
         """Attach to a container while it is started, for `follow`."""
         if self._reads_drawings:
             with contextlib.suppress(Exception):  # any: the start fails too, or does without it
-                self._attached[container] = self._attach(container)
+                self._attached[container] = self.attach(container)
         try:
             yield
         except BaseException:
             if attached := self._attached.pop(container, None):
                 attached.close()
             raise
+
+    def attach(self, container: str) -> ByteStream:
+        """Read what a container prints from now on, whether or not a line is finished."""
+        # The SDK's own `attach` has no socket to select on, nor has its `logs`.
+        query = {"stream": 1, "stdout": 1, "stderr": 1}
+        response = streamed(self.api, "POST", f"/containers/{container}/attach", query=query)
+        return ByteStream(response.raw, response.close)
 
     def follow(
         self,
@@ -91,65 +102,27 @@ class LogFollower:
         instead of the inbox, on a thread that may block. `drawings`: what it draws as well, where
         this run reads that.
         """
-        assert self._streams is not None, "report_to comes first"
-        after = self._last_stamp.get(task, "")
-        try:
-            response = self._log(container, after, follow=True)
-        except Exception as error:  # any error: without its output the run must end
-            if attached := self._attached.pop(container, None):
-                attached.close()
-            self._report_failure(task, error, then)
-            return
-        start = _Start(task, container, LogParser(after), answers, then)
-        reads = self._reads_drawings and drawings
-        drawn = _Drawn(self, self._streams, task, container, start.log) if reads else None
-
-        def lines(printed: Iterable[PrintedLine]) -> list[Line]:
-            found = list(self._lines(task, printed, answers))
-            if drawn is not None:
-                drawn.look_at(found)
-                found += drawn.lines()
-            return found
-
-        def ended(error: Exception | None) -> None:
-            if drawn is not None:
-                drawn.finish()
-            self._report_end(start, error, is_given_up=stream.is_given_up)
-
-        self._followed[container] = stream = _LogStream(
-            response, start.log, lines=lines, ended=ended, answers=answers
-        )
-        self._streams.add(stream)
-        if drawn is not None:
-            drawn.begin(self._attached.pop(container, None))
+        log = self.followed[container] = _StartLog(self, task, container, answers, then)
+        log.begin(self._attached.pop(container, None), draws=self._reads_drawings and drawings)
 
     def report_lost(self, container: str, silent_since: float | None = None) -> None:
         """Report the end of a followed container whose task has lost power: it runs on.
 
         `silent_since`: when that was, by the engine's clock (seconds since 1970) [default: now].
         """
-        now = time.time() + self._clock_ahead
-        self._lost[container] = now if silent_since is None else silent_since
-        if (stream := self._followed.get(container)) is not None:
-            stream.cut()
+        now = time.time() + self.clock_ahead
+        self.lost[container] = now if silent_since is None else silent_since
+        if (log := self.followed.get(container)) is not None:
+            log.cut()
 
     def wait_for(self, task: str, container: str, answers: ControlReplies, within: float) -> bool:
         """Wait for a parent's answers after a task has ended; return whether they have come."""
-        streams, over = Streams(Inbox()), threading.Event()
-        after = self._last_stamp.get(task, "")
-        streams.add(
-            _LogStream(
-                self._log(container, after, follow=True),
-                LogParser(after),
-                lines=lambda printed: list(self._lines(task, printed, answers)) and [],
-                ended=lambda error: over.set(),
-                answers=answers,
-            )
-        )
-        return over.wait(within) and answers.complete
+        log = _Replies(self, task, container, answers)
+        log.follow()
+        return log.over.wait(within) and answers.complete
 
     def read_from(self, task: str, stamp: str) -> None:
-        """Read a task's log after a stamp: what is before that is an earlier run's."""
+        """Read a task's log after a stamp: what is before that was read, or is an earlier run's."""
         self._last_stamp[task] = stamp
 
     def position(self, task: str) -> str:
@@ -158,256 +131,240 @@ class LogFollower:
 
     def expect_kill(self, container: str) -> None:
         """A container is about to be sent SIGKILL: its exit is not the kernel's doing."""
-        self._killed.add(container)
+        self.killed.add(container)
 
     def find_position(self, task: str, container: str, known: ResumePoint) -> bool:
         """Find where another supervisor stopped reading, so that `follow` continues there.
 
         Returns whether the container was started since that supervisor last requested it.
         """
-        printed = list(self._printed(container, LogParser()))
+        printed = list(_StartLog(self, task, container).printed())
         if count := overlap(known.printed, [line.text for line in printed]):
-            self._last_stamp[task] = printed[count - 1].last_stamp
-        state = self._api.inspect_container(container)["State"]
-        return seconds(state["StartedAt"]) - self._clock_ahead >= known.since
+            self.read_from(task, printed[count - 1].last_stamp)
+        state = self.api.inspect_container(container)["State"]
+        return seconds(state["StartedAt"]) - self.clock_ahead >= known.since
 
     def forget(self, task: str) -> None:
         """Forget a task's position: its container is removed, and the next one has a new log."""
         self._last_stamp.pop(task, None)
 
-    def _report_end(self, start: _Start, error: Exception | None, *, is_given_up: bool) -> None:
-        """Report the lines that the stream lacked, and the exit.
 
-        If it was given up, only the last of those lines.
-        """
-        assert self._inbox is not None
-        task, container, log, answers, then = start
-        report = then or self._inbox.put
-        self._followed.pop(container, None)
+class _StartLog(ContainerLog):
+    """What one start of a container prints and draws, and its exit."""
+
+    _parser: LogParser
+
+    def __init__(
+        self,
+        output: LogFollower,
+        task: str,
+        container: str,
+        answers: ControlReplies | None = None,
+        then: Callable[[Exited], None] | None = None,
+    ) -> None:
+        """`answers`: of the parent, if it started warm."""
+        super().__init__(task, output, then)
+        self._output, self._container, self._answers = output, container, answers
+        self._parser = LogParser(output.position(task))
+        self._drawings: Drawings | None = None
+        self._tail = 0
+        """Records at the end of the log that are still wanted; 0: all."""
+        self._is_for_answers = False
+        """Whether no line is wanted any more, but the parent's answers."""
+
+    def begin(self, attached: ByteStream | None, *, draws: bool) -> None:
+        """Report from now on; `attached`: to the container, since before it was started."""
+        if draws:
+            attach = partial(self._output.attach, self._container)
+            self._drawings = Drawings(self._name, self._parser, self._streams, attach)
         try:
-            lost_power = self._lost.pop(container, None)
-            if error is not None and lost_power is None:
-                raise error
-            if answers is not None and answers.complete:
-                self._usage.ended(container)
-                ended = seconds(answers.stamp) - self._clock_ahead
-                code, oom = answers.answer["exit"], answers.answer["oom"]
-                if is_given_up:
-                    self._inbox.put(OutputLeftOut(task=task))
-                report(Exited(task, ended, code, oom))
-                return
-            state = self._api.inspect_container(container)["State"]
-            if state["Running"] and lost_power is None:
-                # Or paused: the stream broke off, or its end came first.
-                self._api.wait(container, timeout=None)
-                state = self._api.inspect_container(container)["State"]
-            self._usage.ended(container)
-            if is_given_up:
-                self._inbox.put(OutputLeftOut(task=task))
+            self.follow()
+        except Exception as error:  # any error: without its output the run must end
+            if attached is not None:
+                attached.close()
+            self._fail(error)
+            return
+        if self._drawings is not None:
+            self._drawings.begin(attached)
+
+    def give_up(self) -> None:
+        """End, unless a warm task's answers are still to come."""
+        if self._answers is None:
+            super().give_up()
+        else:
+            self._is_given_up = self._is_for_answers = True
+
+    def _request(self, *, follow: bool) -> tuple[BaseHTTPResponse, Callable[[], None]]:
+        query = {"stdout": 1, "stderr": 1, "timestamps": 1, "follow": int(follow)}
+        if after := self._parser.after:
+            query["since"] = int(seconds(after))
+        if self._tail:
+            query["tail"] = self._tail
+        path = f"/containers/{self._container}/logs"
+        response = streamed(self._output.api, "GET", path, query=query)
+        return response.raw, response.close
+
+    def _begin_again(self) -> None:
+        self._parser.begin_again()
+
+    def _lines(self, printed: Iterable[PrintedLine]) -> list[Line]:
+        ahead, lines = self._output.clock_ahead, []
+        for one in printed:
+            self._output.read_from(self._name, one.last_stamp)
+            line = one if self._answers is None else self._answers.take_reply(one)
+            if line is not None:
+                lines.append(Line(self._name, seconds(line.stamp) - ahead, line.text))
+        if self._drawings is not None:
+            lines += self._drawings.lines_after(lines)
+        return [] if self._is_for_answers else lines
+
+    def _is_over(self) -> bool:
+        return self._answers is not None and self._answers.complete
+
+    def _lost(self, error: Exception) -> EngineError | None:
+        if isinstance(error, APIError) and error.status_code in (404, 409):
+            return None  # it was removed, or is being removed, while it ran
+        return lost(f"follow {self._name}", error)
+
+    def _stream_ended(self, error: Exception | None, *, is_complete: bool) -> None:
+        output, container, is_answered = self._output, self._container, self._is_over()
+        self._is_for_answers = False
+        if self._drawings is not None:
+            self._drawings.finish()
+        output.followed.pop(container, None)
+        lost_power = output.lost.pop(container, None)
+        if error is not None and lost_power is None:
+            raise error
+        state = {} if is_answered else output.api.inspect_container(container)["State"]
+        if state.get("Running") and lost_power is None:
+            # Or paused: the stream broke off, or its end came first.
+            output.api.wait(container, timeout=None)
+            state = output.api.inspect_container(container)["State"]
+        output.usage.ended(container)
+        if self._is_given_up:
+            self._inbox.put(OutputLeftOut(task=self._name))
+        if not is_answered:
             # Docker 20.10 loses a last line without newline on a followed stream about every
             # third time, but not on a second request.
-            last = LAST_LINES if is_given_up or log.is_whole else None
-            log.begin_again()
-            for line in self._lines(task, self._printed(container, log, last), answers):
-                self._inbox.put(line)
-            if lost_power is not None:
-                report(Exited(task, lost_power - self._clock_ahead, _KILLED))
-                return
-            ended = seconds(state["FinishedAt"]) - self._clock_ahead
-            code = int(state["ExitCode"])
-            oom = bool(state["OOMKilled"])
-            if code == _KILLED and not oom and container not in self._killed:
-                oom = self._ran_out(container, state)
-            self._killed.discard(container)
-            report(Exited(task, ended, code, oom))
-        except Exception as failed:  # any error: without its output the run must end
-            self._report_failure(task, failed, then)
+            self._tail = LAST_LINES if self._is_given_up or self._parser.is_whole else 0
+            self._report_rest()
+        self._report(self._exit(state, lost_power))
 
-    def _ran_out(self, container: str, state: Mapping[str, Any]) -> bool:
-        """Return whether the kernel killed a container for its memory.
+    def _exit(self, state: Mapping[str, Any], lost_power: float | None) -> Exited:
+        """Return the end of a task: its container's, that of its power, or its parent's answer.
+
+        `state`: of the container; empty: the parent has answered.
+        """
+        ahead, answers = self._output.clock_ahead, self._answers
+        if answers is not None and not state:
+            wall = seconds(answers.stamp) - ahead
+            return Exited(self._name, wall, answers.answer["exit"], answers.answer["oom"])
+        if lost_power is not None:
+            return Exited(self._name, lost_power - ahead, KILLED)
+        code, oom = int(state["ExitCode"]), bool(state["OOMKilled"])
+        if code == KILLED and not oom and self._container not in self._output.killed:
+            oom = self._ran_out(state)
+        self._output.killed.discard(self._container)
+        return Exited(self._name, seconds(state["FinishedAt"]) - ahead, code, oom)
+
+    def _ran_out(self, state: Mapping[str, Any]) -> bool:
+        """Return whether the kernel killed the container for its memory.
 
         The engine learns of that and of the exit in any order: its event may still be to come.
         """
-        since, until = (
-            seconds(state["StartedAt"]),
-            time.time() + self._clock_ahead + OOM_EVENT_TIMEOUT,
-        )
-        api: Any = self._api  # its types know whole seconds only
+        until = time.time() + self._output.clock_ahead + OOM_EVENT_TIMEOUT
+        api: Any = self._output.api  # its types know whole seconds only
         events = api.events(
-            since=f"{since:.9f}",
+            since=f"{seconds(state['StartedAt']):.9f}",
             until=f"{until:.9f}",
-            filters={"container": container, "event": "oom"},
+            filters={"container": self._container, "event": "oom"},
             decode=True,
         )
         return any(True for _ in events)
 
-    def _report_failure(
-        self, task: str, error: Exception, then: Callable[[Exited], None] | None = None
-    ) -> None:
-        assert self._inbox is not None
-        killed = Exited(task, time.time(), _KILLED)
-        if isinstance(error, APIError) and error.status_code in (404, 409):
-            # It was removed, or is being removed, while it ran.
-            (then or self._inbox.put)(killed)
-            return
-        self._inbox.put(EngineDown(lost(f"follow {task}", error)))
-        if then is not None:
-            then(killed)
 
-    def _lines(
-        self, task: str, printed: Iterable[PrintedLine], answers: ControlReplies | None = None
-    ) -> Iterator[Line]:
-        for one in printed:
-            self._last_stamp[task] = one.last_stamp
-            line = one if answers is None else answers.take_reply(one)
-            if line is not None:
-                yield Line(task, seconds(line.first_stamp) - self._clock_ahead, line.text)
-
-    def _printed(
-        self, container: str, log: LogParser, last: int | None = None
-    ) -> Iterator[PrintedLine]:
-        """Yield the lines after what `log` has had, without waiting for more.
-
-        `last`: only so many records at the end of the log.
-        """
-        with contextlib.closing(
-            self._log(container, log.after, follow=False, last=last)
-        ) as response:
-            for data in response.iter_content(PIECE):
-                yield from log.feed(data)
-        yield from log.finish()
-
-    def _attach(self, container: str) -> ByteStream:
-        # The SDK's own `attach` has no socket to select on, nor has its `logs`.
-        query = {"stream": 1, "stdout": 1, "stderr": 1}
-        response = streamed(self._api, "POST", f"/containers/{container}/attach", query=query)
-        return ByteStream(response.raw, response.close)
-
-    def _log(
-        self, container: str, after: str, *, follow: bool, last: int | None = None
-    ) -> Response:
-        """Request a log from a stamp on, or no more of that than its last records."""
-        query = {"stdout": 1, "stderr": 1, "timestamps": 1, "follow": int(follow)}
-        if after:
-            query["since"] = int(seconds(after))
-        if last is not None:
-            query["tail"] = last
-        return streamed(self._api, "GET", f"/containers/{container}/logs", query=query)
-
-
-class _Start(NamedTuple):
-    """One start of a container that is followed."""
-
-    task: str
-    container: str
-    log: LogParser
-    answers: ControlReplies | None
-    """Of the parent, if it started warm."""
-    then: Callable[[Exited], None] | None
-    """Gets its end instead of the inbox."""
-
-
-class _Drawn:
-    """What one start of a container draws, beside its log: attached only while that is of use."""
+class _Replies(_StartLog):
+    """A container that is read for its parent's answers alone: its task has ended."""
 
     def __init__(
-        self, output: LogFollower, streams: Streams, task: str, container: str, log: LogParser
+        self, output: LogFollower, task: str, container: str, answers: ControlReplies
     ) -> None:
-        self._output, self._streams, self._task = output, streams, task
-        self._container, self._log = container, log
-        self._drawing = Drawing(log, from_start=False)
-        self._source: DrawnStream | None = None
-        self._is_over = False
+        super().__init__(output, task, container, answers)
+        self._streams, self._is_for_answers = Reporter().streams, True
+        self.over = threading.Event()
 
-    def begin(self, attached: ByteStream | None) -> None:
-        """Read what was attached before the start, or find its place in the log later."""
-        if attached is not None:
-            self._read(attached, from_start=True)
-        else:
-            self._attach()
-
-    def look_at(self, lines: Iterable[Line]) -> None:
-        """Attach again if the log has a line that was drawn, against expectation."""
-        source, ended = self._source, self._drawing.is_needless
-        if ended and source is not None and any(is_drawn(one.text) for one in lines):
-            self._source = None
-            threading.Thread(target=self._attach, name="attach", daemon=True).start()
-
-    def lines(self) -> list[Line]:
-        """Return what was drawn after the last line of the log."""
-        if self._is_over:
-            return []
-        now = time.time()
-        return [
-            Line(self._task, now, text, is_finished=False) for text in self._drawing.take_drawn()
-        ]
-
-    def finish(self) -> None:
-        """End: the log has ended, but the container of a warm task lives on."""
-        self._is_over = True
-        if self._source is not None and not self._source.has_ended:
-            self._source.finish()
-            self._streams.look_at(self._source)
-
-    def _attach(self) -> None:
-        with contextlib.suppress(Exception):  # any: the log decides
-            self._read(self._output._attach(self._container), from_start=False)
-
-    def _read(self, stream: ByteStream, *, from_start: bool) -> None:
-        if self._is_over:
-            stream.close()
-            return
-        self._drawing = drawing = Drawing(self._log, from_start=from_start)
-        self._source = DrawnStream(
-            stream, drawing, lambda: Arrived(self.lines(), 0, has_ended=False)
-        )
-        self._streams.add(self._source)
-        if self._is_over:  # meanwhile
-            self.finish()
+    def _stream_ended(self, error: Exception | None, *, is_complete: bool) -> None:
+        self.over.set()
 
 
-class _LogStream:
-    """The followed log of one container, as a source of `Streams`.
+class LogParser:
+    """Turns the bytes of a log stream, which are frames with stamps, into lines (pure).
 
-    A line that is unfinished at its end may still be lacking its last piece: it stays in `log`.
-    Given up, it ends; that of a warm task goes on, but only for the parent's answers.
+    Frames with stamps up to `after` are dropped. Stamps have nine digits and one zone, so they
+    compare as text. The engine cuts lines at 16 KiB; the pieces have stamps of their own or all the
+    first one's, and only the last ends with a newline. Pieces of standard output and standard error
+    come in any order. Lines that are too long are cut and marked, see `lines.py`.
     """
 
-    def __init__(
-        self,
-        response: Response,
-        log: LogParser,
-        *,
-        lines: Callable[[Iterable[PrintedLine]], list[Line]],
-        ended: Callable[[Exception | None], None],
-        answers: ControlReplies | None = None,
-    ) -> None:
-        self._stream, self._log = ByteStream(response.raw, response.close), log
-        self._lines, self._ended, self._answers = lines, ended, answers
-        self.is_given_up = False
+    def __init__(self, after: str = "") -> None:
+        self._frames = Frames()
+        self._lines: defaultdict[int, _Line] = defaultdict(lambda: _Line(after))
+        """The last line of each stream."""
+        self._start = after
 
-    def fileno(self) -> int:
-        """Return the socket's descriptor."""
-        return self._stream.fileno()
+    def last(self, stream: int) -> tuple[int, Sequence[str]]:
+        """Return how many lines of a stream were finished here, and the last of them."""
+        line = self._lines.get(stream)
+        return (line.count, line.latest) if line else (0, ())
 
-    def read(self) -> Arrived:
-        """Return the lines that have arrived, and whether the log has ended."""
-        data, size, closed = self._stream.receive()
-        lines = self._lines(self._log.feed(data))
-        answered = self._answers is not None and self._answers.complete
-        return Arrived([] if self.is_given_up else lines, size, has_ended=closed or answered)
+    @property
+    def after(self) -> str:
+        """The stamp after which a log must be read to go on with `begin_again`."""
+        return min((line.finished for line in self._lines.values()), default=self._start)
 
-    def give_up(self) -> None:
-        """Report no more lines: those at the end of the log are read when it has ended."""
-        self.is_given_up = True
-        if self._answers is None:
-            self.cut()
+    @property
+    def is_whole(self) -> bool:
+        """Whether all that has come are whole lines."""
+        return not any(line.first_stamp for line in self._lines.values())
 
-    def cut(self) -> None:
-        """Have the stream end now; may be called on any thread."""
-        self._stream.cut()
+    def begin_again(self) -> None:
+        """Expect the log again, from `after` on: the unfinished lines, and what follows them."""
+        self._frames = Frames()
+        for stream, line in self._lines.items():
+            self._lines[stream] = _Line(line.finished)
 
-    def ended(self, error: Exception | None) -> None:
-        """Close the connection, and report the end."""
-        self._stream.close()
-        self._ended(error)
+    def feed(self, data: bytes) -> Iterator[PrintedLine]:
+        """Take the next bytes of the stream; yield the lines that they finish."""
+        for stream, frame in self._frames.feed(data):
+            head, _, text = frame.partition(b" ")
+            line = self._lines[stream]
+            if (stamp := head.decode("utf-8", "surrogateescape")) <= line.after:
+                continue
+            line.last_stamp = stamp
+            line.first_stamp = line.first_stamp or stamp
+            if not text.endswith(b"\n"):
+                line.text.add(text)
+                continue
+            printed = PrintedLine(line.first_stamp, line.text.finish(text[:-1]), stamp)
+            line.first_stamp, line.finished = "", stamp
+            line.count += 1
+            line.latest.append(printed.text)
+            yield printed
+
+    def finish(self) -> Iterator[PrintedLine]:
+        """Yield the lines that lack their newline at the end of the stream."""
+        for line in self._lines.values():
+            if line.first_stamp:
+                yield PrintedLine(line.first_stamp, line.text.finish(), line.last_stamp)
+                line.first_stamp = ""
+
+
+class _Line:
+    """The line that a stream has not finished; no first stamp: nothing of it has come."""
+
+    def __init__(self, after: str) -> None:
+        self.after = self.finished = after
+        """Frames up to `after` are dropped; `finished` is the stamp of the last whole line."""
+        self.first_stamp = self.last_stamp = ""
+        self.text = UnfinishedLine()
+        self.count, self.latest = 0, deque[str](maxlen=LATEST)

@@ -12,9 +12,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
 
-from emulator.engines.lines import UnfinishedLine
+from emulator.engines.lines import PrintedLine, UnfinishedLine, seconds
 
 PIECE = 16 * 1024
 """Bytes of a piece of a line."""
@@ -32,16 +31,8 @@ _MANY = 4 * PIECE
 """Bytes of an unfinished line that wait to be looked at together."""
 
 
-class PrintedLine(NamedTuple):
-    """One line and the stamp of its beginning, in UTC with nine digits, so that stamps compare."""
-
-    stamp: str
-    """Empty: not the program's line but the kubelet's, such as the reason why it can't read on."""
-    text: str
-
-
 def canonical(stamp: str) -> str:
-    """Return an RFC 3339 stamp in UTC, with nine digits after the second."""
+    """Return an RFC 3339 stamp in UTC, with nine digits after the second: so stamps compare."""
     if len(stamp) == 30 and stamp[-1] == "Z":
         return stamp
     whole, _, rest = stamp.partition(".")
@@ -51,11 +42,6 @@ def canonical(stamp: str) -> str:
         whole, zone = whole[:19], whole[19:]
     moment = datetime.fromisoformat(whole + zone).astimezone(UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{fraction:0<9}Z"
-
-
-def seconds(stamp: str) -> float:
-    """Return the seconds since 1970 of a stamp."""
-    return datetime.fromisoformat(stamp).timestamp()
 
 
 class LogParser:
@@ -74,39 +60,24 @@ class LogParser:
 
     def feed(self, data: bytes) -> Iterator[PrintedLine]:
         """Take the next bytes; yield the lines that they finish."""
-        first, *others = data.split(b"\n")
-        if not others:
-            yield from self._more(first)
-            return
-        if self._waiting or self._stamp or self._is_foreign:
-            self._waiting += first
-            yield from self._whole()
-        else:
-            yield from self._line(first)
-        for line in others[:-1]:
-            yield from self._line(line)
-        yield from self._more(others[-1])
+        *ends, rest = data.split(b"\n")
+        for line in ends:
+            is_begun = self._waiting or self._stamp or self._is_foreign
+            blank = 0 if is_begun else line.find(b" ", 0, _LONGEST_STAMP)
+            simple = blank > 0 and len(line) < PIECE and line.find(b"Z ", blank) < 0
+            if simple and _STAMP.match(line):  # most lines need no second look
+                text = line[blank + 1 :].removesuffix(b"\r").decode("utf-8", "surrogateescape")
+                yield PrintedLine(canonical(line[:blank].decode()), text)
+            else:
+                self._waiting += line
+                yield from self._whole()
+        self._waiting += rest
+        if len(self._waiting) > _MANY:
+            yield from self._look()
 
     def finish(self) -> Iterator[PrintedLine]:
         """Yield the last line if it lacks its newline: the log has ended."""
         yield from self._whole(is_last=True)
-
-    def _line(self, line: bytes) -> Iterator[PrintedLine]:
-        """Yield a line that came as a whole: most of them need no second look."""
-        blank = line.find(b" ", 0, _LONGEST_STAMP)
-        simple = blank > 0 and len(line) < PIECE and line.find(b"Z ", blank) < 0
-        if simple and _STAMP.match(line):
-            text = line[blank + 1 :].removesuffix(b"\r").decode("utf-8", "surrogateescape")
-            yield PrintedLine(canonical(line[:blank].decode()), text)
-        else:
-            self._waiting += line
-            yield from self._whole()
-
-    def _more(self, data: bytes) -> Iterator[PrintedLine]:
-        """Take bytes of a line that are not its end."""
-        self._waiting += data
-        if len(self._waiting) > _MANY:
-            yield from self._look()
 
     def _whole(self, *, is_last: bool = False) -> Iterator[PrintedLine]:
         yield from self._look(is_whole=True, is_last=is_last)

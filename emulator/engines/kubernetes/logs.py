@@ -1,15 +1,11 @@
 """Output and exits of containers in Pods, reported to the inbox.
 
-Each log is followed on a connection of its own, and all are read by one thread (`streams.py`). A
-log may end because the container did or because the connection did: only the Pod's status tells
-which, so a follower goes on until that says `Ended`. Then it reads once more what came after its
-last line, and reports the exit: lines are always before it.
+A log may end because the container did or because the connection did: only the Pod's status tells
+which, so it is followed until that says `Ended`. Then it is read once more, from its last line on.
 """
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -17,21 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from urllib3.exceptions import HTTPError
 
-from emulator.engines.base import (
-    LAST_LINES,
-    EngineDown,
-    Exited,
-    Inbox,
-    Line,
-    Lines,
-    ResumePoint,
-)
-from emulator.engines.byte_stream import ByteStream
-from emulator.engines.kubernetes.log_lines import LogParser, Position, PrintedLine, seconds
+from emulator.engines.base import LAST_LINES, Exited, Line, Lines, ResumePoint
+from emulator.engines.container_log import ContainerLog, Reporter
+from emulator.engines.kubernetes.log_lines import LogParser, Position
 from emulator.engines.kubernetes.names import MAIN
-from emulator.engines.kubernetes.status import KILLED, Ended, State, Waiting, removed, state_of
-from emulator.engines.lines import overlap
-from emulator.engines.streams import IN_AN_EVENT, PIECE, Arrived, Streams
+from emulator.engines.kubernetes.status import Ended, State, Waiting, removed, state_of
+from emulator.engines.lines import PrintedLine, overlap, seconds
 from emulator.errors import EngineError, EngineLost
 from emulator.record.events import EngineNote, OutputLeftOut
 
@@ -60,22 +47,17 @@ _NO_LOG = frozenset({400, 404})
 """Statuses of a log that is not there: the container has not started, or is gone."""
 
 
-class LogFollower:
+class LogFollower(Reporter):
     """Follows the containers of one run. `look_at` must be told each change of its Pods."""
 
     def __init__(self, cluster: ApiServer) -> None:
+        super().__init__()
         self.cluster = cluster
-        self.inbox = Inbox()
-        self.streams = Streams(self.inbox, stamped=True)
         self._lock = threading.Lock()
         self._pods: dict[str, tuple[Object, bool]] = {}
         """The Pods as they were last seen, and whether they are gone, by unique id."""
-        self._followers: dict[tuple[str, str], _Follower] = {}
+        self._followers: dict[tuple[str, str], _PodLog] = {}
         """By unique id of the Pod and name of the container."""
-
-    def report_to(self, inbox: Inbox) -> None:
-        """Report to this inbox from now on."""
-        self.inbox, self.streams = inbox, Streams(inbox, stamped=True)
 
     def look_at(self, kind: Kind, pod: Object) -> None:
         """Take what the watch says of a Pod; never blocks."""
@@ -103,7 +85,7 @@ class LogFollower:
         may block.
         """
         identity = pod["metadata"]["uid"]
-        follower = _Follower(self, name, pod, container, known, then)
+        follower = _PodLog(self, name, pod, container, known, then)
         with self._lock:
             self._followers[identity, container] = follower
             seen, is_gone = self._pods.get(identity, (pod, False))
@@ -127,7 +109,7 @@ class LogFollower:
         for follower in followers:
             follower.close()
 
-    def done(self, follower: _Follower) -> None:
+    def done(self, follower: _PodLog) -> None:
         """Take it that a follower has reported an exit."""
         with self._lock:
             key = follower.uid, follower.container
@@ -137,8 +119,8 @@ class LogFollower:
                     self._pods.pop(follower.uid, None)
 
 
-class _Follower:
-    """The log of one container, until its exit is reported."""
+class _PodLog(ContainerLog):
+    """The log of one container of a Pod, until its exit is reported."""
 
     def __init__(
         self,
@@ -151,24 +133,21 @@ class _Follower:
     ) -> None:
         self.container = container
         self.uid: str = pod["metadata"]["uid"]
-        self._output, self._cluster, self._name = output, output.cluster, name
+        super().__init__(name, output, then)
+        self._output, self._cluster, self._known = output, output.cluster, known
         self._pod_name: str = pod["metadata"]["name"]
-        self._known, self._then = known, then
         self._changed = threading.Condition()
         """Of the next four."""
         self._state: State = Waiting("")
         self._is_gone = self._is_closed = self._has_begun = False
-        self._stream: _LogStream | None = None
         self._cutting: threading.Timer | None = None
-        self._position = Position()
+        self._parser, self._position = LogParser(), Position()
         self._unfinished: list[PrintedLine] = []
         """What lacked its newline when the server last ended a stream with such a line."""
         self._was_complete = False
         """Whether the server ended the last stream: most likely nothing came after it."""
         self._fruitless = 0
         """How often the log was followed since it had a new line."""
-        self._is_given_up = False
-        """Whether only the last lines of what is left are still wanted."""
         self._away_since: float | None = None
         """Since when the API server does not answer (monotonic)."""
         self._wall = 0.0
@@ -201,58 +180,41 @@ class _Follower:
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
-        self._cut()
+        self.cut()
 
     def _cut_within(self, patience: float) -> None:
         """Have the stream end in some seconds, if it has not by then; needs the lock."""
         if self._cutting is not None:
             self._cutting.cancel()
-        self._cutting = threading.Timer(patience, self._cut)
+        self._cutting = threading.Timer(patience, self.cut)
         self._cutting.daemon = True
         self._cutting.start()
 
-    def _cut(self) -> None:
-        with self._changed:
-            if self._stream is not None:
-                self._stream.cut()
-
     # --- On threads of its own, which may block -----------------------------------------------
 
-    def _guarded(self, what: Callable[[], None]) -> None:
-        try:
-            what()
-        except Exception as error:  # any: without its output the run must end
-            if self._is_closed:
-                return
-            down = (
-                error
-                if isinstance(error, EngineError)
-                else EngineLost(f"Reading the output of {self._name} failed: {error!r}.")
-            )
-            self._output.inbox.put(EngineDown(down))
-            if self._then is not None:
-                self._then(Exited(self._name, time.time(), KILLED))
+    def _fail(self, error: Exception) -> None:
+        if not self._is_closed:
+            super()._fail(error)
+
+    def _lost(self, error: Exception) -> EngineError:
+        if isinstance(error, EngineError):
+            return error
+        return EngineLost(f"Reading the output of {self._name} failed: {error!r}.")
 
     def _begin(self) -> None:
         if self._known is not None:
             self._find_position(self._known)
         self._go_on()
 
-    def _ended(self, error: Exception | None) -> None:
+    def _stream_ended(self, error: Exception | None, *, is_complete: bool) -> None:
         """Take it that the stream has ended, for whatever reason."""
         with self._changed:
-            stream, self._stream = self._stream, None
             if self._cutting is not None:
                 self._cutting.cancel()
-        assert stream is not None
-        if stream.has_news:
-            self._fruitless = 0
-        self._is_given_up = self._is_given_up or stream.is_given_up
-        was_cut = error is not None or not stream.is_complete
-        self._was_complete = not was_cut
-        if not was_cut and (unfinished := stream.unfinished()):
+        self._was_complete = is_complete
+        if is_complete and (unfinished := [one for one in self._parser.finish() if one.stamp]):
             self._unfinished = unfinished  # the next stream may find the container removed
-        self._guarded(lambda: self._go_on(pause=0.0 if was_cut else AFTER_LAST_LINE))
+        self._go_on(pause=AFTER_LAST_LINE if is_complete else 0.0)
 
     def _go_on(self, pause: float = 0.0) -> None:
         """Follow the log until the container has ended; then report that.
@@ -266,18 +228,13 @@ class _Follower:
             pause = 0.0
             self._fruitless += 1
             try:
-                response = self._request(follow=True)
+                self.follow()
             except EngineError as error:
                 self._survive(error)
                 continue
-            self._away_since = None
-            self._position.begin_again()
-            stream = _LogStream(response, self._lines, self._ended)
             with self._changed:
-                self._stream = stream
                 if isinstance(self._state, Ended) or self._is_closed:  # meanwhile
-                    stream.cut()
-            self._output.streams.add(stream)
+                    self.cut()
             return
         if not self._is_closed:
             self._report_end()
@@ -310,7 +267,7 @@ class _Follower:
     def _report_end(self) -> None:
         """Report the lines that the stream lacked, and the exit."""
         if self._is_given_up:
-            self._output.inbox.put(OutputLeftOut(task=self._name))
+            self._inbox.put(OutputLeftOut(task=self._name))
         self._read_rest()
         end = self._state
         assert isinstance(end, Ended)
@@ -325,7 +282,7 @@ class _Follower:
         )
         self._output.done(self)
         if not self._is_closed:
-            (self._then or self._output.inbox.put)(exited)
+            self._report(exited)
 
     def _read_rest(self) -> None:
         """Report what follows the last line, also one that lacks its newline.
@@ -333,23 +290,17 @@ class _Follower:
         The kubelet may have removed the container and its log already: then what the stream had of
         that line is all of it.
         """
-
-        def read() -> None:
-            self._position.begin_again()
-            for lines in _batches(self._printed(), self._lines):
-                self._output.inbox.put(Lines(lines))
-
-        if not self._succeeds(read, ATTEMPTS):
+        if not self._succeeds(self._report_rest, ATTEMPTS):
             self._note("The end of the log could not be read: the node's kubelet does not answer.")
         newest = self._position.newest
         if lines := self._lines(one for one in self._unfinished if one.stamp > newest):
-            self._output.inbox.put(Lines(lines))
+            self._inbox.put(Lines(lines))
 
     def _find_position(self, known: ResumePoint) -> None:
         """Find where another supervisor stopped reading."""
 
         def find() -> None:
-            printed = [one for one in self._printed() if one.stamp]
+            printed = [one for one in self.printed() if one.stamp]
             read = overlap(known.printed, [line.text for line in printed])
             self._lines(printed[:read])
 
@@ -385,7 +336,7 @@ class _Follower:
 
     # --- Reading ------------------------------------------------------------------------------
 
-    def _request(self, *, follow: bool) -> BaseHTTPResponse:
+    def _request(self, *, follow: bool) -> tuple[BaseHTTPResponse, Callable[[], None]]:
         query: dict[str, Any] = {"container": self.container, "timestamps": True}
         if follow:
             query["follow"] = True
@@ -394,17 +345,18 @@ class _Follower:
         if self._is_given_up:
             query["tailLines"] = LAST_LINES
         path = self._cluster.namespaced("pods", f"{self._pod_name}/log")
-        return self._cluster.stream(path, **query)
+        response = self._cluster.stream(path, **query)
+        self._away_since = None
+        return response, response.close
 
-    def _printed(self) -> Iterator[PrintedLine]:
-        """Yield the lines from the position on, without waiting for more."""
-        if self._is_gone:  # another Pod may have its name by now
-            return
-        log = LogParser()
-        with contextlib.closing(self._request(follow=False)) as response:
-            for data in response.stream(PIECE):
-                yield from log.feed(data)
-        yield from log.finish()
+    def _begin_again(self) -> None:
+        self._parser = LogParser()
+        self._position.begin_again()
+
+    def printed(self) -> Iterator[PrintedLine]:
+        """Yield what the log has after what was read; nothing once the Pod is gone."""
+        if not self._is_gone:  # another Pod may have its name by now
+            yield from super().printed()
 
     def _lines(self, printed: Iterable[PrintedLine]) -> list[Line]:
         """Return the lines that are new; the stamps of a container never go back."""
@@ -415,6 +367,8 @@ class _Follower:
             elif self._position.passes(one):
                 self._wall = max(self._wall, seconds(one.stamp))
                 lines.append(Line(self._name, self._wall, one.text))
+        if lines:
+            self._fruitless = 0
         return lines
 
     def _note(self, text: str) -> None:
@@ -426,60 +380,7 @@ class _Follower:
         if text and text not in self._noted and not is_over:
             self._noted.add(text)
             note = EngineNote(task=self._name, reason="Log", message=text, stamp=time.time())
-            self._output.inbox.put(note)
-
-
-class _LogStream:
-    """One connection that follows a log, as a source of `Streams`.
-
-    A line that is unfinished at its end is dropped: it is read again with the next connection.
-    """
-
-    def __init__(
-        self,
-        response: BaseHTTPResponse,
-        lines: Callable[[Iterable[PrintedLine]], list[Line]],
-        ended: Callable[[Exception | None], None],
-    ) -> None:
-        self._stream, self._log = ByteStream(response), LogParser()
-        self._lines, self._ended = lines, ended
-        self.has_news = False
-        """Whether any line came that was not reported before."""
-        self.is_given_up = False
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the server ended the stream, and not the connection."""
-        return self._stream.is_complete
-
-    def fileno(self) -> int:
-        """Return the socket's descriptor."""
-        return self._stream.fileno()
-
-    def read(self) -> Arrived:
-        """Return the lines that have arrived, and whether the stream has ended."""
-        data, size, closed = self._stream.receive()
-        lines = self._lines(self._log.feed(data))
-        self.has_news = self.has_news or bool(lines)
-        return Arrived(lines, size, has_ended=closed)
-
-    def give_up(self) -> None:
-        """End: the last lines of the log are read when the container has ended."""
-        self.is_given_up = True
-        self.cut()
-
-    def unfinished(self) -> list[PrintedLine]:
-        """Return what has come of a last line without a newline."""
-        return [one for one in self._log.finish() if one.stamp]
-
-    def cut(self) -> None:
-        """Have the stream end now; may be called on any thread."""
-        self._stream.cut()
-
-    def ended(self, error: Exception | None) -> None:
-        """Close the connection, and report the end."""
-        self._stream.close()
-        self._ended(error)
+            self._inbox.put(note)
 
 
 def _patience(pod: Object, end: Ended, *, is_gone: bool) -> float:
@@ -494,12 +395,3 @@ def _patience(pod: Object, end: Ended, *, is_gone: bool) -> float:
 
 def _delay(attempt: int) -> float:
     return DELAYS[min(attempt, len(DELAYS) - 1)]
-
-
-def _batches(
-    printed: Iterator[PrintedLine], lines: Callable[[Iterable[PrintedLine]], list[Line]]
-) -> Iterator[list[Line]]:
-    """Yield the lines that are new, not all of a long log at once."""
-    while some := list(itertools.islice(printed, IN_AN_EVENT)):
-        if found := lines(some):
-            yield found

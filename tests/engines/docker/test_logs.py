@@ -2,44 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.engines.docker import drawing
 from emulator.engines.docker.drawing import QUIET, SAME, Drawing
-from emulator.engines.docker.log_stream import LogParser, PrintedLine, seconds
-from emulator.engines.lines import LONGEST_LINE, overlap
+from emulator.engines.docker.logs import LogParser
+from emulator.engines.lines import LONGEST_LINE, PrintedLine, overlap
 from emulator.record.events import Step
 from emulator.record.reader import Record
 from tests.engines.docker.site import Site
 from tests.engines.test_lines import cut
 
+OUT, ERR = 1, 2
 A, B, C, D = (f"2026-01-02T03:04:05.00000000{n}Z" for n in (1, 2, 3, 4))
-
-
 Piece = tuple[int, str, str]
+
+
+def frame(stream: int, body: bytes) -> bytes:
+    return bytes([stream, 0, 0, 0]) + len(body).to_bytes(4, "big") + body
 
 
 def read(log: LogParser, *pieces: Piece) -> list[PrintedLine]:
     """Give it pieces: each its stream, its stamp and its text."""
-    sent = ((n, f"{stamp} {text}".encode(errors="surrogateescape")) for n, stamp, text in pieces)
-    return [line for n, frame in sent for line in log.frame(n, frame)]
-
-
-def whole(*pieces: Piece, after: str = "") -> list[PrintedLine]:
-    log = LogParser(after)
-    return [*read(log, *pieces), *log.finish()]
+    sent = (frame(n, f"{stamp} {text}".encode()) for n, stamp, text in pieces)
+    return [*log.feed(b"".join(sent))]
 
 
 def test_an_unfinished_line_is_read_again_with_the_piece_that_the_stream_lacked() -> None:
     """The pieces of a line may all have one stamp."""
     log = LogParser()
     first = [(2, A, "half"), (1, A, "whole\n"), (1, B, "lo")]
-    assert (read(log, *first), log.after) == ([PrintedLine(A, A, "whole")], "")
+    assert (read(log, *first), log.after) == ([PrintedLine(A, "whole", A)], "")
     log.begin_again()
     again = read(log, *first, (1, B, "ng"), (2, C, "err"))
-    assert [*again, *log.finish()] == [PrintedLine(A, C, "halferr"), PrintedLine(B, B, "long")]
+    assert [*again, *log.finish()] == [PrintedLine(A, "halferr", C), PrintedLine(B, "long", B)]
 
 
 def test_a_line_that_is_too_long_is_cut_and_marked_the_same_however_it_comes() -> None:
@@ -50,15 +50,12 @@ def test_a_line_that_is_too_long_is_cut_and_marked_the_same_however_it_comes() -
         return [*((1, A, cut) for cut in cuts), (1, B, "\n"), (1, C, "next\n")]
 
     cut = f"{'y' * (LONGEST_LINE - 1)} [cut: 100002 bytes more]"
-    first = [PrintedLine(A, B, cut), PrintedLine(C, C, "next")]
-    assert whole(*pieces(16 * 1024)) == first
+    first = [PrintedLine(A, cut, B), PrintedLine(C, "next", C)]
+    log = LogParser()
+    assert [*read(log, *pieces(16 * 1024)), *log.finish()] == first
     # After a take-over it is read again, in other pieces, and found.
-    again = [line.text for line in whole(*pieces(5000))]
+    again = [line.text for line in read(LogParser(), *pieces(5000))]
     assert overlap([cut], again) == 1
-
-
-def test_stamps_are_seconds_since_1970() -> None:
-    assert seconds("1970-01-01T00:01:00.500000000Z") == 60.5
 
 
 LINES = st.lists(st.text("abc", max_size=3), max_size=8)
@@ -87,20 +84,13 @@ def test_the_overlap_is_the_longest(read: list[str], printed: list[str]) -> None
 @pytest.mark.parametrize(
     ("read", "printed", "expected"),
     [
-        ([], [], 0),
-        ([], ["a"], 0),
-        (["a"], [], 0),
-        (["a"], ["a"], 1),
-        (["x", "a", "b"], ["a", "b", "c"], 2),
-        (["a", "a", "a"], ["a", "a"], 2),
-        (["a", "a"], ["a", "a", "a"], 2),
-        (["a", "b", "a"], ["a", "b", "a", "b"], 3),
-        (["a", "b"], ["b", "a"], 1),
+        *(("", "", 0), ("", "a", 0), ("a", "", 0), ("a", "a", 1), ("xab", "abc", 2)),
+        *(("aaa", "aa", 2), ("aa", "aaa", 2), ("aba", "abab", 3), ("ab", "ba", 1)),
         ([""], ["", ""], 1),
     ],
 )
 def test_of_lines_that_repeat_the_most_is_taken(
-    read: list[str], printed: list[str], expected: int
+    read: Sequence[str], printed: Sequence[str], expected: int
 ) -> None:
     assert overlap(read, printed) == expected
 
@@ -108,34 +98,23 @@ def test_of_lines_that_repeat_the_most_is_taken(
 # --- The stream of bytes ------------------------------------------------------------------------
 
 
-def frame(stamp: str, text: bytes) -> bytes:
-    body = stamp.encode() + b" " + text
-    return b"\x01\0\0\0" + len(body).to_bytes(4, "big") + body
-
-
 @given(st.lists(st.integers(min_value=0)))
 def test_lines_are_the_same_however_they_arrive(places: list[int]) -> None:
-    data = (
-        frame(A, b"already read\n")
-        + frame(B, b"whole\r\n")
-        + frame(C, b"in two ")
-        + frame(D, b"pieces\n")
-        + frame(D, b"no newline")
-    )
+    texts = {A: ["already read\n"], B: ["whole\r\n"], C: ["in two "], D: ["pieces\n", "no newline"]}
+    bodies = (f"{stamp} {text}" for stamp, found in texts.items() for text in found)
+    data = b"".join(frame(OUT, body.encode()) for body in bodies)
     lines = LogParser(after=A)
     found = [line for part in cut(data, places) for line in lines.feed(part)]
     assert [*found, *lines.finish()] == [
-        PrintedLine(B, B, "whole"),
-        PrintedLine(C, D, "in two pieces"),
-        PrintedLine(D, D, "no newline"),
+        PrintedLine(B, "whole", B),
+        PrintedLine(C, "in two pieces", D),
+        PrintedLine(D, "no newline", D),
     ]
     assert not list(lines.finish())
 
 
 # --- What a container draws is aligned with its log, and not where that is not sure ---------------
 
-
-OUT, ERR = 1, 2
 
 BARS = """
 import sys, time
@@ -165,14 +144,13 @@ class Container:
         self._stamp = 0
 
     def attached(self, text: str, stream: int = OUT) -> list[str]:
-        data = text.encode()
-        self.drawing.feed(bytes([stream, 0, 0, 0]) + len(data).to_bytes(4, "big") + data)
+        self.drawing.feed(frame(stream, text.encode()))
         return self.drawing.take_drawn()
 
     def logged(self, line: str, stream: int = OUT) -> list[str]:
         self._stamp += 1
         stamp = f"2026-01-02T03:04:05.{self._stamp:09}Z"
-        assert [one.text for one in self.log.frame(stream, f"{stamp} {line}\n".encode())] == [line]
+        assert [one.text for one in read(self.log, (stream, stamp, f"{line}\n"))] == [line]
         return self.drawing.take_drawn()
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from emulator.engines.kubernetes.log_lines import PIECE, LogParser, Position, PrintedLine, canonical
-from emulator.engines.lines import LONGEST_LINE
+from emulator.engines.kubernetes.log_lines import PIECE, LogParser, Position, canonical
+from emulator.engines.lines import LONGEST_LINE, PrintedLine
 from tests.engines.test_lines import cut as in_pieces
 
 

@@ -39,8 +39,8 @@ from emulator.planning.plan import Plan, Task, WarmStart
 from emulator.scenario.frameworks.registry import FRAMEWORKS
 
 if TYPE_CHECKING:
-    from emulator.engines.docker.log_stream import PrintedLine
     from emulator.engines.docker.logs import LogFollower
+    from emulator.engines.lines import PrintedLine
     from emulator.scenario.schema import Scenario
 
 PYTHON = re.compile(r"python(3(\.\d+)?)?")

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from emulator.engines import WARM_SESSION
-from emulator.engines.docker.log_stream import PrintedLine
 from emulator.engines.docker.requests import SHARED
 from emulator.engines.docker.warm import parent, pool
 from emulator.engines.docker.warm.cluster import (
@@ -28,6 +27,7 @@ from emulator.engines.docker.warm.cluster import (
     warm_request,
 )
 from emulator.engines.docker.warm.pool import Pool, Waiting
+from emulator.engines.lines import PrintedLine
 from emulator.planning.context import PlanContext
 from emulator.planning.plan import Plan
 from emulator.planning.planner import make_plan
@@ -42,7 +42,7 @@ OWN = [parent.FOLDER, SHARED]
 
 
 def printed(text: str, stamp: str = "2") -> PrintedLine:
-    return PrintedLine(stamp, stamp, text)
+    return PrintedLine(stamp, text, stamp)
 
 
 def answer(stream: int, request: str = "r", **values: object) -> str:

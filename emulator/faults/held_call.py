@@ -152,6 +152,7 @@ class Tracer:
             ptrace(SYSCALL, thread)
         else:
             ptrace(SYSCALL, thread, 0, number)  # the signal is its own
+        return None
 
     def _call(self, thread: int) -> Call | None:
         """Return the call that a thread is about to make, if it is one of those wanted."""

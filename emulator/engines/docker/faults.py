@@ -16,7 +16,6 @@ from docker.errors import APIError, NotFound
 
 from emulator.engines.containers import home_of
 from emulator.engines.docker.connection import translate_errors
-from emulator.engines.docker.log_stream import seconds
 from emulator.engines.docker.network import Shaper, run_helper
 from emulator.engines.docker.requests import (
     LOST,
@@ -26,6 +25,7 @@ from emulator.engines.docker.requests import (
     helper_request,
 )
 from emulator.engines.docker.task_containers import TaskContainers, no_container
+from emulator.engines.lines import seconds
 from emulator.errors import EngineError, ImageError, NotRunning
 
 if TYPE_CHECKING:

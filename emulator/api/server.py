@@ -11,7 +11,6 @@ import os
 import selectors
 import socket
 import sys
-import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from emulator.api.tcp import TcpEndpoint, require_token
 from emulator.record.events import AllRunning, Attached, Entry, Suspension
-from emulator.record.remains import SOCKET, TEMPORARY
+from emulator.record.remains import SOCKET, folder_of_socket
 from emulator.record.task_log import whole_lines
 from emulator.runtime.unexpected import explained
 from emulator.runtime.waiting import Event, for_event
@@ -242,8 +241,7 @@ def _listening(path: Path) -> Iterator[socket.socket]:
     with contextlib.ExitStack() as cleanup:
         real = path
         if len(os.fsencode(path)) > LONGEST_PATH:
-            short = cleanup.enter_context(tempfile.TemporaryDirectory(prefix=TEMPORARY))
-            real = Path(short, SOCKET)
+            real = cleanup.enter_context(folder_of_socket()) / SOCKET
         path.unlink(missing_ok=True)  # of a supervisor that was killed
         sock = cleanup.enter_context(socket.socket(socket.AF_UNIX))
         sock.bind(str(real))

@@ -103,7 +103,7 @@ def _build(
     *,
     quiet: bool,
 ) -> None:
-    from emulator.engines.docker import pushing
+    from emulator.engines.docker.building import push
     from emulator.engines.recipes import KINDS, stable_tag
     from emulator.validation.units import format_duration
 
@@ -120,7 +120,7 @@ def _build(
         also = f", also as {stable_tag(kind_of_it)}" if kind_of_it else ""
         note(f"{tag} is ready after {took}{also}")
         if registry:
-            name, digest = pushing.push(images.api, tag, registry, say)
+            name, digest = push(images.api, tag, registry, say)
             note(f"{name} is pushed, with the digest {digest}")
 
 

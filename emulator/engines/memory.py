@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from emulator.broker import Capacity
 from emulator.engines.base import Exited, Inbox, Line, Resource, ResumePoint
@@ -19,14 +20,16 @@ from emulator.engines.capabilities import capabilities
 from emulator.engines.lines import overlap
 from emulator.errors import EngineError, NotRunning
 from emulator.faults.infrastructure import Cordoned
-from emulator.faults.netem import Link
-from emulator.faults.spec import Via
 from emulator.metrics.catalog import Usage
 from emulator.planning.context import TASK_PORT, PlanContext
-from emulator.planning.plan import Plan, Task
-from emulator.runtime.clock import ManualClock
-from emulator.scenario.container import Port
 from emulator.scenario.schema import AnyImage, Dockerfile, Scenario
+
+if TYPE_CHECKING:
+    from emulator.faults.netem import Link
+    from emulator.faults.spec import Via
+    from emulator.planning.plan import Plan, Task
+    from emulator.runtime.clock import ManualClock
+    from emulator.scenario.container import Port
 
 
 @dataclass(frozen=True)

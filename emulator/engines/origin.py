@@ -9,10 +9,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from emulator.engines import recipes
 from emulator.engines.base import Engine, Identifying
-from emulator.planning.plan import Plan
+
+if TYPE_CHECKING:
+    from emulator.planning.plan import Plan
 
 PATIENCE = 3.0
 """Seconds that git may take; a run waits for it."""

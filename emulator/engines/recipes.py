@@ -86,6 +86,15 @@ def recipe_files(kind: str) -> dict[str, Path]:
     return {path.name: path for path in paths}
 
 
+def context_files(kind: str) -> dict[str, Path]:
+    """Return the files of a recipe by their places in its build context."""
+    files = recipe_files(kind)
+    if kind == "emulator":
+        return files
+    paths = [*files.values(), ROOT / "images/build/README.md"]
+    return {str(path.relative_to(ROOT)): path for path in paths}
+
+
 def required_versions(reference: str) -> dict[str, str]:
     """Return the versions that the recipe of an image requires, by package; none of other images.
 

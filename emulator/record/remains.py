@@ -18,6 +18,7 @@ from emulator.errors import UsageError
 from emulator.record.folder import GIVEN
 from emulator.record.lock import LOCK
 from emulator.record.scratch import is_ours, kind_of, opened, remove_scratch, scratch_in
+from emulator.runtime.sockets import accepts
 from emulator.validation.run_id import is_run_id
 
 SOCKET, PORT, TOKEN = "api.sock", "api.port", "api.token"
@@ -81,11 +82,26 @@ def _remove_temporary(socket: str) -> None:
     if not folder.name.startswith(TEMPORARY):
         return
     with contextlib.suppress(OSError), opened(folder) as inside:
+        fcntl.flock(inside, fcntl.LOCK_EX | fcntl.LOCK_NB)  # OSError: it is in use
         about = os.fstat(inside)
         private = about.st_uid == os.geteuid() and not about.st_mode & 0o077
         if private and os.listdir(inside) == [SOCKET] and kind_of(SOCKET, inside) == stat.S_IFSOCK:
             os.unlink(SOCKET, dir_fd=inside)
             os.rmdir(folder)
+
+
+@contextlib.contextmanager
+def folder_of_socket() -> Iterator[Path]:
+    """Yield a temporary folder for a socket, and remove those of emulators that were killed.
+
+    Its lock is taken before there is a socket, and proves that the emulator is alive.
+    """
+    for path in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*/{SOCKET}"):
+        if accepts(str(path)) is False:
+            _remove_temporary(str(path))
+    with tempfile.TemporaryDirectory(prefix=TEMPORARY) as short, opened(Path(short)) as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        yield Path(short)
 
 
 # --- Runs that never started ----------------------------------------------------------------------

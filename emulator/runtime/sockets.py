@@ -1,9 +1,46 @@
-"""Closes sockets that libraries forget after a failed connection."""
+"""Sockets of this machine: where programs listen, and those that libraries forget."""
 
 from __future__ import annotations
 
 import socket
 import traceback
+
+from emulator.errors import EngineError
+
+
+def is_free(port: int, host: str = "") -> bool:
+    """Return whether a program could listen on a port; by default on all addresses."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+        return True
+
+
+def require_free(port: int, task: str, advice: str, host: str = "") -> None:
+    """Raise EngineError if a port that a task should have is in use."""
+    if not is_free(port, host):
+        raise EngineError(f"Port {port} of this machine, for {task}, is already in use.", advice)
+
+
+def accepts(path: str) -> bool | None:
+    """Say whether a program listens on a unix socket, even if it does not answer.
+
+    False: there is a socket, on which none does. None: that can't be told, or there is no socket.
+    """
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(1)
+        try:
+            client.connect(path)
+        except TimeoutError:
+            return True  # it listens, but is too slow to accept
+        except ConnectionRefusedError:
+            return False
+        except OSError:
+            return None
+        return True
 
 
 def close_unconnected(error: BaseException | None) -> None:

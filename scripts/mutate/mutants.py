@@ -17,7 +17,7 @@ DECIDE = (
     *("engines/docker/pods.py", "engines/docker/requests.py", "engines/docker/warm/cluster.py"),
     *("engines/kubernetes/log_lines.py", "engines/kubernetes/nodes.py"),
     *("engines/kubernetes/refusals.py", "engines/kubernetes/requests.py"),
-    *("engines/kubernetes/status.py", "engines/kubernetes/pod_states.py"),
+    *("engines/kubernetes/status.py", "engines/kubernetes/pods.py"),
 )
 """Packages and modules of `emulator/` whose code computes something. The others do something."""
 NOT_CODE = ("metrics/gpu", "record/events.py")

@@ -24,6 +24,7 @@ from emulator.record.remains import (
     SOCKET,
     TEMPORARY,
     TOKEN,
+    folder_of_socket,
     header,
     never_began,
     remains,
@@ -120,6 +121,19 @@ def test_what_a_link_leads_to_is_removed_only_where_it_looks_like_ours(
     change(short)
     assert remove_remains(folder, RUN) == [folder / SOCKET]
     assert os.path.lexists(short / SOCKET)
+
+
+def test_the_sockets_of_killed_emulators_are_removed_without_their_runs(temporary: Path) -> None:
+    dead, earlier = (Path(tempfile.mkdtemp(prefix=TEMPORARY)) for _ in range(2))
+    bound(dead / SOCKET)
+    with folder_of_socket() as live, socket.socket(socket.AF_UNIX) as listens:
+        assert sorted(temporary.iterdir()) == sorted([earlier, live])
+        bound(live / SOCKET)  # it does not listen yet
+        listens.bind(str(earlier / SOCKET))
+        listens.listen(1)  # of an emulator that takes no lock
+        with folder_of_socket() as second:
+            assert sorted(temporary.iterdir()) == sorted([earlier, live, second])
+        assert (live / SOCKET).is_socket()
 
 
 @pytest.mark.parametrize("name", ["other-x", TEMPORARY])

@@ -1,23 +1,37 @@
-"""Parts of an image build: its context, locks between builds, the engine's messages."""
+"""Parts of an image build, and pushing: contexts, locks between builds, the engine's messages.
+
+A base image is made with debootstrap from this machine's own package sources, for machines that
+reach their distribution's mirror but no image registry.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import io
+import os
+import platform
+import re
+import shutil
 import socket
 import ssl
+import subprocess
 import tarfile
-from collections.abc import Callable, Generator, Iterator, Mapping
+import tempfile
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+import docker
 from docker.utils.build import PatternMatcher
 
 from emulator.engines.byte_stream import socket_of
-from emulator.engines.docker.connection import answer_behind
+from emulator.engines.docker.connection import answer_behind, translate_errors
 from emulator.engines.docker.dockerfiles import FOLDER, NO_INPUTS, BuildInputs, with_instructions
-from emulator.errors import UsageError
+from emulator.engines.recipes import in_registry, remember
+from emulator.errors import ImageError, UsageError
 from emulator.runtime import signals
 from emulator.runtime.files import FOR_OWNER, cache_dir
 from emulator.runtime.waiting import each, for_lock
@@ -28,6 +42,8 @@ from emulator.validation.units import format_size
 if TYPE_CHECKING:
     from emulator.scenario.schema import Dockerfile
 
+LAST_LINES = 15
+"""Lines of output that the error of a failed build has."""
 END_TIMEOUT = 30.0
 """Seconds that the engine gets to kill and remove the container of a build that is stopped."""
 
@@ -176,3 +192,200 @@ def progress(
     messages = each(output, cancel=shut_down, check=signals.check, leaves_within=END_TIMEOUT)
     with contextlib.closing(messages):
         yield messages
+
+
+# --- Pushing --------------------------------------------------------------------------------------
+
+STEP = 10
+"""Percent between two lines of progress."""
+NO_LOGIN = re.compile(r"unauthori[sz]ed|denied|authentication|no basic auth|forbidden", re.I)
+NO_ANSWER = re.compile(r"refused|no such host|timeout|unreachable|no route|EOF", re.I)
+NO_TLS = re.compile(r"HTTP response to HTTPS client|certificate|tls:|x509", re.I)
+
+
+def push(
+    api: docker.APIClient, tag: str, registry: str, say: Callable[[str], None]
+) -> tuple[str, str]:
+    """Push an image of the engine; return its reference in the registry, and its digest.
+
+    The login is the one that `docker login` has stored. The digest is remembered for plans of this
+    machine. Raises ImageError where the registry refuses it.
+    """
+    name = in_registry(tag, registry)
+    repository, _, version = name.rpartition(":")
+    digest = ""
+    with translate_errors(f"push {name}", ImageError):
+        had_name = bool(api.images(name))
+        api.tag(tag, repository, version)
+        try:
+            say(f"pushing {name}")
+            output = api.push(repository, tag=version, stream=True, decode=True)
+            with signals.deferred(f"stopping the push of {name}"), progress(output) as messages:
+                for line, found in steps(messages):
+                    digest = found or digest
+                    if line:
+                        say(f"{name}: {line}")
+        except PushError as error:
+            raise refusal(name, registry, str(error)) from None
+        finally:
+            if not had_name:  # which the engine needs for the push only
+                api.remove_image(name)
+    if not digest:
+        raise ImageError(f"The registry {registry} has given no digest for {name}.")
+    remember(name, digest)
+    return name, digest
+
+
+class PushError(Exception):
+    """What the engine says of a push that failed."""
+
+
+def steps(messages: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yield a line at every STEP percent, and the digest at the end (pure).
+
+    Raises PushError.
+    """
+    done: dict[str, int] = {}
+    total: dict[str, int] = {}
+    said = 0
+    for message in messages:
+        if error := message.get("error"):
+            raise PushError(str(error))
+        if digest := (message.get("aux") or {}).get("Digest"):
+            yield "", str(digest)
+        detail, layer = message.get("progressDetail") or {}, str(message.get("id"))
+        if detail.get("total"):
+            # What is on the way grows a little beyond its size: it is packed as it is sent.
+            total[layer] = int(detail["total"])
+            done[layer] = min(int(detail.get("current", 0)), total[layer])
+        elif message.get("status") == "Pushed" and layer in total:
+            done[layer] = total[layer]
+        else:
+            continue
+        size, sent = sum(total.values()), sum(done.values())
+        if (percent := 100 * sent // size // STEP * STEP) > said:
+            said = percent
+            yield f"{percent} % of {format_size(size)}", ""
+
+
+def refusal(name: str, registry: str, text: str) -> ImageError:
+    """Return the error for what the engine says of a push that failed (pure)."""
+    host = registry.partition("/")[0]
+    if NO_LOGIN.search(text):
+        hint = f"`docker login {host}` with an account that may push there."
+    elif NO_TLS.search(text):
+        hint = (
+            f"The engine asks for TLS with a certificate that it trusts. For a registry without, "
+            f'write {host} into "insecure-registries" of the engine\'s daemon.json.'
+        )
+    elif NO_ANSWER.search(text):
+        hint = f"Does {host} answer the machine that the Docker engine runs on?"
+    else:
+        hint = "Check the name of the registry, and that it takes images of this name."
+    return ImageError(f"{name} can't be pushed: {text.strip().rstrip('.')}.", hint)
+
+
+# --- A base image ---------------------------------------------------------------------------------
+
+OWN_BASE = "emulator-base"
+"""The name of the base image."""
+LEFT_OUT = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "proc", "sys")
+
+
+@dataclass(frozen=True)
+class AptSource:
+    """Where this machine gets its own packages from."""
+
+    distribution: str
+    suite: str
+    uri: str
+
+    def arguments(self, folder: str) -> list[str]:
+        """Return debootstrap's arguments for a small system with Python."""
+        components = "main,universe" if self.distribution == "ubuntu" else "main"
+        return [
+            "--variant=minbase",
+            f"--components={components}",
+            "--include=python3,python3-venv,ca-certificates",
+            self.suite,
+            folder,
+            self.uri,
+        ]
+
+
+def os_release() -> Mapping[str, str]:
+    """Return the fields of /etc/os-release; none where there is no such file."""
+    try:
+        return platform.freedesktop_os_release()
+    except OSError:
+        return {}
+
+
+def apt_source(release: Mapping[str, str], etc: Path = Path("/etc/apt")) -> AptSource:
+    """Return the first of apt's sources that has the component `main` of this machine's release.
+
+    Raises ImageError where there is none, as on a machine that is no Debian or Ubuntu.
+    """
+    suite = release.get("VERSION_CODENAME", "")
+    index = re.compile(rf"(?m)^'(\S+)/dists/{re.escape(suite)}/main/binary-")
+    uris = index.findall(_index_uris(etc)) if suite else []
+    if not uris:
+        raise ImageError(
+            "No image registry answers, and this machine is no Debian or Ubuntu whose package "
+            "sources a base image could be made from.",
+            "Name an image that the engine has with --base.",
+        )
+    return AptSource(release.get("ID", "debian"), suite, uris[-1])  # apt prints the first one last
+
+
+def _index_uris(etc: Path) -> str:
+    """Return what `apt-get update` would download: apt reads both formats of its sources."""
+    with tempfile.TemporaryDirectory() as no_lists:  # apt omits what it has downloaded before
+        options = ["-o", f"Dir::Etc={etc}", "-o", f"Dir::State::lists={no_lists}"]
+        command = ["apt-get", *options, "update", "--print-uris"]
+        try:
+            return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        except OSError:
+            return ""
+
+
+@contextlib.contextmanager
+def debootstrapped(source: AptSource, say: Callable[[str], None]) -> Iterator[IO[bytes]]:
+    """Make a small system with Python, and yield it as a stream of tar without caches.
+
+    Takes about a minute. Raises ImageError where debootstrap is missing or not allowed.
+    """
+    tool = shutil.which("debootstrap")
+    if tool is None or os.geteuid() != 0:
+        reason = "debootstrap is not installed" if tool is None else "that takes root"
+        raise ImageError(
+            f"No image registry answers, and no base image can be made here: {reason}.",
+            "Install debootstrap and run this as root once, or name an image that the engine "
+            "has with --base.",
+        )
+    with tempfile.TemporaryDirectory(prefix="emulator-base-") as folder:
+        _debootstrap([tool, *source.arguments(folder)], say)
+        say(f"importing {OWN_BASE}:{source.suite}")
+        command = ["tar", "-C", folder, "-c", *(f"--exclude=./{path}/*" for path in LEFT_OUT), "."]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            yield process.stdout
+        if process.returncode:
+            raise ImageError(f"Packing the base image failed with exit code {process.returncode}.")
+
+
+def _debootstrap(command: Sequence[str], say: Callable[[str], None]) -> None:
+    last = deque[str](maxlen=LAST_LINES)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout is not None
+        lines = each(process.stdout, cancel=process.terminate, check=signals.check)
+        with contextlib.closing(lines):
+            for line in lines:
+                last.append(f"  {line.rstrip()}")
+                say(last[-1])
+    if process.returncode:
+        output = "\n".join(last)
+        raise ImageError(f"debootstrap failed with exit code {process.returncode}:\n{output}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -26,13 +25,15 @@ from urllib3.exceptions import HTTPError
 
 from emulator.engines.base import EngineDown, Inbox
 from emulator.errors import EmulatorError, EngineError, EngineLost, EngineMissing
-from emulator.runtime.sockets import close_unconnected
+from emulator.runtime.sockets import accepts, close_unconnected
 
 MINIMUM_API = (1, 41)
 CONNECT_TIMEOUT = 5
 """Seconds that an engine has to answer the first request."""
 CALL_TIMEOUT = 120
 """Seconds that an engine which has answered gets for one call."""
+PARALLEL = 16
+"""Requests to the engine at the same time."""
 PING_EVERY = 30.0
 """Seconds between two pings of a heartbeat."""
 
@@ -119,21 +120,8 @@ def _missing(address: _Address, reason: str) -> EngineMissing:
         f"No Docker engine answers ({reason}).",
         "Start Docker Desktop or dockerd, or run `make docker` in the checkout (Debian, "
         "Ubuntu); without Docker use --engine process.",
-        configured=_accepts(DEFAULT_UNIX_SOCKET.removeprefix("http+unix://")),
+        configured=bool(accepts(DEFAULT_UNIX_SOCKET.removeprefix("http+unix://"))),
     )
-
-
-def _accepts(path: str) -> bool:
-    """Say whether a program listens on a unix socket, even if it does not answer."""
-    with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(1)
-        try:
-            client.connect(path)
-        except TimeoutError:
-            return True  # it listens, but is too slow to accept
-        except OSError:
-            return False
-        return True
 
 
 def _within(seconds: float, call: Callable[[], docker.APIClient]) -> docker.APIClient:

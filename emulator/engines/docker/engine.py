@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 from docker.errors import NotFound
 
 from emulator.broker import Capacity
-from emulator.engines.docker.addresses import Addresses, assigns_addresses, make_network
 from emulator.engines.docker.connection import Heartbeat, translate_errors
 from emulator.engines.docker.faults import Faults
-from emulator.engines.docker.network import missing_parts
 from emulator.engines.docker.ownership import (
+    Addresses,
+    assigns_addresses,
     labels_of_volume,
+    make_network,
     make_volume,
     name_taken,
     require_no_volume,
@@ -42,10 +43,10 @@ from emulator.engines.docker.requests import (
     probe_labels,
     volume_request,
 )
-from emulator.engines.ports import require_free
 from emulator.errors import EngineError, NameTaken
 from emulator.planning.context import TASK_PORT, PlanContext, machine_limits, usual_pid_max
 from emulator.runtime.files import FOR_IMAGES, FOR_RUNS, Disk, disk, shortages
+from emulator.runtime.sockets import require_free
 
 if TYPE_CHECKING:
     from emulator.engines.base import Exited, Finding, Inbox, ResumePoint
@@ -143,10 +144,7 @@ class DockerEngine(Faults):
                 say(f"note: {shortage}")
             self.images.ensure(image, say)
         if parts := scenario.network_parts:
-            helper = self.images.ensure("network", say)
-            with translate_errors("try the network"):
-                missing_parts(self.api, helper, parts, probe_labels(scenario.name))
-            self._equipped = True
+            self._equip_for(parts, probe_labels(scenario.name), say)
 
     def software(self, plan: Plan) -> Mapping[str, Mapping[str, str]]:
         """Return the id of each image, and what the image says that it is built on."""

@@ -35,13 +35,15 @@ def execute(
     if not found:
         raise not_running(task, plan.run_id)
     terminal = io.is_terminal
+    # One that was started warm has not all of the variables.
+    env = next((dict(one.env) for one in plan.everything if one.name == task), {})
     with translate_errors(f"run {command[0]} in {task}"):
         made = api.exec_create(
             found[0]["Id"],
             list(command),
             stdin=True,
             tty=terminal,
-            environment=variables(plan, task),
+            environment=env,
         )["Id"]
         response = streamed(
             client,
@@ -55,11 +57,6 @@ def execute(
         with contextlib.closing(response):
             relay(channel, io, terminal=terminal)
         return int(api.exec_inspect(made)["ExitCode"] or 0)
-
-
-def variables(plan: Plan, task: str) -> dict[str, str]:
-    """Return the variables of a task: a container that was started warm has not all of them."""
-    return next((dict(one.env) for one in plan.everything if one.name == task), {})
 
 
 class _Connection:

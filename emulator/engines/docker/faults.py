@@ -6,7 +6,7 @@ import contextlib
 import json
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from docker.errors import APIError, NotFound
 
 from emulator.engines.containers import home_of
 from emulator.engines.docker.connection import translate_errors
-from emulator.engines.docker.network import Shaper, run_helper
+from emulator.engines.docker.network import Shaper, missing_parts, run_helper
 from emulator.engines.docker.requests import (
     LOST,
     SHARED,
@@ -112,6 +112,15 @@ class Faults(TaskContainers):
         except (ImageError, OSError) as error:
             reason = str(error).partition("\n")[0].rstrip(":.")
             raise ImageError(f"{reason}; `emulate build network` shows more.") from None
+        self._equipped = True
+
+    def _equip_for(
+        self, parts: Iterable[str], labels: Mapping[str, str], say: Callable[[str], None]
+    ) -> None:
+        """Build the helper image, and try what the kernel can do to a network."""
+        helper = self.images.ensure("network", say)
+        with translate_errors("try the network"):
+            missing_parts(self.api, helper, parts, labels)
         self._equipped = True
 
     def shape(self, links: Sequence[Link]) -> None:

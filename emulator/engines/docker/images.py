@@ -25,21 +25,38 @@ import docker
 from docker.errors import APIError, ImageNotFound
 
 from emulator.engines import recipes
-from emulator.engines.docker import base_image
 from emulator.engines.docker.building import (
+    LAST_LINES,
+    OWN_BASE,
+    apt_source,
     custom_context,
+    debootstrapped,
     dockerfile_text,
     last_build_runs,
     one_at_a_time,
+    os_release,
     packed,
     progress,
 )
 from emulator.engines.docker.connection import streamed, translate_errors
-from emulator.engines.docker.dockerfiles import FOLDER, Steps, bases, inputs
-from emulator.engines.recipes import KINDS, recipe_files, recipe_tag, stable_tag, without_preload
+from emulator.engines.docker.dockerfiles import (
+    FOLDER,
+    Steps,
+    bases,
+    errors_of,
+    inputs,
+    without_inputs,
+)
+from emulator.engines.recipes import (
+    KINDS,
+    context_files,
+    recipe_files,
+    recipe_tag,
+    stable_tag,
+    without_preload,
+)
 from emulator.errors import ImageError, UsageError
 from emulator.runtime import signals
-from emulator.runtime.bundled import ROOT
 from emulator.runtime.files import FOR_OWNER, appending, cache_dir
 
 if TYPE_CHECKING:
@@ -108,7 +125,7 @@ class Images:
         options: BuildOptions | None = None,
         gpus: Callable[[], Sequence[str]] = lambda: (),
     ) -> None:
-        self.api = self._api = api
+        self.api = api
         self._options = options or BuildOptions.from_environment()
         self._gpus = gpus
 
@@ -204,7 +221,7 @@ class Images:
     def _tag_stable(self, kind: str) -> None:
         with translate_errors(f"tag {recipe_tag(kind)}", ImageError):
             name, tag = _split_reference(stable_tag(kind))
-            self._api.tag(recipe_tag(kind), name, tag)
+            self.api.tag(recipe_tag(kind), name, tag)
 
     def _run_build(
         self,
@@ -218,7 +235,7 @@ class Images:
     ) -> str:
         """Send the context and report the builder's output.
 
-        `removes` are a folder and variables that only the build may have; see `layers.py`.
+        `removes` are a folder and variables that only the build may have; see `without_inputs`.
         """
         say(f"building {tag}")
         name, _, digest = tag.partition(":")
@@ -233,7 +250,7 @@ class Images:
                 try:
                     self._remove_inputs(built, tag, *removes)
                 finally:
-                    self._api.remove_image(built)
+                    self.api.remove_image(built)
         say(f"built {tag}")
         return tag
 
@@ -247,8 +264,8 @@ class Images:
         **request: Any,  # noqa: ANN401
     ) -> None:
         """Build an image under the name `built`. Raises ImageError with the failing step."""
-        step, last = "", deque[str](maxlen=base_image.LAST_LINES)
-        output = self._api.build(
+        step, last = "", deque[str](maxlen=LAST_LINES)
+        output = self.api.build(
             fileobj=io.BytesIO(context),
             custom_context=True,
             tag=built,
@@ -295,8 +312,6 @@ class Images:
         self, built: str, tag: str, folder: str, variables: Mapping[str, str]
     ) -> None:
         """Make the image `tag` of the one that was built, without the inputs of its build."""
-        from emulator.engines.docker import layers
-
         with ExitStack() as files:
             folder_of_files = cache_dir("images")
             folder_of_files.mkdir(FOR_OWNER, parents=True, exist_ok=True)
@@ -309,7 +324,7 @@ class Images:
             for complete in (False, True):  # some engines want the layers that they have, too
                 result = files.enter_context(TemporaryFile(dir=folder_of_files))
                 saved.seek(0)
-                layers.without_inputs(saved, result, tag, folder, variables, complete=complete)
+                without_inputs(saved, result, tag, folder, variables, complete=complete)
                 result.seek(0)
                 errors = self._load(result)
                 if not errors and self.has(tag):
@@ -318,22 +333,20 @@ class Images:
 
     def _load(self, archive: IO[bytes]) -> list[str]:
         """Have the engine store the image in an archive; return its errors."""
-        from emulator.engines.docker import layers
-
         try:
             with self._copied("POST", "/images/load", data=archive) as answer:
-                return layers.errors_of(filter(None, answer.iter_lines()))
+                return errors_of(filter(None, answer.iter_lines()))
         except APIError as refusal:
             return [str(refusal.explanation or refusal)]
 
     def _copied(self, method: str, path: str, **options: Any) -> Response:  # noqa: ANN401
         """Send a request that may take long: the engine copies an image before it answers."""
-        return streamed(self._api, method, path, timeout=COPY_TIMEOUT, **options)
+        return streamed(self.api, method, path, timeout=COPY_TIMEOUT, **options)
 
     def _remove_stages(self) -> None:
         """Remove builder stages: they are as large as the images, and never used again."""
         try:
-            self._api.prune_images({"dangling": True, "label": "emulator.stage=builder"})
+            self.api.prune_images({"dangling": True, "label": "emulator.stage=builder"})
         except APIError as error:
             # The engine allows one prune at a time; the next build prunes.
             if error.status_code != HTTPStatus.CONFLICT:
@@ -357,7 +370,7 @@ class Images:
         name, tag = _split_reference(reference)
         with translate_errors(f"pull {reference}"):
             try:
-                output = self._api.pull(name, tag=tag, stream=True, decode=True)
+                output = self.api.pull(name, tag=tag, stream=True, decode=True)
             except APIError as error:
                 reason = str(error.explanation).rpartition(": ")[2]
                 raise ImageError(
@@ -372,18 +385,18 @@ class Images:
 
     def _make_base(self, say: Say) -> str:
         """Import a base image of this machine's own release, made once."""
-        source = base_image.apt_source(base_image.os_release())
-        tag = f"{base_image.NAME}:{source.suite}"
+        source = apt_source(os_release())
+        tag = f"{OWN_BASE}:{source.suite}"
         with signals.deferred("stopping; no base image is made"), one_at_a_time(tag):
             if self.has(tag):
                 return tag
             with (
-                base_image.packed(source, say) as stream,
+                debootstrapped(source, say) as stream,
                 translate_errors(f"import {tag}", ImageError),
             ):
-                self._api.import_image_from_stream(
+                self.api.import_image_from_stream(
                     stream,
-                    repository=base_image.NAME,
+                    repository=OWN_BASE,
                     tag=source.suite,
                     changes=["ENV LANG=C.UTF-8", 'CMD ["python3"]'],
                 )
@@ -392,7 +405,7 @@ class Images:
     def _inspect(self, reference: str) -> dict[str, Any] | None:
         with translate_errors(f"look for {reference}", ImageError):
             try:
-                image: dict[str, Any] = self._api.inspect_image(reference)
+                image: dict[str, Any] = self.api.inspect_image(reference)
                 return image
             except ImageNotFound:
                 return None
@@ -450,11 +463,7 @@ def _indexes(environ: Mapping[str, str]) -> dict[str, str]:
 
 def recipe_context(kind: str, options: BuildOptions) -> bytes:
     """Return the build context: Dockerfile, requirements, CA bundle, and wheels where they help."""
-    if kind == "emulator":
-        files = recipe_files(kind)
-    else:
-        paths = [*recipe_files(kind).values(), ROOT / "images/build/README.md"]
-        files = {str(path.relative_to(ROOT)): path for path in paths}
+    files = context_files(kind)
     if options.ca_bundle:
         files["images/build/ca-bundle.pem"] = options.ca_bundle
     for wheel in _useful_wheels(kind, options.wheels):

@@ -20,7 +20,6 @@ import docker
 from docker.errors import APIError
 
 from emulator.engines.base import Exited
-from emulator.engines.containers import scratches
 from emulator.engines.docker.connection import remove_container
 from emulator.engines.docker.ownership import make_volume, name_taken, remove_volume
 from emulator.engines.docker.requests import (
@@ -30,8 +29,7 @@ from emulator.engines.docker.requests import (
     files_archive,
     init_request,
     program_archive,
-    scratch_volume,
-    scratch_volume_request,
+    scratch_volumes,
     sidecar_request,
     task_of,
 )
@@ -139,10 +137,8 @@ class TaskGroups:
 
     def make_scratches(self, task: Task) -> None:
         """Make the scratch volumes of a task's disk. Raises EngineError if a name is taken."""
-        plan, disk = self._plan, self.disk(task.name)
         with self.making() as may_make:
-            for one in scratches(task) if may_make else ():
-                request = scratch_volume_request(plan, task, one, self._labels, disk)
+            for request in self._scratches(task) if may_make else ():
                 if not make_volume(self._api, request):
                     raise EngineError(*name_taken("volume", request["name"]))
 
@@ -297,17 +293,14 @@ class TaskGroups:
             remove_container(self._api, one.container)
             self._output.forget(name)
             removed += 1
-        removed += self._remove_scratches(task)
+        for volume in self._scratches(task):
+            removed += remove_volume(self._api, volume["name"], self._plan.resources)
         self._disks[task.name] = self.disk(task.name) + 1
         self._done.pop(task.name, None)
         return removed
 
-    def _remove_scratches(self, task: Task) -> int:
-        removed = 0
-        for scratch in scratches(task):
-            volume = scratch_volume(self._plan.resources, task.name, scratch, self.disk(task.name))
-            removed += remove_volume(self._api, volume, self._plan.resources)
-        return removed
+    def _scratches(self, task: Task) -> list[dict[str, Any]]:
+        return scratch_volumes(self._plan, task, self._labels, self.disk(task.name))
 
     def close(self) -> None:
         """Make nothing from now on: everything of the run is about to be removed."""

@@ -277,17 +277,19 @@ def has_pod(task: Task) -> bool:
     return bool(task.init or task.sidecars or scratches(task))
 
 
-def scratch_volume(resources: str, task: str, scratch: str, disk: int) -> str:
-    """Return the name of a scratch volume of a task (pure)."""
-    return f"{resources}-{task}.{scratch}.{disk}"
-
-
 def scratch_volume_request(
     plan: Plan, task: Task, scratch: str, common: Mapping[str, str], disk: int
 ) -> dict[str, Any]:
     """Return the arguments of a scratch volume, which is made before a container has it."""
-    name = scratch_volume(plan.resources, task.owner, scratch, disk)
+    name = f"{plan.resources}-{task.owner}.{scratch}.{disk}"
     return {"name": name, "labels": {**common, DISK: str(disk)}}
+
+
+def scratch_volumes(
+    plan: Plan, task: Task, common: Mapping[str, str], disk: int
+) -> list[dict[str, Any]]:
+    """Return the arguments of all scratch volumes of a task, those of its parts included."""
+    return [scratch_volume_request(plan, task, one, common, disk) for one in scratches(task)]
 
 
 def scratch_request(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from emulator.engines.base import Resource
 from emulator.engines.containers import home_of
 from emulator.engines.docker.connection import (
+    PARALLEL,
     Heartbeat,
     connect,
     ignore_missing,
@@ -34,16 +35,14 @@ from emulator.metrics import gpu
 
 if TYPE_CHECKING:
     from emulator.engines.base import Inbox
-    from emulator.engines.docker.addresses import Addresses
     from emulator.engines.docker.images import Images
     from emulator.engines.docker.logs import LogFollower
     from emulator.engines.docker.network import Shaper
+    from emulator.engines.docker.ownership import Addresses
     from emulator.engines.docker.pods import TaskGroups
     from emulator.engines.docker.usage import ContainerUsage
     from emulator.planning.plan import Plan, Task
 
-PARALLEL = 16
-"""Requests to the engine at the same time."""
 OF_KUBELET = "io.kubernetes.pod.uid"
 """A label of every container that a kubelet has made."""
 

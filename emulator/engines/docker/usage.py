@@ -8,23 +8,28 @@ and the daemon reads the same files once a second for each.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import docker
 
 from emulator.metrics.catalog import Usage
-from emulator.metrics.cgroups import locate
 
 
-class _Meter(NamedTuple):
+class Meter(NamedTuple):
+    """What measures a container."""
+
     usage: Callable[[], Usage | None]
+    """Returns what was used so far; None where it does not run."""
     pids: Callable[[], list[int]]
+    """Returns its processes, as this machine numbers them."""
 
 
-def _from_now(meter: _Meter) -> _Meter:
+def _from_now(meter: Meter) -> Meter:
     """Return a meter whose counters begin at zero now, or at its first reading."""
     before = meter.usage()
 
@@ -37,11 +42,11 @@ def _from_now(meter: _Meter) -> _Meter:
         used = {name: (getattr(now, name), getattr(before, name)) for name in _COUNTERS}
         return replace(now, **{name: a and a - (b or 0) for name, (a, b) in used.items()})
 
-    return _Meter(usage, meter.pids)
+    return Meter(usage, meter.pids)
 
 
 _COUNTERS = ("cpu", "throttled", "received", "sent", "read", "written")
-_NOTHING = _Meter(lambda: None, list)
+_NOTHING = Meter(lambda: None, list)
 _UNLIMITED = None, None
 
 
@@ -50,7 +55,7 @@ class ContainerUsage:
 
     def __init__(self, api: docker.APIClient, *, local: bool = True) -> None:
         self._api, self._local = api, local
-        self._meters: dict[str, _Meter] = {}
+        self._meters: dict[str, Meter] = {}
         self._limits: dict[str, tuple[float | None, int | None]] = {}
         self._lock = threading.Lock()
 
@@ -95,7 +100,7 @@ class ContainerUsage:
         """Return the process ids of each task on this machine; none for another machine's."""
         return {task: self._meter(container).pids() for task, container in containers.items()}
 
-    def _meter(self, container: str) -> _Meter:
+    def _meter(self, container: str) -> Meter:
         with self._lock:
             if container not in self._limits:
                 return _NOTHING  # it does not run
@@ -107,7 +112,7 @@ class ContainerUsage:
                 self._meters[container] = meter
         return meter
 
-    def _open_meter(self, container: str) -> _Meter:
+    def _open_meter(self, container: str) -> Meter:
         if not self._local:
             return self._stream(container)
         try:
@@ -116,10 +121,9 @@ class ContainerUsage:
             return _NOTHING  # it is being removed, or the engine is lost, which `logs.py` reports
         if not pid:
             return _NOTHING
-        cgroup = locate(pid, container)
-        return _Meter(cgroup.usage, cgroup.pids) if cgroup else self._stream(container)
+        return locate(pid, container) or self._stream(container)
 
-    def _stream(self, container: str) -> _Meter:
+    def _stream(self, container: str) -> Meter:
         latest: Usage | None = None
 
         def follow() -> None:
@@ -138,7 +142,7 @@ class ContainerUsage:
             cpus, memory = self._limits.get(container, _UNLIMITED)
             return latest and replace(latest, cpus=cpus, memory_limit=memory)
 
-        meter = _Meter(usage, list)
+        meter = Meter(usage, list)
         threading.Thread(target=follow, name=f"stats-{container[:12]}", daemon=True).start()
         return meter
 
@@ -171,3 +175,154 @@ def usage_of(stats: Mapping[str, Any]) -> Usage | None:
         written=bytes_of("write"),
         processes=(stats.get("pids_stats") or {}).get("current"),
     )
+
+
+# --- The files of a cgroup ------------------------------------------------------------------------
+
+
+# Both versions are read; see admin-guide/cgroup-v1 and admin-guide/cgroup-v2.rst in the kernel's
+# documentation. Memory is counted as in `docker stats`.
+
+_NO_LIMIT = 1 << 62
+"""Version 1 writes no memory limit as a huge number: this or more."""
+
+
+def locate(pid: int, belongs_to: str, root: Path = Path("/")) -> Meter | None:
+    """Return the cgroup of a process where its files can be read here, else None.
+
+    `belongs_to` (a container's id) has to be in the cgroup's path: the daemon may be on another
+    machine, where the same number is another process.
+    """
+    process = root / "proc" / str(pid)
+    try:
+        lines = [line.split(":", 2) for line in _read(process / "cgroup").split("\n") if line]
+    except OSError:
+        return None
+    folders = {
+        name: root / "sys/fs/cgroup" / name / path.lstrip("/")
+        for _, names, path in lines
+        for name in names.split(",")  # of controllers; empty in version 2
+        if belongs_to in path
+    }
+    network = process / "net/dev"
+    if folders.keys() >= {"cpuacct", "memory"}:
+        return _meter(lambda: _version_1(folders, network), folders["memory"])
+    if "" in folders and (folders[""] / "cpu.stat").exists():
+        return _meter(lambda: _version_2(folders[""], network), folders[""])
+    return None
+
+
+def _meter(read_usage: Callable[[], Usage], folder: Path) -> Meter:
+    """Return the meter of a cgroup; every call reads its files again."""
+
+    def usage() -> Usage | None:
+        try:
+            return read_usage()
+        except (OSError, ValueError, IndexError, KeyError):
+            return None  # it ended between two reads, or while a file was read
+
+    def pids() -> list[int]:
+        try:
+            return [int(pid) for pid in _read(folder / "cgroup.procs").split()]
+        except OSError:
+            return []
+
+    return Meter(usage, pids)
+
+
+def _version_1(folders: Mapping[str, Path], network: Path) -> Usage:
+    cpu, memory = folders.get("cpu", folders["cpuacct"]), folders["memory"]
+    quota = _number(cpu / "cpu.cfs_quota_us")
+    memory_limit = _number(memory / "memory.limit_in_bytes")
+    inactive = _numbers(_read(memory / "memory.stat"))["total_inactive_file"]
+    # Each line is `MAJOR:MINOR Read 4096`.
+    blkio = folders.get("blkio")
+    blocks = _read(blkio / "blkio.throttle.io_service_bytes").split("\n") if blkio else None
+
+    def transferred(kind: str) -> int | None:
+        if blocks is None:
+            return None
+        return sum(int(line.split()[2]) for line in blocks if f" {kind} " in line)
+
+    received, sent = _traffic(_read(network))
+    return Usage(
+        cpu=_number(folders["cpuacct"] / "cpuacct.usage") / 1e9,
+        throttled=_numbers(_read(cpu / "cpu.stat")).get("throttled_time", 0) / 1e9,
+        memory=max(0, _number(memory / "memory.usage_in_bytes") - inactive),
+        received=received,
+        sent=sent,
+        read=transferred("Read"),
+        written=transferred("Write"),
+        processes=_number(folders["pids"] / "pids.current") if "pids" in folders else None,
+        cpus=quota / _number(cpu / "cpu.cfs_period_us") if quota > 0 else None,
+        memory_limit=memory_limit if memory_limit < _NO_LIMIT else None,
+    )
+
+
+def _version_2(folder: Path, network: Path) -> Usage:
+    cpu = _numbers(_read(folder / "cpu.stat"))  # exists without the controller too
+    throttled = cpu.get("throttled_usec")
+    quota, period = (_optional(folder / "cpu.max") or "max 100000").split()
+    memory, processes = _optional(folder / "memory.current"), _optional(folder / "pids.current")
+    memory_limit = (_optional(folder / "memory.max") or "max").strip()
+    inactive = _numbers(_optional(folder / "memory.stat") or "").get("inactive_file", 0)
+    io = _optional(folder / "io.stat")
+    # Each line is `MAJOR:MINOR rbytes=4096 wbytes=0 ...`.
+    blocks = [pair.split("=") for pair in (io or "").split() if "=" in pair]
+    received, sent = _traffic(_read(network))
+    return Usage(
+        cpu=cpu["usage_usec"] / 1e6,
+        throttled=None if throttled is None else throttled / 1e6,
+        memory=None if memory is None else max(0, int(memory) - inactive),
+        received=received,
+        sent=sent,
+        read=None if io is None else sum(int(n) for name, n in blocks if name == "rbytes"),
+        written=None if io is None else sum(int(n) for name, n in blocks if name == "wbytes"),
+        processes=None if processes is None else int(processes),
+        cpus=int(quota) / int(period) if quota != "max" else None,
+        memory_limit=int(memory_limit) if memory_limit != "max" else None,
+    )
+
+
+def _traffic(text: str) -> tuple[int, int]:
+    """Return bytes received and sent by all interfaces but loopback, from /proc/PID/net/dev."""
+    received = sent = 0
+    for line in text.split("\n")[2:]:
+        name, _, numbers = line.partition(":")
+        if numbers and name.strip() != "lo":
+            counts = numbers.split()
+            received, sent = received + int(counts[0]), sent + int(counts[8])
+    return received, sent
+
+
+def _numbers(text: str) -> dict[str, int]:
+    """Read lines of `name number`."""
+    pairs = (line.split() for line in text.split("\n") if line)
+    return {name: int(number) for name, number in pairs}
+
+
+def _number(path: Path) -> int:
+    return int(_read(path))
+
+
+def _optional(path: Path) -> str | None:
+    """Return a file of a controller; None where the cgroup lacks the controller.
+
+    A Docker without root only has its user's controllers: mostly not `io`.
+    """
+    try:
+        return _read(path)
+    except FileNotFoundError:
+        return None
+
+
+def _read(path: Path) -> str:
+    """Read a small file with four system calls; `open` makes ten."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        chunks = []
+        while chunk := os.read(descriptor, 65536):
+            chunks.append(chunk)
+        return b"".join(chunks).decode()
+    finally:
+        os.close(descriptor)

@@ -35,7 +35,6 @@ HOME, FILES = "home", "files"
 """Folders of the disk."""
 KEY = "part"
 """The only key of a ConfigMap."""
-_READ = 2**20
 
 Delivery = Mapping[str, Sequence[str]]
 """The ConfigMaps of each archive, in the order of its parts."""

@@ -557,11 +557,11 @@ def _keep_alive() -> list[tuple[int, int, int]]:
 
 
 def ignoring_missing(call: Callable[[], object]) -> bool:
-    """Perform a call; return whether what it is about exists."""
+    """Perform a call; return whether what it is about exists, and not another of its name."""
     try:
         call()
     except ApiError as error:
-        if error.status != 404:
-            raise
-        return False
+        if error.status == 404 or (error.status == 409 and "uid" in error.text.lower()):
+            return False
+        raise
     return True

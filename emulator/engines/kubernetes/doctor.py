@@ -13,9 +13,8 @@ from emulator.engines.base import Finding
 from emulator.engines.kubernetes.connection import CONNECT_TIMEOUT, ApiError, ApiServer
 from emulator.engines.kubernetes.names import MAIN
 from emulator.engines.kubernetes.nodes import capacity_of
-from emulator.engines.kubernetes.permissions import reviewed
 from emulator.engines.kubernetes.readings import METRICS
-from emulator.engines.kubernetes.role import PERMISSIONS, USES, Permission, Use, role
+from emulator.engines.kubernetes.role import PERMISSIONS, USES, Permission, Use, reviewed, role
 from emulator.engines.kubernetes.security import RESTRICTED, Level, obstacles, pod_security_context
 from emulator.engines.kubernetes.shared import decide, is_usable
 from emulator.errors import EngineError, Unsupported
@@ -91,7 +90,8 @@ def collect(cluster: ApiServer, options: Kubernetes, trial: Data) -> Answers:
     Raises EngineError where it does not answer, or not us.
     """
     version = cluster.server_version
-    there, why = _namespace(cluster)
+    there = _allowed(lambda: cluster.get(f"/api/v1/namespaces/{cluster.namespace}"))
+    why = "there is no such namespace" if there == {} else ""
     nodes = _listed(cluster, "/api/v1/nodes")
     return Answers(
         version,
@@ -126,17 +126,6 @@ def _allowed(ask: Callable[[], Data]) -> Data | None:
 def _listed(cluster: ApiServer, path: str) -> Sequence[Data] | None:
     answer = _allowed(lambda: cluster.get(path))
     return None if answer is None else list(answer.get("items") or ())
-
-
-def _namespace(cluster: ApiServer) -> tuple[Data | None, str]:
-    try:
-        return cluster.get(f"/api/v1/namespaces/{cluster.namespace}"), ""
-    except ApiError as error:
-        if error.status == HTTPStatus.NOT_FOUND:
-            return {}, "there is no such namespace"
-        if error.status != HTTPStatus.FORBIDDEN:
-            raise
-        return None, ""
 
 
 def _kubelet(cluster: ApiServer, nodes: Sequence[Data] | None, options: Kubernetes) -> Data | None:

@@ -1,7 +1,7 @@
 """The Kubernetes engine: one Pod a task, in a namespace of a cluster.
 
 Every object is made as data by a pure function in `requests.py`; this module sends them. One watch
-tells what becomes of the Pods (`pod_states.py`), and nothing is polled. A Pod is started once: a
+tells what becomes of the Pods (`pods.py`), and nothing is polled. A Pod is started once: a
 task that is started again has a new one, with a new disk and a new address under its old name.
 """
 
@@ -17,14 +17,13 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emulator.broker import Capacity
 from emulator.engines.base import EngineDown, Exited
 from emulator.engines.inside import Stdio, not_running
-from emulator.engines.kubernetes import eviction, names, nodes, permissions, removal
+from emulator.engines.kubernetes import names, nodes, removal, role
 from emulator.engines.kubernetes.archives import Delivery, archives, delivery
 from emulator.engines.kubernetes.connection import ApiError, ApiServer
 from emulator.engines.kubernetes.names import MAIN
-from emulator.engines.kubernetes.pod_states import Pod, PodStates
+from emulator.engines.kubernetes.pods import Notes, Pod, PodStates
 from emulator.engines.kubernetes.refusals import cannot_start
 from emulator.engines.kubernetes.requests import all_requests, pod_request, prepared, shown
 from emulator.engines.kubernetes.shared import Shared, decide, is_usable
@@ -39,9 +38,9 @@ from emulator.scenario.kubernetes import Kubernetes
 from emulator.scenario.program import SHARED
 
 if TYPE_CHECKING:
+    from emulator.broker import Capacity
     from emulator.engines.base import Finding, Inbox, Resource, ResumePoint
     from emulator.engines.kubernetes.logs import LogFollower
-    from emulator.engines.kubernetes.notes import Notes
     from emulator.engines.kubernetes.usage import MeasuredPod, Measurement
     from emulator.faults.spec import Via
     from emulator.metrics.catalog import GpuUsage, Usage
@@ -55,8 +54,6 @@ CHECKED_FOR = 5.0
 """Seconds for which a namespace that stays is not asked about again."""
 SIDECAR_GRACE = 2
 """Seconds between SIGTERM and SIGKILL for side-cars whose task has ended."""
-ANY_NUMBER = Capacity(cpus=1000.0, memory=2**50, gpus=())
-"""In place of what a cluster has whose nodes we may not list: it decides itself what fits."""
 _PLURALS = {
     "Service": "services",
     "ConfigMap": "configmaps",
@@ -102,7 +99,7 @@ class KubernetesEngine:
     machine_needs: Mapping[str, str] = {"gpus": "gpu"}
     keeps_addresses = False
     starts_wait = True
-    kill_slack = eviction.KILL_SLACK
+    kill_slack = removal.KILL_SLACK
 
     def __init__(self) -> None:
         self.options = Kubernetes()
@@ -177,7 +174,7 @@ class KubernetesEngine:
         Raises Unsupported if the scenario has faults of nodes that our role does not allow.
         """
         if self._changes_nodes:
-            nodes.require(self.cluster)
+            role.require_nodes(self.cluster)
         return PlanContext(
             engine=self.name,
             address=lambda task: (names.address(run_id, task), TASK_PORT),
@@ -219,8 +216,7 @@ class KubernetesEngine:
         """
         usable = [node for node in self._nodes or () if is_usable(node, self.options)]
         if not usable:
-            gpus = tuple(str(number) for number in range(self._gpus_wanted))
-            return Capacity(ANY_NUMBER.cpus, ANY_NUMBER.memory, gpus)
+            return nodes.any_number(self._gpus_wanted)
         return nodes.capacity_of(usable, self.options.gpu_resource)
 
     def ensure_images(self, scenario: Scenario, say: Callable[[str], None]) -> None:
@@ -267,7 +263,7 @@ class KubernetesEngine:
         run.found = delivery(one for one in made if one["kind"] == "ConfigMap")
         for one in plan.everything:  # what Pods can't have is refused before anything is made
             pod_request(plan, one, common, self.options, run.shared, run.found)
-        permissions.require(self.cluster)
+        role.require(self.cluster)
         for request in made:
             try:
                 self.cluster.post(self.cluster.namespaced(_PLURALS[request["kind"]]), request)
@@ -280,8 +276,6 @@ class KubernetesEngine:
 
     def _begin(self, run: _Run) -> None:
         """Watch the run's Pods, and what the cluster says of them. Raises EngineError."""
-        from emulator.engines.kubernetes.notes import Notes
-
         self._run = run
         self._output.report_to(run.inbox)
         selector = names.selector(run.plan.resources)
@@ -525,17 +519,17 @@ class KubernetesEngine:
             removal.delete(self.cluster, _found(pod), 0)
         elif number == signal.SIGTERM:
             if not pod.is_deleted:
-                eviction.preempt(self.cluster, _victim(pod), GRACE, None)
+                removal.preempt(self.cluster, pod, GRACE, None)
         elif number == signal.SIGKILL:
-            eviction.kill(self.cluster, _victim(pod))
+            removal.kill(self.cluster, pod)
         else:
-            eviction.send(self.cluster, _victim(pod), number)
+            removal.send(self.cluster, pod, number)
 
     def terminate(self, task: str) -> None:
         """Send SIGTERM from inside of the container: the Pod stays."""
         pod = self.pods.pod_of(task)
         if pod is not None and pod.runs:
-            eviction.terminate(self.cluster, _victim(pod))
+            removal.send(self.cluster, pod, signal.SIGTERM)
 
     def preempt(self, task: str, grace: float, via: Via | None) -> str:
         """Delete or evict the task's Pod, whose kubelet ends the grace period; say what was done.
@@ -545,7 +539,7 @@ class KubernetesEngine:
         pod = self.pods.pod_of(task)
         if pod is None or pod.is_deleted or isinstance(pod.state, Ended):
             return ""
-        return eviction.preempt(self.cluster, _victim(pod), grace, via)
+        return removal.preempt(self.cluster, pod, grace, via)
 
     def execute(
         self, plan: Plan, folder: Path, task: str, command: Sequence[str], stdio: Stdio
@@ -592,8 +586,8 @@ class KubernetesEngine:
         if pod is None:
             return
         if pod.runs and not pod.is_deleted:
-            with contextlib.suppress(eviction.NotSent):  # deletion follows anyway
-                eviction.send(self.cluster, _victim(pod), signal.SIGKILL)
+            with contextlib.suppress(removal.NotSent):  # deletion follows anyway
+                removal.send(self.cluster, pod, signal.SIGKILL)
         if not pod.is_gone:
             removal.remove_pods(self.cluster, self.pods, [_found(pod)])
         self.pods.forget(pod)
@@ -658,10 +652,6 @@ class KubernetesEngine:
 
 def _found(pod: Pod) -> removal.Found:
     return removal.Found("pods", pod.seen)
-
-
-def _victim(pod: Pod) -> eviction.Victim:
-    return eviction.Victim(pod.task, pod.name, pod.uid)
 
 
 def _has_begun(pod: Pod, container: str) -> bool:

@@ -1,21 +1,36 @@
-"""What runs have made on a cluster: found by its labels, and removed until nothing is left."""
+"""What runs have made on a cluster: found by its labels, ended, and removed until nothing is left.
+
+A Pod's program is ended by a deletion with a grace period, an eviction, or a signal from inside.
+The kubelet ends a grace period itself, so nobody else may: a second deletion with grace 0 removes
+the object at once, and with it the exit code, while the program goes on. That is also why SIGKILL
+is no such deletion here: the program would get SIGTERM, and 2 s of the kubelet. It is sent from
+inside the container instead, as any other signal.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import math
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from emulator.engines.base import Resource
 from emulator.engines.kubernetes import names
 from emulator.engines.kubernetes.connection import ApiError, ApiServer, ignoring_missing
 from emulator.engines.kubernetes.shared import cleaner, folder_of, node_of
-from emulator.engines.kubernetes.status import is_over
+from emulator.engines.kubernetes.status import Ended, is_over, state_of
 from emulator.engines.kubernetes.watching import Watched, Watcher
 from emulator.errors import EngineError
+
+if TYPE_CHECKING:
+    from emulator.engines.kubernetes.execution import Executed
+    from emulator.engines.kubernetes.pods import Pod
+    from emulator.faults.spec import Via
 
 Data = Mapping[str, Any]
 
@@ -27,8 +42,8 @@ WORDS = {
     "persistentvolumeclaims": "volume claim",
     "services": "service",
 }
-NO_GRACE = 1
-"""Seconds, the least that a kubelet takes: it still says how the containers have ended."""
+LEAST_GRACE = 1
+"""Seconds: with 0 the object is gone at once, and with it how the containers have ended."""
 ENDS_WITHIN = 15.0
 """Seconds after which the object of a Pod is removed whose node has not ended it."""
 REMOVAL_TIMEOUT = 60.0
@@ -148,7 +163,7 @@ def remove_pods(cluster: ApiServer, there: Watched, pods: Sequence[Found]) -> No
     A kubelet removes the object of a Pod only some time after it has ended it: old ones take up to
     a minute. Where it says that the containers have ended, the object is removed at once.
     """
-    _each(pods, lambda one: delete(cluster, one, NO_GRACE))
+    _each(pods, lambda one: delete(cluster, one, LEAST_GRACE))
     left, patient_until = {one.uid: one for one in pods}, time.monotonic() + ENDS_WITHIN
 
     def over() -> list[Found]:
@@ -233,3 +248,168 @@ def _each(found: Sequence[Found], call: Callable[[Found], object]) -> None:
         with ThreadPoolExecutor(min(PARALLEL, len(found))) as pool:
             for done in [pool.submit(call, one) for one in found]:
                 done.result()
+
+
+# --- Ending a program -----------------------------------------------------------------------------
+
+KILL_SLACK = 60.0
+"""Seconds after a grace period in which the kubelet has killed a Pod of any node that answers."""
+EXEC_TIMEOUT = 30.0
+"""Seconds in which a command in a container has sent a signal."""
+
+_UNREACHED = "error dialing backend"
+"""What the API server says where it can't reach a node's kubelet."""
+
+_NONE, _DENIED, _INIT = 3, 4, 5
+"""Exit codes of _SCRIPT: there is no program, it is another user's, it is PID 1."""
+_WHY_NOT = {
+    _DENIED: ("its program runs as another user", ""),
+    _INIT: ("it is PID 1, which the kernel protects", "Leave `init: false` out."),
+    **dict.fromkeys((126, 127), ("its image has no shell", "Use an image with `sh`.")),
+}
+"""Why it sent no signal, and what helps, by exit code."""
+
+_SCRIPT = f"""
+lines() {{ while read -r line; do echo "$line"; done; }}
+own=$(lines </proc/$$/cgroup) main= first= rest=
+for one in /proc/[0-9]*; do
+  pid=${{one#/proc/}}
+  [ "$pid" = $$ ] && continue
+  {{ [ "$(lines <"$one/cgroup")" = "$own" ] && read -r stat <"$one/stat"; }} 2>/dev/null || continue
+  set -- "$1" ${{stat##*) }}
+  if [ "$3" = 0 ] && {{ [ -z "$main" ] || [ "${{21}}" -lt "$first" ]; }}; then
+    rest="$rest $main" main=$pid first=${{21}}
+  else
+    rest="$rest $pid"
+  fi
+done
+[ -n "$main" ] || exit {_NONE}
+kill -0 "$main" || exit {_DENIED}
+[ "$1" = 9 ] || rest=
+[ "$1$main" != 91 ] || exit {_INIT}
+{{
+  left=1000000
+  while [ $left -gt 0 ] && kill -0 $$; do left=$((left - 1)); done
+  [ "$1" != 9 ] || kill -STOP "$main" $rest
+  kill -"$1" $rest "$main"
+}} </dev/null >/dev/null 2>&1 &
+"""
+"""Sends the signal $1 to the program of the container, SIGKILL also to all that it has started.
+
+In a shared process namespace nothing else tells the containers apart than their cgroups. The
+program is the oldest process whose parent is not in the namespace; a later one is another `exec`.
+All are stopped before any is killed: a shell whose child is killed first may still say so.
+The signal is sent when the shell has ended: Docker never ends an `exec` whose container dies first.
+It needs nothing of the image but a shell.
+"""
+
+
+def whole(grace: float) -> int:
+    """Return a grace period as the API has it, in whole seconds, and none without any (pure).
+
+    1.20's kubelet makes 2 of 1.
+    """
+    return max(LEAST_GRACE, math.ceil(grace))
+
+
+def eviction(pod: Pod, namespace: str, grace: int) -> dict[str, Any]:
+    """Return the body of an eviction (pure).
+
+    Without version and kind, which the server then takes to be its own: policy/v1beta1 before 1.22.
+    """
+    return {
+        "metadata": {"name": pod.name, "namespace": namespace},
+        "deleteOptions": options(pod.uid, grace),
+    }
+
+
+def preempt(cluster: ApiServer, pod: Pod, grace: float, via: Via | None) -> str:
+    """Have the kubelet send SIGTERM, and SIGKILL after `grace` seconds; return what was asked for.
+
+    Empty if the Pod is gone; one that was asked before keeps the shorter grace. Raises
+    EngineError, with the budget's sentence where one forbids an eviction.
+    """
+    path, seconds = cluster.namespaced("pods", pod.name), whole(grace)
+    if via == "eviction":
+        ask = partial(cluster.post, f"{path}/eviction", eviction(pod, cluster.namespace, seconds))
+    else:
+        ask = partial(cluster.delete, path, options(pod.uid, seconds))
+    if not ignoring_missing(ask):
+        return ""
+    done = "evicted" if via == "eviction" else "deleted"
+    return f"the Pod {pod.name} was {done} with a grace period of {seconds} s"
+
+
+class NotSent(EngineError):
+    """A signal could not be sent from inside a container."""
+
+    def __init__(self, message: str, hint: str = "", *, node_is_lost: bool = False) -> None:
+        super().__init__(message, hint)
+        self.node_is_lost = node_is_lost
+        """The API server does not reach the kubelet."""
+
+
+def send(cluster: ApiServer, pod: Pod, number: int) -> None:
+    """Send a signal to a Pod's program from inside; nothing happens if it has ended.
+
+    Raises NotSent where that can't be done: it needs a shell, and the right to `exec`.
+    """
+    from emulator.engines.kubernetes.execution import run
+
+    name = signal.Signals(number).name
+    head = f"Can't send {name} to {pod.task} alone"
+    command = ["sh", "-c", _SCRIPT, "emulator", str(number)]
+    refused: EngineError
+    try:
+        done = run(cluster, pod.name, names.MAIN, command, timeout=EXEC_TIMEOUT)
+    except EngineError as error:
+        # Also where the container ends meanwhile, which cuts the connection, or leaves it silent.
+        text = error.text if isinstance(error, ApiError) else ""
+        refused = NotSent(
+            f"{head}: {error.message.rstrip('.')}.", error.hint, node_is_lost=_UNREACHED in text
+        )
+    else:
+        why = why_not_sent(done)
+        if why is None:
+            return
+        refused = NotSent(f"{head}: {why[0]}.", why[1])
+    if not _has_ended(cluster, pod):
+        raise refused
+
+
+def why_not_sent(done: Executed) -> tuple[str, str] | None:
+    """Return why _SCRIPT sent no signal, and what helps (pure).
+
+    None: it was sent, or there was no program to send it to.
+    """
+    if done.code in (0, _NONE):
+        return None
+    if (why := _WHY_NOT.get(done.code)) is not None:
+        return why
+    said = (done.stderr or done.stdout).strip().partition("\n")[0].rstrip(".")
+    return said or f"the shell ended with {done.code}", ""
+
+
+def kill(cluster: ApiServer, pod: Pod) -> None:
+    """Kill a Pod's program at once; where that can't be done, in the shortest grace period.
+
+    The Pod stays with its exit code, in the second case until the kubelet has reported that. On a
+    lost node nobody can end it: its Pod is removed, and its program may go on. Raises EngineError.
+    """
+    try:
+        send(cluster, pod, signal.SIGKILL)
+    except NotSent as error:
+        grace = 0 if error.node_is_lost else LEAST_GRACE
+        path, body = cluster.namespaced("pods", pod.name), options(pod.uid, grace)
+        ignoring_missing(lambda: cluster.delete(path, body))
+
+
+def _has_ended(cluster: ApiServer, pod: Pod) -> bool:
+    """Say whether a Pod's program has ended, or the Pod is gone."""
+    try:
+        found = cluster.get(cluster.namespaced("pods", pod.name))
+    except ApiError as error:
+        if error.status == 404:
+            return True
+        raise
+    return found["metadata"]["uid"] != pod.uid or isinstance(state_of(found), Ended)

@@ -1,4 +1,4 @@
-"""What the emulator may do on a cluster: the smallest Role, as data (pure).
+"""What the emulator may do on a cluster: the smallest Role, as data, and whether we have it.
 
 Every request of the engine is allowed by one of these permissions, and a test runs it with exactly
 these. `emulate doctor` asks the cluster for each, and prints the Role.
@@ -7,10 +7,15 @@ these. `emulate doctor` asks the cluster for each, and prints the Role.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from emulator.errors import EngineError, Unsupported
 from emulator.scenario.dump import dump
+
+if TYPE_CHECKING:
+    from emulator.engines.kubernetes.connection import ApiServer
 
 NAME = "emulator"
 RBAC = "rbac.authorization.k8s.io"
@@ -235,3 +240,76 @@ def reviews(
                 "spec": {"resourceAttributes": attributes},
             }
             yield one, verb, body
+
+
+# --- Asking the cluster ---------------------------------------------------------------------------
+
+API = "/apis/authorization.k8s.io/v1"
+RULES, ACCESS = f"{API}/selfsubjectrulesreviews", f"{API}/selfsubjectaccessreviews"
+PARALLEL = 8
+
+
+def require(cluster: ApiServer) -> None:
+    """Refuse a run that could not be removed again, or not be watched. Raises EngineError."""
+    from emulator.engines.kubernetes.connection import ApiError  # not to print a Role
+
+    wanted = permissions("run")
+    try:
+        missing = list(_missing(cluster, wanted))
+    except ApiError as error:
+        if error.status == 401:
+            raise
+        return  # whoever may not ask is told at the first request
+    if missing:
+        raise EngineError(*why_refused(missing, cluster.namespace))
+
+
+def require_nodes(cluster: ApiServer) -> None:
+    """Refuse faults of nodes before the start where our role does not allow them.
+
+    Raises Unsupported, EngineError.
+    """
+    from emulator.engines.kubernetes.connection import ApiError
+
+    try:
+        answers = reviewed(cluster, permissions("nodes"))
+    except ApiError as error:
+        if error.status == 403:
+            return  # whoever may not ask is told by the fault
+        raise
+    if denied := [f"{verb} {one.resource}" for one, verb, allowed in answers if not allowed]:
+        raise Unsupported(
+            f"You may not {', '.join(denied)} of the cluster {cluster.context}, which `drain` and "
+            "`cordon` need.",
+            "`emulate doctor --engine kubernetes` shows the ClusterRole that allows it; or leave "
+            "these faults out.",
+        )
+
+
+def _missing(cluster: ApiServer, wanted: Sequence[Permission]) -> Iterator[tuple[Permission, str]]:
+    """Yield what is not allowed: one request, where the cluster knows all our rules."""
+    body = {"spec": {"namespace": cluster.namespace}}
+    status = cluster.post(RULES, body).get("status") or {}
+    missing = lacking(status.get("resourceRules") or (), wanted)
+    if not status.get("incomplete"):
+        yield from missing
+        return
+    # Somebody else than RBAC decides too, and is asked for each.
+    doubtful = dict.fromkeys(missing)
+    for one, verb, allowed in reviewed(cluster, dict.fromkeys(one for one, _ in missing)):
+        if not allowed and (one, verb) in doubtful:
+            yield one, verb
+
+
+def reviewed(
+    cluster: ApiServer, wanted: Iterable[Permission]
+) -> list[tuple[Permission, str, bool]]:
+    """Return each verb of the permissions, and whether we have it. Raises EngineError."""
+
+    def ask(one: tuple[Permission, str, Mapping[str, Any]]) -> tuple[Permission, str, bool]:
+        permission, verb, body = one
+        status = cluster.post(ACCESS, body).get("status") or {}
+        return permission, verb, bool(status.get("allowed"))
+
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        return list(pool.map(ask, reviews(cluster.namespace, wanted)))

@@ -32,7 +32,6 @@ import psutil
 from emulator.broker import Capacity
 from emulator.engines.base import EngineDown, Exited, Finding, Inbox, Line, Resource
 from emulator.engines.lines import DrawnLine, EndOfOutput, LineSplitter
-from emulator.engines.ports import is_free, require_free
 from emulator.engines.process import doctor, keeper
 from emulator.engines.process.process_table import KEEPER, labelled, owned
 from emulator.engines.streams import PIECE, Arrived, Streams
@@ -40,6 +39,7 @@ from emulator.errors import EngineError, EngineLost, NotRunning
 from emulator.planning.context import PlanContext
 from emulator.record.scratch import Scratch
 from emulator.runtime.files import FOR_OWNER, cache_dir, os_errors
+from emulator.runtime.sockets import is_free, require_free
 from emulator.scenario import program
 
 if TYPE_CHECKING:
@@ -116,9 +116,7 @@ class ProcessEngine:
 
     def software(self, plan: Plan) -> Mapping[str, Mapping[str, str]]:
         """Return the versions of this interpreter and its packages: tasks find it first."""
-        from emulator.engines.process.doctor import installed  # only runs ask
-
-        return {"": installed()}
+        return {"": doctor.installed()}
 
     def requests(self, plan: Plan, folder: Path) -> list[dict[str, Any]]:
         """Return command and environment of each process."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.engines.docker.connection import _accepts
+from emulator.runtime.sockets import accepts
 
 DEFAULT_SOCKET = "/var/run/docker.sock"
 
@@ -66,7 +66,7 @@ def instead_of_docker(socket_there: str = "/dev/null") -> Sequence[str]:
     Without one no engine is configured for it: no program listens on /dev/null. The command has
     its own mount namespace, without effect on others.
     """
-    if socket_there == "/dev/null" and not _accepts(DEFAULT_SOCKET):
+    if socket_there == "/dev/null" and not accepts(DEFAULT_SOCKET):
         return []
     if os.geteuid() or not shutil.which("unshare") or not Path(DEFAULT_SOCKET).exists():
         pytest.skip("hiding the machine's engine takes root and unshare")

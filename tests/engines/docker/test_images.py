@@ -22,8 +22,13 @@ from docker.errors import APIError, ImageNotFound
 
 from emulator.engines import recipes as names
 from emulator.engines.docker import DockerEngine, building, images
-from emulator.engines.docker.base_image import AptSource, apt_source, os_release
-from emulator.engines.docker.building import custom_context, packed
+from emulator.engines.docker.building import (
+    AptSource,
+    apt_source,
+    custom_context,
+    os_release,
+    packed,
+)
 from emulator.engines.docker.images import BuildOptions, builder_lines, recipe_context
 from emulator.engines.recipes import KINDS, recipe_tag
 from emulator.errors import ImageError, UsageError
@@ -41,7 +46,6 @@ def recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, path in project_files().items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(path.read_bytes())
-    monkeypatch.setattr(images, "ROOT", root)
     monkeypatch.setattr(names, "ROOT", root)
     monkeypatch.setattr(names, "project_files", lambda: {n: root / n for n in project_files()})
     return root

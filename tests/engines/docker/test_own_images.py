@@ -21,7 +21,7 @@ import certifi
 import pytest
 from docker.errors import ImageNotFound
 
-from emulator.engines.docker import DockerEngine, images, layers
+from emulator.engines.docker import DockerEngine, dockerfiles, images
 from emulator.engines.docker.building import custom_context, packed
 from emulator.engines.docker.dockerfiles import (
     BUNDLE,
@@ -156,8 +156,8 @@ def test_a_configuration_loses_the_layer_and_every_trace_of_the_variables() -> N
             step("|2 MINE=1 PIP_CERT=/x /bin/sh -c pip install b"),
         ],
     }
-    assert layers.copies(config["history"], FOLDER) == [1]  # type: ignore[arg-type]
-    assert layers.cleaned(config, FOLDER, {"PIP_CERT": "/x"}) == {
+    assert dockerfiles.copies(config["history"], FOLDER) == [1]  # type: ignore[arg-type]
+    assert dockerfiles.cleaned(config, FOLDER, {"PIP_CERT": "/x"}) == {
         "config": {"Labels": {"mine": "1"}, "Env": ["PATH=/bin"]},
         "rootfs": {"type": "layers", "diff_ids": ["base", "first", "second"]},
         "history": [
@@ -192,7 +192,7 @@ def test_an_archive_has_the_layers_above_or_all_of_them(
 ) -> None:
     result = io.BytesIO()
     top = packed({"made": b"1"})
-    layers.without_inputs(saved(top), result, "job:1", FOLDER, {"A": "1"}, complete=complete)
+    dockerfiles.without_inputs(saved(top), result, "job:1", FOLDER, {"A": "1"}, complete=complete)
     files = unpacked(result.getvalue())
     (manifest,) = json.loads(files["manifest.json"])
     assert (manifest["Layers"], manifest["RepoTags"]) == (["base", "top"], ["job:1"])
@@ -208,13 +208,13 @@ def test_an_image_that_would_keep_inputs_is_refused() -> None:
     hidden = saved(packed({"made": b"1"})).getvalue().replace(b"#(nop) COPY", b"other words")
     for image in (copied, io.BytesIO(hidden)):
         with pytest.raises(ImageError, match=f"job:1 would keep /{FOLDER}") as caught:
-            layers.without_inputs(image, io.BytesIO(), "job:1", FOLDER, {})
+            dockerfiles.without_inputs(image, io.BytesIO(), "job:1", FOLDER, {})
         assert caught.value.hint
 
 
 def test_an_engine_says_why_it_loads_nothing() -> None:
     answers = [b'{"stream": "x"}', b'{"error": "bad", "errorDetail": {}}']
-    assert layers.errors_of(answers) == ["bad"]
+    assert dockerfiles.errors_of(answers) == ["bad"]
 
 
 # --- A real engine ------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from emulator.engines.docker import DockerEngine
+from emulator.engines.docker.building import PushError, push, refusal, steps
 from emulator.engines.docker.images import custom_tag
-from emulator.engines.docker.pushing import PushError, push, refusal, steps
 from emulator.engines.recipes import pinned, recipe_tag, reference
 from emulator.errors import ImageError
 from tests.conftest import Emulate, own

@@ -12,7 +12,7 @@ import pytest
 
 from emulator.broker import need_of
 from emulator.engines.containers import home_of
-from emulator.engines.docker.addresses import Addresses
+from emulator.engines.docker.ownership import Addresses
 from emulator.engines.docker.requests import (
     all_requests,
     bindings,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import signal
 import threading
 import uuid
 from collections.abc import Mapping
@@ -13,11 +14,11 @@ from typing import Any, cast
 import pytest
 
 from emulator.engines.base import Resource
-from emulator.engines.kubernetes import eviction, nodes
+from emulator.engines.kubernetes import nodes, removal, role
 from emulator.engines.kubernetes.connection import ApiError, ApiServer
-from emulator.engines.kubernetes.eviction import NotSent, Victim
 from emulator.engines.kubernetes.execution import Executed
 from emulator.engines.kubernetes.names import FOLDER, HOST, MAIN, RUN, TASK, Common, selector
+from emulator.engines.kubernetes.pods import Pod
 from emulator.engines.kubernetes.role import permissions
 from emulator.engines.kubernetes.watching import Watcher
 from emulator.errors import EngineError, Unsupported
@@ -34,17 +35,16 @@ PATIENCE = 90.0
     ("grace", "seconds"), [(0, 1), (0.2, 1), (1, 1), (1.5, 2), (5, 5), (3600.1, 3601)]
 )
 def test_a_grace_period_is_whole_and_never_none(grace: float, seconds: int) -> None:
-    assert eviction.whole(grace) == seconds
+    assert removal.whole(grace) == seconds
 
 
 def test_an_eviction_hits_the_one_pod_that_was_meant() -> None:
-    assert eviction.eviction(Victim("worker-0", "run-worker-0", "uid-1"), "ns", 5) == {
+    assert removal.eviction(Pod("uid-1", "run-worker-0", "worker-0", {}), "ns", 5) == {
         "metadata": {"name": "run-worker-0", "namespace": "ns"},
         "deleteOptions": {
-            "apiVersion": "v1",
-            "kind": "DeleteOptions",
             "gracePeriodSeconds": 5,
             "preconditions": {"uid": "uid-1"},
+            "propagationPolicy": "Background",
         },
     }
 
@@ -62,7 +62,7 @@ def test_an_eviction_hits_the_one_pod_that_was_meant() -> None:
     ],
 )
 def test_why_no_signal_was_sent(code: int, said: str, why: str | None) -> None:
-    found = eviction.why_not_sent(Executed(code, "", said))
+    found = removal.why_not_sent(Executed(code, "", said))
     assert (found and found[0]) == why
 
 
@@ -221,26 +221,26 @@ def test_faults_of_nodes_need_a_role_that_allows_them(monkeypatch: pytest.Monkey
             raise answers[0]
         return answers
 
-    monkeypatch.setattr(nodes, "reviewed", reviewed)
+    monkeypatch.setattr(role, "reviewed", reviewed)
     (one,) = {one for one in permissions("nodes") if one.resource == "nodes"}
     answers[:] = [(one, "get", True)]
-    nodes.require(Server().cluster)
+    role.require_nodes(Server().cluster)
     assert asked == [permissions("nodes")]
     answers[:] = [(one, "get", True), (one, "list", False), (one, "patch", False)]
     with pytest.raises(Unsupported) as refused:
-        nodes.require(Server().cluster)
+        role.require_nodes(Server().cluster)
     assert refused.value.message.startswith("You may not list nodes, patch nodes of the cluster ho")
     answers[:] = [ApiError("You may not ask.", status=403)]
-    nodes.require(Server().cluster)
+    role.require_nodes(Server().cluster)
     answers[:] = [ApiError("It is broken.", status=500)]
     with pytest.raises(ApiError):
-        nodes.require(Server().cluster)
+        role.require_nodes(Server().cluster)
 
 
 # --- On a cluster -------------------------------------------------------------------------------
 
 
-def started(pods: Pods, program: str, *, sidecar: bool = False, **spec: object) -> Victim:
+def started(pods: Pods, program: str, *, sidecar: bool = False, **spec: object) -> Pod:
     """Start a program, with a side-car that sleeps; return when it has said `ready`."""
     name = f"worker-{uuid.uuid4().hex[:6]}"
     main, beside = pods.container(MAIN, program, "sh"), pods.container("beside", "sleep 1000", "sh")
@@ -248,16 +248,16 @@ def started(pods: Pods, program: str, *, sidecar: bool = False, **spec: object) 
     spec = {"shareProcessNamespace": True, "containers": containers, **spec}
     pod = pods.start(name, "", **spec)
     pods.until_line(name, "ready")
-    return Victim("worker-0", name, pod["metadata"]["uid"])
+    return Pod(pod["metadata"]["uid"], name, "worker-0", pod)
 
 
-def end_of(pods: Pods, victim: Victim) -> tuple[int, bool, list[str]]:
+def end_of(pods: Pods, victim: Pod) -> tuple[int, bool, list[str]]:
     """Wait for its end; return the exit code, whether it was deleted, and what it printed."""
-    end, printed = pods.until_exit(victim.pod), pods.texts(victim.pod)
+    end, printed = pods.until_exit(victim.name), pods.texts(victim.name)
     # 1.20's kubelet loses the exit code of a deleted Pod now and then, where the log is not.
     is_lost = end.reason == "ContainerStatusUnknown" and "saved" in printed
     code = 7 if is_lost else end.exit_code
-    return code, "deletionTimestamp" in pods.last[victim.pod]["metadata"], printed
+    return code, "deletionTimestamp" in pods.last[victim.name]["metadata"], printed
 
 
 SAVES = "trap 'echo saved; exit 7' TERM; echo ready; while :; do sleep 0.1; done"
@@ -267,10 +267,10 @@ STUBBORN = "trap 'echo told' TERM; echo ready; while :; do sleep 0.1; done"
 @pytest.mark.kubernetes
 def test_a_program_that_saves_in_its_grace_period_has_its_own_exit_code(pods: Pods) -> None:
     saves, stubborn = started(pods, SAVES), started(pods, STUBBORN)
-    done = eviction.preempt(pods.cluster, saves, 30, None)
-    assert done == f"the Pod {saves.pod} was deleted with a grace period of 30 s"
-    assert eviction.preempt(pods.cluster, stubborn, 1.2, "eviction") == (
-        f"the Pod {stubborn.pod} was evicted with a grace period of 2 s"
+    done = removal.preempt(pods.cluster, saves, 30, None)
+    assert done == f"the Pod {saves.name} was deleted with a grace period of 30 s"
+    assert removal.preempt(pods.cluster, stubborn, 1.2, "eviction") == (
+        f"the Pod {stubborn.name} was evicted with a grace period of 2 s"
     )
     assert end_of(pods, saves) == (7, True, ["ready", "saved"])
     assert end_of(pods, stubborn) == (137, True, ["ready", "told"])
@@ -285,7 +285,7 @@ def test_a_budget_forbids_an_eviction_and_no_deletion(pods: Pods) -> None:
     api = "apis/policy/v1" if "v1" in versions else "apis/policy/v1beta1"
     budget = {
         "metadata": {"name": "never"},
-        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": victim.pod}}},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": victim.name}}},
     }
     path = cluster.namespaced("poddisruptionbudgets", api=api)
     made = cluster.post(path, budget)
@@ -301,33 +301,33 @@ def test_a_budget_forbids_an_eviction_and_no_deletion(pods: Pods) -> None:
         watcher.start()
         assert counted.wait(PATIENCE)
     with pytest.raises(ApiError) as refused:
-        eviction.preempt(cluster, victim, 5, "eviction")
+        removal.preempt(cluster, victim, 5, "eviction")
     assert refused.value.status == 429
     assert "never" in refused.value.message
     assert "budget" in refused.value.message
     assert refused.value.hint.endswith("`via: delete` does not ask.")
-    now = cluster.get(cluster.namespaced("pods", victim.pod))
+    now = cluster.get(cluster.namespaced("pods", victim.name))
     assert "deletionTimestamp" not in now["metadata"]
-    assert eviction.preempt(cluster, victim, 3, "delete") != ""
-    eviction.preempt(cluster, victim, 3, "eviction")  # it is leaving: no budget counts it any more
+    assert removal.preempt(cluster, victim, 3, "delete") != ""
+    removal.preempt(cluster, victim, 3, "eviction")  # it is leaving: no budget counts it any more
     assert end_of(pods, victim)[0] == 137
 
 
 @pytest.mark.kubernetes
 def test_another_pod_of_the_name_is_never_hit(pods: Pods) -> None:
     victim = started(pods, SAVES)
-    before = Victim(victim.task, victim.pod, str(uuid.uuid4()))
+    before = Pod(str(uuid.uuid4()), victim.name, victim.task, {})
     for via in ("delete", "eviction"):
-        assert eviction.preempt(pods.cluster, before, 1, via) == ""
-    now = pods.cluster.get(pods.cluster.namespaced("pods", victim.pod))
+        assert removal.preempt(pods.cluster, before, 1, via) == ""
+    now = pods.cluster.get(pods.cluster.namespaced("pods", victim.name))
     assert "deletionTimestamp" not in now["metadata"]
-    eviction.kill(pods.cluster, victim)
+    removal.kill(pods.cluster, victim)
     assert end_of(pods, victim)[0] == 137
-    gone = Victim("worker-1", "no-such-pod", before.uid)
-    assert eviction.preempt(pods.cluster, gone, 1, "delete") == ""
-    assert eviction.preempt(pods.cluster, gone, 1, "eviction") == ""
-    eviction.terminate(pods.cluster, gone)
-    eviction.kill(pods.cluster, gone)
+    gone = Pod(before.uid, "no-such-pod", "worker-1", {})
+    assert removal.preempt(pods.cluster, gone, 1, "delete") == ""
+    assert removal.preempt(pods.cluster, gone, 1, "eviction") == ""
+    removal.send(pods.cluster, gone, signal.SIGTERM)
+    removal.kill(pods.cluster, gone)
 
 
 @pytest.mark.kubernetes
@@ -335,12 +335,12 @@ def test_a_terminated_program_is_told_alone_and_its_pod_stays(pods: Pods) -> Non
     """What it has started gets no signal, and neither do other containers."""
     child = "(trap 'echo child' TERM; while :; do sleep 0.1; done) & "
     victim = started(pods, child + SAVES.replace("exit 7", "kill -9 $!; exit 7"), sidecar=True)
-    eviction.terminate(pods.cluster, victim)
+    removal.send(pods.cluster, victim, signal.SIGTERM)
     assert end_of(pods, victim) == (7, False, ["ready", "saved"])
-    pod = pods.cluster.get(pods.cluster.namespaced("pods", victim.pod))
+    pod = pods.cluster.get(pods.cluster.namespaced("pods", victim.name))
     states = {one["name"]: one["state"] for one in pod["status"]["containerStatuses"]}
     assert "running" in states["beside"]
-    eviction.terminate(pods.cluster, victim)  # it has ended: nothing happens
+    removal.send(pods.cluster, victim, signal.SIGTERM)  # it has ended: nothing happens
 
 
 @pytest.mark.kubernetes
@@ -349,17 +349,17 @@ def test_a_killed_program_is_not_told_and_its_pod_stays(pods: Pods, *, sidecar: 
     """Nor does it see that what it waits for was killed: a shell would say so."""
     waits = "trap 'echo told' TERM; sleep 1000 & echo ready; sleep 1000; echo after"
     victim = started(pods, waits, sidecar=sidecar)
-    eviction.kill(pods.cluster, victim)
+    removal.kill(pods.cluster, victim)
     assert end_of(pods, victim) == (137, False, ["ready"])
 
 
 @pytest.mark.kubernetes
 def test_pid_1_can_only_be_killed_in_the_shortest_grace_period(pods: Pods) -> None:
     victim = started(pods, STUBBORN, shareProcessNamespace=False)
-    with pytest.raises(NotSent, match="Can't send SIGKILL to worker-0 alone: it is PID 1"):
-        eviction.send(pods.cluster, victim, 9)
-    eviction.terminate(pods.cluster, victim)
-    eviction.kill(pods.cluster, victim)
+    with pytest.raises(removal.NotSent, match="Can't send SIGKILL to worker-0 alone: it is PID 1"):
+        removal.send(pods.cluster, victim, 9)
+    removal.send(pods.cluster, victim, signal.SIGTERM)
+    removal.kill(pods.cluster, victim)
     code, is_deleted, printed = end_of(pods, victim)
     assert (code, is_deleted) == (137, True)
     assert printed[:2] == ["ready", "told"]
@@ -370,10 +370,10 @@ def test_without_a_shell_a_program_can_only_be_ended_with_its_pod(pods: Pods) ->
     """A shell that has removed all shells stands for an image without any."""
     remove = "rm /bin/sh /usr/bin/sh /bin/dash /bin/bash 2>/dev/null; "
     victim = started(pods, remove + SAVES)
-    with pytest.raises(NotSent) as refused:
-        eviction.terminate(pods.cluster, victim)
+    with pytest.raises(removal.NotSent) as refused:
+        removal.send(pods.cluster, victim, signal.SIGTERM)
     assert refused.value.message.startswith("Can't send SIGTERM to worker-0 alone: ")
-    eviction.kill(pods.cluster, victim)
+    removal.kill(pods.cluster, victim)
     assert end_of(pods, victim)[:2] == (7, True)
 
 
@@ -382,13 +382,13 @@ def test_on_a_lost_node_a_pod_is_removed_by_force(pods: Pods, kubernetes_alone: 
     """Nobody can end its program: what counts is that the run does not wait for ever."""
     victim = started(pods, STUBBORN)
     with kubernetes_alone.node_away():
-        assert eviction.preempt(pods.cluster, victim, 1, "delete") != ""
-        with pytest.raises(NotSent) as refused:
-            eviction.terminate(pods.cluster, victim)
+        assert removal.preempt(pods.cluster, victim, 1, "delete") != ""
+        with pytest.raises(removal.NotSent) as refused:
+            removal.send(pods.cluster, victim, signal.SIGTERM)
         assert refused.value.node_is_lost
-        pods.until(victim.pod, lambda kind, pod: "deletionTimestamp" in pod["metadata"])
-        eviction.kill(pods.cluster, victim)
-        pods.until_gone(victim.pod)
+        pods.until(victim.name, lambda kind, pod: "deletionTimestamp" in pod["metadata"])
+        removal.kill(pods.cluster, victim)
+        pods.until_gone(victim.name)
 
 
 # --- Nodes of a cluster -------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 from emulator.engines.base import Inbox
 from emulator.engines.kubernetes import names
 from emulator.engines.kubernetes.connection import ApiServer
-from emulator.engines.kubernetes.notes import Notes, disruption_note, note_of
+from emulator.engines.kubernetes.pods import Notes, disruption_note, note_of
 from emulator.engines.kubernetes.status import Running, seconds, state_of
 from emulator.engines.kubernetes.watching import Kind, Object, Watcher
 from emulator.record.events import EngineNote

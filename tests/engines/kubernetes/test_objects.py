@@ -263,6 +263,16 @@ def test_a_folder_that_could_not_be_removed_stays_known(
         assert [one.kind for one in left] == ["services"]
 
 
+@pytest.mark.kubernetes
+def test_what_has_the_name_of_an_object_that_is_gone_is_not_removed(cluster: ApiServer) -> None:
+    request = {"metadata": {"name": "one", "labels": {names.RUN: RUN}}}
+    gone = removal.Found("configmaps", cluster.post(cluster.namespaced("configmaps"), request))
+    assert removal.delete(cluster, gone)
+    cluster.post(cluster.namespaced("configmaps"), request)
+    assert not removal.delete(cluster, gone)
+    assert len(removal.find(cluster, RUN, everywhere=False)) == 1
+
+
 # --- The script that unpacks ----------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from emulator.engines.kubernetes import names
-from emulator.engines.kubernetes.pod_states import Pod, PodStates
+from emulator.engines.kubernetes.pods import Pod, PodStates
 from emulator.engines.kubernetes.status import (
     KILLED,
     Ended,

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import docker
 from docker.errors import APIError
 
-from emulator.engines.docker.addresses import assigns_addresses
+from emulator.engines.docker.ownership import assigns_addresses
 from emulator.engines.docker.requests import (
     RUN,
     SHARED,

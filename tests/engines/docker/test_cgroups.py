@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from emulator.engines.docker.usage import Meter, locate
 from emulator.metrics.catalog import Usage
-from emulator.metrics.cgroups import Cgroup, locate
 
 ID = "081043f11cd9"
 NET = """Inter-|   Receive                                                |  Transmit
@@ -28,7 +28,7 @@ def write(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
-def found(root: Path) -> Cgroup:
+def found(root: Path) -> Meter:
     cgroup = locate(7, ID, root)
     assert cgroup is not None
     return cgroup

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from emulator.api.client import Cluster, connect
     from emulator.engines import choose
     from emulator.errors import EmulatorError
+    from emulator.faults.checkpoint import Checkpoint
     from emulator.faults.ending import Kill, Oom, Preempt, Restart, Terminate
     from emulator.faults.held import Pause, Throttle
     from emulator.faults.infrastructure import Cordon, Drain, Partition, Shape
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "Checkpoint",
     "Cluster",
     "Cordon",
     "Drain",
@@ -73,6 +75,7 @@ _HOMES = {
     "result": "session.history",
     "compare": "session.history",
     "up": "session.up",
+    "Checkpoint": "faults.checkpoint",
     "Cordon": "faults.infrastructure",
     "Drain": "faults.infrastructure",
     "Expectations": "scenario.schema",

@@ -366,12 +366,13 @@ def _observed(name: str, observed: Observed) -> Verdict:
     count, violations = observed.count, observed.violations
     if not count:
         actual = f"the record has no {observed.of}"
-    elif not violations:
-        actual = f"{count} of {count} {observed.of}"
+    elif said := violations or observed.undecided:
+        more = len(said) - 3
+        actual = "; ".join(said[:3]) + (f"; and {more} more" if more > 0 else "")
     else:
-        more = len(violations) - 3
-        actual = "; ".join(violations[:3]) + (f"; and {more} more" if more > 0 else "")
-    return Verdict(name, _status(not violations if count else None), observed.expected, actual)
+        actual = f"{count} of {count} {observed.of}"
+    holds = None if not count or (observed.undecided and not violations) else not violations
+    return Verdict(name, _status(holds), observed.expected, actual)
 
 
 def _compare(name: str, bound: float, value: float | None, form: Format) -> Verdict:

@@ -7,13 +7,14 @@ there was nothing to look at.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
-from emulator.record.events import Phase, Step
+from emulator.record.events import FaultEvent, Phase, Step, TaskExit
 from emulator.record.timeline import FaultTimeline, TaskTimeline, Timeline
 
 LATE = 2.0
@@ -32,6 +33,8 @@ class Observed:
     """What these are, in the plural."""
     violations: Sequence[str] = ()
     """A sentence each."""
+    undecided: Sequence[str] = ()
+    """What may have violated it, and the record does not say; a sentence each."""
 
 
 def monotone_checkpoints(timeline: Timeline) -> Observed:
@@ -59,6 +62,125 @@ def monotone_checkpoints(timeline: Timeline) -> Observed:
                     violations.append(f"{entry.task} restored step {step}, which was never saved")
                 latest[entry.task] = step
     return Observed("saved steps never go back", count, "checkpoints with a step", violations)
+
+
+def restores_only_complete(timeline: Timeline) -> Observed:
+    """Check that what a task restores had been saved whole, and was not broken since.
+
+    A save that was begun and whose end nobody reported may be whole or not. A fault that has broken
+    a file by `torn` or `bitflip` has broken the checkpoint of the step that its name says, or else
+    the last one that was saved by then.
+    """
+    count, violations, undecided = 0, [], []
+    complete, begun, broken = list[int](), set[int](), dict[int, str]()
+    for entry in timeline.history:
+        match entry:
+            case FaultEvent(stage="applied", changed=changed) if changed and complete:
+                if changed.get("how") in ("torn", "bitflip"):
+                    named = _number(str(changed.get("checkpoint", "")))
+                    step = named if named in complete else complete[-1]
+                    broken[step] = f"fault {entry.id} had broken ({changed['how']})"
+            case Phase(phase="checkpoint", state=state) if (saved := entry.step) is not None:
+                broken.pop(saved, None)
+                begun.add(saved)
+                if state == "end":
+                    complete.append(saved)
+            case Phase(phase="restore", state="end") if entry.step:
+                step, words = entry.step, f"{entry.task} restored step {entry.step}"
+                count += 1
+                if step in broken:
+                    violations.append(f"{words}, which {broken[step]}")
+                elif step not in begun:
+                    violations.append(f"{words}, which was never saved")
+                elif step not in complete:
+                    undecided.append(f"{words}, and nobody reported the end of its save")
+    return Observed(
+        "what is restored was saved whole", count, "restored steps", violations, undecided
+    )
+
+
+def never_from_scratch(timeline: Timeline) -> Observed:
+    """Check that no task began with its first step again once a checkpoint was complete.
+
+    Of a task that was started after a completed checkpoint, what it restores decides, or else its
+    first step: it must be later than that of the task's first start.
+    """
+    saved = [
+        one.t
+        for one in timeline.history
+        if isinstance(one, Phase) and (one.phase, one.state) == ("checkpoint", "end")
+    ]
+    restored = [
+        one
+        for one in timeline.history
+        if isinstance(one, Phase) and (one.phase, one.state) == ("restore", "end")
+    ]
+    count, violations = 0, []
+    for task in timeline.tasks.values():
+        first = next((step.first for one in task.incarnations for step in one.steps), None)
+        for one, after in zip_longest(task.incarnations, task.incarnations[1:]):
+            if not saved or one.begin <= saved[0] or not one.steps or first is None:
+                continue
+            count += 1
+            until = timeline.end if after is None else after.begin
+            from_ = [
+                entry.step
+                for entry in restored
+                if entry.task == task.name and one.begin <= entry.t <= until
+            ]
+            if 0 in from_ or (not any(from_) and one.steps[0].first <= first):
+                violations.append(
+                    f"{task.name} began with step {one.steps[0].first} again at {one.begin:.1f} s, "
+                    f"although a checkpoint was complete at {saved[0]:.1f} s"
+                )
+    return Observed(
+        "no start from scratch once there is a checkpoint",
+        count,
+        "starts after a checkpoint",
+        violations,
+    )
+
+
+def ranks_agree(timeline: Timeline) -> Observed:
+    """Check that tasks that resume together resume from the same step.
+
+    Two tasks do if one has made no step since it restored when the other restores.
+    """
+    count, violations = 0, []
+    resumed: dict[str, int] = {}
+    for entry in timeline.history:
+        match entry:
+            case Phase(phase="restore", state="end") if (step := entry.step) is not None:
+                resumed.pop(entry.task, None)
+                count += len(resumed)
+                for other, theirs in resumed.items():
+                    if theirs != step:
+                        violations.append(
+                            f"{entry.task} resumed from step {step}, and {other} from {theirs}"
+                        )
+                resumed[entry.task] = step
+            case Step() | TaskExit():
+                resumed.pop(entry.task, None)
+    return Observed(
+        "all resume from the same step", count, "tasks that resume together", violations
+    )
+
+
+def loads_what_was_saved(timeline: Timeline) -> Observed:
+    """Check that the `digest` of what is restored is that of a save of the same step."""
+    count, violations = 0, []
+    saved: dict[int | None, set[object]] = {}
+    for entry in timeline.history:
+        if not isinstance(entry, Phase) or (digest := entry.values.get("digest")) is None:
+            continue
+        if entry.phase == "checkpoint":
+            saved.setdefault(entry.step, set()).add(digest)
+        elif entry.phase == "restore" and entry.step in saved:
+            count += 1
+            if digest not in saved[entry.step]:
+                step = "" if entry.step is None else f" of step {entry.step}"
+                violations.append(f"{entry.task} restored {digest}, which no save{step} had")
+    return Observed("what is loaded was saved", count, "restored digests", violations)
 
 
 def single_chief(timeline: Timeline) -> Observed:
@@ -116,6 +238,10 @@ def no_step_while_paused(timeline: Timeline) -> Observed:
 
 INVARIANTS: Mapping[str, Callable[[Timeline], Observed]] = {
     "monotone_checkpoints": monotone_checkpoints,
+    "restores_only_complete": restores_only_complete,
+    "never_from_scratch": never_from_scratch,
+    "ranks_agree": ranks_agree,
+    "loads_what_was_saved": loads_what_was_saved,
     "single_chief": single_chief,
     "steps_exactly_once": steps_exactly_once,
 }
@@ -135,6 +261,12 @@ def _steps_while(fault: FaultTimeline, task: TaskTimeline, end: float) -> Iterat
         runs_since = one.begin if one.running is None else one.running.t
         since = max(applied.t, runs_since) + LATE
         yield from (step for step in one.steps if since < step.t < until)
+
+
+def _number(name: str) -> int | None:
+    """Return the last number in the name of a file or folder, without what follows a dot."""
+    found = re.findall(r"\d+", name.rpartition("/")[2].partition(".")[0])
+    return int(found[-1]) if found else None
 
 
 def _overlaps(task: TaskTimeline) -> Iterator[str]:

@@ -23,6 +23,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
+from emulator.faults.checkpoint import Checkpoint
 from emulator.faults.ending import Kill, Oom, Preempt, Restart, Terminate
 from emulator.faults.held import Pause, Throttle
 from emulator.faults.infrastructure import Cordon, Drain, Partition, Shape
@@ -45,6 +46,7 @@ FAULTS: dict[str, type[FaultSpec]] = {
         Shape,
         Cordon,
         Drain,
+        Checkpoint,
     )
 }
 """Every kind of fault, by the key that users write. A new kind is one class and its name here,

@@ -13,7 +13,16 @@ import re
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    Protocol,
+    TypeVar,
+    runtime_checkable,
+)
 
 from pydantic import (
     BeforeValidator,
@@ -191,6 +200,9 @@ class Effect:
     """`the node n1 is cordoned`."""
     follow: tuple[FaultSpec, ...] = ()
     """Faults that are part of it: each happens now, and is recorded as one of its own."""
+    changed: Mapping[str, Any] | None = None
+    """The file that it has changed: its path, its sizes in bytes before and after, and what else
+    there is to say."""
 
 
 NOTHING_MORE = Effect()

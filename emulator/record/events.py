@@ -484,6 +484,9 @@ class FaultEvent(Entry):
     """No packet said so to its peers: its address is still there, and answers nothing."""
     effect: str | None = None
     """What else the engine says that it did: `the node n1 is cordoned`."""
+    changed: Mapping[str, Any] | None = None
+    """The file that it has changed, and `how`: `path`, sizes `before` and `after` in bytes, the
+    `byte` and the `bit`."""
 
 
 @dataclass(frozen=True, kw_only=True)

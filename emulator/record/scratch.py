@@ -64,10 +64,17 @@ class Scratch:
 
         Raises RecordError if `work` is not the folder that this run made; OSError.
         """
+        return self._own("work") / task
+
+    def shared(self) -> Path:
+        """Return the path of the folder that all tasks share. Raises RecordError as `home`."""
+        return self._own("shared")
+
+    def _own(self, part: str) -> Path:
         with opened(self.folder) as run:
-            if "work" not in _made(run, self.run_id):
-                raise RecordError(f"{self.folder / 'work'} is not the folder that the run made.")
-        return self.folder / "work" / task
+            if part not in _made(run, self.run_id):
+                raise RecordError(f"{self.folder / part} is not the folder that the run made.")
+        return self.folder / part
 
     def remove_home(self, task: str) -> None:
         """Delete the working directory of a task, if it exists.

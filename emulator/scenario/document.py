@@ -227,7 +227,7 @@ class _Nodes(Composer):
         for key, inner in node.value:
             if key.tag == f"{_TAG}merge":
                 yield from self._merged(inner, path)
-            elif not isinstance(key, yaml.ScalarNode) or key.tag != f"{_TAG}str":
+            elif not isinstance(key, yaml.ScalarNode) or not _is_text(key):
                 shown = (*path, key.value or "null") if isinstance(key, yaml.ScalarNode) else path
                 self._note(shown, key, _key_error(key), "write it in quotes")
             else:
@@ -327,6 +327,11 @@ def _check_limits(count: int, depth: int, line: int) -> None:
         )
     if depth >= DEPTH:
         raise ParseError(line, f"nested too deeply: {DEPTH} lists and mappings are the most")
+
+
+def _is_text(key: yaml.ScalarNode) -> bool:
+    """Return whether a key is text, as our key `on` is in YAML 1.2: PyYAML takes it for true."""
+    return key.tag == f"{_TAG}str" or key.value == "on"
 
 
 def _key_error(key: yaml.Node) -> str:

@@ -374,6 +374,14 @@ class Expectations(Model):
     """Every preempted task saved a checkpoint between the notice and its end."""
     monotone_checkpoints: bool = Field(strict=True, default=False)
     """Saved steps never decrease, and every restored step was saved before."""
+    restores_only_complete: bool = Field(strict=True, default=False)
+    """What is restored was saved whole, and not broken since."""
+    never_from_scratch: bool = Field(strict=True, default=False)
+    """No task begins with its first step again once a checkpoint is complete."""
+    ranks_agree: bool = Field(strict=True, default=False)
+    """Tasks that resume together resume from the same step."""
+    loads_what_was_saved: bool = Field(strict=True, default=False)
+    """The `digest` that a task reports of what it restores is that of a save of this step."""
     single_chief: bool = Field(strict=True, default=False)
     """Never two incarnations of the chief at once, nor a step of one that had ended."""
     steps_exactly_once: bool = Field(strict=True, default=False)

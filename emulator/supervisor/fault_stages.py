@@ -220,8 +220,10 @@ def _cancel(one: ActiveFault, *_: object) -> Step:
 def _injected(one: ActiveFault, answer: Called, now: Situation) -> Step:
     follow = () if now.job_is_over else answer.effect.follow
     parts = [part_of(one.fault, spec) for spec in follow]
-    effect = {"effect": answer.effect.words or None}
+    effect = {"effect": answer.effect.words or None, "changed": answer.effect.changed}
     one, applied = _apply(replace(one, injecting=False), now.time, effect)
+    if not one.fault.spec.is_healed:
+        return replace(one, stage="over"), [*parts, *applied]
     # The job may have ended meanwhile.
     return one, [*parts, *applied, *(["heal"] if one.healing else _heal_in_time(one))]
 

@@ -55,11 +55,19 @@ HISTORY = timeline(
     [
         *began_again(0, "worker-0"),
         step(2, "worker-0", 10),
-        *phase(3, 4, "worker-0", "checkpoint", step=10),
+        *phase(3, 4, "worker-0", "checkpoint", step=10, digest="d"),
         step(5, "worker-0", 20),
         ended(6, "worker-0", 0),
     ]
 )
+RESUMES = [
+    *began_again(7, "worker-0", "worker-1"),
+    *phase(9, 9, "worker-0", "restore", step=10, digest="d"),
+    *phase(9, 9, "worker-1", "restore", step=10),
+    step(10, "worker-1", 30),
+    step(10, "worker-0", 30),
+]
+"""After HISTORY: both tasks begin again, from the same step."""
 SILENT = Analysis("succeeded", "worker-0 finished", 10.0, {})
 
 
@@ -148,12 +156,17 @@ def test_every_expectation_that_can_be_written_is_judged() -> None:
         "min_goodput": 0.1,
         "saved_within_grace": True,
         "monotone_checkpoints": True,
+        "restores_only_complete": True,
+        "never_from_scratch": True,
+        "ranks_agree": True,
+        "loads_what_was_saved": True,
         "single_chief": True,
         "steps_exactly_once": True,
     }
     assert everything.keys() | {"steps"} == Expectations.model_fields.keys()
     comparison = Comparison(ThroughputReference(machine="m", reference=10.0, reference_run="r"))
-    result = judge(Expectations.model_validate(everything), RAN, HISTORY, comparison)
+    resumes = timeline([*HISTORY.history, *RESUMES])
+    result = judge(Expectations.model_validate(everything), RAN, resumes, comparison)
     judged = {verdict.expectation.partition(".")[0] for verdict in result}
     assert judged == everything.keys() | {"faults"}
     assert len(result) == len(judged) + 2  # throughput three times

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import signal
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from emulator.errors import NotRunning
+from emulator.errors import EngineError, NotRunning
 from emulator.faults.ending import Kill, Preempt
 from emulator.faults.held import HeldFault
 from emulator.faults.infrastructure import Cordoned
@@ -29,6 +30,7 @@ FLAGS = (
     *("one_by_one", "lists_groups", "is_healed", "gives_notice", "kills"),
     "is_silent",
 )
+TARGETS = {"partition": [["a-0"], ["b-0"]], "checkpoint": "torn"}
 OPTIONS: dict[str, dict[str, Any]] = {"throttle": {"cpus": 0.5}, "shape": {"loss": 0.1}}
 ENDS, RESTARTS = "ends_target", "ends_target restarts_target"
 KINDS: dict[str, tuple[str, float | None, float, float]] = {
@@ -44,11 +46,12 @@ KINDS: dict[str, tuple[str, float | None, float, float]] = {
     "shape": ("lasting is_healed", None, 7, 12),
     "cordon": ("lasting is_healed", None, 7, 12),
     "drain": ("lasting is_healed", None, 7, 12),
+    "checkpoint": ("", None, 0, 5),
 }
 
 
 def make(kind: str, **options: Any) -> Any:
-    target = [["a-0"], ["b-0"]] if kind == "partition" else "a-0"
+    target = TARGETS.get(kind, "a-0")
     lasts = {"for_": 7} if issubclass(FAULTS[kind], LastingFault) else {}
     return FAULTS[kind](**{kind: target, **lasts, **OPTIONS.get(kind, {}), **options})
 
@@ -63,7 +66,7 @@ def test_each_kind_is_what_its_class_says() -> None:
     assert of(make("preempt", loss="silent", down=4)) == (silent, None, 4, 9)
     assert [kind for kind in FAULTS if getattr(make(kind), "same_address", False)] == []
     assert make("preempt", address="same").same_address
-    assert [kind for kind in FAULTS if not make(kind).of_tasks] == ["partition"]
+    assert [kind for kind in FAULTS if not make(kind).of_tasks] == ["partition", "checkpoint"]
 
 
 class Engine:
@@ -150,6 +153,57 @@ def test_an_end_that_is_not_the_faults_is_said(fault: Any, by_itself: set[object
     for code, oom in ENDINGS:
         why = "" if (code, oom) in by_itself else f"ended otherwise, with {code}"
         assert fault.other_cause(code, oom_killed=oom) == why
+
+
+BROKEN = {
+    "torn": "c/m is cut from 8,000 to 4,000 bytes (torch)",
+    "bitflip": "bit 6 of byte 4,000 of c/m (8,000) is flipped (torch)",
+    "missing": "c/m (8,000 bytes) is removed (torch)",
+    "stale": "c/m (8,000 bytes) has the content of c/l (4,000) (torch)",
+    "empty-newer": "c/m is newer than c, and empty (torch)",
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_checkpoint_is_broken_by_a_program_that_has_the_files(how: str) -> None:
+    done = {"checkpoint": "c", "format": "torch", "path": "c/m", "before": 8000, "after": 4000}
+    done |= {"byte": 4000, "bit": 6, "version": "c/l"}
+    asked: list[tuple[str, Any]] = []
+
+    class Files:
+        capabilities = frozenset({"files"})
+
+        def __init__(self, answer: str) -> None:
+            self.answer = answer
+
+        def signal(self, task: str, number: int) -> None: ...
+
+        def run_at_files(self, where: str, program: str, request: Any) -> str:
+            compile(program, "saved_files.py", "exec")
+            asked.append((where, request))
+            return self.answer
+
+    def on(name: str, answer: object) -> FaultContext:
+        return FaultContext(Files(json.dumps(answer)), name, None, lambda: None)
+
+    fault = make("checkpoint", checkpoint=how, of="/shared/c*/m")
+    assert fault.apply(on("shared", done)) == Effect(BROKEN[how], changed={"how": how, **done})
+    here = make("checkpoint", checkpoint=how, of="/tmp/m", on="a-0", even_open=True)
+    with pytest.raises(EngineError, match=r"^m is empty\.$"):
+        here.apply(on("a-0", {"error": "m is empty"}))
+    assert asked == [
+        ("shared", {"how": how, "of": "/c*/m", "even_open": False}),
+        ("a-0", {"how": how, "of": "/tmp/m", "even_open": True}),
+    ]
+
+
+def test_a_checkpoint_is_on_a_disk_that_there_is() -> None:
+    fault = make("checkpoint")
+    assert (fault.target, list(fault.named())) == ("shared", [])
+    on_a_task = make("checkpoint", on="a-0", at="5s")
+    assert (on_a_task.target, list(on_a_task.named())) == ("a-0", [(("on",), "a-0")])
+    with pytest.raises(ValueError, match="`of` is not in /shared; on the disk of a task"):
+        make("checkpoint", of="/tmp/x")
 
 
 def test_a_preemption_says_what_it_needs() -> None:

@@ -80,3 +80,8 @@ def test_what_is_written_has_blocks_and_no_aliases() -> None:
     assert dump(data, short=True) == (
         "a: |\n  x\n  y\nb:\n  - 1\n  - {c: é}\nd:\n  - 1\n  - {c: é}\ne: [1, two]\n"
     )
+
+
+def test_on_is_a_key_as_in_yaml_1_2_and_the_value_stays_true() -> None:
+    assert document.read("{on: shared}").data == {"on": "shared"}
+    assert document.read("on: on").data == {"on": True}

@@ -38,9 +38,10 @@ RELATIVE = "throughput: {at_least: 0.9, of: "
 EXPECTATIONS = [
     (
         "qqq: 5",
-        "qqq: unknown key (known here: accuracy, bytes_per_step, final_step, max_lost_steps,"
-        " max_restarts, min_goodput, monotone_checkpoints, outcome, recovers_within,"
-        " saved_within_grace, single_chief, steps, steps_exactly_once, throughput, values)",
+        "qqq: unknown key (known here: accuracy, bytes_per_step, final_step, loads_what_was_saved,"
+        " max_lost_steps, max_restarts, min_goodput, monotone_checkpoints, never_from_scratch,"
+        " outcome, ranks_agree, recovers_within, restores_only_complete, saved_within_grace,"
+        " single_chief, steps, steps_exactly_once, throughput, values)",
     ),
     ("throughput: 5", "throughput: 5 should be a mapping of keys"),
     ("accuracy: 2", "accuracy: 2 should be less than or equal to 1"),

@@ -37,6 +37,7 @@ KINDS = {
     "after": "kill: worker-0, at: {after: 0, delay: 2s}",
     "step": "kill: worker-0, at: {step: 9}",
     "recovery": "kill: worker-0, at: {recovery: 0, delay: 2s}",
+    "torn": "checkpoint: torn, at: 5s",
 }
 ENTRIES = "".join(f"  - {{{entry}}}\n" for entry in KINDS.values())
 FAULTS = dict(zip(KINDS, a_plan("{worker: 2}", f"faults:\n{ENTRIES}").faults, strict=True))
@@ -90,6 +91,9 @@ partition preparing, time over -> over: skipped it was healed before it was inje
 partition preparing, job over -> over: skipped the job ended before the engine was ready
 
 pause active, injected -> active: applied; time over at 26
+torn active, injected -> over: applied
+torn active, refused -> over: failed No.
+torn active, job over, injecting=True -> active:
 pause active, injected, applied_at=12 -> active: time over at 18
 pause active, injected, healing=True -> active: applied; heal
 pause active, refused -> over: failed No.; heal

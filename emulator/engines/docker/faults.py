@@ -3,24 +3,44 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import docker
 import requests
 from docker.errors import APIError, NotFound
 
+from emulator.engines.containers import home_of
 from emulator.engines.docker.connection import translate_errors
 from emulator.engines.docker.network import Shaper, missing_parts, run_helper
-from emulator.engines.docker.requests import LOST, cpu_quota, helper_request
+from emulator.engines.docker.requests import (
+    LOST,
+    SHARED,
+    cpu_quota,
+    files_request,
+    helper_request,
+)
 from emulator.engines.docker.task_containers import TaskContainers, no_container
+from emulator.engines.lines import seconds
 from emulator.errors import EngineError, ImageError, NotRunning
 
 if TYPE_CHECKING:
     from emulator.faults.netem import Link
+
+
+PYTHON = (
+    "sh",
+    "-c",
+    'command -v python3 > /dev/null || { echo "its image has no python3"; exit 1; }; '
+    'exec python3 -I -S -c "$0" "$1"',
+)
+"""What a program and its argument follow."""
+FILES_TIMEOUT = 150
+"""Seconds for a program that changes files, which may wait until nobody has one open."""
 
 
 class Faults(TaskContainers):
@@ -129,6 +149,39 @@ class Faults(TaskContainers):
             self._lost[task] = container
             self._output.report_lost(container, silent_since)
 
+    def run_at_files(self, where: str, program: str, request: Mapping[str, Any]) -> str:
+        """Run a program in a task's container, or in one that has only the shared volume.
+
+        The latter is of the image of the first task: it runs whether or not any task does.
+        """
+        image = self._run.tasks[0].image
+        if where == "shared":
+            asked = json.dumps({**request, "folder": SHARED})
+            config = files_request(
+                image, self._run.resources, [*PYTHON, program, asked], self._labels
+            )
+            with translate_errors("run a program on the shared volume"):
+                return run_helper(self.api, config, "Changing files failed", FILES_TIMEOUT)
+        self._spoil()
+        container = self._container(where)
+        with translate_errors(f"run a program in {where}"):
+            if not self._freezer.runs(container):
+                raise NotRunning(f"{where} does not run.")
+            # What is older came with the image.
+            since = seconds(self.api.inspect_container(container)["Created"])
+            own = {
+                "folder": home_of(self._run.task(where)) or ".",
+                "anywhere": True,
+                "since": since,
+            }
+            asked = json.dumps({**request, **own})
+            made = self.api.exec_create(container, [*PYTHON, program, asked])["Id"]
+            output, errors = self.api.exec_start(made, demux=True)
+            if self.api.exec_inspect(made)["ExitCode"]:
+                text = (errors or output or b"").decode("utf-8", "replace")
+                raise EngineError(f"Changing files failed: {text.strip()[-300:]}")
+        return str((output or b"").decode("utf-8", "replace"))
+
     def _helper(self) -> str:
         """Return the helper image. Raises EngineError where it does not exist."""
         image = self.images.reference("network")
@@ -167,12 +220,12 @@ class Freezer:
             freeze(partial(self._api.pause, container))
         except APIError:
             self.thaw(container)
-            if self._runs(container):
+            if self.runs(container):
                 raise
             return False
         return True
 
-    def _runs(self, container: str) -> bool:
+    def runs(self, container: str) -> bool:
         """Return whether a container runs: runc has many words for one that is just ending."""
         try:
             return bool(self._api.inspect_container(container)["State"]["Running"])

@@ -120,19 +120,24 @@ def _started_at(api: docker.APIClient, container: str) -> str:
     return str(state["StartedAt"]) if state["Running"] else ""
 
 
-def run_helper(api: docker.APIClient, config: dict[str, Any]) -> str:
+def run_helper(
+    api: docker.APIClient,
+    config: dict[str, Any],
+    doing: str = "The network could not be changed",
+    timeout: int = 60,
+) -> str:
     """Run a helper to its end and remove it; return what it printed.
 
-    Raises EngineError where its script failed.
+    `timeout`: seconds for it. Raises EngineError where its script failed, with what it was `doing`.
     """
     helper = api.create_container_from_config(config)["Id"]
     try:
         api.start(helper)
-        code = api.wait(helper, timeout=60)["StatusCode"]
+        code = api.wait(helper, timeout=timeout)["StatusCode"]
         output: bytes = api.logs(helper)
         text = output.decode("utf-8", "replace")
         if code:
-            raise EngineError(f"The network could not be changed: {text.strip()[-300:]}")
+            raise EngineError(f"{doing}: {text.strip()[-300:]}")
         return text
     finally:
         with contextlib.suppress(NotFound):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import select
 import shlex
@@ -75,6 +76,7 @@ class ProcessEngine:
     name = "process"
     capabilities = frozenset(
         {"replace", "same-disk", "drawings", "same-address", "pause", "usage", "ports", "exec"}
+        | {"files"}
     )
     machine_needs: Mapping[str, str] = {}
     keeps_addresses = True
@@ -243,6 +245,32 @@ class ProcessEngine:
 
             deferral.hand_to(pass_on)
             return exit_code(result_of(process.wait))
+
+    def run_at_files(self, where: str, program: str, request: Mapping[str, Any]) -> str:
+        """Run a program for the folder of a task, or for the shared one; it ends with the run."""
+        assert self._scratch is not None, "prepare comes first"
+        if where != "shared" and where not in self._leaders():
+            raise NotRunning(f"{where} does not run.")
+        run_id, run_folder = self._scratch.run_id, self._scratch.folder
+        folder = self._scratch.shared() if where == "shared" else self._scratch.home(where)
+        found = subprocess.run(
+            [
+                sys.executable,
+                "-I",
+                "-S",
+                "-c",
+                program,
+                json.dumps({**request, "folder": str(folder)}),
+            ],
+            env={**os.environ, **labelled(run_id, where, run_folder)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if found.returncode:
+            raise EngineError(f"Changing files failed: {found.stderr.strip()[-300:]}")
+        return found.stdout
 
     def remove(self, task: str) -> None:
         """Kill the task with all that it has started, and delete its working directory.

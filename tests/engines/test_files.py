@@ -1,0 +1,86 @@
+"""Programs that have the files of tasks, or those that all tasks share: the capability `files`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.engines.base import Engine
+from emulator.engines.capabilities import capable
+from emulator.engines.docker import DockerEngine
+from emulator.engines.process import ProcessEngine
+from emulator.errors import EngineError, NotRunning
+from emulator.faults import saved_files
+from emulator.faults.checkpoint import FileAccess
+from emulator.runtime.clock import RealClock
+from tests.engines.stage import Stage, shells, staged
+
+ENGINES: Mapping[str, Callable[[], Engine]] = {"docker": DockerEngine, "process": ProcessEngine}
+SAVES = """
+mkdir -p $EMULATOR_SHARED/run
+printf 12345678 > $EMULATOR_SHARED/run/model-1.pt
+printf abcdef > own-1.pt
+exec 9>> $EMULATOR_SHARED/run/model-1.pt
+echo saved
+trap 'exec 9>&-; echo closed' USR1
+while :; do sleep 0.05; done
+"""
+
+
+@pytest.fixture(params=["process", pytest.param("docker", marks=pytest.mark.docker)])
+def saving(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
+    """Yield a stage with a task that has saved a checkpoint, and has it open still."""
+    image = "none"
+    if request.param == "docker":
+        request.getfixturevalue("docker_engine")  # or skip
+        image = "cpu"
+    engine = ENGINES[request.param]()
+    scenario = shells({"worker": SAVES}, image)
+    if image != "none":
+        engine.ensure_images(scenario, lambda line: None)
+    with staged(engine, scenario, tmp_path, RealClock()) as stage:
+        stage.start(until="saved")
+        yield stage
+
+
+def ask(stage: Stage, where: str, how: str, of: str = "latest", **more: Any) -> dict[str, Any]:
+    program = Path(saved_files.__file__).read_text()
+    request = {"how": how, "of": of, **more}
+    done = capable(stage.engine, FileAccess).run_at_files(where, program, request)
+    return dict(json.loads(done))
+
+
+def test_the_shared_files_are_changed_once_no_task_has_them_open(saving: Stage) -> None:
+    impatient = Path(saved_files.__file__).read_text().replace("PATIENCE = 30.0", "PATIENCE = 0.2")
+    files, request = capable(saving.engine, FileAccess), {"how": "torn", "of": "latest"}
+    assert (
+        "was open all the time"
+        in json.loads(files.run_at_files("shared", impatient, request))["error"]
+    )
+    saving.engine.signal("worker-0", 10)
+    saving.until_line("worker-0", "closed")
+    done = ask(saving, "shared", "torn")
+    assert (done["path"], done["before"], done["after"]) == ("run/model-1.pt", 8, 4)
+    saving.engine.remove("worker-0")
+    assert ask(saving, "shared", "missing", "/run/*.pt")["before"] == 4  # no task runs
+
+
+def test_the_files_of_a_task_are_changed_while_it_runs(saving: Stage) -> None:
+    done = ask(saving, "worker-0", "bitflip")
+    assert (done["path"], done["byte"]) == ("own-1.pt", 3)
+    with pytest.raises(NotRunning):
+        ask(saving, "worker-9", "torn")
+    saving.engine.signal("worker-0", 9)
+    saving.until_exit()
+    with pytest.raises(NotRunning):
+        ask(saving, "worker-0", "torn")
+
+
+def test_a_program_that_fails_says_why(saving: Stage) -> None:
+    files = capable(saving.engine, FileAccess)
+    with pytest.raises(EngineError, match="Changing files failed: one two"):
+        files.run_at_files("shared", "import sys; sys.exit('one two')", {})

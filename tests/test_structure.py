@@ -74,11 +74,11 @@ ONLY_IN = {
 
 
 MOST = {
-    "lines": 58_300,
-    "modules": 287,
+    "lines": 59_260,
+    "modules": 289,
     "entries": 24,
     "imports a module": 4.57,
-    "modules that one other imports": 69,
+    "modules that one other imports": 71,
     "modules of the longest chain of imports": 18,
     "public methods of a class": 25,
     "lines of a function": 60,

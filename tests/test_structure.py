@@ -74,11 +74,11 @@ ONLY_IN = {
 
 
 MOST = {
-    "lines": 59_260,
-    "modules": 289,
+    "lines": 59_800,
+    "modules": 290,
     "entries": 24,
     "imports a module": 4.57,
-    "modules that one other imports": 71,
+    "modules that one other imports": 72,
     "modules of the longest chain of imports": 18,
     "public methods of a class": 25,
     "lines of a function": 60,

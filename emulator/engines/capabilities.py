@@ -17,6 +17,7 @@ from emulator.engines.base import (
 )
 from emulator.errors import Unsupported
 from emulator.faults.kinds import FAULTS
+from emulator.faults.spec import Holding
 
 _APART_FROM_FAULTS: Mapping[str, type | None] = {
     "limits": None,
@@ -39,6 +40,7 @@ _APART_FROM_FAULTS: Mapping[str, type | None] = {
     "port-mapping": None,
     "eviction": None,
     "exec": Executing,
+    "calls": Holding,
 }
 _Capability = TypeVar("_Capability")
 

@@ -53,6 +53,11 @@ class PlannedFault:
         return self.spec.kind
 
     @property
+    def watched(self) -> str:
+        """The task before whose call to the kernel it happens; empty: it has another trigger."""
+        return (self.trigger.task or self.target) if self.trigger.call else ""
+
+    @property
     def tasks(self) -> tuple[str, ...]:
         """The tasks that it affects; none if its target is no task."""
         alone = (self.target,) if self.spec.of_tasks else ()
@@ -104,6 +109,13 @@ def cross_errors(
     for number, fault in enumerate(faults):
         if isinstance(fault, FaultSpec) and (conflict := fault.conflict(tasks)):
             yield number, fault.kind, conflict, ""
+        if (
+            fault.at
+            and fault.at.call
+            and not fault.at.task
+            and not getattr(fault, "of_tasks", True)
+        ):
+            yield number, "at", f"whose {fault.at.call}? Name the task in `task`", ""
         if fault.name and any(other.name == fault.name for other in faults[:number]):
             yield number, "name", f"another fault is called {fault.name!r} already", ""
     yield from _cyclic_references(faults)
@@ -172,6 +184,10 @@ def why_unfired(trigger: Trigger, steps: Mapping[str, int | None]) -> str:
         return f"{who} printed a line that matches {shown(trigger.log, 80)!r}"
     if trigger.time is not None:
         return f"it was due {format_duration(trigger.time)} after all tasks ran"
+    if trigger.call:
+        of = f" of {trigger.of}" if trigger.of else ""
+        who = trigger.task or "its target"
+        return f"{who} made no {trigger.call}{of} number {trigger.call_number}"
     followed = trigger.after or trigger.recovery
     what = "took effect" if trigger.after else "was followed by a step"
     since = f"{format_duration(trigger.delay)} after" if trigger.delay else "when"

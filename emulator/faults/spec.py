@@ -53,7 +53,8 @@ SETTLED = 5.0
 """Seconds after which a restarted task is surely running."""
 
 Phase = Literal["startup", "data", "compile", "checkpoint", "restore", "eval"]
-TRIGGERS = ("time", "step", "log", "phase", "after", "recovery")
+CALLS = ("write", "fsync", "rename", "unlink")
+TRIGGERS = ("time", "step", "log", "phase", "after", "recovery", *CALLS)
 
 
 class Trigger(Model):
@@ -71,20 +72,36 @@ class Trigger(Model):
     """After another fault, by its `name` or number, has taken effect."""
     recovery: Text | None = Field(default=None, examples=["spot"])
     """After the job's first step after another fault."""
+    write: int | None = Field(default=None, strict=True, ge=1, examples=[3])
+    """Just before so many a write to a file by one task, once all tasks have run."""
+    fsync: int | None = Field(default=None, strict=True, ge=1, examples=[1])
+    """The same, before so many a call that has the disk keep what was written."""
+    rename: int | None = Field(default=None, strict=True, ge=1, examples=[1])
+    """The same, before so many a rename."""
+    unlink: int | None = Field(default=None, strict=True, ge=1, examples=[1])
+    """The same, before so many a removal."""
+    of: Text | None = Field(default=None, examples=["*.pt"])
+    """The files whose writes, renames and so on count: a glob of their names, or with a leading `/`
+    of their paths; default: all."""
     delay: Duration = 0.0
     """The time after `after` or `recovery`."""
     task: Glob | None = None
-    """The tasks whose step, line or phase counts; default: all."""
+    """The tasks whose step, line or phase counts; default: all. The one task whose write counts;
+    default: the fault's target."""
 
     @model_validator(mode="after")
     def _one(self) -> Trigger:
         given = [key for key in TRIGGERS if getattr(self, key) is not None]
         if len(given) != 1:
             raise ValueError(f"a fault has one trigger of: {', '.join(TRIGGERS)}")
-        if self.task is not None and given[0] not in ("step", "log", "phase"):
+        if self.task is not None and given[0] not in ("step", "log", "phase", *CALLS):
             raise ValueError(f"`{given[0]}` belongs to no task; leave `task` out")
         if self.delay and given[0] not in ("after", "recovery"):
             raise ValueError("`delay` goes with `after` and `recovery`")
+        if self.of is not None and not self.call:
+            raise ValueError(f"`of` goes with {', '.join(CALLS)}")
+        if self.call and self.task is not None and is_glob(self.task):
+            raise ValueError(f"a `{self.call}` is of one task; name it in `task`")
         return self
 
     def in_words(self) -> str:
@@ -102,7 +119,17 @@ class Trigger(Model):
     @property
     def by_output(self) -> bool:
         """Whether a line of output fires it."""
-        return self.time is None and self.after is None
+        return self.time is None and self.after is None and not self.call
+
+    @property
+    def call(self) -> str:
+        """The kind of call to the kernel before which it happens, of CALLS; empty: another."""
+        return next((key for key in CALLS if getattr(self, key) is not None), "")
+
+    @property
+    def call_number(self) -> int:
+        """Which of these calls it is, from 1 on."""
+        return int(getattr(self, self.call))
 
 
 class Entry(Model):
@@ -190,6 +217,24 @@ def ending_grace(engine: Signalling) -> EndingGrace | None:
     if "own-grace" in engine.capabilities and isinstance(engine, EndingGrace):
         return engine
     return None
+
+
+@runtime_checkable
+class Holding(Protocol):
+    """Capability `calls`."""
+
+    def hold(
+        self, task: str, program: str, request: Mapping[str, Any], told: Callable[[str], None]
+    ) -> None:
+        """Run a Python program that may trace the processes of a task, until it ends.
+
+        Its argument is the request as JSON, to which the engine adds `below`: the process that has
+        started those of the task; `itself: true` if that is one of them. Each line that it prints
+        is `told`. It also ends with this program, or `let_go`. Raises NotRunning, EngineError.
+        """
+
+    def let_go(self, task: str) -> None:
+        """End the programs that trace a task, which then goes on."""
 
 
 @dataclass(frozen=True)
@@ -330,6 +375,8 @@ class FaultSpec(Entry):
         """Yield requests to the engine, in words, each with the capability that it needs."""
         if self.capability:
             yield self.request.format(self.target), self.capability
+        if self.at and self.at.call:
+            yield f"a fault before a {self.at.call} of {self.at.task or self.target}", "calls"
 
     def count(self, tasks: Sequence[str]) -> int:
         """Return the number of targets; of a fault of the network between tasks it is one."""

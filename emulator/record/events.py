@@ -483,7 +483,8 @@ class FaultEvent(Entry):
     silent: bool | None = None
     """No packet said so to its peers: its address is still there, and answers nothing."""
     effect: str | None = None
-    """What else the engine says that it did: `the node n1 is cordoned`."""
+    """What else the engine says that it did: `the node n1 is cordoned`; of `triggered`: before
+    which call of a task to the kernel."""
     changed: Mapping[str, Any] | None = None
     """The file that it has changed, and `how`: `path`, sizes `before` and `after` in bytes, the
     `byte` and the `bit`."""

@@ -100,7 +100,7 @@ def _fault_in_words(fault: events.FaultEvent) -> str:
         case "announced":
             return f"{head}: {fault.kind} {target} is announced"
         case "triggered":
-            return f"{head}: {fault.kind} {target}"
+            return f"{head}: {fault.kind} {target}{_effect(fault)}"
         case "applied" if fault.silent:
             return f"{head}: {fault.task} has lost power (exit code {fault.exit_code})"
         case "applied" if fault.exit_code is not None:

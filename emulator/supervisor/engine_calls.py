@@ -14,6 +14,7 @@ has replaced its target.
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import signal
 import threading
@@ -22,12 +23,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from emulator.engines.base import Engine, Inbox, Publishing, Queueing, Shaping
 from emulator.engines.capabilities import capable
-from emulator.errors import EmulatorError, EngineLost, NotRunning
-from emulator.faults.spec import NOTHING_MORE, Effect, FaultContext, ending_grace
+from emulator.errors import EmulatorError, EngineError, EngineLost, NotRunning
+from emulator.faults import held_call
+from emulator.faults.spec import NOTHING_MORE, Effect, FaultContext, Holding, ending_grace
 
 if TYPE_CHECKING:
     from emulator.faults.netem import Link
@@ -39,7 +42,7 @@ BASE = ""
 """In place of a fault's id: the links that a scenario has all the time."""
 
 FaultOperation = Literal["announce", "inject", "kill", "heal"]
-Operation = Literal["start", "stop", "equip", "port lookup"] | FaultOperation
+Operation = Literal["start", "stop", "equip", "port lookup", "watch"] | FaultOperation
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class Called:
 
     operation: Operation
     subject: str = ""
-    """The fault's id of a `FaultOperation`, otherwise the task."""
+    """The fault's id of a `FaultOperation` and of `watch`, otherwise the task."""
     answer: str = ""
     """Of `start` the container's id or the process id, of `stop` the signal's name."""
     error: EmulatorError | None = None
@@ -83,6 +86,9 @@ class EngineCalls:
         self._held: dict[str, PlannedFault] = {}
         """The held faults that are in force, by id."""
         self._held_locks = {one.name: threading.Lock() for one in plan.everything}
+        self._watch_locks = {one.name: threading.Lock() for one in plan.tasks}
+        self._watching: dict[str, str] = {}
+        """The fault for which each task is watched, by id."""
         self._asked: dict[str, float] = {}
         """When the engine was first asked for a fault (seconds since 1970), by id."""
         self._signals_lock = threading.Lock()
@@ -146,6 +152,16 @@ class EngineCalls:
         self._put_in_force(fault)
         if fault.spec.is_held:
             self._workers.submit(self._act, Called("inject", fault.id), fault, NotRunning)
+
+    def watch(self, fault: PlannedFault) -> None:
+        """Have the task held before the call with which a fault happens."""
+        self._workers.aside(partial(self._watch, fault))
+
+    def let_go(self, fault: PlannedFault) -> None:
+        """Let the task go on that is held, or watched, for a fault."""
+        if self._watching.get(fault.watched) == fault.id:
+            del self._watching[fault.watched]
+            self._workers.submit(capable(self._engine, Holding).let_go, fault.watched)
 
     def _put_in_force(self, fault: PlannedFault) -> None:
         if fault.links:
@@ -216,6 +232,32 @@ class EngineCalls:
         if fault.spec.ends_target:
             self._end_signal(fault.target)
 
+    def _watch(self, fault: PlannedFault) -> None:
+        trigger, call = fault.trigger, Called("watch", fault.id)
+        request = {"call": trigger.call, "count": trigger.call_number, "of": trigger.of or "*"}
+        program = Path(held_call.__file__).read_text("utf-8")
+
+        def told(line: str) -> None:
+            answer = json.loads(line)
+            if "error" in answer:
+                raise EngineError(f"{fault.watched}: {answer['error']}.")
+            if "held" in answer:
+                words = held_in_words(fault.watched, trigger.call, answer)
+                self._inbox.put(replace(call, effect=Effect(words), wall=self._wall()))
+
+        try:
+            # The kernel lets one program trace a task. The next begins to count after this one.
+            with self._watch_locks[fault.watched]:
+                self._watching[fault.watched] = fault.id
+                capable(self._engine, Holding).hold(fault.watched, program, request, told)
+        except NotRunning:
+            pass  # it is watched again as soon as it runs again
+        except EmulatorError as refusal:
+            self._inbox.put(replace(call, error=refusal, wall=self._wall()))
+        except Exception as defect:
+            failed = EngineLost(f"Watching {fault.watched} failed: {defect!r}")
+            self._inbox.put(replace(call, error=failed, wall=self._wall()))
+
     def _hold(self, task: str) -> tuple[dict[str, EmulatorError | None], float]:
         """Bring a task into the state of all held faults that are in force on it.
 
@@ -258,3 +300,9 @@ class EngineCalls:
             what = f"{call.operation} {call.subject}".strip()
             found["error"] = EngineLost(f"Calling the engine to {what} failed: {defect!r}")
         self._inbox.put(replace(call, **{"wall": self._wall(), **found}))
+
+
+def held_in_words(task: str, call: str, answer: Mapping[str, Any]) -> str:
+    """Return before what a task is held, from the answer of `held_call` (pure)."""
+    size = f" of {answer['bytes']:,} bytes" if "bytes" in answer else ""
+    return f"{task} was about to make {call} {answer['number']}{size}: {answer['path']}"

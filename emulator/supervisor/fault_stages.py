@@ -102,10 +102,12 @@ class Situation:
 
 # --- Events, and what is to be done -----------------------------------------------------------
 
-Cause = Literal["due", "grace over", "time over", "runs", "stepped", "resumed", "given up"]
+Cause = Literal[
+    "due", "grace over", "time over", "runs", "watched again", "stepped", "resumed", "given up"
+]
 """Its trigger fires, or what was announced is due; its grace period ends; it is to be healed; its
-target runs again; the job has stepped since; a take-over finds it so; the job is over, and its
-target is killed."""
+target runs again, or the task before whose call it happens; the job has stepped since; a take-over
+finds it so; the job is over, and its target is killed."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ class At:
     event: Cause
 
 
-Call = Literal["restore", "equip", "start"] | FaultOperation
+Call = Literal["restore", "equip", "start", "watch", "let go"] | FaultOperation
 Action = Write | At | PlannedFault | Call
 """A fault that is part of it happens now. The words are calls: of the engine, and `start` starts
 the target again."""
@@ -157,15 +159,31 @@ def next_stage(one: ActiveFault, event: Event, now: Situation) -> Step:
     if isinstance(event, Called):
         key = "refused" if event.error else event.operation
     row = STAGES[one.stage].get(key)
-    return (one, []) if row is None else row(one, event, now)
+    if row is None:
+        return one, []
+    before, (one, actions) = one.stage, row(one, event, now)
+    is_over = one.stage == "over" != before
+    if one.fault.watched and (is_over or key in ("inject", "refused")):
+        return one, [*actions, "let go"]
+    return one, actions
 
 
 # --- Before it happens ------------------------------------------------------------------------
 
 
 def _wait(one: ActiveFault, event: Since, _: Situation) -> Step:
-    time = one.fault.trigger.time
-    return replace(one, stage="waiting"), [] if time is None else [At(event.time + time, "due")]
+    time, one = one.fault.trigger.time, replace(one, stage="waiting")
+    return (one, _watch(one)) if time is None else (one, [At(event.time + time, "due")])
+
+
+def _watch(one: ActiveFault) -> list[Action]:
+    """Have the task watched before whose call it happens."""
+    return ["watch"] if one.fault.watched and not one.is_due else []
+
+
+def _caught(one: ActiveFault, answer: Called, now: Situation) -> Step:
+    """Let it happen: the task is held before the call."""
+    return _trigger(replace(one, effect=answer.effect.words), answer, now)
 
 
 def _follow(one: ActiveFault, event: Since, _: Situation) -> Step:
@@ -191,7 +209,8 @@ def _trigger(one: ActiveFault, _: object, now: Situation) -> Step:
         return one, [Write("announced"), *_announce(one)]
     one = replace(one, is_due=False, triggered_at=now.time, injecting=True)
     one = replace(one, stage="terminating" if one.ending else "active")
-    return one, [Write("triggered"), "inject", *_kill_in_time(one, now)]
+    triggered = Write("triggered", {"effect": one.effect} if one.effect else {})
+    return one, [triggered, "inject", *_kill_in_time(one, now)]
 
 
 def _announce(one: ActiveFault) -> list[Action]:
@@ -207,6 +226,8 @@ def _never(one: ActiveFault, event: JobOver, _: Situation) -> Step:
     # One that follows another is planned again, as soon as that has got far enough.
     if one.stage == "planned" and trigger.by_output and trigger.recovery is None:
         waited = "its tasks had not all been running"
+    if one.fault.watched and one.stage == "waiting":
+        return _end(one, "failed", f"the job ended, and {waited}")
     return _end(one, "skipped", f"the job ended before its trigger fired: {waited}")
 
 
@@ -371,7 +392,15 @@ Row = Callable[[ActiveFault, Any, Situation], Step]
 
 STAGES: Mapping[Stage, Mapping[object, Row]] = {
     "planned": {Since: _wait, "due": _trigger, JobOver: _never},
-    "waiting": {Since: _follow, "due": _trigger, JobOver: _never},
+    "waiting": {
+        Since: _follow,
+        "due": _trigger,
+        "watch": _caught,
+        "refused": lambda one, answer, _: _end(one, "failed", answer.error.message),
+        "watched again": lambda one, *_: (one, _watch(one)),
+        "resumed": lambda one, *_: (one, _watch(one)),
+        JobOver: _never,
+    },
     "preparing": {
         Preparing: lambda one, event, _: (one, [Write("preparing", {"reason": event.what})]),
         "equip": _trigger,

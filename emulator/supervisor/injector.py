@@ -139,6 +139,8 @@ class Injector:
         for one in self._faults.values():
             if one.is_due and task in one.fault.tasks:
                 self._advance(one, "due")
+            elif one.stage == "waiting" and one.fault.watched == task:
+                self._advance(one, "watched again")
             elif one.fault.target == task:
                 self._advance(one, "runs")
 
@@ -231,6 +233,10 @@ class Injector:
                     calls.restore(fault)
                 case "equip":
                     calls.equip()
+                case "watch":
+                    calls.watch(fault)
+                case "let go":
+                    calls.let_go(fault)
                 case "start" if kind := one.ending:
                     fresh, same = kind.replaces_target, kind.same_address
                     self._job.start_task(fault.target, fresh=fresh, same_address=same)

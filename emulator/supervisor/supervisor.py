@@ -268,7 +268,7 @@ class Supervisor:
                 raise error
             case "stop" if error:
                 self._on_stop_refused(task, call.answer, error.message)
-            case "announce" | "inject" | "kill" | "heal" | "equip":
+            case "announce" | "inject" | "kill" | "heal" | "equip" | "watch":
                 self._injector.on_answer(call)
 
     def _on_line(self, line: Line) -> None:
@@ -327,8 +327,8 @@ class Supervisor:
         state = self._job.note_running(call.subject, call.answer)
         if not state.is_helper:
             self._injector.on_answer(call)
-            self._note_all_running()
             self._injector.on_running(call.subject)
+            self._note_all_running()  # from here, tasks that run are watched
             self._watchdog.on_running()
         if state.early_exit:
             early, state.early_exit = state.early_exit, None

@@ -38,6 +38,8 @@ KINDS = {
     "step": "kill: worker-0, at: {step: 9}",
     "recovery": "kill: worker-0, at: {recovery: 0, delay: 2s}",
     "torn": "checkpoint: torn, at: 5s",
+    "killed-writing": "kill: worker-0, at: {write: 3, of: '*.pt'}",
+    "paused-writing": "pause: worker-0, for: 6s, at: {rename: 1, task: worker-1}",
 }
 ENTRIES = "".join(f"  - {{{entry}}}\n" for entry in KINDS.values())
 FAULTS = dict(zip(KINDS, a_plan("{worker: 2}", f"faults:\n{ENTRIES}").faults, strict=True))
@@ -59,6 +61,8 @@ EVENTS = {
     "not healed": Called("heal", error=GONE),
     "started": Called("start", "worker-0", held={FAULTS["pause"].id: None}, wall=7.0),
     "not started": Called("start", "worker-0", held={FAULTS["pause"].id: NO}),
+    "caught": Called("watch", effect=Effect("worker-0 was about to")),
+    "not watched": Called("watch", error=NO),
     "job over": JobOver({"worker-0": 3}),
 }
 CASES = """
@@ -80,6 +84,24 @@ step planned, job over -> over: skipped the job ended before its trigger fired: 
 all been running
 recovery planned, job over -> over: skipped the job ended before its trigger fired: it was due \
 2.00s after fault 0 was followed by a step
+
+killed-writing planned, began -> waiting: watch
+killed-writing waiting, watched again -> waiting: watch
+killed-writing waiting, watched again, is_due=True -> waiting:
+killed-writing waiting, resumed -> waiting: watch
+kill waiting, resumed -> waiting:
+killed-writing waiting, caught -> terminating: triggered worker-0 was about to; inject
+killed-writing waiting, caught, target='down' -> over: triggered; skipped worker-0 was not \
+running; let go
+killed-writing waiting, not watched -> over: failed No.; let go
+killed-writing waiting, job over -> over: failed the job ended, and its target made no write of \
+*.pt number 3; let go
+killed-writing terminating, injected -> terminating: let go
+paused-writing waiting, caught -> active: triggered worker-0 was about to; inject
+paused-writing active, injected -> active: applied; time over at 26; let go
+paused-writing active, refused -> over: failed No.; heal; let go
+paused-writing waiting, job over -> over: failed the job ended, and worker-1 made no rename \
+number 1; let go
 
 partition waiting, due, is_equipped=False -> preparing: equip
 partition waiting, due, is_equipped=False, making='' -> preparing:

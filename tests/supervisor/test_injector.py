@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Callable, Collection
 from functools import partial
@@ -12,7 +13,7 @@ import pytest
 
 from emulator.engines.base import Inbox, Line, Lines
 from emulator.engines.memory import MemoryEngine, Script, Scripts
-from emulator.errors import EngineError
+from emulator.errors import EngineError, NotRunning
 from emulator.faults.netem import Link
 from emulator.planning.plan import Task
 from emulator.record.events import Entry, Refused, StopSignal, TaskExit, fields_of
@@ -436,3 +437,70 @@ def test_no_late_signal_reaches_what_replaces_its_target(
     assert (replacement.start, len(engine.signals)) == (2, 1)
     operations = [getattr(inbox.get(), "operation", "exit") for _ in range(4)]
     assert operations == ["start", signalled, "exit", "start"]
+
+
+# --- Before a call to the kernel ----------------------------------------------------------------
+
+
+class Holds(MemoryEngine):
+    """Holds a task 4 s after it is watched, or says why it can't."""
+
+    def __init__(self, answer: dict[str, Any] | None, scripts: Scripts = SCRIPTS) -> None:
+        super().__init__(ManualClock(), scripts)
+        self.capabilities |= {"calls"}
+        self.answer, self.asked = answer, list[tuple[float, str, dict[str, Any]]]()
+
+    def hold(self, task: str, program: str, request: Any, told: Callable[[str], None]) -> None:
+        self.asked.append((self._clock.now() - ManualClock.BEGAN, task, dict(request)))
+        told(json.dumps({"attached": 2}))
+        if self.answer is None:
+            raise NotRunning("It has ended.")
+        if "error" in self.answer:
+            told(json.dumps(self.answer))
+        answer = json.dumps(self.answer)
+        self._clock.call_at(self._clock.now() + 4.0, lambda: told(answer))
+
+    def let_go(self, task: str) -> None:
+        self.asked.append((self._clock.now() - ManualClock.BEGAN, task, {}))
+
+
+HELD = {"held": "pwrite64", "path": "/shared/a.pt", "number": 3, "bytes": 4096}
+WORDS = "worker-1 was about to make write 3 of 4,096 bytes: /shared/a.pt"
+AT_WRITE = "restart: on-failure\nfaults: [{kill: worker-1, at: {write: 3, of: '*.pt'}}]"
+
+
+def test_a_fault_happens_before_a_call_and_its_task_is_let_go(tmp_path: Path) -> None:
+    engine = Holds(HELD)
+    history, _, result = run(tmp_path, AT_WRITE, engine=engine)
+    request = {"call": "write", "count": 3, "of": "*.pt"}
+    assert engine.asked == [(0, "worker-1", request), (4, "worker-1", {})]
+    assert stages(history) == [("triggered", 4), ("applied", 4)]
+    triggered, applied = faults(history)
+    assert (triggered.effect, applied.effect, applied.exit_code) == (WORDS, WORDS, 137)
+    assert f"kill worker-1; {WORDS}" in describe(triggered)
+    assert result.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "when", "why"),
+    [
+        ({"error": "its processes can't be traced here"}, 0,
+         "worker-1: its processes can't be traced here."),
+        (None, 41, "the job ended, and its target made no write of *.pt number 3"),
+    ],
+)  # fmt: skip
+def test_a_call_that_can_t_be_watched_or_never_comes_is_a_failed_fault(
+    answer: dict[str, Any] | None, when: float, why: str, tmp_path: Path
+) -> None:
+    history, _, result = run(tmp_path, AT_WRITE, engine=Holds(answer))
+    assert (stages(history), reason(history)) == ([("failed", when)], why)
+    assert result.exit_code == 3
+
+
+def test_a_task_that_is_started_again_is_watched_again(tmp_path: Path) -> None:
+    scripts = {"worker-0": trains(), "worker-2": Script(exits_at=2.0, exit_code=1), "*": SERVES}
+    engine = Holds(None, scripts)
+    watched = AT_WRITE.replace("write: 3", "write: 3, task: worker-2")
+    run(tmp_path, watched + "\ntimeout: 8s", engine=engine)
+    begun = [when for when, task, request in engine.asked if request and task == "worker-2"]
+    assert begun[:2] == [0, 3]

@@ -67,7 +67,7 @@ class DockerEngine(Faults):
         {"limits", "gpus", "isolation", "replace", "new-address", "same-address", "pause"}
         | {"silent-loss", "throttle", "oom", "network", "usage", "reattach"}
         | {"process-limits", "scratch", "mounts", "ports", "port-mapping", "pods", "same-disk"}
-        | {"drawings", "exec", "files"}
+        | {"drawings", "exec", "files", "calls"}
     )
     machine_needs: Mapping[str, str] = {
         "gpus": "gpu",

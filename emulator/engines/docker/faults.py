@@ -6,7 +6,7 @@ import contextlib
 import json
 import signal
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,14 @@ import docker
 import requests
 from docker.errors import APIError, NotFound
 
+from emulator.engines.byte_stream import reader_of, socket_of
 from emulator.engines.containers import home_of
-from emulator.engines.docker.connection import translate_errors
+from emulator.engines.docker.connection import (
+    Frames,
+    remove_container,
+    streamed,
+    translate_errors,
+)
 from emulator.engines.docker.network import Shaper, missing_parts, run_helper
 from emulator.engines.docker.requests import (
     LOST,
@@ -23,9 +29,11 @@ from emulator.engines.docker.requests import (
     cpu_quota,
     files_request,
     helper_request,
+    tracer_request,
 )
 from emulator.engines.docker.task_containers import TaskContainers, no_container
-from emulator.engines.lines import seconds
+from emulator.engines.lines import LineSplitter, seconds
+from emulator.engines.streams import PIECE
 from emulator.errors import EngineError, ImageError, NotRunning
 
 if TYPE_CHECKING:
@@ -45,6 +53,11 @@ FILES_TIMEOUT = 150
 
 class Faults(TaskContainers):
     """The capabilities of the Docker engine that faults need."""
+
+    @cached_property
+    def _tracers(self) -> dict[str, list[str]]:
+        """The containers that trace a task."""
+        return {}
 
     @cached_property
     def _freezer(self) -> Freezer:
@@ -182,6 +195,33 @@ class Faults(TaskContainers):
                 raise EngineError(f"Changing files failed: {text.strip()[-300:]}")
         return str((output or b"").decode("utf-8", "replace"))
 
+    def hold(
+        self, task: str, program: str, request: Mapping[str, Any], told: Callable[[str], None]
+    ) -> None:
+        """Run a program that traces the processes of a container, in one of the same image."""
+        self._spoil()
+        container, image = self._container(task), self._run.task(task).image
+        asked = json.dumps({**request, "below": 1})
+        body = tracer_request(
+            image, f"container:{container}", [*PYTHON, program, asked], self._labels
+        )
+        with translate_errors(f"trace {task}"):
+            if not self._freezer.runs(container):
+                raise NotRunning(f"{task} does not run.")
+            helper: str = self.api.create_container_from_config(body)["Id"]
+            self._tracers.setdefault(task, []).append(helper)
+            try:
+                for line in lines_of(self.api, helper):
+                    told(line)
+            finally:
+                remove_container(self.api, helper)
+
+    def let_go(self, task: str) -> None:
+        """End the containers that trace a task, which then goes on."""
+        for helper in self._tracers.pop(task, ()):
+            with translate_errors(f"let {task} go on"):
+                remove_container(self.api, helper)
+
     def _helper(self) -> str:
         """Return the helper image. Raises EngineError where it does not exist."""
         image = self.images.reference("network")
@@ -191,6 +231,31 @@ class Faults(TaskContainers):
                 "Run `emulate build network`.",
             )
         return image
+
+
+def lines_of(api: docker.APIClient, helper: str) -> Iterator[str]:
+    """Start a container that ends with the connection, and yield what it prints, by lines.
+
+    Raises EngineError where the connection is not direct, as over SSH.
+    """
+    response = streamed(
+        api,
+        "POST",
+        f"/containers/{helper}/attach",
+        query={"stream": 1, "stdin": 1, "stdout": 1, "stderr": 1},
+        headers={"Connection": "Upgrade", "Upgrade": "tcp"},
+        timeout=None,
+    )
+    with contextlib.closing(response):
+        own = socket_of(response.raw)
+        if own is None:
+            raise EngineError("Calls can be watched over a direct connection to Docker only.")
+        own.settimeout(None)
+        api.start(helper)
+        frames, lines = Frames(), LineSplitter()
+        while data := reader_of(response.raw).read1(PIECE):
+            for _, text in frames.feed(data):
+                yield from lines.feed(text)
 
 
 # --- Freezing -------------------------------------------------------------------------------------

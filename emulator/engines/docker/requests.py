@@ -103,6 +103,26 @@ def helper_request(
     }
 
 
+def tracer_request(
+    image: str, processes: str, command: list[str], common: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the body for a helper that may trace the processes of a container.
+
+    It ends when the connection to its standard input does.
+    """
+    rights = {"CapAdd": ["SYS_PTRACE"], "PidMode": processes, "NetworkMode": "none"}
+    return {
+        "Image": image,
+        "Entrypoint": command,
+        "User": "0",
+        "OpenStdin": True,
+        "StdinOnce": True,
+        "AttachStdin": True,
+        "Labels": dict(common),
+        "HostConfig": {**rights, **RESTRICTED},
+    }
+
+
 def files_request(
     image: str, volume: str, command: list[str], common: Mapping[str, str]
 ) -> dict[str, Any]:

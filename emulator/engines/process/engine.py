@@ -76,7 +76,7 @@ class ProcessEngine:
     name = "process"
     capabilities = frozenset(
         {"replace", "same-disk", "drawings", "same-address", "pause", "usage", "ports", "exec"}
-        | {"files"}
+        | {"files", "calls"}
     )
     machine_needs: Mapping[str, str] = {}
     keeps_addresses = True
@@ -86,6 +86,8 @@ class ProcessEngine:
         self._locks: list[FileLock] = []
         self._ports: dict[str, int] = {}
         self._published: dict[str, list[int]] = {}
+        self._holders: dict[str, list[subprocess.Popen[str]]] = {}
+        """The programs that trace a task."""
         self._scratch: Scratch | None = None
         self._inbox: Inbox | None = None
         self._streams: Streams | None = None
@@ -271,6 +273,35 @@ class ProcessEngine:
         if found.returncode:
             raise EngineError(f"Changing files failed: {found.stderr.strip()[-300:]}")
         return found.stdout
+
+    def hold(
+        self, task: str, program: str, request: Mapping[str, Any], told: Callable[[str], None]
+    ) -> None:
+        """Run a program that traces a task, where this machine allows that."""
+        leader = self._leaders().get(task)
+        if leader is None or self._scratch is None:
+            raise NotRunning(f"{task} does not run.")
+        asked = json.dumps({**request, "below": leader, "itself": True})
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", program, asked],
+            env={**os.environ, **labelled(self._scratch.run_id, task, self._scratch.folder)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._holders.setdefault(task, []).append(process)
+        with process:
+            assert process.stdout is not None
+            try:
+                for line in process.stdout:
+                    told(line)
+            finally:
+                process.kill()
+
+    def let_go(self, task: str) -> None:
+        """End the programs that trace a task, which then goes on."""
+        for process in self._holders.pop(task, ()):
+            process.kill()
 
     def remove(self, task: str) -> None:
         """Kill the task with all that it has started, and delete its working directory.
@@ -538,6 +569,7 @@ def _wait_until_stopped(pid: int) -> bool:
     reach of signals ("disk sleep"), for a child that has been stopped.
     """
     stopped = {psutil.STATUS_STOPPED, psutil.STATUS_DISK_SLEEP, psutil.STATUS_ZOMBIE}
+    stopped.add(psutil.STATUS_TRACING_STOP)  # held before a call: it stops as soon as it is let go
     deadline = time.monotonic() + REMOVAL_TIMEOUT
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)

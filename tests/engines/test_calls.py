@@ -1,0 +1,157 @@
+"""Tasks that are held before one of their calls to the kernel: the capability `calls`."""
+
+from __future__ import annotations
+
+import json
+import queue
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.engines.base import Engine
+from emulator.engines.capabilities import capable
+from emulator.engines.docker import DockerEngine
+from emulator.engines.process import ProcessEngine
+from emulator.errors import NotRunning
+from emulator.faults import held_call, saved_files
+from emulator.faults.checkpoint import FileAccess
+from emulator.faults.held import Pausing
+from emulator.faults.spec import Holding
+from emulator.runtime.clock import RealClock
+from tests.engines.stage import Stage, shells, staged
+
+ENGINES: Mapping[str, Callable[[], Engine]] = {"docker": DockerEngine, "process": ProcessEngine}
+SAVES = """
+import os, signal, threading
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+shared = os.environ["EMULATOR_SHARED"]
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+print("ready", flush=True)
+for number in range(1, 100):
+    signal.sigwait({signal.SIGUSR1})
+    with open(f"{shared}/new", "wb", buffering=0) as file:
+        for _ in range(3):
+            file.write(b"x" * 10)
+        os.fsync(file)
+    os.rename(f"{shared}/new", f"{shared}/model-{number}.pt")
+    os.unlink(f"{shared}/model-{number}.pt")
+    print("saved", number, flush=True)
+"""
+
+
+class Watch:
+    """A task that is watched on another thread."""
+
+    def __init__(self, stage: Stage, **request: Any) -> None:
+        self.holding, self.told = capable(stage.engine, Holding), queue.Queue[dict[str, Any]]()
+        program = Path(held_call.__file__).read_text()
+
+        def hold() -> None:
+            self.holding.hold(
+                "worker-0", program, request, lambda line: self.told.put(json.loads(line))
+            )
+
+        self.thread = threading.Thread(target=hold, daemon=True)
+        self.thread.start()
+        assert self.next()["attached"] >= 2
+
+    def next(self) -> dict[str, Any]:
+        return self.told.get(timeout=60)
+
+    def let_go(self) -> None:
+        self.holding.let_go("worker-0")
+        self.thread.join(60)
+        assert not self.thread.is_alive()
+
+
+@pytest.fixture(params=["process", pytest.param("docker", marks=pytest.mark.docker)])
+def saving(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
+    """Yield a stage with a task that saves at each SIGUSR1."""
+    image = "none"
+    if request.param == "docker":
+        request.getfixturevalue("docker_engine")  # or skip
+        image = "cpu"
+    engine = ENGINES[request.param]()
+    cluster = {"worker": {"command": ["python3", "-c", SAVES]}}
+    scenario = shells({}, image, cluster=cluster)
+    if image != "none":
+        engine.ensure_images(scenario, lambda line: None)
+    with staged(engine, scenario, tmp_path, RealClock()) as stage:
+        stage.start(until="ready")
+        yield stage
+
+
+@pytest.mark.parametrize(
+    ("request_", "held"),
+    [
+        ({"call": "write", "count": 2, "of": "new"}, ("write", "new", 2)),
+        ({"call": "fsync", "count": 1, "of": "*"}, ("fsync", "new", 1)),
+        ({"call": "rename", "count": 1, "of": "model-*"}, ("rename", "model-1.pt", 1)),
+        ({"call": "unlink", "count": 1, "of": "*.pt"}, ("unlink", "model-1.pt", 1)),
+    ],
+    ids=lambda one: one["call"] if isinstance(one, dict) else "",
+)
+def test_a_task_is_held_before_a_call_and_goes_on_when_it_is_let_go(
+    saving: Stage, request_: dict[str, Any], held: tuple[str, str, int]
+) -> None:
+    watch = Watch(saving, **request_)
+    saving.engine.signal("worker-0", signal.SIGUSR1)
+    told = watch.next()
+    assert (told["held"], Path(told["path"]).name, told["number"]) == held
+    assert told.get("bytes") == (10 if held[0] == "write" else None)
+    assert "saved 1" not in saving.lines["worker-0"]
+    watch.let_go()
+    saving.until_line("worker-0", "saved 1")
+    saving.engine.signal("worker-0", signal.SIGUSR1)
+    saving.until_line("worker-0", "saved 2")  # nobody traces it any more
+
+
+def test_a_task_that_is_held_can_be_killed_and_the_call_is_never_made(saving: Stage) -> None:
+    watch = Watch(saving, call="write", count=3, of="new")
+    saving.engine.signal("worker-0", signal.SIGUSR1)
+    assert watch.next()["number"] == 3
+    saving.engine.signal("worker-0", signal.SIGKILL)
+    assert saving.until_exit().exit_code == 137
+    watch.thread.join(60)
+    assert not watch.thread.is_alive()
+    cut = {"how": "missing", "of": "new", "even_open": True}
+    program = Path(saved_files.__file__).read_text()
+    files = capable(saving.engine, FileAccess)
+    assert json.loads(files.run_at_files("shared", program, cut))["before"] == 20
+
+
+def test_a_task_that_is_held_can_be_frozen_and_does_nothing_when_it_is_let_go(
+    saving: Stage,
+) -> None:
+    watch = Watch(saving, call="write", count=1, of="new")
+    saving.engine.signal("worker-0", signal.SIGUSR1)
+    assert watch.next()["number"] == 1
+    pausing = capable(saving.engine, Pausing)
+    pausing.pause("worker-0")
+    watch.let_go()
+    saving.until_quiet()
+    assert "saved 1" not in saving.lines["worker-0"]
+    pausing.resume("worker-0")
+    saving.until_line("worker-0", "saved 1")
+
+
+def test_a_signal_of_a_task_that_is_watched_is_its_own(saving: Stage) -> None:
+    watch = Watch(saving, call="write", count=99, of="nothing")
+    for number in (1, 2):
+        saving.engine.signal("worker-0", signal.SIGUSR1)
+        saving.until_line("worker-0", f"saved {number}")
+    saving.engine.signal("worker-0", signal.SIGTERM)
+    assert saving.until_exit().exit_code == 143
+    watch.thread.join(60)
+    assert not watch.thread.is_alive()
+
+
+def test_what_does_not_run_is_not_watched(saving: Stage) -> None:
+    holding = capable(saving.engine, Holding)
+    with pytest.raises(NotRunning):
+        holding.hold("worker-9", "", {}, lambda line: None)
+    holding.let_go("worker-9")

@@ -18,7 +18,7 @@ from docker.errors import ImageNotFound
 import emulator
 from emulator.api.client import Cluster
 from emulator.engines import recipes
-from emulator.engines.docker import DockerEngine, images
+from emulator.engines.docker import DockerEngine
 from emulator.engines.docker.building import one_at_a_time
 from emulator.engines.docker.images import BuildOptions, Images
 from emulator.engines.recipes import recipe_tag
@@ -48,7 +48,6 @@ def recipe(
     root = tmp_path / "root"
     shutil.copytree(bundled.ROOT / "images" / "requirements", root / "images" / "requirements")
     shutil.copytree(bundled.ROOT / "images" / "build", root / "images" / "build")
-    monkeypatch.setattr(images, "ROOT", root)
     monkeypatch.setattr(recipes, "ROOT", root)
     for file in bundled.ROOT.glob("Dockerfile.*"):
         shutil.copy(file, root)

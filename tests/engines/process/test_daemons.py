@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -129,7 +130,12 @@ runpy.run_path({keeper.__file__!r}, run_name="__main__")"""
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_the_keepers_signals_end_a_task(stage: Make, number: signal.Signals) -> None:
+def test_the_keepers_signals_end_a_task(
+    stage: Make, number: signal.Signals, request: pytest.FixtureRequest
+) -> None:
+    if signal.getsignal(number) is signal.SIG_IGN:  # as under nohup; a task inherits that
+        request.addfinalizer(partial(signal.signal, number, signal.SIG_IGN))
+        signal.signal(number, signal.SIG_DFL)
     s = stage(f"kill -{number} $$; exit 9")
     s.start()
     assert s.until_exit().exit_code == 128 + number

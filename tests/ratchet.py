@@ -15,7 +15,7 @@ import pytest
 from xdist.workermanage import WorkerController
 
 LINES: Mapping[str, int] = {
-    "engines": 15_480,
+    "engines": 15_490,
     "supervisor": 4_910,
     "": 4_520,
     "scenario": 4_500,
@@ -27,7 +27,7 @@ LINES: Mapping[str, int] = {
     "cli": 2_150,
     "manifests": 2_030,
     "pytest_plugin": 1_680,
-    "faults": 1_570,
+    "faults": 1_590,
     "exports": 1_320,
     "planning": 1_050,
     "api": 950,

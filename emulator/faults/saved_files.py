@@ -374,19 +374,22 @@ class Folder:
 def _lease(file: int, path: str) -> bool:
     """Return whether nobody else has a file open; until it is closed, nobody else opens it then.
 
-    Raises Failure where the kernel does not say: to another than the owner, or of a file that is on
-    a network.
+    Raises Failure where the kernel does not say: to another than the owner, of a file that is on a
+    network, and everywhere but on Linux.
     """
+    lease, why = getattr(fcntl, "F_SETLEASE", None), "not Linux"
     try:
-        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        if lease is not None:
+            fcntl.fcntl(file, lease, fcntl.F_WRLCK)
+            return True
     except OSError as error:
         if error.errno == errno.EAGAIN:
             return False
-        raise Failure(
-            f"the kernel does not say whether {path} is open ({error.strerror}); "
-            "`even_open: true` changes it all the same"
-        ) from None
-    return True
+        why = error.strerror or ""
+    raise Failure(
+        f"the kernel does not say whether {path} is open ({why}); "
+        "`even_open: true` changes it all the same"
+    )
 
 
 # --- What is done ---------------------------------------------------------------------------------

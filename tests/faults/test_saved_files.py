@@ -7,6 +7,8 @@ scripts/record_checkpoints.py has found them.
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
 import signal
 import threading
@@ -214,6 +216,25 @@ def test_a_file_that_somebody_has_open_is_left_until_it_is_closed(tmp_path: Path
         patch.setattr(saved_files, "time", clock)
         assert ask(tmp_path, how)["checkpoint"] == "m-2.pt"
     assert contents(tmp_path) != TWO
+
+
+@pytest.mark.parametrize("has", [True, False])
+def test_a_file_is_left_where_the_kernel_does_not_say_whether_it_is_open(
+    tmp_path: Path, has: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path, TWO)
+    if has:
+
+        def refuse(*_: object) -> None:
+            raise PermissionError(errno.EACCES, "Permission denied")
+
+        monkeypatch.setattr(fcntl, "fcntl", refuse)
+    else:
+        monkeypatch.delattr(fcntl, "F_SETLEASE")
+    why = "the kernel does not say whether m-2.pt is open "
+    assert ask(tmp_path, "torn")["error"].startswith(why)
+    assert contents(tmp_path) == TWO
+    assert ask(tmp_path, "torn", even_open=True)["after"] == 4
 
 
 def test_a_file_that_is_open_is_changed_where_that_is_asked_for(tmp_path: Path) -> None:

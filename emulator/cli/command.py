@@ -48,8 +48,9 @@ class SparingPydantic:
         """Return the arguments and the options."""
         found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for one in found:
-            if "get_runtime_param" not in vars(one):
-                one.get_runtime_param = partial(_Coercion, one.get_runtime_param)
+            by_typer = getattr(one, "get_runtime_param", None)  # not of every version
+            if by_typer is not None and "get_runtime_param" not in vars(one):
+                one.get_runtime_param = partial(_Coercion, by_typer)
         return found
 
 

@@ -10,12 +10,13 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from pydantic import Field, model_validator
 
 from emulator.errors import EngineError
-from emulator.faults import saved_files
 from emulator.faults.spec import Effect, FaultContext, FaultSpec
 from emulator.validation.fields import Text
 
 SHARED, FOLDER = "shared", "/shared"
 """What the volume of all tasks is called where a task can be named, and where tasks have it."""
+PROGRAM = Path(__file__).with_name("saved_files.py")
+"""What finds the checkpoint and breaks it, where the files are."""
 
 
 @runtime_checkable
@@ -89,7 +90,7 @@ class Checkpoint(FaultSpec):
         """Break it, or raise EngineError with why that can't be."""
         of = self.of[len(FOLDER) :] if self.on == SHARED and self.of.startswith("/") else self.of
         asked = {"how": self.checkpoint, "of": of, "even_open": self.even_open}
-        program = Path(saved_files.__file__).read_text("utf-8")
+        program = PROGRAM.read_text("utf-8")
         printed = target.engine_as(FileAccess).run_at_files(target.task, program, asked)
         try:
             done = json.loads(printed)

@@ -13,6 +13,7 @@ import re
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -54,6 +55,8 @@ SETTLED = 5.0
 
 Phase = Literal["startup", "data", "compile", "checkpoint", "restore", "eval"]
 CALLS = ("write", "fsync", "rename", "unlink")
+HELD_CALL = Path(__file__).with_name("held_call.py")
+"""The program that holds a task before one of these calls."""
 TRIGGERS = ("time", "step", "log", "phase", "after", "recovery", *CALLS)
 
 

@@ -23,14 +23,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from emulator.engines.base import Engine, Inbox, Publishing, Queueing, Shaping
 from emulator.engines.capabilities import capable
 from emulator.errors import EmulatorError, EngineError, EngineLost, NotRunning
-from emulator.faults import held_call
-from emulator.faults.spec import NOTHING_MORE, Effect, FaultContext, Holding, ending_grace
+from emulator.faults.spec import (
+    HELD_CALL,
+    NOTHING_MORE,
+    Effect,
+    FaultContext,
+    Holding,
+    ending_grace,
+)
 
 if TYPE_CHECKING:
     from emulator.faults.netem import Link
@@ -235,7 +240,7 @@ class EngineCalls:
     def _watch(self, fault: PlannedFault) -> None:
         trigger, call = fault.trigger, Called("watch", fault.id)
         request = {"call": trigger.call, "count": trigger.call_number, "of": trigger.of or "*"}
-        program = Path(held_call.__file__).read_text("utf-8")
+        program = HELD_CALL.read_text("utf-8")
 
         def told(line: str) -> None:
             answer = json.loads(line)

@@ -4,7 +4,9 @@ A program of its own: it runs where the processes of a task are, from a copy of 
 needs only the standard library of Python 3.8 or later, Linux 5.3 or later, and the right to trace
 them. Its one argument is a request:
 
-    {"call": "write", "count": 3, "of": "*.pt", "below": 1}
+    {"call": "write", "count": 3, "of": ".*/[^/]*[.]pt", "below": 1}
+
+`of` is the regular expression of the paths that are meant.
 
 It prints one line once it traces all of them, and one when it holds the task, or all have ended; or
 `error`:
@@ -22,7 +24,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import fnmatch
 import json
 import os
 import platform
@@ -112,7 +113,7 @@ class Tracer:
     def __init__(self, call: str, count: int, of: str) -> None:
         numbers = _CALLS[platform.machine()]
         self._wanted = {number: name for number, name in numbers.items() if name in KINDS[call]}
-        self._count, self._matches = count, matcher(of)
+        self._count, self._matches = count, re.compile(of).match
         self._seen = 0
         self._info = ctypes.create_string_buffer(INFO.size)
 
@@ -228,12 +229,6 @@ def text_at(thread: int, address: int) -> str:
     finally:
         os.close(memory)
     return found.partition(b"\0")[0].decode("utf-8", "surrogateescape")
-
-
-def matcher(of: str) -> Any:  # noqa: ANN401  a function
-    """Return what tells whether a path is meant: a glob of its name, or of all of it."""
-    pattern = of if of.startswith("/") else f"*/{of}"
-    return re.compile(fnmatch.translate(pattern)).match
 
 
 def say(what: dict[str, Any]) -> None:

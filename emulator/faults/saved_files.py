@@ -172,7 +172,7 @@ def matching(files: Sequence[File], pattern: str) -> list[Checkpoint]:
     `*` is a part of a name, `**` any folders; a pattern without `/` is that of a name, and one that
     begins with it is that of a path from the folder on.
     """
-    match = re.compile(_translated(pattern.lstrip("/"))).match
+    match = re.compile(translated(pattern.lstrip("/"))).match
     found = []
     for file in files:
         name = file.path if "/" in pattern else file.path.rpartition("/")[2]
@@ -185,7 +185,7 @@ def matching(files: Sequence[File], pattern: str) -> list[Checkpoint]:
     return _latest_first(found)
 
 
-def _translated(pattern: str) -> str:
+def translated(pattern: str) -> str:
     """Return the regular expression of a pattern."""
     expression = ""
     for part in re.split(r"(\*\*/|\*\*|\*|\?|\[[^]/]+\])", pattern):

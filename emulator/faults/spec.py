@@ -84,8 +84,8 @@ class Trigger(Model):
     unlink: int | None = Field(default=None, strict=True, ge=1, examples=[1])
     """The same, before so many a removal."""
     of: Text | None = Field(default=None, examples=["*.pt"])
-    """The files whose writes, renames and so on count: a glob of their names, or with a leading `/`
-    of their paths; default: all."""
+    """The files whose writes, renames and so on count: a glob of the ends of their paths, or with a
+    leading `/` of all of them; default: all."""
     delay: Duration = 0.0
     """The time after `after` or `recovery`."""
     task: Glob | None = None

@@ -239,7 +239,11 @@ class EngineCalls:
 
     def _watch(self, fault: PlannedFault) -> None:
         trigger, call = fault.trigger, Called("watch", fault.id)
-        request = {"call": trigger.call, "count": trigger.call_number, "of": trigger.of or "*"}
+        request = {
+            "call": trigger.call,
+            "count": trigger.call_number,
+            "of": path_pattern(trigger.of or "*"),
+        }
         program = HELD_CALL.read_text("utf-8")
 
         def told(line: str) -> None:
@@ -305,6 +309,19 @@ class EngineCalls:
             what = f"{call.operation} {call.subject}".strip()
             found["error"] = EngineLost(f"Calling the engine to {what} failed: {defect!r}")
         self._inbox.put(replace(call, **{"wall": self._wall(), **found}))
+
+
+def path_pattern(glob: str) -> str:
+    """Return the regular expression of the paths that a trigger's `of` means (pure).
+
+    What begins with `/shared` is meant in the folder that tasks have there as processes as well.
+    """
+    from emulator.faults.saved_files import translated  # only what is watched needs it
+
+    pattern: str = translated(glob.lstrip("/"))
+    if not glob.startswith("/"):
+        return f"(?:.*/)?{pattern}"
+    return f"{'.*' * glob.startswith('/shared/')}/{pattern}"
 
 
 def held_in_words(task: str, call: str, answer: Mapping[str, Any]) -> str:

@@ -24,6 +24,7 @@ from emulator.faults.checkpoint import FileAccess
 from emulator.faults.held import Pausing
 from emulator.faults.spec import Holding
 from emulator.runtime.clock import RealClock
+from emulator.supervisor.engine_calls import path_pattern
 from tests.engines.stage import Stage, shells, staged
 
 ENGINES: Mapping[str, Callable[[], Engine]] = {"docker": DockerEngine, "process": ProcessEngine}
@@ -51,6 +52,7 @@ class Watch:
     def __init__(self, stage: Stage, **request: Any) -> None:
         self.holding, self.told = capable(stage.engine, Holding), queue.Queue[dict[str, Any]]()
         program = Path(held_call.__file__).read_text()
+        request["of"] = path_pattern(request["of"])
 
         def hold() -> None:
             self.holding.hold(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections.abc import Callable, Collection
 from functools import partial
@@ -22,7 +23,7 @@ from emulator.report.event_text import describe
 from emulator.report.timeline_chart import _fault_in_words
 from emulator.results import Result
 from emulator.runtime.clock import AtOnce, ManualClock
-from emulator.supervisor.engine_calls import EngineCalls
+from emulator.supervisor.engine_calls import EngineCalls, path_pattern
 from tests.supervisor import in_memory
 from tests.supervisor.in_memory import DEAF, SERVES, faults, restarts, run_on, stages, step, trains
 
@@ -472,13 +473,30 @@ AT_WRITE = "restart: on-failure\nfaults: [{kill: worker-1, at: {write: 3, of: '*
 def test_a_fault_happens_before_a_call_and_its_task_is_let_go(tmp_path: Path) -> None:
     engine = Holds(HELD)
     history, _, result = run(tmp_path, AT_WRITE, engine=engine)
-    request = {"call": "write", "count": 3, "of": "*.pt"}
+    request = {"call": "write", "count": 3, "of": path_pattern("*.pt")}
     assert engine.asked == [(0, "worker-1", request), (4, "worker-1", {})]
     assert stages(history) == [("triggered", 4), ("applied", 4)]
     triggered, applied = faults(history)
     assert (triggered.effect, applied.effect, applied.exit_code) == (WORDS, WORDS, 137)
     assert f"kill worker-1; {WORDS}" in describe(triggered)
     assert result.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("glob", "matched", "others"),
+    [
+        ("*.pt", "/a/b/m.pt /m.pt", "/a/m.pt.tmp /m.pt/x"),
+        ("run/*.pt", "/a/run/m.pt /run/m.pt", "/a/run/x/m.pt /a/rerun/m.pt"),
+        ("run/**/m-?.pt", "/s/run/m-1.pt /run/a/b/m-2.pt", "/run/m-10.pt"),
+        ("/tmp/*.pt", "/tmp/m.pt", "/a/tmp/m.pt /tmp/a/m.pt"),
+        ("/shared/*", "/shared/m /runs/one/shared/m", "/shared/a/m /tmp/m"),
+        ("*", "/a /a/b", ""),
+    ],
+)
+def test_a_glob_means_the_end_of_a_path_or_all_of_it(glob: str, matched: str, others: str) -> None:
+    matches = re.compile(path_pattern(glob)).match
+    assert [one for one in matched.split() if not matches(one)] == []
+    assert [one for one in others.split() if matches(one)] == []
 
 
 @pytest.mark.parametrize(

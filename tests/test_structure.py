@@ -74,7 +74,7 @@ ONLY_IN = {
 
 
 MOST = {
-    "lines": 59_830,
+    "lines": 59_840,
     "modules": 290,
     "entries": 24,
     "imports a module": 4.57,

@@ -7,7 +7,6 @@ there was nothing to look at.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -67,33 +66,39 @@ def monotone_checkpoints(timeline: Timeline) -> Observed:
 def restores_only_complete(timeline: Timeline) -> Observed:
     """Check that what a task restores had been saved whole, and was not broken since.
 
-    A save that was begun and whose end nobody reported may be whole or not. A fault that has broken
-    a file by `torn` or `bitflip` has broken the checkpoint of the step that its name says, or else
-    the last one that was saved by then.
+    A save that a task has begun and whose end it did not report may be whole or not. A fault that
+    has broken a file by `torn` or `bitflip` has broken the checkpoint of the step that its name
+    says, or else the last one that was saved by then.
     """
     count, violations, undecided = 0, [], []
-    complete, begun, broken = list[int](), set[int](), dict[int, str]()
+    complete, unfinished = list[int](), dict[int, set[str]]()
+    broken: dict[int, str] = {}
     for entry in timeline.history:
         match entry:
             case FaultEvent(stage="applied", changed=changed) if changed and complete:
                 if changed.get("how") in ("torn", "bitflip"):
-                    named = _number(str(changed.get("checkpoint", "")))
+                    named = changed.get("number")
                     step = named if named in complete else complete[-1]
                     broken[step] = f"fault {entry.id} had broken ({changed['how']})"
-            case Phase(phase="checkpoint", state=state) if (saved := entry.step) is not None:
+            case Phase(phase="checkpoint", state="begin") if (saved := entry.step) is not None:
+                unfinished.setdefault(saved, set()).add(entry.task)
+            case Phase(phase="checkpoint") if (saved := entry.step) is not None:
+                unfinished.setdefault(saved, set()).discard(entry.task)
                 broken.pop(saved, None)
-                begun.add(saved)
-                if state == "end":
-                    complete.append(saved)
+                complete.append(saved)
             case Phase(phase="restore", state="end") if entry.step:
                 step, words = entry.step, f"{entry.task} restored step {entry.step}"
                 count += 1
                 if step in broken:
                     violations.append(f"{words}, which {broken[step]}")
-                elif step not in begun:
+                elif not unfinished:
+                    undecided.append(f"{words}, and nobody has reported the step of a save")
+                elif step not in unfinished:
                     violations.append(f"{words}, which was never saved")
-                elif step not in complete:
-                    undecided.append(f"{words}, and nobody reported the end of its save")
+                elif tasks := unfinished[step]:
+                    undecided.append(
+                        f"{words}, and {min(tasks)} did not report the end of its save"
+                    )
     return Observed(
         "what is restored was saved whole", count, "restored steps", violations, undecided
     )
@@ -103,41 +108,44 @@ def never_from_scratch(timeline: Timeline) -> Observed:
     """Check that no task began with its first step again once a checkpoint was complete.
 
     Of a task that was started after a completed checkpoint, what it restores decides, or else its
-    first step: it must be later than that of the task's first start.
+    first step: it must be later than that of the task's first start. It decides nothing where a
+    checkpoint may be of an earlier step, after which the task would also begin with that one.
     """
-    saved = [
-        one.t
-        for one in timeline.history
-        if isinstance(one, Phase) and (one.phase, one.state) == ("checkpoint", "end")
-    ]
-    restored = [
-        one
-        for one in timeline.history
-        if isinstance(one, Phase) and (one.phase, one.state) == ("restore", "end")
-    ]
-    count, violations = 0, []
+    done = [one for one in timeline.history if isinstance(one, Phase) and one.state == "end"]
+    saved = [one for one in done if one.phase == "checkpoint"]
+    count, violations, undecided = 0, list[str](), list[str]()
     for task in timeline.tasks.values():
-        first = next((step.first for one in task.incarnations for step in one.steps), None)
+        first = next((step for one in task.incarnations for step in one.steps), None)
         for one, after in zip_longest(task.incarnations, task.incarnations[1:]):
-            if not saved or one.begin <= saved[0] or not one.steps or first is None:
+            before = [entry for entry in saved if entry.t < one.begin]
+            if first is None or not before or not one.steps:
                 continue
             count += 1
             until = timeline.end if after is None else after.begin
-            from_ = [
+            restored = [
                 entry.step
-                for entry in restored
-                if entry.task == task.name and one.begin <= entry.t <= until
+                for entry in done
+                if (entry.phase, entry.task) == ("restore", task.name)
+                and one.begin <= entry.t <= until
             ]
-            if 0 in from_ or (not any(from_) and one.steps[0].first <= first):
-                violations.append(
-                    f"{task.name} began with step {one.steps[0].first} again at {one.begin:.1f} s, "
-                    f"although a checkpoint was complete at {saved[0]:.1f} s"
+            begun = (
+                f"{task.name} began with step {one.steps[0].first} again at {one.begin:.1f} s, "
+                f"although a checkpoint was complete at {before[0].t:.1f} s"
+            )
+            if 0 in restored:
+                violations.append(begun)
+            elif not any(restored) and one.steps[0].first <= first.first:
+                may_be_earlier = any(
+                    entry.t < first.t if entry.step is None else entry.step < first.first
+                    for entry in before
                 )
+                (undecided if may_be_earlier else violations).append(begun)
     return Observed(
         "no start from scratch once there is a checkpoint",
         count,
         "starts after a checkpoint",
         violations,
+        undecided,
     )
 
 
@@ -261,12 +269,6 @@ def _steps_while(fault: FaultTimeline, task: TaskTimeline, end: float) -> Iterat
         runs_since = one.begin if one.running is None else one.running.t
         since = max(applied.t, runs_since) + LATE
         yield from (step for step in one.steps if since < step.t < until)
-
-
-def _number(name: str) -> int | None:
-    """Return the last number in the name of a file or folder, without what follows a dot."""
-    found = re.findall(r"\d+", name.rpartition("/")[2].partition(".")[0])
-    return int(found[-1]) if found else None
 
 
 def _overlaps(task: TaskTimeline) -> Iterator[str]:

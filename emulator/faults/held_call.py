@@ -256,7 +256,10 @@ def main(arguments: Sequence[str]) -> None:
     except OSError as error:
         return say({"error": f"its processes can't be traced here ({error.strerror})"})
     say({"attached": attached})
-    held = tracer.run()
+    try:
+        held = tracer.run()
+    except OSError as error:
+        return say({"error": f"its calls can't be told ({error.strerror})"})
     say(held or {"ended": True})
     with contextlib.suppress(ChildProcessError):
         while held:

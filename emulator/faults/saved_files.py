@@ -35,7 +35,7 @@ DEPTH = 20
 NOT_ITS_OWN = ("proc", "sys", "dev", "shared")
 """Folders of a container's file system that are no files of its task alone."""
 PATIENCE = 30.0
-"""Seconds in which a file that is open has to be closed."""
+"""Seconds in which all files that are open have to be closed."""
 NEXT_SAVE = 30.0
 """Seconds in which a file that is saved under one name has to be saved again."""
 POLL = 0.01
@@ -278,6 +278,8 @@ class Folder:
 
     def __init__(self, path: str) -> None:
         self._root = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        self.deadline = time.monotonic() + PATIENCE
+        """Until when a file that is open has to be closed (monotonic)."""
         self._left_out = NOT_ITS_OWN if os.path.realpath(path) == "/" else ()
 
     def files(self, since: float = 0.0) -> list[File]:
@@ -340,13 +342,12 @@ class Folder:
 
         Raises Failure.
         """
-        deadline = time.monotonic() + PATIENCE
         while True:
             with self.opened(path, os.O_RDWR) as file:
                 if even_open or _lease(file, path):
                     yield file
                     return
-            if time.monotonic() > deadline:
+            if time.monotonic() > self.deadline:
                 raise Failure(f"{path} was open all the time: it is being written or read")
             time.sleep(POLL)
 
@@ -445,8 +446,8 @@ def remove(asked: Change) -> dict[str, Any]:
         for file in one.files:
             asked.folder.remove(file.path)
     if one.is_folder:
-        inside = [file.path for file in asked.files if file.path.startswith(f"{one.name}/")]
-        inner = [file.path for file in asked.files if file.is_folder and file.path in inside]
+        folders = [file.path for file in asked.files if file.is_folder]
+        inner = [path for path in folders if path.startswith(f"{one.name}/")]
         with contextlib.suppress(OSError):  # somebody else has put something there meanwhile
             for path in sorted((*inner, one.name), reverse=True):
                 asked.folder.remove(path, is_folder=True)
@@ -464,7 +465,7 @@ def put_older_back(asked: Change) -> dict[str, Any]:
         return _keep_and_put_back(asked, one)
     for file, other in pairs:
         with asked.folder.opened(other.path, os.O_RDONLY) as source:
-            content = b"".join(iter(lambda file=source: os.read(file, PIECE), b""))  # type: ignore[misc]
+            content = _content(source)
         with asked.folder.alone(file.path, even_open=asked.even_open) as target:
             _write(target, content)
     return {"path": one.name, "before": one.size, "after": before.size, "version": before.name}
@@ -485,7 +486,7 @@ def _keep_and_put_back(asked: Change, one: Checkpoint) -> dict[str, Any]:
         time.sleep(POLL)
     else:
         raise Failure(f"{path} was not saved again within {NEXT_SAVE:g} s")
-    before = 0
+    asked.folder.deadline, before = time.monotonic() + PATIENCE, 0
     for path, (_, content) in kept.items():
         with asked.folder.alone(path, even_open=asked.even_open) as target:
             before += os.fstat(target).st_size
@@ -557,8 +558,9 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     except Failure as failure:
         return {"error": str(failure)}
     except OSError as error:
-        return {"error": f"{path}: {error.filename or ''} {error.strerror}".replace(":  ", ": ")}
-    return {"checkpoint": found[0].name, "format": found[0].format, **changed}
+        return {"error": f"{error.filename or path}: {error.strerror}"}
+    one = found[0]
+    return {"checkpoint": one.name, "format": one.format, "number": _number(one.name), **changed}
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -247,7 +247,10 @@ class EngineCalls:
         program = HELD_CALL.read_text("utf-8")
 
         def told(line: str) -> None:
-            answer = json.loads(line)
+            try:
+                answer = json.loads(line)
+            except ValueError:  # no answer of the program: it could not run
+                answer = {"error": line.strip()}
             if "error" in answer:
                 raise EngineError(f"{fault.watched}: {answer['error']}.")
             if "held" in answer:

@@ -91,13 +91,20 @@ def test_saved_steps(events: Sequence[Told], count: int, broken: Sequence[str]) 
     assert (result.count, result.violations) == (count, broken)
 
 
+def test_without_the_step_of_any_save_nothing_is_said_of_a_restore() -> None:
+    result = restores_only_complete(
+        timeline([*phase(1, 2, "a-0", "checkpoint"), *restore(4, "a-0", 20)])
+    )
+    assert (result.count, result.violations, len(result.undecided)) == (1, [], 1)
+
+
 BREAKING = "faults: [{checkpoint: torn, at: 5s}]\n"
 CHECKPOINTS = save(1, "a-0", 10) + save(2, "a-0", 20)
 BEGUN = [happened(3, "phase", "a-0", phase="checkpoint", state="begin", step=30)]
 
 
-def broken(t: float, how: str, name: str = "m.pt", fault: str = "0") -> Told:
-    changed = {"how": how, "checkpoint": name}
+def broken(t: float, how: str, number: int = -1, fault: str = "0") -> Told:
+    changed = {"how": how, "number": number}
     return happened(t, "fault", "", id=fault, kind="checkpoint", stage="applied", changed=changed)
 
 
@@ -111,7 +118,7 @@ def broken(t: float, how: str, name: str = "m.pt", fault: str = "0") -> Told:
             BEGUN + restore(4, "a-0", 30),
             1,
             [],
-            ["a-0 restored step 30, and nobody reported the end of its save"],
+            ["a-0 restored step 30, and a-0 did not report the end of its save"],
         ),
         (
             [broken(3, "torn"), *restore(4, "a-0", 20), *restore(5, "b-0", 10)],
@@ -120,13 +127,19 @@ def broken(t: float, how: str, name: str = "m.pt", fault: str = "0") -> Told:
             [],
         ),
         (
-            [broken(3, "bitflip", "run-7/model-10.pt"), *restore(4, "a-0", 10)],
+            [broken(3, "bitflip", 10), *restore(4, "a-0", 10)],
             1,
             ["a-0 restored step 10, which fault 0 had broken (bitflip)"],
             [],
         ),
-        ([broken(3, "bitflip", "model-10.pt"), *restore(4, "a-0", 20)], 1, [], []),
+        ([broken(3, "bitflip", 10), *restore(4, "a-0", 20)], 1, [], []),
         ([broken(3, "torn"), *save(4, "b-0", 20), *restore(5, "a-0", 20)], 1, [], []),
+        (
+            [*BEGUN, *phase(3.5, 3.6, "b-0", "checkpoint", step=30), *restore(4, "a-0", 30)],
+            1,
+            [],
+            ["a-0 restored step 30, and a-0 did not report the end of its save"],
+        ),
         ([broken(3, "empty-newer"), *restore(4, "a-0", 20)], 1, [], []),
         ([broken(0.5, "torn"), *restore(4, "a-0", 20)], 1, [], []),
     ],
@@ -160,6 +173,9 @@ def lives(*firsts: int) -> list[Told]:
         (lives(1, 0) + save(5, "worker-0", 2) + restore(11, "worker-0", 0), 1, [0]),
         (lives(1, 1) + save(5, "worker-0", 1) + restore(11, "worker-0", 1), 1, []),
         (lives(100, 100) + phase(5, 6, "worker-1", "checkpoint"), 1, [100]),
+        # It may have resumed from step 50, and report every 100th step.
+        (lives(100, 100) + save(5, "worker-0", 50), 1, []),
+        (lives(100, 100) + phase(1, 1.5, "worker-0", "checkpoint"), 1, []),
     ],
 )
 def test_no_start_from_scratch_once_there_is_a_checkpoint(

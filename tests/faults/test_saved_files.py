@@ -115,6 +115,7 @@ def test_torn_cuts_the_largest_file_to_half(tmp_path: Path) -> None:
     assert done == {
         "checkpoint": "s-1",
         "format": "DCP",
+        "number": 1,
         "path": "s-1/0.distcp",
         "before": 8,
         "after": 4,
@@ -137,6 +138,7 @@ def test_missing_removes_all_files_of_the_latest_and_its_folder(tmp_path: Path) 
     assert ask(tmp_path, "missing") == {
         "checkpoint": "2",
         "format": "Orbax",
+        "number": 2,
         "path": "2",
         "before": 2,
         "after": None,

@@ -453,6 +453,8 @@ class Holds(MemoryEngine):
 
     def hold(self, task: str, program: str, request: Any, told: Callable[[str], None]) -> None:
         self.asked.append((self._clock.now() - ManualClock.BEGAN, task, dict(request)))
+        if self.answer == {}:
+            told("its image has no python3")
         told(json.dumps({"attached": 2}))
         if self.answer is None:
             raise NotRunning("It has ended.")
@@ -504,6 +506,7 @@ def test_a_glob_means_the_end_of_a_path_or_all_of_it(glob: str, matched: str, ot
     [
         ({"error": "its processes can't be traced here"}, 0,
          "worker-1: its processes can't be traced here."),
+        ({}, 0, "worker-1: its image has no python3."),
         (None, 41, "the job ended, and its target made no write of *.pt number 3"),
     ],
 )  # fmt: skip

@@ -287,6 +287,7 @@ class ProcessEngine:
             env={**os.environ, **labelled(self._scratch.run_id, task, self._scratch.folder)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
         )
         self._holders.setdefault(task, []).append(process)

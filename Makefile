@@ -6,17 +6,20 @@ REQUIRE := $(if $(filter 1,$(EMULATOR_REQUIRE_DOCKER)),--emulator-require docker
 # A busy machine takes several times as long. What trainings must reach does not depend on it.
 PATIENT := --emulator-set timeout=20m --timeout 1500
 
-.PHONY: help demo quick test test-all test-rest fuzz gallery bench images images-basic check format docs reference docker browser compiler registry kubernetes kubernetes-stop clean
+.PHONY: help demo quickstart quick test test-all test-rest fuzz long gallery bench images images-basic check format docs reference docker browser compiler registry slurm kubernetes kubernetes-stop clean
 
 help:            ## Show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 17
 
-demo: $(VENV)/.installed   ## Train a small model on an emulated cluster, in Docker where it answers
+demo: $(VENV)/.installed   ## A small training loses a worker and resumes; no Docker, no TensorFlow, 15 seconds
+	$(BIN)/emulate demo
+
+quickstart: $(VENV)/.installed ## Train with TensorFlow on two workers, in Docker where it answers
 	@docker version >/dev/null 2>&1 || $(MAKE) --no-print-directory $(VENV)/.tensorflow
 	$(BIN)/emulate up quickstart
 
 # Many tests and benchmarks start commands: without bytecode each would compile the package again.
-quick test test-all test-rest gallery bench: export PYTHONDONTWRITEBYTECODE :=
+quick test test-all test-rest long gallery bench: export PYTHONDONTWRITEBYTECODE :=
 # As in pyproject.toml, which an -m of the command line replaces.
 ALL    := not campaign and not programs and not long
 
@@ -39,6 +42,9 @@ test-rest: $(VENV)/.dev $(VENV)/.tensorflow images ## What test-all adds to test
 
 fuzz: $(VENV)/.dev ## Half an hour of fuzzing with other examples each time
 	$(BIN)/pytest tests -m fuzz -n 2 --timeout 7200 --hypothesis-profile search
+
+long: $(VENV)/.dev $(VENV)/.tensorflow images ## What takes too long for test-all: an hour
+	$(BIN)/pytest tests scenarios -n 3 --dist loadscope $(REQUIRE) $(PATIENT) -m 'long and not (campaign or programs)'
 
 gallery: $(VENV)/.dev $(VENV)/.tensorflow images ## Run all scenarios of the gallery; the runs are in runs/gallery
 	$(BIN)/pytest scenarios tests/gallery -m gallery -n 3 --dist worksteal --emulator-out runs/gallery $(REQUIRE)
@@ -84,6 +90,9 @@ compiler:        ## A C compiler for the tests that compile a stand-in for the G
 
 registry:        ## An image registry for the tests that push and pull, on Debian or Ubuntu
 	scripts/ensure-registry
+
+slurm:           ## The programs of Slurm for the tests on a controller and a node, on Debian or Ubuntu
+	scripts/ensure-slurm
 
 kubernetes:      ## A real Kubernetes for the tests on Debian 12, on its Docker engine; built once
 	PYTHON=$(PYTHON) scripts/ensure-kubernetes start

@@ -65,6 +65,9 @@ FILES = {
     "verdicts.json",
 }
 
+SHORT = 5.0
+"""Seconds; a run that took longer surely has a sample of its tasks' usage."""
+
 
 @pytest.fixture
 def run(run: Result) -> Result:
@@ -72,12 +75,17 @@ def run(run: Result) -> Result:
     summary, engine = run.summary, choose(run.summary["engine"])
     assert engine.find(run.run_id) == []
     engine.close()
-    assert {path.name for path in run.folder.iterdir() if path.suffix != ".lock"} == FILES
+    found = {path.name for path in run.folder.iterdir() if path.suffix != ".lock"}
+    # A run of a second or two ends before its first sample, and its first step may be printed
+    # before the engine says that its task runs.
+    is_short = summary["duration"] < SHORT
+    assert found | ({"samples.jsonl"} if is_short else set()) == FILES
     if prints_events(run.folder):
         agrees(run.folder, summary)
     assert sum(summary["time"].values()) == pytest.approx(summary["duration"], abs=1e-4)
     if run.outcome == "succeeded":
-        assert 0 < summary["startup"]["all_running"] < summary["startup"]["first_step"]
+        startup = summary["startup"]
+        assert 0 < startup["all_running"] < startup["first_step"] + (1.0 if is_short else 0.0)
         assert 0 < summary["time"]["productive"] < summary["duration"]
     for fault in summary["faults"]:
         if fault["kind"] in ("preempt", "restart") and fault["status"] == "applied":

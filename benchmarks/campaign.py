@@ -122,6 +122,12 @@ SHAPED = Job(
 )
 """The engine's kernel is probed before the run begins."""
 
+TRACED = Job(
+    STEPS.replace('echo "{{', 'echo $n > "$EMULATOR_SHARED/save"; echo "{{'),
+    "cluster: {worker: 2}\nfaults:\n- {kill: worker-1, at: {write: 4, of: save}}\n",
+)
+"""All tasks begin held, until a tracer is attached to each; one is then held before a write."""
+
 
 @dataclass
 class Seen:
@@ -334,6 +340,31 @@ def killed_while_probing(round_: Round, whole: float) -> None:
     then(round_, "clean")
 
 
+def killed_while_attaching(*after: str) -> Callable[[Round, float], None]:
+    """Return an attack: SIGKILL while tracers are attached, and then these commands.
+
+    That is between the start of the first task and half a second after that of the job: the tasks
+    are behind their gates, or held, or one is before its write.
+    """
+
+    def attack(round_: Round, whole: float) -> None:
+        process = round_.up()
+        history = round_.folder / "history.jsonl"
+        while process.poll() is None:
+            with contextlib.suppress(OSError):
+                if '"start"' in history.read_text():
+                    break
+            time.sleep(0.001)
+        round_.seen.moment = round_.random.uniform(0.0, whole)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(round_.seen.moment)
+        process.kill()
+        round_.end_of(process)
+        then(round_, *after)
+
+    return attack
+
+
 def out_of_time(round_: Round, whole: float) -> None:
     """No signal: the scenario has a time limit, a random one."""
     limit = round_.seen.moment = round_.random.uniform(0.5, 2.5)
@@ -447,6 +478,18 @@ ATTACKS: dict[str, Attack] = {
         SHAPED,
         lasts=0.3,
         only="docker",
+    ),
+    "traced-kill-clean": Attack(
+        "SIGKILL while tracers attach, then `clean`",
+        killed_while_attaching("clean"),
+        TRACED,
+        lasts=1.0,
+    ),
+    "traced-kill-attach": Attack(
+        "SIGKILL while tracers attach, then `attach`",
+        killed_while_attaching("attach"),
+        TRACED,
+        lasts=1.0,
     ),
 }
 

@@ -10,33 +10,42 @@ if TYPE_CHECKING:
     from emulator.engines import choose
     from emulator.errors import EmulatorError
     from emulator.faults.checkpoint import Checkpoint
+    from emulator.faults.disk import Disk
     from emulator.faults.ending import Kill, Oom, Preempt, Restart, Terminate
     from emulator.faults.held import Pause, Throttle
     from emulator.faults.infrastructure import Cordon, Drain, Partition, Shape
+    from emulator.faults.inside.hooked import Abort, NanLoss, RaisedException, SlowInput
+    from emulator.faults.inside.traced import Hang, SwallowSigterm, Visibility
     from emulator.faults.kinds import RandomFaults, TraceFaults, TraceRow
     from emulator.faults.spec import Trigger
     from emulator.manifests.convert import load
     from emulator.record.reader import Record
     from emulator.results import Result, judge
     from emulator.scenario.schema import Expectations, Program, Role, Scenario
+    from emulator.search.api import moments, sweep
     from emulator.session.history import compare, result, runs
     from emulator.session.up import run, up
 
     __version__: str
 
 __all__ = [
+    "Abort",
     "Checkpoint",
     "Cluster",
     "Cordon",
+    "Disk",
     "Drain",
     "EmulatorError",
     "Expectations",
+    "Hang",
     "Kill",
+    "NanLoss",
     "Oom",
     "Partition",
     "Pause",
     "Preempt",
     "Program",
+    "RaisedException",
     "RandomFaults",
     "Record",
     "Restart",
@@ -44,19 +53,24 @@ __all__ = [
     "Role",
     "Scenario",
     "Shape",
+    "SlowInput",
+    "SwallowSigterm",
     "Terminate",
     "Throttle",
     "TraceFaults",
     "TraceRow",
     "Trigger",
+    "Visibility",
     "choose",
     "compare",
     "connect",
     "judge",
     "load",
+    "moments",
     "result",
     "run",
     "runs",
+    "sweep",
     "up",
 ]
 
@@ -75,7 +89,10 @@ _HOMES = {
     "result": "session.history",
     "compare": "session.history",
     "up": "session.up",
+    "moments": "search.api",
+    "sweep": "search.api",
     "Checkpoint": "faults.checkpoint",
+    "Disk": "faults.disk",
     "Cordon": "faults.infrastructure",
     "Drain": "faults.infrastructure",
     "Expectations": "scenario.schema",
@@ -93,6 +110,13 @@ _HOMES = {
     "Throttle": "faults.held",
     "TraceFaults": "faults.kinds",
     "TraceRow": "faults.kinds",
+    "Abort": "faults.inside.hooked",
+    "NanLoss": "faults.inside.hooked",
+    "RaisedException": "faults.inside.hooked",
+    "SlowInput": "faults.inside.hooked",
+    "Hang": "faults.inside.traced",
+    "SwallowSigterm": "faults.inside.traced",
+    "Visibility": "faults.inside.traced",
     "Trigger": "faults.spec",
 }
 

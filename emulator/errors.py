@@ -3,6 +3,7 @@
     EmulatorError                exit 4   the emulator or the engine failed
     ├── UsageError               exit 2   the command line is wrong
     │   ├── InUse                exit 2   another emulate process uses the run
+    │   ├── RunOver              exit 2   a run was asked for something after its end
     │   ├── ScenarioError        exit 2   the scenario is wrong; has all problems
     │   ├── Misfit               exit 2   a value exceeds the engine's machine
     │   └── Unsupported          exit 2   this engine can't do what the scenario asks for
@@ -35,6 +36,7 @@ __all__ = [
     "NotRunning",
     "Problem",
     "RecordError",
+    "RunOver",
     "ScenarioError",
     "Unsupported",
     "UsageError",
@@ -71,6 +73,13 @@ class UsageError(EmulatorError):
     """The command line is wrong."""
 
     exit_code = 2
+
+
+class RunOver(UsageError):
+    """A run was asked for something after its supervisor had ended."""
+
+    def __init__(self) -> None:
+        super().__init__("The run is over.")
 
 
 class InUse(UsageError):
@@ -116,6 +125,10 @@ class ScenarioError(UsageError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = tuple(problems)
+
+
+WITHOUT_GPUS = "`--without-gpus` runs it on the CPU; `emulate doctor` says what GPUs there are."
+"""What to do about GPUs that this machine does not have."""
 
 
 class Unsupported(UsageError):

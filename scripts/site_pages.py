@@ -7,6 +7,7 @@ site needs no repository on some host, and a link to a file that is gone fails t
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 import subprocess
@@ -17,6 +18,8 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 ROOT_PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 """Files of the root that are pages of their own."""
+NOTEBOOK, NOTEBOOK_PAGE = ROOT / "docs" / "notebook.ipynb", "notebook.md"
+"""It is a page with its outputs."""
 SOURCES = "source"
 """The folder of the site with the texts of other files."""
 _LINK = re.compile(r"(?P<before>!?\[[^\]]*\]\()(?P<target>[^)\s#]+)(?P<after>#[^)\s]*)?\)")
@@ -29,6 +32,7 @@ def on_files(files: Any, config: Any) -> Any:  # noqa: ANN401  MkDocs' own types
 
     for name in ROOT_PAGES:
         files.append(File.generated(config, name, content=page_of_root(name)))
+    files.append(File.generated(config, NOTEBOOK_PAGE, content=page_of_notebook(NOTEBOOK)))
     linked = {path for file in pages() for _, path in outside(file)}
     for path in sorted(linked):
         files.append(File.generated(config, source_page(path), content=listing(path)))
@@ -73,6 +77,8 @@ def target_of(file: Path, target: str) -> Path | None:
 def place(path: Path) -> str:
     """Return where a file of the project is in the site."""
     relative = path.relative_to(ROOT)
+    if path == NOTEBOOK:
+        return NOTEBOOK_PAGE
     if relative.parts[:1] == ("docs",):
         return Path(*relative.parts[1:]).as_posix()
     if relative.as_posix() in ROOT_PAGES:
@@ -110,3 +116,20 @@ def listing(path: Path) -> str:
     text = path.read_text("utf-8", "replace").rstrip()
     fence = "`" * max(3, *(len(run) + 1 for run in re.findall(r"`{3,}", text) or [""]))
     return f"{head}{fence}{_LANGUAGES.get(path.suffix, 'text')}\n{text}\n{fence}\n"
+
+
+def page_of_notebook(path: Path) -> str:
+    """Return a notebook as a page: its texts, its code, and its outputs as tables or as text."""
+    parts = []
+    for cell in json.loads(path.read_text("utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        parts += map(_output, cell.get("outputs", ()))
+    return "\n\n".join(parts) + "\n"
+
+
+def _output(output: dict[str, Any]) -> str:
+    data = output.get("data", {})
+    if "text/html" in data:
+        return "".join(data["text/html"])
+    return "```text\n" + "".join(data.get("text/plain", output.get("text", ""))).rstrip() + "\n```"

@@ -41,6 +41,7 @@ from tests.clusters import (
 )
 from tests.clusters import REQUIRE as REQUIRE_KUBERNETES
 from tests.registries import closed_registry, registry
+from tests.slurm import slurm
 
 # Properties are tried with the same examples each time, however long each takes: what fails here
 # fails for everybody, and a busy machine fails nothing. `--hypothesis-profile search` tries others.
@@ -54,6 +55,9 @@ CLUSTERS = (fake_node, kubeconfig_or_why, kubernetes_alone, kubernetes_cluster, 
 
 REGISTRIES = (closed_registry, registry)
 """The fixtures of tests that push and pull images."""
+
+SCHEDULERS = (slurm,)
+"""The fixtures of tests on Slurm."""
 
 REQUIRE = "EMULATOR_REQUIRE_DOCKER"
 NO_ENGINE = "no Docker engine answers; `make docker` starts one"

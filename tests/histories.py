@@ -73,7 +73,7 @@ def happened(t: float, event: str, task: str = "", **fields: Any) -> Entry:
     return an_event(event, task, t=t, wall=BEGAN + t + late, **fields)
 
 
-def step(t: float, task: str, number: int, **data: Any) -> Entry:
+def step(t: float, task: str, number: int, /, **data: Any) -> Entry:
     return happened(t, "step", task, step=number, **data)
 
 

@@ -62,7 +62,7 @@ def test_a_run_that_trained_nothing_says_so_everywhere(tmp_path: Path) -> None:
     assert text.count("test: succeeded, verdict ok, with a warning\n") == 1
     page = (result.folder / "report.html").read_text()
     assert "<strong>Warning:</strong> No step was read" in page
-    assert "The last output of worker-0" in page
+    assert '<pre class="output" data-lines="worker-0">' in page
     markdown = (result.folder / "report.md").read_text()
     assert "> **Warning:** No step was read" in markdown
     assert "epoch one, all is well" in markdown

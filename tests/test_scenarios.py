@@ -7,6 +7,7 @@ looks at what every run must be like, and `stricter.py` has what runs of some sc
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -166,6 +167,10 @@ def test_an_installed_wheel_has_the_same_images_and_runs_the_bundled_scenarios(
     assert run("--version").stdout == f"emulate {version}\n"
     assert run("init", "mine").returncode == 0
     assert run("plan", "mine/scenario.yaml").returncode == 0
+    done = run("demo")  # with what the wheel asks for and nothing else
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "worker-1 was preempted at step " in done.stdout
+    shutil.rmtree(tmp_path / "runs")
     done = run("up", "quickstart", "--engine", "docker", "--json")
     assert done.returncode == 0, done.stderr[-3000:]
     assert "building" not in done.stderr  # the checkout's image is the wheel's

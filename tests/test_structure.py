@@ -29,6 +29,7 @@ LAYERS = [
     {"validation"},
     {"runtime"},
     {"metrics"},
+    {"platforms"},
     {"faults"},
     {"scenario"},
     {"manifests"},
@@ -42,6 +43,8 @@ LAYERS = [
     {"results", "api"},
     {"report"},
     {"session"},
+    {"search"},
+    {"ui"},
     {"cli", "pytest_plugin", "__init__", "__main__"},
 ]
 """From the bottom up: a module imports from its own layer or from those before it.
@@ -59,8 +62,9 @@ ONLY_IN = {
     "re2": {"validation"},
     "pynvml": {"metrics/gpu"},
     "subprocess": {"engines", "cli"},
-    "starlette": {"api"},
-    "uvicorn": {"api"},
+    "starlette": {"api", "ui"},
+    "uvicorn": {"api", "ui"},
+    "watchdog": {"ui"},
     "httpx": {"api"},
     "prometheus_client": {"api"},
     "pyarrow": {"exports"},
@@ -74,13 +78,13 @@ ONLY_IN = {
 
 
 MOST = {
-    "lines": 59_840,
-    "modules": 290,
-    "entries": 24,
-    "imports a module": 4.57,
-    "modules that one other imports": 71,
-    "modules of the longest chain of imports": 18,
-    "public methods of a class": 25,
+    "lines": 75_600,
+    "modules": 370,
+    "entries": 27,
+    "imports a module": 4.68,
+    "modules that one other imports": 96,
+    "modules of the longest chain of imports": 24,
+    "public methods of a class": 29,
     "lines of a function": 60,
 }
 """What the package may have at most; `python -m scripts.structure` says where that is.
@@ -98,6 +102,11 @@ CROWDED = {
     # What a run, an engine for tests, a watch and a task's values are made from:
     *("supervisor.supervisor.__init__", "engines.memory.__init__"),
     *("engines.kubernetes.watching.__init__", "scenario.values.__init__"),
+    # What one asks of a sweep: its scenario, fault and moments, and how they are run.
+    *("cli.sweep.sweep", "pytest_plugin.harness.sweep", "search.api.sweep"),
+    # All that a plan, a container and the tracers of a run are made from:
+    *("planning.planner.make_plan", "engines.docker.requests.container_request"),
+    "supervisor.tracing.__init__",
     # All that the rule of restarts depends on:
     "supervisor.restart_policy.decide",
 }
@@ -121,10 +130,12 @@ ROOMS = {
     },
     "kubeflow": set(),
     "session": {
-        *("cli.manual", "cli.report", "cli.up", "pytest_plugin.plugin"),
-        *("pytest_plugin.harness", "pytest_plugin.memory_cluster"),
+        *("cli.demo", "cli.manual", "cli.report", "cli.up", "pytest_plugin.plugin"),
+        *("pytest_plugin.harness", "pytest_plugin.memory_cluster", "search.api", "search.sweep"),
+        *("ui.comparing", "ui.starting"),
     },
     "pytest_plugin": set(),
+    "ui": {"cli.ui"},
 }
 """Features that live in one folder or module, and the only other modules that import it.
 
@@ -154,7 +165,8 @@ WORDS: dict[str, tuple[str, set[str]]] = {
             *("scenario.image", "scenario.frameworks.spec", "scenario.frameworks.registry"),
             *(f"scenario.frameworks.{name}" for name in ("jax", "pytorch", "tensorflow")),
             *("cli.runs", "cli.up", "session.up", "pytest_plugin.harness", "pytest_plugin.plugin"),
-            "pytest_plugin.settings",
+            *("pytest_plugin.settings", "engines.requirements", "cli.sweep"),
+            *("search.api", "search.sweep"),
         },
     ),
     "engines.kubernetes.dcgm": (
@@ -189,17 +201,20 @@ Its seams: keys of the schema, entries of tables, protocols, sections of the rep
 
 SEAMS = {
     "section": "scenario",
+    "jobset": "scenario",
     "formats": "manifests",
     "targets": "manifests",
     "conditions": "analysis",
     "strategy": "supervisor",
+    "status": "planning",
+    "jobset-strategy": "supervisor",
 }
 """What extensions add, and the layer that asks for it: see `emulator/scenario/extension.py`."""
 
 KUBEFLOW = re.compile(r"(?i)kubeflow|tfjob|pytorchjob")
 NAMES_KUBEFLOW = {
     # Its manifests as examples in the help of commands:
-    *(f"cli/{name}" for name in ("__init__", "convert", "export", "options")),
+    *(f"cli/{name}" for name in ("__init__", "convert", "export")),
     # Trainer v2, which has the same group; and texts for users that compare with it:
     *("manifests/out/trainjob", "metrics/formats", "scenario/frameworks/tensorflow"),
 }

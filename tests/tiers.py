@@ -2,6 +2,7 @@
 
 - quick: what starts nothing outside pytest's own process.
 - basic: the contract of the engines that a laptop has, and one training of each kind.
+- long: trainings of minutes whose way another one takes as well; `make long` runs those.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ import pytest
 OUTSIDE = {
     *("docker_engine", "docker_or_why", "tiny_image", "browser", "host_tensorflow"),
     *("fake_node", "kubeconfig_or_why", "kubernetes_alone", "kubernetes_cluster"),
-    *("kubernetes_user", "closed_registry", "registry"),
+    *("kubernetes_user", "closed_registry", "registry", "slurm"),
     *("emulate", "pytester", "emulator"),
 }
-"""Fixtures that are an engine, a cluster, a registry, a browser or a command."""
+"""Fixtures that are an engine, a cluster, a scheduler, a registry, a browser or a command."""
 STARTS = {"subprocess", "multiprocessing", "ProcessEngine"}
 """What starts processes; a test that uses one, itself or through what it calls, is not quick."""
 NOT_QUICK = {
@@ -33,6 +34,21 @@ BASIC = (
     "scenarios/jax/jax.yaml::",
 )
 """How the names of basic tests begin: synchronous and asynchronous training, PyTorch, JAX."""
+
+LONG = {
+    # The preemptions of spot-trace and spot-machines:
+    "scenarios/faults/spot-market.yaml::spot-market",
+    # The trainings of mwms and of straggler:
+    "scenarios/strategies/mwms-ring.yaml::mwms-ring",
+    "scenarios/faults/straggler-async.yaml::straggler-async",
+    # Other sizes of a training that runs in another one:
+    "scenarios/model-parallel/dtensor.yaml::dtensor[program.env.MODEL=1]",
+    "scenarios/model-parallel/pipeline-1f1b.yaml::pipeline-1f1b[cluster.worker=4]",
+    # The training of elastic-torchrun; the verdicts of ddp-preemption and of one worker:
+    "tests/kubeflow/test_jobs.py::test_a_manifest_runs_to_its_end[elastic]",
+    "tests/test_scenarios.py::test_a_cluster_gives_the_verdicts_that_docker_gives[mwms-preemption-2]",
+}
+"""Tests of minutes that are not part of `make test-all`."""
 
 
 def is_quick(item: pytest.Item) -> bool:
@@ -64,6 +80,8 @@ def is_basic(item: pytest.Item) -> bool:
 def mark(items: list[pytest.Item]) -> None:
     """Give each test the mark of its tier."""
     for item in items:
+        if item.nodeid in LONG:
+            item.add_marker("long")
         if is_basic(item):
             item.add_marker("basic")
         elif is_quick(item):

@@ -113,7 +113,7 @@ CHAPTERS: Mapping[str, Sequence[str]] = {
     ),
     "One model on several tasks": ("model-parallelism", "pipeline-parallelism"),
     "What is faster": ("synchronous-asynchronous", "communication", "input-pipelines"),
-    "What survives, and what it costs": ("recovery-ladder", "costs"),
+    "What survives, and what it costs": ("recovery-ladder", "formats", "costs"),
     "Without a framework": ("any-image",),
 }
 """The pages by chapter, in the order of the index."""

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from emulator.analysis import goodput
 from emulator.analysis.costs.costs import Costs, costs
+from emulator.analysis.notices import NoticeResult, notices, saved_in
+from emulator.analysis.setbacks import setbacks
 from emulator.analysis.throughput import JOB, Throughput, Work, follow, rates
 from emulator.analysis.traffic import Traffic, TrafficIndex, traffic_of
 from emulator.analysis.values import Values, last_values
@@ -18,7 +20,6 @@ from emulator.record.events import (
     EngineNote,
     Entry,
     HelperEvent,
-    Phase,
     Stall,
     Step,
     TaskExit,
@@ -113,6 +114,22 @@ class FaultResult:
 
 
 @dataclass(frozen=True)
+class Recovery:
+    """What followed a failure, or a fault after which its target is started again."""
+
+    task: str
+    at: float
+    """When it failed, or the fault was triggered, in seconds since the run began."""
+    seconds: float | None
+    """From then to the job's next step with the task restored; None: none followed."""
+    running_after: float | None = None
+    """Seconds from then until the task ran again."""
+    fault: str = ""
+    """The id of the fault; empty: the task failed, and the restart policy started it again."""
+    exit_code: int | None = None
+
+
+@dataclass(frozen=True)
 class Analysis:
     """The numbers of one run. Times are seconds from the run's start; None: it never happened."""
 
@@ -145,7 +162,11 @@ class Analysis:
     """Seconds from each failure that was followed by a restart to the job's next step."""
     unrecovered: int = 0
     """Such failures that no step followed."""
+    recovered: Sequence[Recovery] = ()
+    """What was recovered from, or was not, in the order of `recoveries`."""
     faults: Sequence[FaultResult] = ()
+    notices: Sequence[NoticeResult] = ()
+    """What the notice of each preemption was worth, in the order of `faults`."""
     time: Mapping[str, float] = field(default_factory=dict)
     """Seconds by cause (goodput.py); their sum is the duration."""
     goodput: float | None = None
@@ -237,12 +258,16 @@ def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
     work = follow(timeline)
     before = {task.name for task in timeline.plan.before_training}
     faults = [_fault(fault, timeline, progress, work) for fault in timeline.faults.values()]
-    recoveries = _recoveries(timeline, progress) + [
-        fault.first_step_after
+    recovered = _recoveries(timeline, progress) + [
+        Recovery(
+            fault.target, fault.triggered or 0.0, fault.first_step_after, fault.restored_after,
+            fault.id, fault.exit_code,
+        )
         for fault in faults
         if FAULTS[fault.kind].restarts_target and fault.status == "applied"
         if fault.target not in before
-    ]
+    ]  # fmt: skip
+    recoveries = [one.seconds for one in recovered]
     throughput = rates(timeline.plan, work)
     traffic = traffic_of(timeline.plan, progress.advances, samples)
     spent = goodput.split(timeline, duration)
@@ -273,7 +298,9 @@ def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
         lost_steps=max(task.lost_steps for task in tasks.values()) if steps else None,
         recoveries=[seconds for seconds in recoveries if seconds is not None],
         unrecovered=recoveries.count(None),
+        recovered=tuple(recovered),
         faults=faults,
+        notices=notices(timeline),
         time=time,
         goodput=time["productive"] / duration if steps and duration > 0 else None,
         costs=costs(timeline, spent, final_step),
@@ -289,7 +316,7 @@ def _task(task: TaskTimeline) -> TaskResult:
         oom_killed=any(exit_.oom_killed for exit_ in exits),
         first_step=steps[0].first if steps else None,
         last_step=steps[-1].step if steps else None,
-        lost_steps=_lost_steps(task),
+        lost_steps=sum(one.steps for one in setbacks(task)),
     )
 
 
@@ -298,31 +325,8 @@ def _helper(event: HelperEvent) -> HelperResult:
     return HelperResult(event.state, event.exit_code, event.reason or "", words)
 
 
-def _lost_steps(task: TaskTimeline) -> int:
-    """Return how many steps it repeated: those after what it restored, up to where it had been.
-
-    It restores in a new incarnation, or goes back while it runs, as a session of TensorFlow 1 does
-    when another task was lost. An incarnation that reports no restore repeats its first step and
-    all after it.
-    """
-    lost = 0
-    reached: int | None = None  # None: what it repeats is counted
-    for incarnation in task.incarnations:
-        resumes = True
-        for report in incarnation.reports:
-            match report:
-                case Phase(phase="restore", step=int(step)):
-                    lost += max(0, (reached or 0) - step)
-                    reached = None
-                case Step():
-                    if resumes and reached is not None:
-                        lost += max(0, reached - report.first + 1)
-                    reached, resumes = report.step, False
-    return lost
-
-
-def _recoveries(timeline: Timeline, progress: ProgressIndex) -> list[float | None]:
-    """Return, for each restart after a failure, the seconds from its exit to the job's next step.
+def _recoveries(timeline: Timeline, progress: ProgressIndex) -> list[Recovery]:
+    """Return a recovery for each restart after a failure, from its exit to the job's next step.
 
     The policy `always` also restarts tasks that succeeded; these are no failures. Before training
     there is nothing to recover: a failure there only makes it begin later.
@@ -334,11 +338,14 @@ def _recoveries(timeline: Timeline, progress: ProgressIndex) -> list[float | Non
         if one.restart is not None and one.exit is not None and one.exit.exit_code
     ]
     failures.sort(key=lambda failure: progress.place(failure[0]))
-    recovered = (
-        (progress.step_after(progress.running(restart.task, restart)), exit_.t)
-        for restart, exit_ in failures
-    )
-    return [None if step is None else round(step.t - t, 6) for step, t in recovered]
+    found = []
+    for restart, exit_ in failures:
+        running = progress.running(restart.task, restart)
+        step = progress.step_after(running)
+        seconds = None if step is None else round(step.t - exit_.t, 6)
+        ran = None if running is None else round(running.t - exit_.t, 6)
+        found.append(Recovery(restart.task, exit_.t, seconds, ran, exit_code=exit_.exit_code))
+    return found
 
 
 def _fault(
@@ -355,6 +362,9 @@ def _fault(
     trigger, applied = fault.stages.get("triggered"), fault.stages.get("applied")
     if trigger is None or applied is None:
         return result
+    # What ended its target has the engine's stamp, as have the exits that it caused: these follow
+    # it in any case, but the trigger only as far as the engine's clock is known.
+    first = min(trigger, applied, key=progress.place)
     # Healed, or restarted by the policy.
     restored = fault.stages.get("healed") or progress.running(planned.target, applied)
     first_step = progress.step_after(restored)
@@ -371,7 +381,7 @@ def _fault(
         result,
         triggered=trigger.t,
         applied_after=since(applied),
-        detected_after=since(_detected(planned, progress.ends(trigger, restored))),
+        detected_after=since(_detected(planned, progress.ends(first, restored))),
         saved_after=since(_saved(planned, progress.between(trigger, applied))),
         killed=bool(applied.killed),
         silent=bool(applied.silent),
@@ -402,14 +412,7 @@ def _detected(fault: PlannedFault, ends: Sequence[TaskExit | Stall]) -> Entry | 
 
 def _saved(fault: PlannedFault, notice: Sequence[Entry]) -> Entry | None:
     """Return the end of the first checkpoint after a notice: the target's, else any task's."""
-    if not fault.spec.gives_notice:
-        return None
-    saves = [
-        entry
-        for entry in notice
-        if isinstance(entry, Phase) and entry.phase == "checkpoint" and entry.state == "end"
-    ]
-    return next((e for e in saves if e.task == fault.target), next(iter(saves), None))
+    return saved_in(notice, fault.target) if fault.spec.gives_notice else None
 
 
 def _notes(fault: PlannedFault, during: Sequence[Entry]) -> list[str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import yaml
 from pydantic import ValidationError
 
 from emulator.analysis.analyse import Analysis
@@ -43,6 +44,8 @@ class Row:
     """COMPARED, LEARNED and COSTS, by key."""
     differs: Mapping[str, Any]
     """This run's values of the keys in which the compared scenarios differ."""
+    by_default: frozenset[str] = frozenset()
+    """Those of these keys whose value here is the default, which nobody need have written."""
     currency: str = ""
     """Of its costs."""
     efficiency: float | None = None
@@ -52,7 +55,17 @@ class Row:
     values: Values = field(default_factory=dict)
     """The last of what its tasks reported with their steps, except what is among the figures."""
 
+    def words(self, key: str) -> str:
+        """Return its value of a key that differs, as a scenario has it."""
+        value = self.differs[key]
+        if key not in self.by_default:
+            return written(value)
+        return NOT_SET if value in (None, "", [], {}) else f"{written(value)} (default)"
 
+
+NOT_SET = "not set"
+"""What a key is in a scenario that does not have it."""
+_NO_GPUS = {"count": 0, "shared": False}
 IRRELEVANT = {"description", "parametrize", "reference", "marks", "reserve"}
 """Keys of a scenario that have no effect on what a single run does."""
 
@@ -64,10 +77,32 @@ def rows(judged: Sequence[Judged], baseline: Judged | None = None) -> list[Row]:
     """Return a row for each run, in the order given, with its efficiency against a baseline."""
     scenarios = [plan.scenario.model_dump(mode="json", exclude=IRRELEVANT) for plan, _, _ in judged]
     differing = differences(scenarios)
-    return [
-        _row(*run, {key: values[number] for key, values in differing.items()}, baseline)
-        for number, run in enumerate(judged)
-    ]
+    made = []
+    for number, run in enumerate(judged):
+        row = _row(*run, {key: values[number] for key, values in differing.items()}, baseline)
+        own = run[0].scenario.model_dump(mode="json", exclude_defaults=True)
+        default = {key for key in differing if not (_is_said(key, run[0]) or _has(own, key))}
+        made.append(replace(row, by_default=frozenset(default)))
+    return made
+
+
+def _is_said(key: str, plan: Plan) -> bool:
+    """Return whether a key was written even if its value is the default, as far as is known."""
+    in_variant = any(word.startswith(f"{key}=") for word in plan.variant.split())
+    return in_variant or key.endswith(".replicas")  # a role says how many it has, be it one
+
+
+def _has(value: object, path: str) -> bool:
+    """Return whether there is something at a dotted path of data; keys may have dots (pure)."""
+    if isinstance(value, Mapping):
+        items = [(str(key), inner) for key, inner in value.items()]
+    else:
+        items = [(str(n), one) for n, one in enumerate(value if isinstance(value, list) else ())]
+    return not path or any(
+        _has(inner, path[len(key) + 1 :])
+        for key, inner in items
+        if f"{path}.".startswith(f"{key}.")
+    )
 
 
 def _row(
@@ -112,7 +147,9 @@ def _differing(path: str, values: list[Any]) -> Iterator[tuple[str, list[Any]]]:
     """Yield the deepest places where not all values are the same."""
     if all(value == values[0] for value in values):
         return
-    if all(isinstance(value, Mapping) for value in values):
+    if len({_kind_of(value) for value in values}) > 1:
+        yield path, values  # faults of two kinds have hardly a key in common
+    elif all(isinstance(value, Mapping) for value in values):
         # A dict keeps the order in which the keys were written; a set would not.
         for key in dict.fromkeys(key for value in values for key in value):
             yield from _differing(_joined(path, key), [value.get(key) for value in values])
@@ -122,6 +159,12 @@ def _differing(path: str, values: list[Any]) -> Iterator[tuple[str, list[Any]]]:
             yield from _differing(_joined(path, index), entries)
     else:
         yield path, values
+
+
+def _kind_of(value: object) -> str:
+    """Return the kind of a fault; empty for anything else, as for a fault that is not there."""
+    keys = value if isinstance(value, Mapping) else ()
+    return next((key for key in keys if key in entries()), "")
 
 
 def _joined(path: str, key: object) -> str:
@@ -180,8 +223,19 @@ def _range(of: Mapping[str, float | None]) -> str:
 
 
 def written(value: object) -> str:
-    """Return a value of a scenario as short text."""
-    return value if isinstance(value, str) and value else json.dumps(_without_defaults(value))
+    """Return a value of a scenario as short text, as a scenario has it."""
+    if value is None:
+        return NOT_SET
+    if isinstance(value, str) and value:
+        return value
+    text: str = yaml.safe_dump(
+        _without_defaults(value),
+        default_flow_style=True,
+        sort_keys=False,
+        allow_unicode=True,
+        width=sys.maxsize,
+    )
+    return text.removesuffix("\n").removesuffix("\n...")
 
 
 def _without_defaults(value: object) -> object:
@@ -194,5 +248,5 @@ def _without_defaults(value: object) -> object:
                 entry = kind.model_validate(value, context={"stored": True})
                 value = entry.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         kept = {key: _without_defaults(inner) for key, inner in value.items()}
-        return {key: inner for key, inner in kept.items() if inner not in (None, {}, [])}
+        return {key: inner for key, inner in kept.items() if inner not in (None, {}, [], _NO_GPUS)}
     return value

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
-from emulator.analysis.analyse import Analysis
+from emulator.analysis.analyse import Analysis, FaultResult
 from emulator.analysis.invariants import ALWAYS, INVARIANTS, Observed
-from emulator.faults.kinds import FAULTS
+from emulator.analysis.notices import NOTICED
 from emulator.planning.baseline import ThroughputReference, conditions
 from emulator.planning.plan import Plan
 from emulator.record.timeline import Timeline
@@ -28,7 +28,7 @@ ABOUT_FAULTS = (
     "max_lost_steps",
     "max_restarts",
     "recovers_within",
-    "saved_within_grace",
+    *NOTICED,
     "throughput.during",
     "throughput.after",
 )
@@ -84,8 +84,10 @@ def judge(
     `comparison` is what the rate is compared with if a share of another rate is expected.
     """
     invariants = {name: partial(_invariant, name, timeline) for name in INVARIANTS}
+    noticed: dict[str, Check] = {name: partial(_noticed, name, timeline) for name in NOTICED}
     always = {name: partial(_always, name, timeline) for name in ALWAYS}
-    verdicts = _run_checks({**_CHECKS, **invariants, **always}, expect, analysis)
+    checks: dict[str, Check] = {**_CHECKS, **noticed, **invariants, **always}
+    verdicts = _run_checks(checks, expect, analysis)
     check = partial(_regression, comparison, overall(verdicts) == "ok")
     return verdicts + _run_checks({AT_LEAST: check}, expect, analysis)
 
@@ -159,8 +161,14 @@ def _faults(expect: Expectations, analysis: Analysis) -> Iterator[Verdict]:
     if faults := analysis.faults:
         missed = [fault for fault in faults if fault.status != "applied"]
         actual = f"{len(faults) - len(missed)} applied"
-        actual += "".join(f"; {f.kind} {f.target} {f.status}: {f.reason}" for f in missed[:3])
+        actual += "".join(f"; {_missed(one)}" for one in missed[:3])
         yield Verdict("faults", "unknown" if missed else "ok", f"{len(faults)} applied", actual)
+
+
+def _missed(fault: FaultResult) -> str:
+    """Return why a fault did not happen; a sentence of an engine becomes a part of one."""
+    why = fault.reason.removesuffix(".")
+    return f"fault {fault.id}: {fault.kind} {fault.target} {fault.status}: {why}"
 
 
 def _steps(expect: Expectations, analysis: Analysis) -> Iterator[Verdict]:
@@ -308,23 +316,11 @@ def _recovers_within(expect: Expectations, analysis: Analysis) -> Iterator[Verdi
     yield Verdict("recovers_within", _status(holds), expected, actual)
 
 
-def _saved_within_grace(expect: Expectations, analysis: Analysis) -> Iterator[Verdict]:
-    if not expect.saved_within_grace:
-        return
-    preemptions = [
-        fault
-        for fault in analysis.faults
-        if fault.status == "applied" and FAULTS[fault.kind].replaces_target and not fault.silent
-    ]
-    unsaved = [
-        f"{fault.target} saved no checkpoint before its end"
-        for fault in preemptions
-        if fault.saved_after is None
-    ]
-    observed = Observed(
-        "a checkpoint before each end", len(preemptions), "preemptions with notice", unsaved
-    )
-    yield _observed("saved_within_grace", observed)
+def _noticed(
+    name: str, timeline: Timeline, expect: Expectations, analysis: Analysis
+) -> Iterator[Verdict]:
+    if getattr(expect, name):
+        yield _observed(name, NOTICED[name](timeline, analysis.notices))
 
 
 def _invariant(
@@ -358,7 +354,6 @@ _CHECKS: Mapping[str, Check] = {
     "max_lost_steps": partial(_bound, "max_lost_steps", "lost_steps", COUNT),
     "recovers_within": _recovers_within,
     "min_goodput": partial(_bound, "min_goodput", "goodput", SHARE),
-    "saved_within_grace": _saved_within_grace,
 }
 
 

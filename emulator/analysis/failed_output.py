@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from emulator.metrics.steps import json_event
+
 MOST = 12
 """Lines that are shown of a task; marks of left out lines do not count."""
 WIDTH = 500
@@ -80,10 +82,12 @@ def last_words(
     """Return the lines that say why a task ended: those of its last exceptions, and the last ones.
 
     `tells` says whether a line is worth keeping for other reasons. Blank lines are left out, and so
-    are the marks below a line of source, and what libraries print at every start.
+    are the marks below a line of source, what libraries print at every start, and lines of JSON
+    that report a step: the record has them.
     """
     lines = [shown for line in lines if not _EMPTY.fullmatch(shown := _shown(line))]
     lines = [line for line in lines if not is_boilerplate(line)] or lines
+    lines = [line for line in lines if not _is_step(line)] or lines
     begin = len(lines) - len(about_the_end(lines))
     telling = [number for number in range(begin, len(lines)) if tells(lines[number])]
     # A task that was restarted has often raised the same one each time: the last one is enough.
@@ -103,6 +107,13 @@ def last_words(
             break
         kept.add(number)
     return tuple(_marked(lines, sorted(kept)))
+
+
+def _is_step(line: str) -> bool:
+    """Return whether a line is JSON that reports a step."""
+    return (
+        line.startswith("{") and (found := json_event(line)) is not None and found.event == "step"
+    )
 
 
 def _marked(lines: Sequence[str], kept: Sequence[int]) -> list[str]:

@@ -85,7 +85,8 @@ FIGURES: Mapping[str, Figure] = {
         Figure("first_step", "startup.first_step", "First step after", "first step",
                "first step after {}", "from the run's start", format_duration),
         Figure("steps_per_second", "throughput.steps_per_second", "Steps/s", "steps/s",
-               "{} steps/s", "made from the job's first to its last step", format_rate),
+               "{} steps/s", "of whichever task was first, from the job's first to its last step",
+               format_rate),
         Figure("examples_per_second", "throughput.examples_per_second", "Examples/s", "examples/s",
                "{} examples/s", "of the job", format_rate),
         Figure("final_step", "steps.final", "Final step", "steps", "step {}",
@@ -117,6 +118,8 @@ FIGURES: Mapping[str, Figure] = {
 """By key, in the order of the page."""
 
 
+BEFORE_SIGNAL = "left before the signal"
+"""What is said of a task that ended after the notice and before the signal, in place of a time."""
 FAULT_STAGES: Mapping[str, tuple[str, str]] = {
     "saved_after": ("saved", "a checkpoint was saved, before the fault took effect"),
     "applied_after": ("applied", "the task had ended, was frozen, throttled or cut off"),
@@ -135,7 +138,10 @@ column and a description."""
 def fault_stages(fault: Mapping[str, Any], unknown: str = "") -> dict[str, str]:
     """Return the times of a fault's stages as text, by key."""
     times = {key: fault[key] for key in FAULT_STAGES}
-    return {key: unknown if t is None else format_duration(t) for key, t in times.items()}
+    texts = {key: unknown if t is None else format_duration(t) for key, t in times.items()}
+    if (applied := times["applied_after"]) is not None and applied < 0:
+        texts["applied_after"] = BEFORE_SIGNAL
+    return texts
 
 
 def fault_rates(fault: Mapping[str, Any]) -> str:
@@ -169,8 +175,11 @@ COSTS = tuple(key for key, figure in FIGURES.items() if figure.section == "costs
 
 
 def as_data(row: Any) -> dict[str, Any]:  # noqa: ANN401  of a comparison or a listing
-    """Return a dataclass with `figures` as flat data for JSON, which has no infinity (None)."""
-    data = dict(vars(row))
+    """Return a dataclass with `figures` as flat data for JSON, which has no infinity (None).
+
+    Which values of a comparison are defaults is for people alone.
+    """
+    data = {key: value for key, value in vars(row).items() if key != "by_default"}
     figures = data.pop("figures")
     return data | {key: None if value == math.inf else value for key, value in figures.items()}
 

@@ -1,6 +1,6 @@
 """Where the time of a run went (pure): each microsecond has exactly one cause.
 
-docs/results.md has the causes, which are those of Google's ml-goodput-measurement
+docs/numbers.md has the causes, which are those of Google's ml-goodput-measurement
 (github.com/AI-Hypercomputer, `BadputType`) that a history can show. Two differences: there, wasted
 is the original time of lost steps, here the time of their repetition; and a startup after a failure
 is a startup there, recovery here.
@@ -135,7 +135,11 @@ def pieces(timeline: Timeline, duration: float) -> Iterator[Piece]:
         for when, entry in moments
         if isinstance(entry, Stall)
     ]
-    stalls = sorted([*stalls, *_long_gaps(states), *_before_training(moments, before, end)])
+    stalls += [
+        *_long_gaps(states, _longest_merged(moments)),
+        *_before_training(moments, before, end),
+    ]
+    stalls.sort()
     layers = chain(states, stalls, *phases.values())
     for begin, until in pairwise(sorted({edge for span in layers for edge in span[:2]})):
         state = states[_index(states, begin)]
@@ -209,17 +213,33 @@ def _advances(entry: Step, furthest: int) -> int:
     return max(1, min(entry.count, round((entry.step - furthest) / gap))) if gap > 0 else 1
 
 
-def _long_gaps(states: Sequence[_Span]) -> Iterator[_Span]:
+def _longest_merged(moments: Sequence[Moment]) -> int:
+    """Return the longest time of which one event has the merged steps."""
+    latest: dict[str, int] = {}
+    longest = 0
+    for when, entry in moments:
+        if isinstance(entry, Step):
+            if entry.count > 1:
+                longest = max(longest, when - latest.get(entry.task, when))
+            latest[entry.task] = when
+        elif isinstance(entry, TaskStart):
+            latest.pop(entry.task, None)
+    return longest
+
+
+def _long_gaps(states: Sequence[_Span], merged: int) -> Iterator[_Span]:
     """Yield what exceeds the usual gap in gaps between two advances that were far longer.
 
     Merged steps have no such gap: `Coalescer` in `record/writer.py` does not merge across pauses.
+    But while the `merged` steps of who leads are not reported yet, those of others seem to be all.
     """
     gaps = [span for span in states if span.cause == "productive"]
     usual = _median(
         sorted(((span.end - span.begin) / span.advances, span.advances) for span in gaps)
     )
+    longest = max(STUCK_AFTER, STUCK_TIMES * usual, merged)
     for span in gaps:
-        if span.advances == 1 and span.end - span.begin > max(STUCK_AFTER, STUCK_TIMES * usual):
+        if span.advances == 1 and span.end - span.begin > longest:
             yield _Span(span.begin + usual, span.end, "stall")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -42,11 +42,16 @@ class Listed:
     verdict: Status | None
     """None while it runs; `unknown` if it crashed."""
     figures: Mapping[str, float | None] = field(default_factory=dict)
-    """LISTED, by key."""
+    """By key."""
+    commit: str = ""
+    """That of the program, ` with changes` if it differed; empty: not known."""
 
 
-def listed(record: RunFolder) -> Listed:
-    """Return the row of a run. Of a record that can't be read, as much as possible."""
+def listed(record: RunFolder, keys: Sequence[str] = LISTED) -> Listed:
+    """Return the row of a run with these figures.
+
+    Of a record that can't be read, as much as possible.
+    """
     live, summary, outcome = record.live, dict[str, Any](), "crashed"
     scenario, variant, engine = "?", "", "?"
     try:
@@ -56,15 +61,17 @@ def listed(record: RunFolder) -> Listed:
         outcome = OTHER_FORMAT
     except RecordError:
         outcome = UNREADABLE
+    began, commit = _beginning(record)
     return Listed(
         run_id=record.run_id,
         scenario=scenario,
         variant=variant,
         engine=engine,
-        began=_began(record),
+        began=began,
         outcome="running" if live else str(summary.get("outcome", outcome)),
         verdict=None if live else summary.get("verdict", "unknown"),
-        figures={key: in_summary(summary, key) for key in LISTED},
+        figures={key: in_summary(summary, key) for key in keys},
+        commit=commit,
     )
 
 
@@ -99,13 +106,15 @@ def _identity(record: RunFolder, summary: dict[str, Any]) -> tuple[str, str, str
     return outline.scenario, outline.variant, outline.engine
 
 
-def _began(record: RunFolder) -> float | None:
-    """Return when a run began, from the first line of its history."""
+def _beginning(record: RunFolder) -> tuple[float | None, str]:
+    """Return when a run began, and its program's commit, from the first line of its history."""
     try:
         with open_stored(record.path / "history.jsonl") as file:
             first = stored_json(next(stored_lines(file), b""))
             began = float(first["wall"]) - float(first["t"])
             datetime.fromtimestamp(began)  # else no date can be shown
-            return began
     except (OSError, RecordError, ValueError, KeyError, TypeError, IndexError, OverflowError):
-        return None
+        return None, ""
+    origin = first.get("origin")
+    commit = origin.get("commit") if isinstance(origin, dict) else None
+    return began, commit if isinstance(commit, str) else ""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from emulator.metrics.bars import TRAINER_LINES
 from emulator.metrics.steps import JSON
 from emulator.record.events import StepSource
+from emulator.scenario.schema import EVENTS, STATUS
 
 if TYPE_CHECKING:
     from emulator.record.events import Step
@@ -19,7 +20,9 @@ NAMES = 200
 
 EVENT_FILES = "event files"
 """The source where `metrics.events` names a folder."""
-UNSAID = frozenset({JSON.words, EVENT_FILES})
+POSTS = "posts to the status endpoint"
+"""The source with `metrics.trainer_status`."""
+UNSAID = frozenset({JSON.words, EVENT_FILES, POSTS})
 """Sources that are as certain as can be: reports don't mention them if there is nothing else."""
 
 Values = Mapping[str, Mapping[str, float | None]]
@@ -136,8 +139,8 @@ class StepSources:
 
 def step_sources(timeline: Timeline) -> StepSources:
     """Return the sources of a run; a task without a note of its own printed steps as JSON."""
-    by_event_file = timeline.plan.scenario.metrics.events is not None
-    default = EVENT_FILES if by_event_file else JSON.words
+    by_helper = {EVENTS: EVENT_FILES, STATUS: POSTS}
+    default = by_helper.get(timeline.plan.scenario.metrics.helper, JSON.words)
     last: dict[str, str] = {}
     seen: dict[str, list[str]] = {}
     for entry in timeline.history:

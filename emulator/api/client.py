@@ -68,8 +68,10 @@ def when_up(record: RunFolder, say: Callable[[str], None]) -> Cluster | None:
     said = False
     while record.live:
         with contextlib.suppress(NotAnswering):
-            cluster = Cluster(Record(record.path))
-            cluster.status()
+            with contextlib.ExitStack() as if_it_fails:
+                cluster = if_it_fails.enter_context(Cluster(Record(record.path)))
+                cluster.status()
+                if_it_fails.pop_all()
             return cluster
         if is_being_removed(record.path):
             raise NotAnswering(_why_not(Record(record.path)))
@@ -313,7 +315,9 @@ class Cluster:
         address = os.path.realpath(self.folder / SOCKET)
         with self._lock:  # streams are followed on other threads
             if address not in self._clients:
-                transport = httpx.HTTPTransport(uds=address)
+                # A connection that is kept may be closed by the server just as it is used again.
+                limits = httpx.Limits(max_keepalive_connections=0)
+                transport = httpx.HTTPTransport(uds=address, limits=limits)
                 self._clients[address] = httpx.Client(transport=transport, timeout=90.0)
         try:
             yield self._clients[address]
@@ -365,6 +369,8 @@ def _raise_for(answer: httpx.Response) -> None:
         sentence = str(answer.json()["error"])
     except (ValueError, KeyError):
         sentence = f"The API failed: {answer.text}."
+    if answer.status_code == 410:
+        raise NotAnswering(sentence)
     raise UsageError(sentence) if answer.status_code == 422 else EngineLost(sentence)
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 ADDRESS = "127.0.0.1"
 HOSTS = frozenset({ADDRESS, "localhost"})
+PORTS = 65535
 VARIABLE = "EMULATOR_API_TOKEN"
 
 _WORD = re.compile(r"[!-~]+")
@@ -47,16 +48,21 @@ class TcpEndpoint:
             )
         self.token = given or secrets.token_urlsafe(32)
         self._given = given is not None
+        if not 0 <= port <= PORTS:
+            raise UsageError(
+                f"There is no port {port}: the last one is {PORTS}.",
+                "`--api-port 0` takes a free one.",
+            )
         self.socket = socket.socket()
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             self.socket.bind((ADDRESS, port))
             self.socket.listen(16)
-        except (OSError, OverflowError) as error:
+        except OSError as error:
             self.socket.close()
-            why = getattr(error, "strerror", None) or error
             raise UsageError(
-                f"Can't take port {port} of {ADDRESS}: {why}.", "`--api-port 0` takes a free one."
+                f"Can't take port {port} of {ADDRESS}: {error.strerror or error}.",
+                "`--api-port 0` takes a free one.",
             ) from None
         self.port = int(self.socket.getsockname()[1])
 

@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from emulator.cli.command import SETTINGS, Command, SparingPydantic
+from emulator.errors import UsageError
 
 __all__ = ["COMMANDS", "app"]
 
@@ -27,6 +28,7 @@ class Entry(NamedTuple):
 
 SECTIONS: Mapping[str, Mapping[str, Entry]] = {
     "Run": {
+        "demo": Entry("demo", "emulate demo --open"),
         "up": Entry("up", "emulate up quickstart --set cluster.worker=4"),
         "plan": Entry("up", "emulate plan scenario.yaml"),
         "scenarios": Entry("scenarios", "emulate scenarios faults"),
@@ -37,6 +39,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
     "Look": {
         "ps": Entry("runs", "emulate ps --all"),
         "top": Entry("runs", "emulate top"),
+        "ui": Entry("ui", "emulate ui --open"),
         "logs": Entry("runs", "emulate logs -f 'worker-*'"),
         "exec": Entry("inside", "emulate exec worker-0 -- nvidia-smi"),
     },
@@ -44,6 +47,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "preempt": Entry("manual", "emulate preempt worker-1 --grace 5s --down 10s"),
         "fault": Entry("manual", "emulate fault pause worker-0 --for 5s"),
         "heal": Entry("manual", "emulate heal"),
+        "sweep": Entry("sweep", "emulate sweep s.yaml --fault 'kill: w-0' --at 'each rename'"),
         "suspend": Entry("manual", "emulate suspend"),
         "resume": Entry("manual", "emulate resume"),
     },
@@ -94,6 +98,23 @@ class _Commands(Mapping[str, Any]):
 class _Group(SparingPydantic, TyperGroup):
     def __init__(self, **settings: Any) -> None:  # noqa: ANN401  whatever Typer passes
         super().__init__(**{**settings, "commands": _Commands()})
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401  Typer's own types
+        """Return the command of the first word; `help up` is `up --help`.
+
+        Raises UsageError for a word of docker or kubectl, with ours.
+        """
+        if args[0] not in COMMANDS:
+            from emulator.cli.words import command_for
+
+            if args[0] == "help":
+                args = [*args[1:2], "--help"]
+                if len(args) == 1:
+                    typer.echo(ctx.get_help())
+                    raise typer.Exit
+            elif ours := command_for(args[0], COMMANDS):
+                raise UsageError(f"There is no command {args[0]}.", f"Use `emulate {ours}`.")
+        return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401  Typer's own types
         """Write what fits on one screen: the commands in groups, and the options in a line."""

@@ -13,11 +13,12 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from emulator.errors import RecordError
 from emulator.record.lock import in_use
@@ -34,16 +35,19 @@ CLEANS_WITHIN = 5.0
 """Seconds to wait for an `emulate clean` in the same folder; it needs milliseconds."""
 
 
-def start(arguments: Sequence[str], folder: Path, say: Callable[[str], None]) -> int | None:
+def start(
+    arguments: Sequence[str], folder: Path, say: Callable[[str], None], *, piped: str | None = None
+) -> int | None:
     """Start `emulate` with these arguments; return None once all tasks run, else its exit code.
 
+    `piped` is what it gets on standard input.
     A signal before that is forwarded, so that the run stops as in the foreground; then raises
     Interruption. Raises RecordError.
     """
     passed_on: list[signal.Signals] = []
     up = False
     with signals.deferred() as deferral:
-        process, reading = _start(arguments, folder)
+        process, reading = _start(arguments, folder, piped)
 
         def pass_on(number: signal.Signals) -> None:
             passed_on.append(number)
@@ -67,15 +71,17 @@ def start(arguments: Sequence[str], folder: Path, say: Callable[[str], None]) ->
     return code
 
 
-def _start(arguments: Sequence[str], folder: Path) -> tuple[subprocess.Popen[bytes], int]:
+def _start(
+    arguments: Sequence[str], folder: Path, piped: str | None
+) -> tuple[subprocess.Popen[bytes], int]:
     """Start it in a new session; return it, and the descriptor of its progress pipe."""
     with os_errors(RecordError, f"Can't write the run folder {folder}"):
         log = _log_in(folder)
     reading, writing = os.pipe()
-    with log:
+    with log, _source(piped) as stdin:
         process = subprocess.Popen(
             [sys.executable, "-m", "emulator", *arguments],
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=log,
             stderr=log,
             pass_fds=[writing],
@@ -84,6 +90,16 @@ def _start(arguments: Sequence[str], folder: Path) -> tuple[subprocess.Popen[byt
         )
     os.close(writing)
     return process, reading
+
+
+def _source(text: str | None) -> IO[bytes]:
+    """Return an open file with a text, which no pipe may have room for; None: nothing."""
+    if text is None:
+        return open(os.devnull, "rb")
+    file = tempfile.TemporaryFile()  # noqa: SIM115  its caller closes it
+    file.write(text.encode())
+    file.seek(0)
+    return file
 
 
 def output(folder: Path) -> str:

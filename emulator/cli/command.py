@@ -38,7 +38,22 @@ class _Coercion:
         kept = kind is str and isinstance(value, str) and not several
         if kind is Path and isinstance(value, Path):  # Typer refuses one that can't be read
             kept = os.access(value, os.R_OK) or not os.path.exists(value)
-        return value if kept else self._by_typer().coerce(value, param=param, ctx=ctx)
+        if kept:
+            return value
+        try:
+            return self._by_typer().coerce(value, param=param, ctx=ctx)
+        except Exception as error:
+            if message := getattr(error, "message", ""):
+                error.message = _in_plain_words(message, value)  # type: ignore[attr-defined]
+            raise
+
+
+def _in_plain_words(message: str, value: object) -> str:
+    """Return what pydantic says of a value, without its terms (pure)."""
+    message = message.removeprefix("Value error, ")
+    if message.startswith("Input should be a valid integer"):
+        return f"{value!r} is not a whole number."
+    return re.sub(r"^Input should (be .*?)\.?$", rf"{value!r} should \1.", message)
 
 
 class SparingPydantic:

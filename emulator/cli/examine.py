@@ -28,6 +28,15 @@ def examine_engine(name: str, scenario: Scenario | None) -> list[Finding]:
     return [first if first.status == "ok" else replace(first, status="fatal"), *findings[1:]]
 
 
+def examine_for(scenario: Scenario) -> list[Finding]:
+    """Look at the engine that `up` takes by itself, for a scenario."""
+    found = engine_class("docker")
+    assert issubclass(found, Explaining)
+    docker = next(iter(found.examine()))
+    name = "process" if docker.status == "missing" else "docker"
+    return [auto(docker), *examine_engine(name, scenario)]
+
+
 def examine() -> list[Finding]:
     """Look at this machine's engines and GPUs; a part that can't be looked at is a finding itself.
 

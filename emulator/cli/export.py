@@ -117,8 +117,19 @@ def export(
         return
     of_runs = {**of_files, **of_services}
     _refuse({f"--{name}": given for name, given in of_runs.items()}, "is for a run, not with --to")
+    _check_format(to)
     path = chosen_scenario(Path(what) if what else None, None)
     _scenario(path, to, output, image or [], sets)
+
+
+def _check_format(name: str) -> None:
+    """Raise UsageError if there is no format of that name, before a file is looked for."""
+    from emulator.manifests.out.export import IN_CLUSTER, TARGETS
+    from emulator.validation.similar import suggestion
+
+    if name not in (*TARGETS, IN_CLUSTER):
+        hint = suggestion(name, (*TARGETS, IN_CLUSTER), "Formats")
+        raise UsageError(f"There is no format {name}.", hint)
 
 
 def _refuse(options: dict[str, object], why: str) -> None:

@@ -68,6 +68,12 @@ def _parts(words: list[str], run: str | None, out: Path) -> tuple[str, str, list
     Two words before `--` are a run and a task. Without `--` the first word is a task, if the run
     has one of that name.
     """
+    head = words[1:2] if _is_task(words[0], out) else words[1:3]
+    if "--" not in words and (behind := [one for one in head if one.startswith("-")]):
+        raise UsageError(
+            f"{behind[0]} is behind the task: it would be the command.",
+            "Write options before the task.",
+        )
     if "--" in words[:3]:
         end = words.index("--")
         head, command = words[:end], words[end + 1 :]

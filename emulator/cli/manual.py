@@ -78,7 +78,7 @@ def _options(kinds: Sequence[type[FaultSpec]]) -> Sequence[Any]:
         each = (f"{what} ({', '.join(of[what])})." if len(kinds) > 1 else f"{what}." for what in of)
         is_flag, name = key in flags, f"{key}_" if key == "for" else key
         type_: Any = bool if is_flag else str | None
-        given = Annotated[type_, typer.Option(f"--{key}", help=" ".join(each))]
+        given = Annotated[type_, typer.Option(f"--{key.replace('_', '-')}", help=" ".join(each))]
         default = False if is_flag else None
         options.append(Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=given))
 
@@ -289,8 +289,10 @@ def _inject(
 
 
 def _number(value: object) -> object:
-    """Pass numbers on as such, and other texts as they are: 0.05, or 5%."""
+    """Pass numbers on as such, and other texts as they are: 3, 0.05, or 5%."""
     try:
-        return float(value) if isinstance(value, str) else value
+        if isinstance(value, str):
+            return int(value) if value.isdecimal() else float(value)
+        return value
     except ValueError:
         return value

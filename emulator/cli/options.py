@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from emulator.planning.requested import RequestedScenario
     from emulator.record.folder import RunFolder
     from emulator.record.reader import Record
+    from emulator.scenario.schema import Scenario
+
+STDIN = Path("-")
+"""What means standard input where a scenario is asked for."""
 
 
 # --- Completion: Typer leaves out what does not begin as the word does ----------------------------
@@ -112,8 +116,8 @@ ScenarioArgument = Annotated[
     Path | None,
     typer.Argument(
         metavar="SCENARIO",
-        help="A scenario file, its folder, a manifest such as a TFJob, or the name of a bundled "
-        "scenario. "
+        help="A scenario file, its folder, a manifest such as a TrainJob, the name of a bundled "
+        "scenario, or - for standard input. "
         f"[default: {HERE}, if there is one]",
         autocompletion=complete_scenarios,
     ),
@@ -138,7 +142,9 @@ RunOption = Annotated[
 ]
 ScenarioFile = Annotated[
     Path | None,
-    typer.Option("-f", "--file", metavar="FILE", help="The same, as with docker compose."),
+    typer.Option(
+        "-f", "--file", metavar="FILE", help="The scenario, as an option; - is standard input."
+    ),
 ]
 Sets = Annotated[
     list[str] | None,
@@ -160,9 +166,7 @@ WhichEngine = Annotated[
 ]
 Out = Annotated[Path, typer.Option("--out", help="The folder of run folders.")]
 
-Plain = Annotated[
-    bool, typer.Option("--plain", help="Lines alone, without the live view below them.")
-]
+Plain = Annotated[bool, typer.Option("--plain", help="Plain lines, no live panel.")]
 
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Only the result, without the output of tasks.")
@@ -181,7 +185,7 @@ ApiPort = Annotated[
 ]
 
 Keep = Annotated[
-    bool, typer.Option("--keep", help="Leave containers, network and volume for a look.")
+    bool, typer.Option("--keep", help="Keep containers, network and volume after the run.")
 ]
 
 # --- What is added to a manifest that it can't have, or that this machine can't get ---------------
@@ -208,9 +212,21 @@ ConfigMaps = Annotated[
         help="Of a manifest: the values of a ConfigMap or Secret, a file or a folder.",
     ),
 ]
+Others = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--with", metavar="FILE", help="Another file of the manifest: a runtime, a ConfigMap."
+    ),
+]
 Command = Annotated[
     str | None,
     typer.Option("--command", help="Of a manifest: the command of every task."),
+]
+
+
+WithoutGpus = Annotated[
+    bool,
+    typer.Option("--without-gpus", help="Leave out the GPUs that tasks ask for: run on the CPU."),
 ]
 
 
@@ -219,6 +235,7 @@ def additions(
     faults: Path | None,
     configmaps: Sequence[str] | None,
     command: str | None,
+    others: Sequence[Path] | None = None,
 ) -> Additions:
     """Return what the options of a command add to a file. Raises UsageError."""
     from emulator.manifests.convert import Additions
@@ -229,6 +246,7 @@ def additions(
         configmaps={name: Path(path) for name, path in folders.items()},
         faults=faults,
         command=_words(command),
+        others=tuple(others or ()),
     )
 
 
@@ -290,10 +308,30 @@ def check_verbosity(quiet: bool, verbose: bool) -> None:
         raise UsageError("Both --quiet and --verbose were given.", "Leave one of them out.")
 
 
+def _refuse_what_is_no_file(path: Path) -> None:
+    """Raise UsageError for an address, and for a program."""
+    if path.parts and path.parts[0].endswith(":") and not path.exists():
+        address = str(path).replace(":/", "://", 1)  # a path has lost a slash
+        raise UsageError(
+            f"{shown(address)} is an address; a scenario is a file.",
+            "Download it, or pipe it: `curl -sL ADDRESS | emulate plan -`.",
+        )
+    if path.suffix == ".py":
+        raise UsageError(
+            f"{path} is a program, not a scenario.",
+            "`emulate init` writes a scenario that runs one.",
+        )
+
+
 def read(path: Path, added: Additions | None = None) -> Given:
     """Return what a scenario or a manifest says, with what is added to it, not validated yet."""
-    from emulator.manifests.convert import NOTHING, read_scenario
+    from emulator.manifests.convert import NOTHING, piped_scenario, read_scenario
 
+    if path == STDIN:
+        from emulator.cli.piped import from_stdin
+
+        return piped_scenario(from_stdin(), added or NOTHING)
+    _refuse_what_is_no_file(path)
     found = scenario_path(path)
     if path.parent == Path() and not path.suffix and not os.path.lexists(found):
         from emulator.validation.similar import nearest
@@ -312,13 +350,26 @@ def requested(
     sets: Sequence[str] | None,
     seed: int | None,
     added: Additions,
+    *,
+    without_gpus: bool = False,
 ) -> RequestedScenario:
     """Return what a command is to run: a file with what is overridden in it and added to it."""
     from emulator.planning.requested import RequestedScenario
 
     given = read(chosen_scenario(argument, option), added)
     chosen = (*(sets or ()), *(() if seed is None else [f"seed={seed}"]))
-    return RequestedScenario(given, given.path, chosen=chosen, added=added)
+    if without_gpus:
+        chosen += _without_gpus(given.parse(chosen))
+    path = given.path if given.piped is None else None
+    return RequestedScenario(given, path, chosen=chosen, added=added)
+
+
+def _without_gpus(scenario: Scenario) -> tuple[str, ...]:
+    """Return the overrides with which no task of a scenario has a GPU or the image for one."""
+    roles = scenario.cluster.items()
+    image = ["image=cpu"] if scenario.image == "gpu" else []
+    images = [f"cluster.{role}.image=cpu" for role, spec in roles if spec.image == "gpu"]
+    return (*image, *images, *(f"cluster.{role}.gpus=0" for role, s in roles if s.gpus.count))
 
 
 def find_run(name: str, out: Path) -> Record:

@@ -55,10 +55,11 @@ def report(
     page = (write(record) if html is None else write_page(record, html)).resolve()
     typer.echo(page)
     if open_:
-        _open(page)
+        open_page(page)
 
 
-def _open(page: Path) -> None:
+def open_page(page: Path) -> None:
+    """Show a page in the browser, or say that there is none."""
     import webbrowser
 
     if not webbrowser.open(page.as_uri()):

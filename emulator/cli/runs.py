@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from emulator.record.folder import RunFolder
     from emulator.record.task_log import Printed
 
+CRASHED = "crashed"
+"""The state of a run whose emulator was killed, as the list of runs has it."""
 REMOVES = "this ends once nothing is half removed"
 """Printed for a signal meanwhile."""
 
@@ -54,9 +56,11 @@ def ps(
     json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the names of runs.")] = False,
     output: Annotated[
-        Literal["wide"] | None,
+        Literal["wide", "json"] | None,
         typer.Option(
-            "-o", "--output", help="`wide`: also the conditions of jobs of a training operator."
+            "-o",
+            "--output",
+            help="`wide`: also the conditions of jobs of a training operator; `json`: as --json.",
         ),
     ] = None,
 ) -> None:
@@ -65,9 +69,13 @@ def ps(
     from emulator.report.listings import print_conditions, print_runs, print_status
     from emulator.supervisor.cleanup import find_all
 
+    json = json or output == "json"
     if run is not None:
         status = _status(RunFolder.find(run, out))
         print_json(status) if json else print_status(status, console())
+        if status["state"] == CRASHED and not json:
+            takes = f"`emulate attach {status['run_id']}` takes it over, where its engine can"
+            note(f"its emulator was killed; {takes}, and `emulate down` removes it")
         if output == "wide" and not json:
             print_conditions({status["run_id"]: status.get("conditions", ())}, console())
         return
@@ -77,17 +85,7 @@ def ps(
     records = {record.run_id: record for record in runs_in(out)}
     shown = [r for r in records.values() if every or r.live or left[r.run_id]]
     if json:
-        print_json(
-            [
-                {
-                    "run_id": r.run_id,
-                    "live": r.live,
-                    "summary": _summary(r),
-                    "left": left[r.run_id],
-                }
-                for r in shown
-            ]
-        )
+        print_json([_listed(one, left[one.run_id]) for one in shown])
         return
     if quiet:
         for one in shown:
@@ -97,7 +95,14 @@ def ps(
     if output == "wide":
         print_conditions({r.run_id: _conditions(r) for r in shown}, console())
     if elsewhere := sorted({thing.run_id for thing in found if thing.run_id not in records}):
-        note(f"runs with their record elsewhere: {', '.join(elsewhere)}")
+        names = ", ".join(elsewhere)
+        note(f"other runs on this machine, whose records are not in {out}: {names}")
+
+
+def _listed(record: RunFolder, left: int) -> dict[str, Any]:
+    """Return a run of the list as data."""
+    head = {"run_id": record.run_id, "live": record.live}
+    return {**head, "summary": _summary(record), "left": left}
 
 
 def _summary(record: RunFolder) -> dict[str, Any] | None:
@@ -135,7 +140,9 @@ def _status(folder: RunFolder) -> dict[str, Any]:
         {"name": name, "step": task["last_step"], **task} for name, task in summary["tasks"].items()
     ]
     faults = [{**fault, "stage": fault["status"]} for fault in summary["faults"]]
-    return {**summary, "state": summary["outcome"], "tasks": tasks, "faults": faults}
+    was_killed = not record.live and record.result("summary.json") is None
+    state = CRASHED if was_killed else summary["outcome"]
+    return {**summary, "state": state, "tasks": tasks, "faults": faults}
 
 
 def top(
@@ -334,9 +341,7 @@ def clean(
     ] = False,
     host: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Also what runs of this other machine have, which must all be over (repeatable)."
-        ),
+        typer.Option(help="Also clean up runs of that machine; they must have ended (repeatable)."),
     ] = None,
 ) -> None:
     """Remove what crashed runs have left behind.
@@ -355,4 +360,4 @@ def clean(
             out, engine_name=engine, dry_run=dry_run, say=say, warm=warm, over=host or ()
         )
     done = "found" if dry_run else "removed"
-    note(f"{count} things {done}" if count else "nothing to clean")
+    note(f"{count} things {done}" if count else "nothing to remove")

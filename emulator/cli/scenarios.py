@@ -28,7 +28,7 @@ def scenarios(
     json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
 ) -> None:
     """List the scenarios that come with the emulator, by theme."""
-    from emulator.report.tables import Table, print_table
+    from emulator.report.listings import print_scenarios
 
     paths = sorted(bundled(), key=lambda path: (path.parent.name, path.stem))
     themes = dict.fromkeys(path.parent.name for path in paths)
@@ -40,9 +40,7 @@ def scenarios(
     if json:
         print_json(found)
         return
-    keys = ("theme", "name", "description")
-    rows = [[one[key] for key in keys] for one in found]
-    print_table(console(), Table(keys, rows, whole={"name"}))
+    print_scenarios(found, console())
 
 
 def _about(path: Path) -> dict[str, str]:

@@ -10,13 +10,16 @@ import platform
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import emulator
+from emulator.cli import clinics
 from emulator.cli.options import (
+    STDIN,
     Sets,
     check_verbosity,
     complete_scenarios,
@@ -36,6 +39,16 @@ if TYPE_CHECKING:
     from emulator.scenario.schema import AnyImage, Scenario
 
 REQUIREMENTS = Path("requirements-emulator.txt")
+_STARTERS = ROOT / "images" / "starters"
+
+
+class _Framework(StrEnum):
+    """What there is a starter for."""
+
+    TENSORFLOW = "tensorflow"
+    PYTORCH = "pytorch"
+    JAX = "jax"
+    NONE = "none"
 
 
 def _complete_images() -> list[str]:
@@ -132,13 +145,15 @@ def _images(kind: str) -> Sequence[AnyImage]:
         return [kind]
     if kind == "all":
         return KINDS
-    if Path(kind).suffix not in (".yaml", ".yml") and not scenario_path(Path(kind)).is_file():
+    path = Path(kind)
+    is_scenario = path == STDIN or path.suffix in (".yaml", ".yml") or scenario_path(path).is_file()
+    if not is_scenario:
         from emulator.validation.similar import suggestion
 
         hint = suggestion(kind, (*KINDS, "all"), "Images")
         raise UsageError(f"There is no image {kind}.", f"{hint} Or name a scenario.")
     found: list[AnyImage] = []
-    for image in read(Path(kind)).parse().images:
+    for image in read(path).parse().images:
         if is_built(image) and image not in found:
             found.append(image)
     return found
@@ -158,7 +173,7 @@ def doctor(
         Path | None,
         typer.Argument(
             metavar="SCENARIO",
-            help="With --engine: check for what this needs.",
+            help="Check for what this needs, on the engine that `up` takes.",
             show_default=False,
             autocompletion=complete_scenarios,
         ),
@@ -180,23 +195,27 @@ def doctor(
 ) -> None:
     """Check this machine, or a cluster; say what to do.
 
-    Exit codes: 0, or 4 where `emulate up` would find no engine, or no framework of the scenario.
+    Exit codes: 0, or 4 where no run could start: no engine, no framework of the scenario, or
+    a cluster that would refuse it.
     """
     from dataclasses import asdict
 
-    from emulator.cli.examine import examine, examine_engine
+    from emulator.cli.examine import examine, examine_engine, examine_for
     from emulator.report.listings import print_findings
 
-    if engine is None and (scenario or sets or role):
+    if engine is None and (role or (sets and not scenario)):
         raise UsageError("These options are about one engine.", "Add --engine kubernetes.")
-    wanted = _scenario(scenario, sets) if engine else None
+    wanted = _scenario(scenario, sets) if engine or scenario else None
     if role:
         from emulator.engines.kubernetes.role import manifest
 
         namespace = wanted.kubernetes.namespace if wanted else None
         print(manifest(namespace or "default"), end="")  # noqa: T201
         return
-    findings = examine() if engine is None else examine_engine(engine, wanted)
+    if engine is not None:
+        findings = examine_engine(engine, wanted)
+    else:
+        findings = examine() if wanted is None else examine_for(wanted)
     if json:
         print_json([asdict(finding) for finding in findings])
     else:
@@ -228,14 +247,38 @@ def schema() -> None:
 
 def init(
     folder: Annotated[Path, typer.Argument(help="Where to write.")] = Path(),
+    framework: Annotated[
+        _Framework | None,
+        typer.Option(
+            "--framework", help="What the program trains with [default: tensorflow]; none: Python."
+        ),
+    ] = None,
     tests: Annotated[
         bool, typer.Option("--tests", help="A suite of scenarios and tests for pytest instead.")
     ] = False,
+    clinic: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="CLINIC",
+            help="A program that saves as a framework does, and the platforms that matter to it: "
+            "plain, torchrun, ...",
+            autocompletion=clinics.names,
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
 ) -> None:
-    """Write a scenario and a small program to start from. It runs as it is."""
+    """Write a scenario and a small program to start from. It runs as it is.
 
-    files = _suite() if tests else _starter(folder)
+    The program also runs without the emulator: python train.py.
+    """
+    if tests and clinic is not None:
+        raise UsageError("--tests and --from are two things to write.", "Choose one of them.")
+    if framework is not None and (tests or clinic is not None):
+        option = "--tests is for TensorFlow" if tests else "--from has a framework of its own"
+        raise UsageError(f"{option}.", "Leave --framework out.")
+    chosen = framework or _Framework.TENSORFLOW
+    files = _suite() if tests else _starter(folder, chosen.value, clinic)
     there = [folder / name for name in files if os.path.lexists(folder / name)]
     if there and not force:
         raise UsageError(f"{there[0]} is there already.", "--force overwrites it.")
@@ -248,15 +291,22 @@ def init(
     if tests and requirement_here() is None:
         where = folder / REQUIREMENTS
         note(f"write into {where} where CI gets the emulator from; only this machine has it")
+    if clinic is not None:
+        for line in clinics.next_steps(folder):
+            note(line)
+        return
     command = f"pytest {folder}" if tests else f"emulate up {folder / 'scenario.yaml'}"
     note(f"now try: {command}")
 
 
-def _starter(folder: Path) -> dict[Path, bytes]:
-    """Return the starter's files: the scenario has the folder's name, the schema is for editors."""
+def _starter(folder: Path, framework: str, clinic: str | None) -> dict[Path, bytes]:
+    """Return a starter's files: the scenario has the folder's name, the schema is for editors."""
     from emulator.scenario.schema import json_schema
 
-    files, scenario = _files(ROOT / "images" / "starter"), Path("scenario.yaml")
+    source = _STARTERS / framework if clinic is None else clinics.folder_of(clinic)
+    files, scenario = _files(source), Path("scenario.yaml")
+    if clinic is not None:
+        files[Path("pytest.ini")] = clinics.PYTEST.encode()
     # Not Path.resolve: the folder may be a link that leads nowhere.
     files[scenario] = named(files[scenario].decode(), Path(os.path.abspath(folder)).name).encode()
     return {**files, Path(SCHEMA_FILE): f"{json.dumps(json_schema(), indent=2)}\n".encode()}
@@ -264,7 +314,7 @@ def _starter(folder: Path) -> dict[Path, bytes]:
 
 def _suite() -> dict[Path, bytes]:
     """Return the suite's files; it tests the program of the starter."""
-    program = ROOT / "images" / "starter" / "train.py"
+    program = _STARTERS / _Framework.TENSORFLOW.value / "train.py"
     files = {**_files(ROOT / "images" / "suite"), Path(program.name): program.read_bytes()}
     files[REQUIREMENTS] += f"{line}\n".encode() if (line := requirement_here()) else b""
     return files

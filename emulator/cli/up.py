@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from emulator.cli.options import (
+    STDIN,
     ApiPort,
     Command,
     ConfigMaps,
     Faults,
     Images,
     Keep,
+    Others,
     Out,
     Plain,
     Quiet,
@@ -28,6 +30,7 @@ from emulator.cli.options import (
     Sets,
     Verbose,
     WhichEngine,
+    WithoutGpus,
     additions,
     check_verbosity,
     chosen_run,
@@ -39,7 +42,7 @@ from emulator.cli.options import (
     print_json,
     requested,
 )
-from emulator.errors import UsageError
+from emulator.errors import Misfit, Unsupported, UsageError
 from emulator.runtime.signals import Interruption
 
 if TYPE_CHECKING:
@@ -73,7 +76,12 @@ Json = Annotated[
     ),
 ]
 Warm = Annotated[
-    bool, typer.Option("--warm", help="Fork tasks from processes that have imported TensorFlow.")
+    bool,
+    typer.Option("--warm", help="Fork tasks from processes that have imported the framework."),
+]
+Ui = Annotated[
+    bool,
+    typer.Option("--ui", help="Show it in the browser meanwhile, at the address that is printed."),
 ]
 Vary = Annotated[
     list[str] | None,
@@ -102,15 +110,18 @@ def up(
     quiet: Quiet = False,
     verbose: Verbose = False,
     api_port: ApiPort = None,
+    ui: Ui = False,
     vary: Vary = None,
     images: Images = None,
     faults: Faults = None,
     configmaps: ConfigMaps = None,
+    others: Others = None,
     command: Command = None,
+    without_gpus: WithoutGpus = False,
 ) -> None:
     """Run a scenario to its end, and judge it.
 
-    A TFJob, a PyTorchJob, Helm values and a cluster's JSON are converted first: see `convert`.
+    A TrainJob, a TFJob and other manifests are converted first: see `convert`.
 
     Ctrl-C stops the run gracefully; press it twice to kill. With -d it runs in the background: see
     `emulate ps`, `logs -f`, `preempt`, `fault`, `wait` and `down`.
@@ -120,28 +131,61 @@ def up(
     """
     _refuse_together(vary, detach=detach, api_port=api_port, keep=keep, warm=warm)
     check_verbosity(quiet, verbose)
-    asked = requested(scenario, file, sets, seed, additions(images, faults, configmaps, command))
+    added = additions(images, faults, configmaps, command, others)
+    asked = requested(scenario, file, sets, seed, added, without_gpus=without_gpus)
     from emulator.planning.requested import RunOptions
     from emulator.report.live import view
 
+    if ui:
+        _refuse_ui(vary, detach=detach)
+        run_id = RunOptions(run_id=run_id).named(asked.scenario)  # its page has an address now
     options = RunOptions(out=out, run_id=run_id, keep=keep, warm=warm)
     shown = partial(view, quiet=quiet, verbose=verbose)
     if vary:
         raise typer.Exit(_variants(asked, vary, engine, options, partial(shown, plain=True), json))
     if detach:
         raise typer.Exit(_in_background(asked, engine, options, api_port, json=json))
-    from emulator.api.tcp import TcpEndpoint
     from emulator.report.terminal import print_result
-    from emulator.session.execution import up as run
 
-    with _supervising(asked, engine, shown(plain=plain)) as (chosen, callbacks):
-        endpoint = None if api_port is None else TcpEndpoint(api_port)
-        result = run(asked, chosen, options, endpoint=endpoint, callbacks=callbacks)
+    result = _performed(asked, engine, options, shown(plain=plain), api_port=api_port, ui=ui)
     with perhaps_unread():
         print_result(result, console(stderr=json), kept=keep)
         if json:
             print_json(result.summary)
     raise typer.Exit(result.exit_code)
+
+
+def _performed(
+    asked: RequestedScenario,
+    engine: str,
+    options: RunOptions,
+    live: LivePrinter,
+    *,
+    api_port: int | None,
+    ui: bool,
+) -> Result:
+    """Run a scenario here, with its page beside it if that is wanted."""
+    from emulator.api.tcp import TcpEndpoint
+    from emulator.session.execution import up as run
+
+    with contextlib.ExitStack() as around:
+        if ui and options.run_id is not None:
+            from emulator.cli.ui import beside
+
+            around.enter_context(beside(options.out, options.run_id))
+        chosen, callbacks = around.enter_context(_supervising(asked, engine, live))
+        endpoint = None if api_port is None else TcpEndpoint(api_port)
+        return run(asked, chosen, options, endpoint=endpoint, callbacks=callbacks)
+
+
+def _refuse_ui(vary: list[str] | None, *, detach: bool) -> None:
+    """Refuse --ui where the pages would outlast or miss the run. Raises UsageError."""
+    if vary or detach:
+        other = "--vary" if vary else "-d"
+        raise UsageError(
+            f"--ui is for one run in the foreground, not for {other}.",
+            "Use `emulate ui` in another terminal.",
+        )
 
 
 def _refuse_together(
@@ -155,7 +199,9 @@ def _refuse_together(
     if vary and warm:
         raise UsageError("--warm is for one run, not for --vary.", "Leave one of them out.")
     if keep and warm:
-        raise UsageError("--keep leaves containers for a look, --warm to the next run.", "Use one.")
+        raise UsageError(
+            "--keep keeps containers after the run, --warm gives them to the next.", "Use one."
+        )
 
 
 @contextlib.contextmanager
@@ -235,7 +281,7 @@ def _in_background(
 
     folder = options.out / options.named(asked.scenario)
     arguments = [
-        *("up", str(asked.path), f"--engine={engine}", f"--out={options.out}"),
+        *("up", str(asked.path or STDIN), f"--engine={engine}", f"--out={options.out}"),
         *(f"--run-id={folder.name}", *(f"--set={one}" for one in asked.chosen)),
         *asked.added.arguments,
         *([] if api_port is None else [f"--api-port={api_port}"]),
@@ -244,7 +290,7 @@ def _in_background(
     ]
     require_free(folder)  # before the log is made there
     try:
-        code = start(arguments, folder, note)
+        code = start(arguments, folder, note, piped=asked.given.piped)
     except Interruption:
         forget(folder)
         raise
@@ -271,11 +317,16 @@ def plan(
     images: Images = None,
     faults: Faults = None,
     configmaps: ConfigMaps = None,
+    others: Others = None,
     command: Command = None,
+    without_gpus: WithoutGpus = False,
 ) -> None:
     """Show what would run, and start nothing.
 
-    That is every task with its environment, what the engine is asked for, rules, and warnings.
+    That is every task with its environment, what the engine is asked for, rules, and warnings. What
+    the engine can't do, and GPUs that this machine does not have, are named below the plan.
+
+    Exit codes: 0, or 2 where `up` would refuse what the engine can't do.
     """
     from emulator.engines import REMOTE, choose
     from emulator.engines.base import Explaining
@@ -283,17 +334,37 @@ def plan(
     from emulator.planning.requested import RunOptions
     from emulator.report.plan_tables import print_plan
 
-    asked = requested(scenario, file, sets, seed, additions(images, faults, configmaps, command))
+    added = additions(images, faults, configmaps, command, others)
+    asked = requested(scenario, file, sets, seed, added, without_gpus=without_gpus)
     asked.scenario  # noqa: B018  its mistakes come before those of the engine
+    refused: list[Unsupported | Misfit] = []
     with contextlib.closing(choose(engine, note)) as chosen:
         with asked.placed():
-            planned, folder = make_ready(asked, chosen, RunOptions(run_id=run_id))
+            planned, folder = make_ready(asked, chosen, RunOptions(run_id=run_id), refused)
         requests = chosen.requests(planned, folder) if isinstance(chosen, Explaining) else []
         capacity = None if chosen.name in REMOTE else chosen.capacity()
     if json:
         print_json({**planned.model_dump(mode="json"), "requests": requests})
     else:
         print_plan(planned, requests, console(), capacity)
+    for error in refused:
+        for line in _with_place(asked, error).splitlines():
+            note(line)
+    raise typer.Exit(0 if all(map(_is_of_gpus, refused)) else 2)
+
+
+def _with_place(asked: RequestedScenario, refused: UsageError) -> str:
+    """Return a refusal with the file and the line that ask for what is refused."""
+    try:
+        with asked.placed():
+            raise refused
+    except UsageError as error:
+        return str(error)
+
+
+def _is_of_gpus(refused: UsageError) -> bool:
+    """Return whether only GPUs are missing: another machine runs the same scenario."""
+    return isinstance(refused, Unsupported) and {path[-1] for path, _ in refused.keys} == {"gpus"}
 
 
 def check(

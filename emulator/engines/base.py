@@ -65,6 +65,9 @@ class Exited:
     """Why, in the engine's word, where it has one: `Evicted`, `DeadlineExceeded`."""
     precision: float = 0.0
     """Seconds by which it may have ended later than `wall`: a cluster cuts off fractions."""
+    outlived: Sequence[Mapping[str, Any]] | None = None
+    """Of a task whose end is watched: what ran on when its main process had ended, as
+    `TaskProcesses` has it. None: unknown."""
 
     def was_before(self, wall: float) -> bool:
         """Return whether the task had surely ended by then (seconds since 1970)."""
@@ -190,6 +193,11 @@ class Resource:
     folder: str
     """The run folder on the machine that started it."""
     host: str
+
+    @property
+    def is_lent(self) -> bool:
+        """Whether it was there before the run, which has only changed it: that is undone."""
+        return self.kind == "node"
 
 
 Status = Literal["ok", "optional", "missing", "warning", "fatal"]
@@ -356,6 +364,37 @@ class Measuring(Protocol):
 
     def pids(self) -> Mapping[str, Collection[int]]:
         """Return each running task's process ids; empty where it runs on another machine."""
+
+
+class TaskProcess(NamedTuple):
+    """A process of a running task."""
+
+    pid: int
+    """As the engine's machine numbers it."""
+    name: str
+    main: bool
+    """It runs the task's command, and its end is the end of the task."""
+    signalled: bool
+    """`Engine.signal` reaches it, directly or by an init that passes signals on."""
+
+
+@runtime_checkable
+class Witnessing(Protocol):
+    """Capability `processes`: what processes a task has. Asked before and after a preemption."""
+
+    def processes(self, task: str) -> Sequence[TaskProcess]:
+        """Return the processes of a running task, its main one first.
+
+        Raises NotRunning, EngineError.
+        """
+
+    def watch_end(self, task: str) -> None:
+        """Have the exit of a running task say what outlives its main process (`Exited.outlived`).
+
+        Its exit may be reported later for that, with the time at which the main process ended.
+        Nothing happens where the engine can't see it: in a container the kernel ends everything
+        with its first process.
+        """
 
 
 @runtime_checkable

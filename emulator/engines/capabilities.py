@@ -14,10 +14,12 @@ from emulator.engines.base import (
     Reattaching,
     Shaping,
     Warming,
+    Witnessing,
 )
 from emulator.errors import Unsupported
 from emulator.faults.kinds import FAULTS
 from emulator.faults.spec import Holding
+from emulator.platforms.notices import Announcing
 
 _APART_FROM_FAULTS: Mapping[str, type | None] = {
     "limits": None,
@@ -35,12 +37,18 @@ _APART_FROM_FAULTS: Mapping[str, type | None] = {
     "warm": Warming,
     "mounts": None,
     "scratch": None,
+    "volume-size": None,
     "pods": None,
     "ports": Publishing,
     "port-mapping": None,
     "eviction": None,
     "exec": Executing,
     "calls": Holding,
+    "notices": Announcing,
+    "signal-main": None,
+    "signals": None,
+    "processes": Witnessing,
+    "abort": None,
 }
 _Capability = TypeVar("_Capability")
 

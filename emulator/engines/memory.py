@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from emulator.faults.netem import Link
     from emulator.faults.spec import Via
     from emulator.planning.plan import Plan, Task
+    from emulator.platforms.notices import Notice
     from emulator.runtime.clock import ManualClock
     from emulator.scenario.container import Port
 
@@ -136,10 +137,13 @@ class MemoryEngine:
         self._ports: dict[str, Sequence[Port]] = {}
         self._run_id = ""
         self._inbox: Inbox | None = None
-        # For tests to look at: every change of a CPU limit or of the network, every signal.
+        # For tests to look at: every change of a CPU limit or of the network, every signal, every
+        # notice, and whose notices were withdrawn.
         self.cpus: list[tuple[str, float | None]] = []
         self.links: list[tuple[Link, ...]] = []
         self.signals: list[tuple[str, int]] = []
+        self.notices: list[Notice] = []
+        self.withdrawn: list[str] = []
 
     def plan_context(self, run_id: str, folder: Path) -> PlanContext:
         """Describe the engine to the plan."""
@@ -212,13 +216,21 @@ class MemoryEngine:
     def signal(self, task: str, number: int) -> None:
         """End the task as its script says it takes the signal."""
         self.signals.append((task, number))
-        if one := self._running(task):
+        one = self._running(task)
+        if one and number != signal.SIGCONT:  # which ends no program
             script = self._script(task, one.starts)
             delay = 0.0 if number == signal.SIGKILL else script.on_sigterm
             if delay is not None:
                 code = script.sigterm_code if number == signal.SIGTERM else 128 + number
                 end = Exited(task, 0, code)
                 self._clock.call_at(self._clock.now() + delay, partial(self._end, one.start, end))
+
+    def signal_processes(self, task: str, numbers: Sequence[int], *, everyone: bool) -> int | None:
+        """Send the task the signals: a script has one process."""
+        for number in numbers:
+            if number != signal.SIGCONT:
+                self.signal(task, number)
+        return 1
 
     def pause(self, task: str) -> None:
         """Delay what the task would do."""
@@ -253,6 +265,16 @@ class MemoryEngine:
         """End the task at once; scripts send nothing."""
         if one := self._running(task):
             self._end(one.start, Exited(task, 0, 128 + signal.SIGKILL))
+
+    def announce(self, notice: Notice) -> None:
+        """Record the notice; scripts ask nothing."""
+        if self._running(notice.task) is None:
+            raise NotRunning(f"{notice.task} can't be told: it does not run.")
+        self.notices.append(notice)
+
+    def withdraw(self, task: str) -> None:
+        """Record it."""
+        self.withdrawn.append(task)
 
     def preempt(self, task: str, grace: float, via: Via | None) -> str:
         """Send SIGTERM, and SIGKILL by the clock; a budget may forbid it."""

@@ -26,19 +26,18 @@ class Origin:
     """What the first event of a run says for its repetition; what is not known is left out."""
 
     machine: Mapping[str, str]
-    """The machine, the commit of the program, and the command."""
+    """The machine, the commit of the program, the command, and `scenario` if it is no file."""
     software: Mapping[str, Mapping[str, str]]
     """What is known of each image; see `Identifying`."""
 
 
-def origin_of(plan: Plan, engine: Engine, command: str = "") -> Origin:
+def origin_of(plan: Plan, engine: Engine, command: str = "", scenario: str = "") -> Origin:
     """Return the origin of a run that begins, with the `command` that runs it again, if any.
 
-    This never fails a run.
+    `scenario` says what that was read from if it is no file. This never fails a run.
     """
-    return Origin(
-        {**machine_of(plan), **({"command": command} if command else {})}, software_of(plan, engine)
-    )
+    given = {key: text for key, text in (("command", command), ("scenario", scenario)) if text}
+    return Origin({**machine_of(plan), **given}, software_of(plan, engine))
 
 
 def software_of(plan: Plan, engine: Engine) -> Mapping[str, Mapping[str, str]]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emulator import engines
 from emulator.engines.base import Configuring, Engine
-from emulator.errors import Misfit, Unsupported, UsageError
+from emulator.errors import WITHOUT_GPUS, Misfit, Unsupported, UsageError
 from emulator.planning.planner import make_plan
 from emulator.planning.requested import RequestedScenario, RunOptions
 from emulator.runtime.files import disk, shortages
@@ -26,33 +27,66 @@ if TYPE_CHECKING:
     from emulator.scenario.schema import Helper, Role, Scenario
 
 
+STARTS_COLD = "all tasks start cold: they begin held, since their calls to the kernel count"
+
+
 def make_ready(
-    requested: RequestedScenario, engine: Engine, options: RunOptions = RunOptions()
+    requested: RequestedScenario,
+    engine: Engine,
+    options: RunOptions = RunOptions(),
+    refused: list[Unsupported | Misfit] | None = None,
 ) -> tuple[Plan, Path]:
     """Check that the engine can run the scenario; return the plan and the run folder.
+
+    With `refused`, what the engine can't do or does not have is put there instead of raised, and
+    the plan is made as if it could.
 
     Raises Unsupported, EngineMissing if the scenario's settings lead to no engine, and UsageError
     if the run id or a stored baseline is not valid or the folder's path is not text.
     """
-    scenario, reference = requested.scenario, requested.reference(engine.name, options)
+    scenario = requested.scenario
+    cold: tuple[str, ...] = ()
+    if options.warm and options.begins_held(scenario):
+        options, cold = replace(options, warm=False), (STARTS_COLD,)
+    reference = requested.reference(engine.name, options)
     if isinstance(engine, Configuring):
         engine.configure(scenario)
-    require(scenario, engine)
+    try:
+        require(scenario, engine)
+    except (Unsupported, Misfit) as error:
+        if refused is None:
+            raise
+        refused.append(error)
+    if options.calls_of:
+        require_of(engine, [("recording the calls of a save", "calls")])
     run_id = options.named(scenario)
     folder = _as_text(options.out.resolve() / run_id)
     context = engine.plan_context(run_id, folder)
     if (gpus := options.gpus) is not None:
         context = replace(context, gpus=lambda: gpus)
     full = shortages([*disk("the run folder", folder), *context.disks(scenario)])
-    plan = make_plan(
+    planned = partial(
+        make_plan,
         scenario,
         run_id,
-        context,
         variant=options.variant,
         reference=reference,
-        notes=(*requested.given.warnings, *full),
+        notes=(*requested.given.warnings, *full, *cold),
+        calls_of=options.calls_of,
     )
-    return plan, folder
+    try:
+        return planned(context), folder
+    except Unsupported as error:
+        if refused is None or "gpu" not in error.lacks:
+            raise
+        refused += [error] if "gpus" in engine.capabilities else []  # else it is there already
+        return planned(replace(context, gpus=lambda: _as_many_gpus(scenario))), folder
+
+
+def _as_many_gpus(scenario: Scenario) -> list[str]:
+    """Return devices of a machine that has as many as a scenario asks for, of which none is."""
+    count = sum(spec.gpus.count * spec.replicas for spec in scenario.cluster.values())
+    return [str(number) for number in range(count)]
 
 
 def _as_text(folder: Path) -> Path:
@@ -77,6 +111,8 @@ def require(scenario: Scenario, engine: Engine) -> None:
     try:
         require_of(engine, [(what, name) for _, what, name in asked])
     except Unsupported as error:
+        if {name for _, _, name in asked} - engine.capabilities == {"gpus"}:
+            error.hint = WITHOUT_GPUS
         keys = [
             (path, f"the {engine.name} engine can't do this: {what}")
             for path, what, name in asked
@@ -141,6 +177,10 @@ def needs_of_keys(scenario: Scenario) -> Iterator[tuple[KeyPath, str, str]]:
         yield from _at(("helpers", name), _helper_needs(name, helper))
     yield from _at((), _port_needs(scenario))
     yield from _at(("network",), _network_needs(scenario))
+    if scenario.volumes.shared.size is not None:
+        yield ("volumes", "shared", "size"), "a shared volume of a given size", "volume-size"
+    if scenario.metrics.trainer_status:
+        yield ("metrics", "trainer_status"), "the files of the status endpoint", "files"
     for number, fault in enumerate(scenario.faults):
         for what, capability in fault.needs():
             yield ("faults", number), what, capability

@@ -7,13 +7,39 @@ preemption does.
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
 from pydantic import Field, ValidationInfo, model_validator
 
-from emulator.faults.spec import Effect, EndingGrace, FaultContext, FaultSpec, Via, ending_grace
+from emulator.faults.platform import (
+    Action,
+    Disk,
+    Like,
+    Loss,
+    Metadata,
+    Reaches,
+    Reaching,
+    SignalName,
+    at_scale,
+    conflicts,
+    deliver,
+    fill,
+    needs_of,
+    timeline,
+)
+from emulator.faults.spec import (
+    Effect,
+    EndingGrace,
+    FaultContext,
+    FaultSpec,
+    Via,
+    ending_grace,
+    matches,
+)
+from emulator.platforms.notices import Announcing, Notice
 from emulator.validation.fields import Duration, DurationOrForever, Glob, is_stored
+from emulator.validation.units import format_count
 
 
 @runtime_checkable
@@ -24,6 +50,17 @@ class Terminating(Protocol):
         """Send SIGTERM and nothing else; nothing happens if the task has ended.
 
         Raises EngineError.
+        """
+
+
+@runtime_checkable
+class Killing(Protocol):
+    """An engine that can't always kill a task at once."""
+
+    def kill(self, task: str) -> str:
+        """Send SIGKILL; nothing happens if the task has ended.
+
+        Returns what was done where that can't be done, in words; else empty. Raises EngineError.
         """
 
 
@@ -61,6 +98,16 @@ class EndingFault(FaultSpec):
         return False
 
     @property
+    def may_leave(self) -> bool:
+        """Whether an exit between its announcement and its signal is its doing as well."""
+        return False
+
+    @property
+    def fresh_disk(self) -> bool:
+        """Whether a target that it restarts has a fresh disk."""
+        return self.replaces_target
+
+    @property
     def heals_after(self) -> float:
         """Seconds from the exit until it starts the target again."""
         return 0.0
@@ -72,10 +119,13 @@ class EndingFault(FaultSpec):
 
     def apply(self, target: FaultContext) -> Effect | None:
         """Cut the target's power, have the engine end it in its grace period, or signal it."""
-        if self.is_silent:
+        if self.kills and self.is_silent:
             target.engine_as(PowerCutting).cut_power(target.task)
         elif self.kills_after is not None and (engine := ending_grace(target.engine)):
             return Effect(engine.preempt(target.task, self.kills_after, self.means))
+        elif self.kills and isinstance(target.engine, Killing):
+            instead = target.engine.kill(target.task)
+            return Effect(instead, is_milder=bool(instead))
         else:
             target.engine.signal(target.task, signal.SIGKILL if self.kills else signal.SIGTERM)
         return None
@@ -106,25 +156,100 @@ class GracefulFault(EndingFault):
 # --- The kinds ------------------------------------------------------------------------------------
 
 
+def _is_default(default: object) -> Callable[[object], bool]:
+    """Return whether a record leaves a value out, so that it reads as one of before presets."""
+    return lambda value: value == default
+
+
 class Preempt(GracefulFault):
     """SIGTERM, `grace`, SIGKILL if it still runs, `down`, then restarted on a fresh disk."""
 
     kind = "preempt"
+    ended = "{} was preempted"
     capability, request = "replace", "preempting {}"
-    protocols = {**GracefulFault.protocols, "silent-loss": PowerCutting}
+    protocols = {
+        **GracefulFault.protocols,
+        "silent-loss": PowerCutting,
+        "signal-all": Reaching,
+        "notices": Announcing,
+    }
     replaces_target = True
 
     preempt: Glob
     """The task, or a glob such as `worker-*`."""
+    like: Like | None = Field(
+        default=None,
+        description="A platform, whose values all fields have that are not written.",
+        examples=["gce-spot"],
+        exclude_if=_is_default(None),
+    )
     down: DurationOrForever = Field(
         default=10.0, description="Seconds until it is back, or `forever`."
     )
     address: Literal["new", "same"] | None = Field(
         default=None, description="Its address when it is back; with Docker a new one by default."
     )
-    loss: Literal["silent"] | None = Field(
+    loss: Loss | None = Field(
         default=None,
-        description="`silent`: it loses power; no notice, no packet, and its name stays.",
+        description="`silent`: it loses power, as the network sees it; no notice, no packet, and "
+        "its name stays. What was written to files stays too. With a `signal` this follows the "
+        "`grace`. `closed`: its connections are closed, the default.",
+    )
+    notice: Duration = Field(
+        default=0.0,
+        description="Seconds from the notice to the signal.",
+        exclude_if=_is_default(0.0),
+    )
+    metadata: Metadata = Field(
+        default="none",
+        description="The metadata server that tells it: `gce`, `ec2`, `azure` or `none`.",
+        exclude_if=_is_default("none"),
+    )
+    action: Action | None = Field(
+        default=None,
+        description="What that says of the machine; default: that it is taken away.",
+        exclude_if=_is_default(None),
+    )
+    signal: SignalName | None = Field(
+        default=None,
+        description="The signal before `grace`, or `none`; SIGTERM by default.",
+        exclude_if=_is_default(None),
+    )
+    reaches: Reaches | None = Field(
+        default=None,
+        description="Who gets the signal: `main`, the first process, or `all`; with Docker `main` "
+        "by default, with processes `all`.",
+        exclude_if=_is_default(None),
+    )
+    wakes: bool = Field(
+        default=False,
+        strict=True,
+        description="SIGCONT just before the signal, as Slurm does.",
+        exclude_if=_is_default(False),
+    )
+    kill_wait: Duration = Field(
+        default=0.0,
+        description="The signal once more after `grace`, and SIGKILL so many seconds later, as "
+        "Slurm does; 0: SIGKILL after `grace`.",
+        exclude_if=_is_default(0.0),
+    )
+    disk: Disk = Field(
+        default="fresh",
+        description="Its disk when it is back: `fresh` or `kept`.",
+        exclude_if=_is_default("fresh"),
+    )
+    keep_away: Duration = Field(
+        default=0.0,
+        description="Seconds before which it is not back, whatever `down` is.",
+        exclude_if=_is_default(0.0),
+    )
+    together: int | None = Field(
+        default=None,
+        strict=True,
+        ge=1,
+        description="How many targets of the glob are hit at once; all by default.",
+        examples=[3],
+        exclude_if=_is_default(None),
     )
 
     via: Via | None = Field(
@@ -135,16 +260,30 @@ class Preempt(GracefulFault):
     warm: bool = Field(
         strict=True,
         default=False,
-        description="Its replacement has imported its framework before, in a run that starts warm.",
+        description="Start the replacement warm, in a run that starts warm.",
     )
 
     @model_validator(mode="after")
-    def _no_notice(self, info: ValidationInfo) -> Preempt:
-        if self.loss and "grace" in self.model_fields_set and not is_stored(info):
-            raise ValueError("`loss: silent` comes without notice; leave `grace` out")
-        if self.loss and self.via:
-            raise ValueError("`loss: silent` asks nobody; leave `via` out")
+    def _as_its_platform(self, info: ValidationInfo) -> Preempt:
+        if not is_stored(info):
+            fill(self)
+            for conflict in conflicts(self):
+                raise ValueError(conflict)
         return self
+
+    def at_scale(self, scale: float) -> Preempt:
+        """Return it with the times of its preset divided; those that are written stay."""
+        return at_scale(self, scale)
+
+    @property
+    def sends(self) -> SignalName:
+        """The signal before `grace`; `none`: it has no chance to end cleanly."""
+        return self.signal or ("none" if self.loss == "silent" else "SIGTERM")
+
+    @property
+    def platforms(self) -> frozenset[str]:
+        """The platforms whose metadata server announces it."""
+        return frozenset({self.metadata} - {"none"})
 
     @property
     def is_silent(self) -> bool:
@@ -154,27 +293,63 @@ class Preempt(GracefulFault):
     @property
     def kills(self) -> bool:
         """Whether the target has no chance to end cleanly."""
-        return self.is_silent
+        return self.sends == "none"
 
     @property
     def gives_notice(self) -> bool:
         """Whether the target gets time to save a checkpoint."""
-        return not self.is_silent
+        return not self.kills or self.notice > 0
+
+    @property
+    def announced_before(self) -> float:
+        """Seconds from its announcement to the signal; 0: it comes unannounced."""
+        return self.notice
 
     @property
     def kills_after(self) -> float | None:
-        """Seconds from SIGTERM to SIGKILL; None: the target gets no SIGTERM."""
-        return None if self.is_silent else self.grace
+        """Seconds from the signal to SIGKILL; None: the target gets no signal."""
+        return None if self.kills else self.grace + self.kill_wait
+
+    @property
+    def repeats_after(self) -> float | None:
+        """Seconds from the signal to the same once more; None: it comes once."""
+        return self.grace if self.kill_wait and not self.kills else None
 
     @property
     def heals_after(self) -> float:
         """Seconds from the exit until the target restarts."""
-        return self.down
+        return max(self.down, self.keep_away)
 
     @property
     def same_address(self) -> bool:
         """Whether the target must have its old address."""
         return self.address == "same"
+
+    @property
+    def fresh_disk(self) -> bool:
+        """Whether the target restarts on a fresh disk."""
+        return self.disk == "fresh"
+
+    @property
+    def may_leave(self) -> bool:
+        """Whether a target that has been told may end before the signal, and be replaced."""
+        return self.notice > 0
+
+    @property
+    def at_once(self) -> int:
+        """How many targets a random fault draws each time."""
+        return self.together or 1
+
+    def hits(self, targets: Sequence[str]) -> Sequence[str]:
+        """Return which of the tasks that its target matches it hits: the first ones."""
+        return targets[: self.together]
+
+    def conflict(self, tasks: Sequence[str]) -> str:
+        """Describe too few targets; empty if there are enough."""
+        there = len(matches(self.preempt, tasks))
+        if not self.together or not there or there >= self.together:
+            return ""
+        return f"`together: {self.together}` is more than the {format_count(there, 'target')}"
 
     @property
     def parts(self) -> frozenset[str]:
@@ -193,15 +368,51 @@ class Preempt(GracefulFault):
             by_deletion = self.via == "delete"
             way = "deletion" if by_deletion else "eviction"
             yield f"preempting {self.target} by {way}", "own-grace" if by_deletion else "eviction"
+        yield from needs_of(self)
+
+    def timeline(self) -> Iterator[tuple[float, str]]:
+        """Yield what it does: seconds since it begins, and words."""
+        if self.like or self.notice or self.metadata != "none" or self.signal or self.reaches:
+            yield from timeline(self)
 
     @property
     def means(self) -> Via | None:
         """How an engine that ends the grace period itself is asked; None: as it likes."""
         return self.via
 
+    def announce(self, target: FaultContext) -> None:
+        """Let its metadata server tell the target; nothing happens if it has none."""
+        if self.metadata == "none":
+            return
+        assert self.action is not None, "filled when it was validated"
+        when = target.announced
+        notice = Notice(self.metadata, self.action, target.task, when, when + self.notice)
+        target.engine_as(Announcing).announce(notice)
+
+    def apply(self, target: FaultContext) -> Effect | None:
+        """Tell the target if it has not been told, then cut its power, kill it or signal it."""
+        if not self.notice:
+            self.announce(target)
+        if self.kills or (self.reaches is None and self.sends == "SIGTERM" and not self.wakes):
+            return super().apply(target)
+        if self.reaches != "all" and self.sends == "SIGTERM" and ending_grace(target.engine):
+            return super().apply(target)  # it signals the first process
+        return deliver(self, target)
+
+    def end_grace(self, target: FaultContext) -> None:
+        """Cut the target's power or kill it: it has not ended in its grace period."""
+        if self.is_silent:
+            target.engine_as(PowerCutting).cut_power(target.task)
+            return
+        super().end_grace(target)
+
+    def repeat(self, target: FaultContext) -> None:
+        """Send the signal once more."""
+        deliver(self, target)
+
     def other_cause(self, exit_code: int, *, oom_killed: bool) -> str:
         """Describe what else ended the target; empty if it was this fault."""
-        if self.is_silent and (oom_killed or exit_code != 128 + signal.SIGKILL):
+        if self.kills and (oom_killed or exit_code != 128 + signal.SIGKILL):
             return f"ended otherwise, with {exit_code}"
         return ""
 
@@ -210,6 +421,7 @@ class Kill(EndingFault):
     """SIGKILL now; the disk is kept."""
 
     kind = "kill"
+    ended = "{} was killed"
 
     kill: Glob
     """The task, or a glob such as `worker-*`."""
@@ -224,6 +436,7 @@ class Terminate(EndingFault):
     """SIGTERM and nothing else; the disk is kept."""
 
     kind = "terminate"
+    ended = "{} was terminated"
 
     terminate: Glob
     """The task, or a glob such as `worker-*`."""
@@ -245,6 +458,7 @@ class Restart(GracefulFault):
     """One by one: SIGTERM, `grace`, SIGKILL, restarted; the next one after the job's next step."""
 
     kind = "restart"
+    ended = "{} was restarted"
     one_by_one = True
 
     restart: Glob
@@ -266,6 +480,7 @@ class Oom(EndingFault):
     """Its memory limit is lowered until the kernel kills it; the restart policy decides."""
 
     kind = "oom"
+    ended = "{} ran out of memory"
     capability, request = "oom", "running {} out of memory"
     protocols = {"oom": OomKilling}
 

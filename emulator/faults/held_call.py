@@ -1,22 +1,37 @@
-"""Hold a task just before one of its calls to the kernel, such as its third write to a file.
+"""Trace a task, and hold it where its rules say: such as just before its third write to a file.
 
 A program of its own: it runs where the processes of a task are, from a copy of this one file, and
 needs only the standard library of Python 3.8 or later, Linux 5.3 or later, and the right to trace
-them. Its one argument is a request:
+them. A task has one tracer, whatever is done with it. Its one argument is a request:
 
-    {"call": "write", "count": 3, "of": ".*/[^/]*[.]pt", "below": 1}
+    {"rules": [{"do": "hold", "id": "0", "call": "write", "count": 3, "of": ".*[.]pt"}], "below": 1}
 
-`of` is the regular expression of the paths that are meant.
+`of` is the regular expression of the paths that are meant. The rules, and what they print:
 
-It prints one line once it traces all of them, and one when it holds the task, or all have ended; or
-`error`:
+    {"do": "begin"}                         the task is held at the beginning, until it may go on
+    {"begun": 2}                            so many threads are held
+    {"do": "hold", "call": CALL, ...}       it is held before so many a call of a kind
+    {"held": "write", "path": "/shared/model.pt", "pid": 7, "number": 3, "bytes": 4096, "id": "0"}
+    {"do": "list", "of": ..., "lines": ...} each call to such a file, in the order in which they are
+                                            made, and each line of output that `lines` is found in
+    {"call": "write", "name": "pwrite64", "path": "/shared/model.pt", "bytes": 4096}
+    {"line": "saved step 20"}
 
-    {"attached": 2}
-    {"held": "write", "path": "/shared/model.pt", "pid": 7, "number": 3, "bytes": 4096}
+It prints `{"attached": 2}` once it traces all threads, `{"ended": true}` when all have ended, and
+`{"error": ...}` if it can't do what is asked. All rules are in force then, but those that it names
+(`"later": [ID]`): these say `{"added": [ID], ...}` themselves, each when it is. Lines on its
+standard input change what it does:
 
-The call has not been made then, and no thread of the task gets further than its next one. It stays
-so until this program ends, as it does when its standard input is closed: the kernel then lets all
-of them go on. So nothing is left of it, however it ends (ptrace(2)).
+    {"add": [RULE, ...]}    more rules; a call counts from here on, and so it says `{"added": [ID]}`
+    {"drop": [ID, ...]}     these rules are over; what is held for one of them goes on; with
+                            `"confirm": true` it says `{"dropped": [ID, ...]}`
+    {"go": true}            what is held at the beginning goes on
+
+What is held has not made the call, and no thread of the task gets further than its next one. The
+beginning is the first instruction of the command behind the gate (`engines/gate.py`), which waits
+until it is traced; or where a task without one happens to be. This program ends when its standard
+input is closed, and when no rule is left: the kernel then lets all threads go on. So nothing is
+left of it, however it ends (ptrace(2)).
 """
 
 from __future__ import annotations
@@ -24,29 +39,37 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import heapq
 import json
 import os
 import platform
+import queue
 import re
 import signal
 import stat
 import struct
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 CONT, DETACH, SYSCALL = 7, 17, 24
 SEIZE, INTERRUPT, LISTEN, GET_SYSCALL_INFO = 0x4206, 0x4207, 0x4208, 0x420E
 OPTIONS = 0x1 | 0x2 | 0x4 | 0x8 | 0x10
 """Calls are told from signals; what the task starts is traced as well: fork, vfork, clone, exec."""
-EVENT_STOP = 128
+EVENT_EXEC, EVENT_STOP = 4, 128
 ALL = 0x40000000
 """waitpid: also threads that are no children of this one."""
-ENTRY = 1
+ENTRY, EXIT = 1, 2
 INFO = struct.Struct("=B3xIQQQ6Q")
 """What GET_SYSCALL_INFO says of a call that is about to be made (linux/ptrace.h)."""
 LONGEST_PATH = 4096
+LONGEST_LINE = 65536
+GATE = "emulator-gate"
+"""What the command line of the gate has, until it becomes the command of the task."""
+LOOK = 0.005
+"""Seconds between looks for the first process of a task that has just been started."""
 AT_FDCWD = -100
 
 # Numbers of calls (asm/unistd.h): x86-64, and those of all newer architectures.
@@ -71,7 +94,7 @@ KINDS = {
 """The calls that count as one kind."""
 _FILE = {"copy_file_range": 2}
 """Which argument is the file that is written to; the first of the others."""
-_NAMES = {
+_NAMES: dict[str, Sequence[tuple[int | None, int]]] = {
     "rename": ((None, 0), (None, 1)),
     "renameat": ((0, 1), (2, 3)),
     "renameat2": ((0, 1), (2, 3)),
@@ -92,6 +115,10 @@ class Call(NamedTuple):
     arguments: Sequence[int]
 
 
+LEAVING, STAYS = -1.0, -2.0
+"""Of a call that a rule looks at again when it is over; of one at which its thread stays."""
+
+
 class Gone(Exception):
     """The thread has ended."""
 
@@ -107,77 +134,428 @@ def ptrace(request: int, thread: int, address: int = 0, data: int = 0) -> int:
     return result
 
 
+class Rule:
+    """What is done about the calls of a task that are of some kinds, to files that are meant."""
+
+    calls: Sequence[str] = ()
+    """The names of the calls that it looks at."""
+    only: set[int] | None = None
+    """The threads whose calls it looks at; None: all. Others cost nothing for it."""
+    is_in_force = True
+    """At once; otherwise `look` says when it is."""
+
+    def __init__(self, asked: Mapping[str, Any]) -> None:
+        self.id = asked.get("id")
+        self._matches = re.compile(asked.get("of", "")).match
+
+    def begin(self, threads: Collection[int]) -> None:
+        """These threads are traced, and it holds from now on. Raises OSError."""
+
+    def means(self, thread: int, call: Call) -> str | None:
+        """Return the path by which a call is meant; None: it is not. Raises OSError."""
+        return next((one for one in paths(thread, call) if self._matches(one)), None)
+
+    def entered(self, thread: int, call: Call) -> dict[str, Any] | float | None:
+        """A thread is about to make a call; return what to say if the task is to be held here.
+
+        Or by how many seconds this call is late, or LEAVING, or STAYS. Raises OSError, Gone.
+        """
+        return None
+
+    def left(self, thread: int, result: int) -> None:
+        """A call that was LEAVING is over, and its thread has not seen the result.
+
+        Raises OSError, Gone.
+        """
+
+    def takes(self, thread: int, number: int) -> bool:
+        """Return whether a thread never gets a signal that is about to reach it."""
+        return False
+
+    def stays(self, thread: int) -> bool:
+        """Return whether a thread that has stopped somewhere stays there."""
+        return False
+
+    def look(self, *, is_held: bool) -> float | None:
+        """Do what its time has come for; return in how many seconds to look again; None: never."""
+        return None
+
+    def forget(self, thread: int) -> None:
+        """A thread has ended."""
+
+
+class Hold(Rule):
+    """The task is held before so many a call of a kind."""
+
+    def __init__(self, asked: Mapping[str, Any]) -> None:
+        super().__init__(asked)
+        self.calls, self._count, self._seen = KINDS[asked["call"]], asked["count"], 0
+
+    def entered(self, thread: int, call: Call) -> dict[str, Any] | None:
+        """Count it; hold the task if it is the one."""
+        if (path := self.means(thread, call)) is None:
+            return None
+        self._seen += 1
+        if self._seen != self._count:
+            return None
+        seen = {"held": call.name, "path": path, "pid": thread, "number": self._seen}
+        return {**seen, **size_of(call)}
+
+
+class List(Rule):
+    """Each call is printed, and each line of output that is asked for."""
+
+    def __init__(self, asked: Mapping[str, Any]) -> None:
+        super().__init__(asked)
+        self.calls = [name for names in KINDS.values() for name in names]
+        self._lines = re.compile(asked["lines"]).search if asked.get("lines") else None
+        self._begun: dict[str, str] = {}
+        """What was written of a line that is not finished, by where it goes."""
+
+    def entered(self, thread: int, call: Call) -> dict[str, Any] | None:
+        """Print it."""
+        if self._lines and call.name in ("write", "writev") and call.arguments[0] in (1, 2):
+            self._printed(thread, call, self._lines)
+        names = list(paths(thread, call))
+        path = next((one for one in names if self._matches(one)), None)
+        if path is not None:
+            kind = next(kind for kind, calls in KINDS.items() if call.name in calls)
+            other = {"to": names[1]} if len(names) > 1 else {}
+            told = {"call": kind, "name": call.name, "path": names[0], **other, "pid": thread}
+            say({**told, **size_of(call)})
+        return None
+
+    def _printed(self, thread: int, call: Call, wanted: Callable[[str], object]) -> None:
+        """Print the lines that a write of output finishes."""
+        where = os.readlink(f"/proc/{thread}/fd/{call.arguments[0]}")
+        *lines, rest = (self._begun.get(where, "") + written(thread, call)).split("\n")
+        self._begun[where] = rest[-LONGEST_LINE:]
+        for line in lines:
+            if wanted(line):
+                say({"line": line, "pid": thread})
+
+
+RULES: dict[str, type[Rule]] = {"hold": Hold, "list": List}
+"""By `do`; `begin` is the tracer's own, and the files beside this one add more (`tracer.py`)."""
+
+
+def extend(
+    numbers: Mapping[str, Mapping[int, str]],
+    names: Mapping[str, Sequence[tuple[int | None, int]]],
+    rules: Mapping[str, type[Rule]],
+) -> None:
+    """Know more calls: their numbers by machine, and which arguments are names; and rules."""
+    for machine, known in numbers.items():
+        _CALLS[machine].update(known)
+    _NAMES.update(names)
+    RULES.update(rules)
+
+
 class Tracer:
     """Traces all threads of some processes, and those that they start."""
 
-    def __init__(self, call: str, count: int, of: str) -> None:
-        numbers = _CALLS[platform.machine()]
-        self._wanted = {number: name for number, name in numbers.items() if name in KINDS[call]}
-        self._count, self._matches = count, re.compile(of).match
-        self._seen = 0
+    def __init__(self, places: Mapping[str, Any]) -> None:
+        """`places`: what rules may need to know: `shared`, `home`, `below`, `itself`."""
+        self._numbers, self._places = _CALLS[platform.machine()], places
+        self._threads: set[int] = set()
+        self._rules: list[Rule] = []
+        self._wanted: dict[int, list[Rule]] = {}
+        """The rules that look at a call, by its number."""
+        self._coming: list[Rule] = []
+        """Those that are not in force at once, or look at the calls of some threads alone."""
+        self._everything = False
+        """The calls of all threads are looked at."""
+        self._held: set[object] = set()
+        """The rules for which all are held; None among them: the beginning."""
+        self._caught = 0
+        """The thread that they hold, if it is one."""
+        self._begins = False
+        """They are held when the gate becomes the command."""
+        self._stopped: list[tuple[int, int]] = []
+        """What has stopped while all are held, with its status."""
+        self._late: list[tuple[float, int]] = []
+        """Threads whose calls are late, each with when it goes on (monotonic seconds): a heap."""
+        self._leaving: dict[int, list[Rule]] = {}
+        """Threads in a call at whose end rules look."""
+        self._staying: dict[int, tuple[Rule, int]] = {}
+        """Threads that stay where they are for a rule, with the status to be looked at then; 0:
+        that was done."""
         self._info = ctypes.create_string_buffer(INFO.size)
+        self._info_at = ctypes.addressof(self._info)
 
-    def attach(self, ancestor: int, *, itself: bool) -> int:
-        """Trace what a process has started, until no new thread is found; return how many."""
-        traced: set[int] = set()
-        while new := [one for one in threads(ancestor, itself=itself) if one not in traced]:
+    def add(self, asked: Sequence[Mapping[str, Any]]) -> tuple[list[object], list[object]]:
+        """Follow more rules; return the ids of those that are in force, and of those that come.
+
+        Raises KeyError for one that is not known, OSError.
+        """
+        new = [RULES[one["do"]]({**self._places, **one}) for one in asked]
+        self._set([*self._rules, *new])
+        for rule in new:
+            rule.begin(self._threads)
+        come = [rule.id for rule in new if not rule.is_in_force]
+        return [rule.id for rule in new if rule.is_in_force], come
+
+    def obey(self, what: Mapping[str, Any]) -> None:
+        """Do what a line on standard input asks for. Raises OSError."""
+        if more := what.get("add"):
+            added, _ = self.add(more)
+            if added:
+                say({"added": added})
+        gone = what.get("drop", ())
+        self._set([one for one in self._rules if one.id not in gone])
+        if what.get("confirm"):
+            say({"dropped": gone})
+        if self._held:
+            self._held -= {*gone, *([None] if what.get("go") else [])}
+            if not self._held:
+                self._go_on()
+
+    def _set(self, rules: list[Rule]) -> None:
+        self._rules = sorted(rules, key=lambda rule: rule.only is None)  # who stays makes no call
+        wanted = {
+            number: [rule for rule in self._rules if name in rule.calls]
+            for number, name in self._numbers.items()
+        }
+        self._wanted = {number: some for number, some in wanted.items() if some}
+        self._coming = [one for one in rules if not one.is_in_force or one.only is not None]
+        was = self._everything
+        self._everything = any(rule.calls and rule.only is None for rule in rules)
+        if self._everything and not was:
+            interrupt(self._threads - self._staying.keys())
+        for thread, (rule, status) in [*self._staying.items()]:
+            if rule not in rules:
+                del self._staying[thread]
+                if status:
+                    self._look(thread, status)
+                else:
+                    self._make(thread)
+
+    def attach(self, ancestor: int, *, itself: bool, begins: bool) -> None:
+        """Trace what a process has started, until no new thread is found. Raises OSError.
+
+        What `begins` is waited for: its engine may not have started it yet.
+        """
+        while begins and not any(threads(ancestor, itself=itself)):
+            if not os.path.exists(f"/proc/{ancestor}"):
+                break
+            time.sleep(LOOK)
+        while new := {*threads(ancestor, itself=itself)} - self._threads:
             for thread in new:
                 with contextlib.suppress(Gone):
-                    ptrace(SEIZE, thread, 0, OPTIONS)
-                    ptrace(INTERRUPT, thread)
-                traced.add(thread)
-        return len(traced)
+                    try:
+                        ptrace(SEIZE, thread, 0, OPTIONS)
+                    except PermissionError:
+                        if tracer_of(thread) != os.getpid():  # else one that we trace started it
+                            raise
+            self._threads |= new
 
-    def run(self) -> dict[str, Any] | None:
-        """Let the threads run until the call is about to be made; None: all have ended."""
+    def follow(self, asked: Sequence[Mapping[str, Any]], *, begins: bool) -> None:
+        """Follow the first rules, from the beginning of the task if it `begins`."""
+        _, come = self.add(asked)
+        say({"attached": len(self._threads), **({"later": come} if come else {})})
+        if begins:
+            self._begins = True
+            if not any(map(is_gate, self._threads)):
+                interrupt(self._threads)
+                self._begin(0, len(self._threads))
+
+    def _begin(self, thread: int, count: int) -> None:
+        """Hold all, since the task begins."""
+        self._begins, self._held, self._caught = False, {None}, thread
+        say({"begun": count})
+
+    def run(self, told: queue.SimpleQueue[Mapping[str, Any]]) -> None:
+        """Follow the rules, and what is told, until none is left or all threads have ended.
+
+        Raises OSError.
+        """
         while True:
+            while not told.empty():
+                self.obey(told.get())
+            if not (self._rules or self._begins or self._held or self._leaving):
+                return
             try:
-                thread, status = os.waitpid(-1, ALL)
+                thread, status = os.waitpid(-1, ALL | os.WNOHANG)
             except ChildProcessError:
-                return None
-            if not os.WIFSTOPPED(status):
-                continue
-            with contextlib.suppress(Gone):
-                if held := self._stopped(thread, status):
-                    return held
+                return
+            wait = self._next_look() if self._late or self._coming else None
+            if not thread:
+                signal.sigwaitinfo(WAKING) if wait is None else signal.sigtimedwait(WAKING, wait)
+            elif os.WIFSTOPPED(status):
+                self._look(thread, status)
+            else:
+                self._forget(thread)
 
-    def _stopped(self, thread: int, status: int) -> dict[str, Any] | None:
-        """Look at what a thread has stopped for; let it run on, or return what it is held at."""
+    def _next_look(self) -> float | None:
+        """Do what its time has come for; return in how many seconds there is more of it."""
+        waits = [self._go_on_late()]
+        if not self._begins:
+            waits += [rule.look(is_held=bool(self._held)) for rule in self._coming]
+        return min((one for one in waits if one is not None), default=None)
+
+    def _forget(self, thread: int) -> None:
+        self._threads.discard(thread)
+        self._leaving.pop(thread, None)
+        self._staying.pop(thread, None)
+        for rule in self._rules:
+            rule.forget(thread)
+
+    def _go_on_late(self) -> float | None:
+        """Let those go on whose time has come, unless all are held.
+
+        Returns in how many seconds that of the next one comes; None: there is none.
+        """
+        while self._late and not self._held:
+            when, thread = self._late[0]
+            if (wait := when - time.monotonic()) > 0:
+                return wait
+            heapq.heappop(self._late)
+            self._make(thread)
+        return None
+
+    def _go_on(self) -> None:
+        """Let all go on that were held."""
+        if self._caught:
+            self._make(self._caught)
+        stopped, self._stopped = self._stopped, []
+        for one, status in stopped:
+            self._look(one, status)
+
+    def _look(self, thread: int, status: int) -> None:
+        """Look at what a thread has stopped for, unless all are held; let it run on, or hold it."""
+        if self._held:
+            self._stopped.append((thread, status))
+            return
+        for rule in self._coming:
+            if rule.stays(thread):
+                self._staying[thread] = rule, status
+                return
         number, event = os.WSTOPSIG(status), status >> 16
-        if number == signal.SIGTRAP | 0x80:
-            call = self._call(thread)
-            if call is not None and (held := self._held(thread, call)):
-                return held
-            ptrace(SYSCALL, thread)
-        elif event == EVENT_STOP and number in (19, 20, 21, 22):
-            ptrace(LISTEN, thread)  # it was stopped by a signal, and stays so
-        elif event or number == signal.SIGTRAP:
-            ptrace(SYSCALL, thread)
-        else:
-            ptrace(SYSCALL, thread, 0, number)  # the signal is its own
-        return None
+        with contextlib.suppress(Gone):
+            if number == signal.SIGTRAP | 0x80:
+                if not self._called(thread, status):
+                    self._let_run(thread)
+            elif event == EVENT_STOP and number in (19, 20, 21, 22):
+                ptrace(LISTEN, thread)  # it was stopped by a signal, and stays so
+            elif event == EVENT_EXEC and self._begins and not is_gate(thread):
+                self._begin(thread, 1)
+            elif event or number == signal.SIGTRAP:
+                self._threads.add(thread)  # it may have just been started
+                self._let_run(thread)
+            else:
+                taken = any(rule.takes(thread, number) for rule in self._rules)
+                self._let_run(thread, 0 if taken else number)  # the signal is its own
 
-    def _call(self, thread: int) -> Call | None:
-        """Return the call that a thread is about to make, if it is one of those wanted."""
-        address = ctypes.addressof(self._info)
-        ptrace(GET_SYSCALL_INFO, thread, INFO.size, address)
+    def _let_run(self, thread: int, number: int = 0) -> None:
+        """Let a thread run on, to its next call if one is to be looked at. Raises Gone."""
+        looked_at = (
+            self._everything
+            or thread in self._leaving
+            or any(rule.only and thread in rule.only for rule in self._coming)
+        )
+        ptrace(SYSCALL if looked_at else CONT, thread, 0, number)
+
+    def _make(self, thread: int) -> None:
+        """Let a thread make a call that was looked at before, unless it stays there now."""
+        with contextlib.suppress(Gone):
+            kind, number, arguments = self._call_of(thread)
+            partial = [rule for rule in self._wanted.get(number, ()) if rule.only is not None]
+            if kind == ENTRY and partial:
+                call = Call(self._numbers[number], arguments)
+                for rule in partial:
+                    if rule.entered(thread, call) == STAYS:
+                        self._staying[thread] = rule, 0
+                        return
+            self._let_run(thread)
+
+    def _call_of(self, thread: int) -> tuple[int, int, Sequence[int]]:
+        """Return where a thread is in a call: the kind of stop, its number or result, arguments."""
+        ptrace(GET_SYSCALL_INFO, thread, INFO.size, self._info_at)
         kind, _, _, _, number, *arguments = INFO.unpack(self._info.raw)
-        if kind != ENTRY or number not in self._wanted:
-            return None
-        return Call(self._wanted[number], arguments)
+        return kind, number, arguments
 
-    def _held(self, thread: int, call: Call) -> dict[str, Any] | None:
-        """Count a call to a file that is meant; return what it is if it is the one."""
-        with contextlib.suppress(OSError):
-            path = next((one for one in paths(thread, call) if self._matches(one)), None)
-            if path is None:
-                return None
-            self._seen += 1
-            if self._seen == self._count:
-                size = call.arguments[2] if call.name in ("write", "pwrite64") else None
-                seen = {"held": call.name, "path": path, "pid": thread, "number": self._seen}
-                return {**seen, **({} if size is None else {"bytes": size})}
-        return None
+    def _called(self, thread: int, status: int) -> bool:
+        """Let the rules look at a call that is about to be made; return whether one holds it."""
+        kind, number, arguments = self._call_of(thread)
+        if kind == EXIT and self._leaving:
+            for rule in self._leaving.pop(thread, ()):
+                with contextlib.suppress(OSError):
+                    rule.left(thread, ctypes.c_long(number).value)
+        wanted = self._wanted.get(number) if kind == ENTRY else None
+        if not wanted or self._begins:  # what the gate does is not the task's
+            return False
+        late = 0.0
+        for rule in wanted:
+            with contextlib.suppress(OSError):
+                held = rule.entered(thread, Call(self._numbers[number], arguments))
+                if held == STAYS:
+                    self._staying[thread] = rule, status
+                    return True
+                if held == LEAVING:
+                    self._leaving.setdefault(thread, []).append(rule)
+                elif isinstance(held, float):
+                    late += held
+                elif held:
+                    self._held.add(rule.id)
+                    self._caught = thread
+                    say({**held, "id": rule.id})
+        if late:
+            self._caught = 0  # it goes on when its time has come
+            heapq.heappush(self._late, (time.monotonic() + late, thread))
+        return bool(late or self._held)
+
+
+def interrupt(traced: Collection[int]) -> None:
+    """Have threads stop wherever they are, so that their next call can be looked at."""
+    for thread in traced:
+        with contextlib.suppress(Gone):
+            ptrace(INTERRUPT, thread)
+
+
+def tracer_of(thread: int) -> int:
+    """Return the process that traces a thread; 0: none does, or it has ended."""
+    return int(status_of(thread).get("TracerPid", 0))
+
+
+def group_of(thread: int) -> int:
+    """Return the process of a thread; the thread itself if it has ended."""
+    return int(status_of(thread).get("Tgid", thread))
+
+
+def status_of(thread: int) -> dict[str, str]:
+    """Return what the kernel says of a thread; nothing if it has ended."""
+    with contextlib.suppress(OSError), open(f"/proc/{thread}/status", errors="replace") as file:
+        pairs = (line.partition(":") for line in file)
+        return {key: value.strip() for key, _, value in pairs}
+    return {}
+
+
+def is_gate(thread: int) -> bool:
+    """Return whether a process is still the gate, or is about to become it."""
+    try:
+        with open(f"/proc/{thread}/cmdline", "rb") as file:
+            return GATE.encode() in file.read()
+    except OSError:
+        return False
+
+
+def wait_until_told(ancestor: int, *, itself: bool) -> None:
+    """Return once a gate listens: it is about to be told that nobody will trace it."""
+    while any(
+        is_gate(one) and not catches_continue(one) for one in threads(ancestor, itself=itself)
+    ):
+        time.sleep(LOOK)
+
+
+def catches_continue(thread: int) -> bool:
+    """Return whether a thread handles SIGCONT, or has ended."""
+    caught = int(status_of(thread).get("SigCgt", "f" * 16), 16)
+    return bool(caught >> (signal.SIGCONT - 1) & 1)
+
+
+def size_of(call: Call) -> dict[str, int]:
+    """Return how many bytes a call is to write, where its arguments say it."""
+    return {"bytes": call.arguments[2]} if call.name in ("write", "pwrite64") else {}
 
 
 def threads(ancestor: int, *, itself: bool) -> Iterator[int]:
@@ -212,6 +590,8 @@ def paths(thread: int, call: Call) -> Iterator[str]:
         return
     for folder, name in _NAMES[call.name]:
         path = text_at(thread, call.arguments[name])
+        if not path:
+            continue  # it is about the open file itself, as of fstat
         if not path.startswith("/"):
             at = AT_FDCWD if folder is None else ctypes.c_int(call.arguments[folder]).value
             where = f"/proc/{thread}/" + ("cwd" if at == AT_FDCWD else f"fd/{at}")
@@ -231,16 +611,42 @@ def text_at(thread: int, address: int) -> str:
     return found.partition(b"\0")[0].decode("utf-8", "surrogateescape")
 
 
+def written(thread: int, call: Call) -> str:
+    """Return what a thread is about to write, as far as it is not too long. Raises OSError."""
+    _, address, count = call.arguments[:3]
+    parts = [(address, count)]
+    if call.name == "writev":
+        listed = bytes_at(thread, address, 16 * min(count, 64))
+        parts = list(struct.iter_unpack("=QQ", listed[: len(listed) // 16 * 16]))
+    found = b"".join(bytes_at(thread, at, min(n, LONGEST_LINE)) for at, n in parts if n)
+    return found[:LONGEST_LINE].decode("utf-8", "replace")
+
+
+def bytes_at(thread: int, address: int, size: int) -> bytes:
+    """Return so many bytes of the memory of a thread. Raises OSError."""
+    memory = os.open(f"/proc/{thread}/mem", os.O_RDONLY)
+    try:
+        return os.pread(memory, size, address)
+    finally:
+        os.close(memory)
+
+
+WAKING = {signal.SIGCHLD, signal.SIGUSR1}
+"""A thread has stopped or ended; there is a line of input. Blocked, so that none is missed."""
+
+
 def say(what: dict[str, Any]) -> None:
     """Print an answer."""
     sys.stdout.write(json.dumps(what) + "\n")
     sys.stdout.flush()
 
 
-def _end_with_input() -> None:
-    """End when who asks has ended, or wants that."""
-    while os.read(0, 1):
-        pass
+def _listen(told: queue.SimpleQueue[Mapping[str, Any]]) -> None:
+    """Pass on what is told; end when who asks has ended, or wants that."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in sys.stdin:
+            told.put(json.loads(line))
+            os.kill(os.getpid(), signal.SIGUSR1)
     os._exit(0)
 
 
@@ -249,21 +655,26 @@ def main(arguments: Sequence[str]) -> None:
     request = json.loads(arguments[0])
     if platform.machine() not in _CALLS:
         return say({"error": f"calls on {platform.machine()} can't be told apart"})
-    threading.Thread(target=_end_with_input, daemon=True).start()
-    tracer = Tracer(request["call"], request["count"], request["of"])
+    told: queue.SimpleQueue[Mapping[str, Any]] = queue.SimpleQueue()
+    signal.pthread_sigmask(signal.SIG_BLOCK, WAKING)
+    threading.Thread(target=_listen, args=(told,), daemon=True).start()
+    below, itself = request["below"], bool(request.get("itself"))
+    tracer = Tracer({key: value for key, value in request.items() if key != "rules"})
+    begins = any(one["do"] == "begin" for one in request["rules"])
     try:
-        attached = tracer.attach(request["below"], itself=bool(request.get("itself")))
+        tracer.attach(below, itself=itself, begins=begins)
     except OSError as error:
+        if begins:
+            wait_until_told(below, itself=itself)
+        if any(tracer_of(one) not in (0, os.getpid()) for one in threads(below, itself=itself)):
+            return say({"error": "another program, such as a debugger, traces its processes"})
         return say({"error": f"its processes can't be traced here ({error.strerror})"})
-    say({"attached": attached})
     try:
-        held = tracer.run()
+        tracer.follow([one for one in request["rules"] if one["do"] != "begin"], begins=begins)
+        tracer.run(told)
     except OSError as error:
         return say({"error": f"its calls can't be told ({error.strerror})"})
-    say(held or {"ended": True})
-    with contextlib.suppress(ChildProcessError):
-        while held:
-            os.waitpid(-1, ALL)  # one that was killed has ended only then
+    say({"ended": True})
 
 
 if __name__ == "__main__":

@@ -24,9 +24,12 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from emulator.faults.checkpoint import Checkpoint
+from emulator.faults.disk import Disk
 from emulator.faults.ending import Kill, Oom, Preempt, Restart, Terminate
 from emulator.faults.held import Pause, Throttle
 from emulator.faults.infrastructure import Cordon, Drain, Partition, Shape
+from emulator.faults.inside.hooked import Abort, NanLoss, RaisedException, SlowInput
+from emulator.faults.inside.traced import Hang, SwallowSigterm, Visibility
 from emulator.faults.spec import Entry, FaultSpec, matches
 from emulator.validation.fields import LONGEST, Duration, DurationOrForever, Glob, Model, once
 from emulator.validation.files import text_of
@@ -47,6 +50,14 @@ FAULTS: dict[str, type[FaultSpec]] = {
         Cordon,
         Drain,
         Checkpoint,
+        Disk,
+        Visibility,
+        Hang,
+        Abort,
+        RaisedException,
+        NanLoss,
+        SlowInput,
+        SwallowSigterm,
     )
 }
 """Every kind of fault, by the key that users write. A new kind is one class and its name here,
@@ -56,6 +67,18 @@ and in `emulator/__init__.py`."""
 def states() -> dict[str, str]:
     """Return the states of tasks that run under a fault, each with its colour."""
     return {kind.state: kind.colour for kind in FAULTS.values() if kind.lasting}
+
+
+def refusal(given: Mapping[str, Any]) -> str:
+    """Return why a well-known fault can't be done, and what can; empty: it may be (pure)."""
+    if "power_loss" in given or given.get("loss") == "power":
+        return (
+            "a power loss that drops what the kernel has not written yet needs a file system of "
+            "its own (FUSE), which ordinary containers don't have; `preempt` with `loss: silent` "
+            "is the network's side of it, and `checkpoint: torn`, or `at: {write: 3}` of a `kill`, "
+            "leaves a file that was cut short"
+        )
+    return ""
 
 
 # --- Parsing --------------------------------------------------------------------------------------
@@ -91,10 +114,14 @@ class _AnyKind:
             entry = value
         else:
             given = {k: v for k, v in _MAPPING.validate_python(value).items() if v is not None}
+            if refused := refusal(given):
+                raise ValueError(refused)
             known = {key for kind in table.values() for key in kind.key_fields()}
             known -= set() if self._has_trigger else {"at", "name"}
             Model.model_validate({key: item for key, item in given.items() if key not in known})
             kinds = [key for key in table if key in given]
+            # A kind may have an option that is called as another kind is: `disk` of a preemption.
+            kinds = [key for key in kinds if table[key].key_fields().keys() >= {*kinds}] or kinds
             if not kinds:
                 raise ValueError(f"a fault is one of {', '.join(table)}")
             if len(kinds) > 1:
@@ -171,7 +198,11 @@ class RandomFaults(Entry):
 
     def count(self, tasks: Sequence[str]) -> int:
         """Return the maximum number of faults."""
-        return self.max
+        return self.max * self.random.at_once
+
+    def at_scale(self, scale: float) -> RandomFaults:
+        """Return it with the times that its fault has from its platform divided."""
+        return self.model_copy(update={"random": self.random.at_scale(scale)})
 
     def link_count(self, tasks: Sequence[str]) -> int:
         """Return the maximum number of ordered pairs of tasks whose network changes."""
@@ -181,6 +212,11 @@ class RandomFaults(Entry):
     def parts(self) -> frozenset[str]:
         """The keys of `netem.PROBES` that the engine's kernel must support."""
         return self.random.parts
+
+    @property
+    def platforms(self) -> frozenset[str]:
+        """The platforms whose metadata server announces it, of `notices.ACTIONS`."""
+        return self.random.platforms
 
 
 class TraceRow(Model):

@@ -46,6 +46,8 @@ class PlannedFault:
     """Its name in the scenario."""
     links: tuple[Link, ...] = ()
     """The effect of a network fault."""
+    in_turn: bool = False
+    """It is one of a series: it waits while another fault keeps its target down."""
 
     @property
     def kind(self) -> str:
@@ -60,7 +62,7 @@ class PlannedFault:
     @property
     def tasks(self) -> tuple[str, ...]:
         """The tasks that it affects; none if its target is no task."""
-        alone = (self.target,) if self.spec.of_tasks else ()
+        alone = (self.target,) if self.spec.hits_tasks else ()
         return tuple(dict.fromkeys(link.source for link in self.links)) or alone
 
 
@@ -109,11 +111,14 @@ def cross_errors(
     for number, fault in enumerate(faults):
         if isinstance(fault, FaultSpec) and (conflict := fault.conflict(tasks)):
             yield number, fault.kind, conflict, ""
+        at_random = fault.random if isinstance(fault, RandomFaults) else None
+        if at_random and at_random.at_once > 1 and (conflict := at_random.conflict(tasks)):
+            yield number, fault.kind, conflict, ""
         if (
             fault.at
             and fault.at.call
             and not fault.at.task
-            and not getattr(fault, "of_tasks", True)
+            and not getattr(fault, "hits_tasks", True)
         ):
             yield number, "at", f"whose {fault.at.call}? Name the task in `task`", ""
         if fault.name and any(other.name == fault.name for other in faults[:number]):
@@ -137,9 +142,9 @@ def expand_targets(
         raise UsageError(f"{conflict} of the {spec.kind}.")
     name, spec = spec.name or "", spec.model_copy(update={"at": None, "name": None})
     links = spec.links(tasks)
-    if links or not spec.of_tasks:
+    if links or not spec.hits_tasks:
         return [PlannedFault(number, spec.target, trigger, spec, name, links)]
-    targets = matches(spec.target, tasks)
+    targets = spec.hits(matches(spec.target, tasks))
     if len(targets) == 1:
         return [PlannedFault(number, targets[0], trigger, spec, name)]
     planned: list[PlannedFault] = []
@@ -211,7 +216,8 @@ def _trace_schedule(
 ) -> Iterator[PlannedFault]:
     """Yield the preemptions of a trace, `speed` times faster than they were recorded.
 
-    A task that is still down is preempted again as soon as it is surely back.
+    A task that is still down is preempted again as soon as it is surely back; if that takes longer
+    than planned, once it is.
     """
     begin = (fault.at.time if fault.at else None) or 0.0
     back_at = dict.fromkeys(tasks, 0.0)
@@ -224,7 +230,9 @@ def _trace_schedule(
                 continue  # it never comes back
             spec = fault.preemption(row, target)
             id_ = f"{number}.{index}" + (f":{target}" if len(targets) > 1 else "")
-            planned.append((when, PlannedFault(id_, target, _at(when), spec, fault.name or "")))
+            planned.append(
+                (when, PlannedFault(id_, target, _at(when), spec, fault.name or "", in_turn=True))
+            )
             if not fault.after_recovery or spec.down == math.inf:
                 back_at[target] = when + spec.downtime
     yield from _chained(fault.at, planned, after_recovery=fault.after_recovery)
@@ -271,23 +279,30 @@ def _random_schedule(
     A task that is still down from an earlier fault is not chosen; if all are down, the fault waits.
     """
     spec = fault.random
-    key = f"faults.{number}.random.{spec.kind}"
-    targets = _matching(spec.target, tasks, key) if spec.of_tasks else [spec.target]
+    key = f"faults.{number}.random.{spec.target_key or spec.kind}"
+    targets = _matching(spec.target, tasks, key) if spec.hits_tasks else [spec.target]
+    if spec.at_once > len(targets):
+        return  # `cross_errors` says so
     generator = random.Random(f"{seed if fault.seed is None else fault.seed}/{number}")
     begin = (fault.at.time if fault.at else None) or 0.0
     back_at = dict.fromkeys(targets, 0.0)
     planned: list[tuple[float, PlannedFault]] = []
+    at_once, name = spec.at_once, fault.name or ""
     for index in range(fault.max):
         due = fault.every * (index + 1) + generator.uniform(-fault.jitter, fault.jitter)
-        when = max(begin + due, min(back_at.values()))
+        when = max(begin + due, sorted(back_at.values())[at_once - 1])
         if when == math.inf:
-            break  # no target ever comes back
-        target = generator.choice([task for task in targets if back_at[task] <= when])
-        one = spec.model_copy(update={spec.kind: target} if spec.of_tasks else {})
-        trigger, name = _at(max(0.0, when)), fault.name or ""
-        due_then = PlannedFault(f"{number}.{index}", target, trigger, one, name, one.links(tasks))
-        planned.append((when, due_then))
-        back_at[target] = when + spec.downtime
+            break  # too few targets ever come back
+        free = [task for task in targets if back_at[task] <= when]
+        # `sample` draws otherwise than `choice`: the schedules of seeds must stay as they are.
+        drawn = [generator.choice(free)] if at_once == 1 else generator.sample(free, at_once)
+        for target in drawn:
+            one = spec.aimed_at(target)
+            id_ = f"{number}.{index}" + (f":{target}" if at_once > 1 else "")
+            trigger = _at(max(0.0, when))
+            due_then = PlannedFault(id_, target, trigger, one, name, one.links(tasks), in_turn=True)
+            planned.append((when, due_then))
+            back_at[target] = when + spec.downtime
     yield from _chained(fault.at, planned)
 
 

@@ -13,7 +13,6 @@ import re
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -34,6 +33,7 @@ from pydantic import (
     model_validator,
 )
 
+from emulator.platforms.notices import asked_of_engine
 from emulator.validation.fields import (
     Duration,
     DurationOrForever,
@@ -55,8 +55,6 @@ SETTLED = 5.0
 
 Phase = Literal["startup", "data", "compile", "checkpoint", "restore", "eval"]
 CALLS = ("write", "fsync", "rename", "unlink")
-HELD_CALL = Path(__file__).with_name("held_call.py")
-"""The program that holds a task before one of these calls."""
 TRIGGERS = ("time", "step", "log", "phase", "after", "recovery", *CALLS)
 
 
@@ -180,9 +178,18 @@ class Entry(Model):
         """Return the maximum number of ordered pairs of tasks whose network changes."""
         return 0
 
+    def at_scale(self, scale: float) -> Entry:
+        """Return it with the times that it has from its platform divided by `time_scale`."""
+        return self
+
     @property
     def parts(self) -> frozenset[str]:
         """The keys of `netem.PROBES` that the engine's kernel must support."""
+        return frozenset()
+
+    @property
+    def platforms(self) -> frozenset[str]:
+        """The platforms whose metadata server announces it, of `notices.ACTIONS`."""
         return frozenset()
 
 
@@ -236,8 +243,17 @@ class Holding(Protocol):
         is `told`. It also ends with this program, or `let_go`. Raises NotRunning, EngineError.
         """
 
+    def tell(self, task: str, line: str) -> None:
+        """Write a line to the standard input of the program that traces a task, if there is one."""
+
     def let_go(self, task: str) -> None:
         """End the programs that trace a task, which then goes on."""
+
+
+Rule = Mapping[str, Any]
+"""What a tracer does about calls of a task to the kernel, see `held_call` and those beside it."""
+ONCE = ("hang", "swallow")
+"""Rules of which two that are equal are one."""
 
 
 @dataclass(frozen=True)
@@ -251,6 +267,8 @@ class Effect:
     changed: Mapping[str, Any] | None = None
     """The file that it has changed: its path, its sizes in bytes before and after, and what else
     there is to say."""
+    is_milder: bool = False
+    """The target was only asked to end, where it was to be killed."""
 
 
 NOTHING_MORE = Effect()
@@ -272,6 +290,25 @@ class FaultContext:
     """Gives the engine all network links that should exist now, those of this fault included."""
     active: Sequence[FaultSpec] = ()
     """The held faults that are in force on the task now: this one as well, until it is healed."""
+    follow: Callable[[Sequence[Rule]], Sequence[Mapping[str, Any]]] | None = None
+    """Has the tracer of the task follow these rules for held faults, and no others. Returns what it
+    said of each when it was in force. Raises NotRunning, EngineError."""
+    announced: float = 0.0
+    """When the fault was announced, or happens (seconds since 1970)."""
+
+    def trace(self, fault: FaultSpec | None = None) -> Mapping[str, Any]:
+        """Have the task traced for all held faults in force on it that need this, and no others.
+
+        Returns what its tracer said when that was so of one of them. Raises NotRunning,
+        EngineError.
+        """
+        assert self.follow is not None, "tasks are traced"
+        rules: list[Rule] = []
+        for rule in [one.rule for one in self.active if one.rule is not None]:
+            if rule["do"] not in ONCE or rule not in rules:
+                rules.append(rule)
+        said = self.follow(rules)
+        return {} if fault is None else said[rules.index(fault.rule or {})]
 
     def engine_as(self, protocol: type[Capability]) -> Capability:
         """Return the engine with the methods of a capability."""
@@ -304,11 +341,19 @@ class FaultSpec(Entry):
     of_tasks: ClassVar[bool] = True
     """Its target is a task, or a glob of them; otherwise it is one fault, whatever tasks there are,
     which happens while the job runs."""
+    target_key: ClassVar[str] = ""
+    """The field that names its target, where that is not the one of its kind."""
+    stand_in: ClassVar[str] = ""
+    """What it stands in for and how, where it is not what it is called; plan and report say so."""
+    needs_hook: ClassVar[bool] = False
+    """It needs the hook inside its target, which a task has with `EMULATE_INSIDE: "1"`."""
     lists_groups: ClassVar[bool] = False
     """Its target is a list of groups of tasks, not a name."""
     applied: ClassVar[str] = "{} is impaired"
     """How the history describes its effect; {} is the target."""
     healed: ClassVar[str] = "{} is back"
+    ended: ClassVar[str] = "{} was ended"
+    """How a sentence says that it ended its target, if it does."""
     state: ClassVar[str] = "impaired"
     """The state of its target on a chart, while the target runs under the fault."""
     colour: ClassVar[str] = "impaired"
@@ -317,7 +362,22 @@ class FaultSpec(Entry):
     @property
     def target(self) -> str:
         """A task's name or a glob, or what it names instead."""
-        return str(getattr(self, self.kind))
+        return str(getattr(self, self.target_key or self.kind))
+
+    @property
+    def rule(self) -> Rule | None:
+        """What the tracer of its target does while it lasts; None: it needs none."""
+        return None
+
+    @property
+    def hits_tasks(self) -> bool:
+        """Whether its targets are tasks, see `of_tasks`."""
+        return self.of_tasks
+
+    def aimed_at(self, target: str) -> FaultSpec:
+        """Return the same fault of one of its targets."""
+        named = {self.target_key or self.kind: target} if self.hits_tasks else {}
+        return self.model_copy(update=named)
 
     @property
     def gives_notice(self) -> bool:
@@ -349,6 +409,13 @@ class FaultSpec(Entry):
         """Seconds after which the target surely works again."""
         return self.announced_before + (self.kills_after or 0.0) + self.heals_after + SETTLED
 
+    def timeline(self) -> Iterator[tuple[float, str]]:
+        """Yield what it does as its platform does it: seconds since it begins, and words.
+
+        Nothing where it follows no platform.
+        """
+        yield from ()
+
     def announce(self, target: FaultContext) -> None:
         """Tell the target of the fault to come; blocks; again after a take-over.
 
@@ -358,6 +425,15 @@ class FaultSpec(Entry):
 
     def apply(self, target: FaultContext) -> Effect | None:
         """Make the fault happen; blocks. Raises EngineError."""
+        raise NotImplementedError
+
+    @property
+    def repeats_after(self) -> float | None:
+        """Seconds from its signal to the same once more; None: it comes once."""
+        return None
+
+    def repeat(self, target: FaultContext) -> None:
+        """Send its signal once more; blocks. Raises EngineError."""
         raise NotImplementedError
 
     def end_grace(self, target: FaultContext) -> None:
@@ -370,21 +446,36 @@ class FaultSpec(Entry):
 
     def named(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
         """Yield each name or glob of tasks with its path below the entry."""
-        if self.of_tasks:
-            yield (self.kind,), self.target
+        if self.hits_tasks:
+            yield (self.target_key or self.kind,), self.target
         yield from super().named()
 
     def needs(self) -> Iterator[tuple[str, str]]:
         """Yield requests to the engine, in words, each with the capability that it needs."""
         if self.capability:
             yield self.request.format(self.target), self.capability
+        for platform in sorted(self.platforms):
+            yield from asked_of_engine(platform, self.target)
         if self.at and self.at.call:
             yield f"a fault before a {self.at.call} of {self.at.task or self.target}", "calls"
 
     def count(self, tasks: Sequence[str]) -> int:
         """Return the number of targets; of a fault of the network between tasks it is one."""
-        is_one = not self.of_tasks or self.link_count(tasks)
-        return 1 if is_one else len(matches(self.target, tasks))
+        is_one = not self.hits_tasks or self.link_count(tasks)
+        return 1 if is_one else len(self.hits(matches(self.target, tasks)))
+
+    @property
+    def at_once(self) -> int:
+        """How many targets a random fault draws each time."""
+        return 1
+
+    def hits(self, targets: Sequence[str]) -> Sequence[str]:
+        """Return which of the tasks that its target matches it hits."""
+        return targets
+
+    def at_scale(self, scale: float) -> FaultSpec:
+        """Return it with the times that it has from its platform divided by `time_scale`."""
+        return self
 
     def conflict(self, tasks: Sequence[str]) -> str:
         """Describe a conflict between existing targets; empty if there is none."""
@@ -410,7 +501,20 @@ class LastingFault(FaultSpec):
         return self.for_
 
 
-# --- Names of tasks -------------------------------------------------------------------------------
+# --- Names of files and tasks ---------------------------------------------------------------------
+
+
+def path_pattern(glob: str) -> str:
+    """Return the regular expression of the paths that an `of` means (pure).
+
+    What begins with `/shared` is meant in the folder that tasks have there as processes as well.
+    """
+    from emulator.faults.saved_files import translated  # only what is watched needs it
+
+    pattern: str = translated(glob.lstrip("/"))
+    if not glob.startswith("/"):
+        return f"(?:.*/)?{pattern}"
+    return f"{'.*' * glob.startswith('/shared/')}/{pattern}"
 
 
 @functools.lru_cache(maxsize=GLOBS)

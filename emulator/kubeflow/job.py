@@ -6,34 +6,24 @@ What follows from an exit is decided by pure functions, at the end.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from emulator.engines.base import Exited
 from emulator.errors import UsageError
+from emulator.kubeflow.kubelet import crash_delay, crashes_after, crashes_of
 from emulator.kubeflow.section import LEADERS, Operator, operator_of
 from emulator.record.events import Suspension
-from emulator.record.timeline import Incarnation, Timeline
+from emulator.record.timeline import Timeline
 from emulator.scenario.frameworks.spec import WORKER, role_of
 from emulator.scenario.restart import Restart, RestartPolicy
 from emulator.supervisor.job import JobEnd, TaskState
-from emulator.supervisor.restart_policy import (
-    BACKOFF_CEILING,
-    Decision,
-    Fail,
-    RestartTask,
-    Succeed,
-    Wait,
-)
+from emulator.supervisor.restart_policy import Decision, Fail, RestartTask, Succeed, Wait
 from emulator.supervisor.strategy import Strategy
 
 QUIET = 10.0
 """Seconds without output after which the pods that were left alone are stopped."""
-KUBELET_BACKOFF = 10.0
-"""Seconds before the second restart in a row; the first is at once."""
-KUBELET_RESET = 600.0
-"""Seconds after which a container that ran is restarted at once again."""
 
 
 class OperatorJob(Strategy):
@@ -60,7 +50,7 @@ class OperatorJob(Strategy):
         self._activate(self._timers.now())
         return True
 
-    def take_over(self, timeline: Timeline, began: float) -> None:
+    def take_over(self, timeline: Timeline, began: float, undecided: Exited | None) -> None:
         """Continue with the job of a killed supervisor; the run began at the time `began`."""
         for name, state in self._job.tasks.items():
             state.crashes = crashes_of(timeline.tasks[name].incarnations)
@@ -196,27 +186,7 @@ class OperatorJob(Strategy):
 # container again in its pod, later each time. With `exit-code`, and where the machine of a pod was
 # taken away, the operator deletes the pod and makes a new one at once, on a fresh disk.
 # Source: kubeflow/training-operator v1.9.0, ReconcileJobs and ReconcilePods of
-# pkg/controller.v1/common, UpdateJobStatus of both controllers, pkg/core/job.go;
-# kubernetes/pkg/kubelet, doBackOff.
-
-
-def crashes_after(crashes: int, ran: float) -> int:
-    """Return the restarts in a row that count after the container has run for some seconds."""
-    return 0 if ran >= KUBELET_RESET else crashes
-
-
-def crashes_of(incarnations: Iterable[Incarnation]) -> int:
-    """Return the restarts in a row of a task's latest pod, by its history."""
-    crashes = 0
-    for one in incarnations:
-        if one.start is not None and one.start.fresh:
-            crashes = 0
-        if one.exit is not None:
-            ran = one.exit.wall - (one.start.wall if one.start else 0.0)
-            crashes = crashes_after(crashes, ran)
-        if one.restart is not None:
-            crashes += 1
-    return crashes
+# pkg/controller.v1/common, UpdateJobStatus of both controllers, pkg/core/job.go.
 
 
 @dataclass(frozen=True)
@@ -263,7 +233,7 @@ def decide(
     number = restarts[task] + 1
     if policy == "exit-code":
         return RestartTask(delay=0.0, number=number, fresh=True)
-    return RestartTask(delay=_crash_delay(pods.crashes, restart), number=number)
+    return RestartTask(delay=crash_delay(pods.crashes, restart), number=number)
 
 
 def stops_pods(operator: Operator, outcome: str) -> bool:
@@ -307,11 +277,3 @@ def _success(operator: Operator, exits: Mapping[str, int | None]) -> str:
     if operator.elastic is not None and succeeded:
         return f"{succeeded[0]} finished, and the job is elastic"
     return ""
-
-
-def _crash_delay(crashes: int, restart: Restart) -> float:
-    """Return the seconds that the kubelet waits: none, then the backoff, then twice that."""
-    if crashes == 0:
-        return 0.0
-    first = KUBELET_BACKOFF if restart.backoff is None else restart.backoff
-    return min(first * 2.0 ** min(crashes - 1, 64), BACKOFF_CEILING)

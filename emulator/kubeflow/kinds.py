@@ -1,6 +1,6 @@
 """TFJobs and PyTorchJobs: their fields with those of their pods, containers, variables (pure).
 
-They are those of kubeflow/training-operator v1.9.0. The table in docs/kubeflow.md is checked
+They are those of kubeflow/training-operator v1.9.0. The table in docs/kubeflow-fields.md is checked
 against the one here.
 """
 
@@ -159,6 +159,17 @@ class Job:
     """Whether it sets them in all containers of a pod."""
     operator: Callable[[Findings, Spec], dict[str, Any]]
     """What the section `operator` has of this kind alone; adds mistakes."""
+
+    def port_of(self, pod: Spec, container: str = "") -> int | None:
+        """Return the port at which pods meet, if their container names one."""
+        ports = [
+            port["containerPort"]
+            for one in pod.get("containers", [])
+            if one["name"] == (container or self.container)
+            for port in one.get("ports", [])
+            if port.get("name") == self.port
+        ]
+        return ports[0] if ports else None
 
 
 # --- TFJob: pkg/webhooks/tensorflow, pkg/controller.v1/tensorflow ---------------------------------

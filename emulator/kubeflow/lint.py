@@ -1,6 +1,6 @@
 """Traps of Kubeflow's training operator: what it accepts, and what rarely does what is meant.
 
-`emulate plan` warns of them (pure). docs/kubeflow.md lists them.
+`emulate plan` warns of them (pure). docs/kubeflow-traps.md lists them.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ TRAPS: tuple[Trap, ...] = (
         "the end of TFJob",
         lambda job: job.is_tfjob,
         "Trainer v2, which follows the training operator, has no TFJob and makes no TF_CONFIG",
-        "a TrainJob has to set it itself: `emulate export --to trainjob` writes one",
+        "a TrainJob has to set it itself: `emulate convert --to trainjob` writes one",
     ),
     Trap(
         "RANK of pods",

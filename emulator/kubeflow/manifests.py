@@ -16,14 +16,15 @@ from emulator.kubeflow.section import (
     FRAMEWORK_OF,
     PREFIX,
 )
+from emulator.kubeflow.trainer.formats import FORMATS as TRAINER
 from emulator.manifests.common import LONGEST, Images, gathered
 from emulator.manifests.documents import (
     Conversion,
     Document,
     Format,
+    Moved,
     Options,
-    SourceLocation,
-    dotted,
+    located,
 )
 from emulator.manifests.expansion import Value, plain
 from emulator.manifests.fields import Findings, Reader, refuse
@@ -59,6 +60,22 @@ def recognises(job: Job) -> Callable[[Sequence[Document]], bool]:
 def convert(job: Job) -> Callable[[Sequence[Document], Options], Conversion]:
     """Return the conversion of a kind."""
     return lambda documents, options: _Conversion(job, documents, options).result()
+
+
+def _to_trainjob(documents: Sequence[Document]) -> Moved:
+    """Return the objects of a TrainJob that does what a TFJob does. Raises ScenarioError."""
+    from emulator.kubeflow.trainer.moving import moved
+
+    jobs = [document for document in documents if is_job(document)]
+    job = next(one for one in jobs if one.get("kind") == "TFJob")
+    _refuse_others(job, jobs)
+    return moved(job, [document for document in documents if document is not job])
+
+
+MOVES: Mapping[str, Mapping[str, Callable[[Sequence[Document]], Moved]]] = {
+    "TFJob": {"trainjob": _to_trainjob}
+}
+"""What a kind of job can become for another system."""
 
 
 def is_job(document: Document) -> bool:
@@ -106,7 +123,7 @@ class _Conversion:
             "cluster": shorter,
         }
         notes = [note for one in (self._findings, *self._found) for note in one.all_notes()]
-        return Conversion(scenario, tuple(notes), self._all_origins(cluster))
+        return Conversion(scenario, tuple(notes), located(self._document, self._origins, cluster))
 
     # --- Metadata -------------------------------------------------------------------------------
 
@@ -220,7 +237,8 @@ class _Conversion:
         self, name: str, roles: Mapping[str, tuple[dict[str, Any], Spec]]
     ) -> dict[str, Any]:
         default = DEFAULT_POLICIES[self._job.kind]
-        ports = {role: port for role, (_, spec) in roles.items() if (port := self._port(spec))}
+        pods = {role: spec.get("template", {}).get("spec", {}) for role, (_, spec) in roles.items()}
+        ports = {role: port for role, pod in pods.items() if (port := self._job.port_of(pod))}
         restart = {
             role: POLICIES.get(spec.get("restartPolicy", ""), default)
             for role, (_, spec) in roles.items()
@@ -248,33 +266,6 @@ class _Conversion:
         empty |= {key for key in ("ports", "labels", "annotations") if not given[key]}
         return {key: value for key, value in given.items() if key not in empty}
 
-    def _port(self, spec: Spec) -> int | None:
-        """Return the port of a replica type, if its container names one."""
-        containers = spec.get("template", {}).get("spec", {}).get("containers", [])
-        ports = [
-            port["containerPort"]
-            for container in containers
-            if container["name"] == self._job.container
-            for port in container.get("ports", [])
-            if port.get("name") == self._job.port
-        ]
-        return ports[0] if ports else None
-
-    # --- Origins --------------------------------------------------------------------------------
-
-    def _all_origins(self, cluster: Mapping[str, Any]) -> dict[KeyPath, SourceLocation]:
-        """Return the places of the values, also of those that are said for all roles at once."""
-        places = dict(self._origins)
-        first = next(iter(cluster))
-        for path, place in self._origins.items():
-            if path[:2] == ("cluster", first) and len(path) > 2:
-                for above in ((), ("program",)):
-                    places.setdefault((*above, *path[2:]), place)
-        return {
-            path: SourceLocation(self._document.place(place), dotted(place))
-            for path, place in places.items()
-        }
-
 
 def _seconds(number: int | None) -> str | None:
     return None if number is None else f"{number}s"
@@ -296,4 +287,10 @@ def _refuse_others(document: Document, jobs: Sequence[Document]) -> None:
         raise ScenarioError(problems)
 
 
-FORMATS = tuple(Format(job.kind, recognises(job), convert(job)) for job in JOBS.values())
+FORMATS = (
+    *(
+        Format(job.kind, recognises(job), convert(job), MOVES.get(job.kind, {}))
+        for job in JOBS.values()
+    ),
+    *TRAINER,
+)

@@ -152,6 +152,11 @@ class Operator(Model):
     # --- What the rest asks of it: see `AnyOperator` of emulator/scenario/extension.py -----------
 
     @property
+    def strategy(self) -> str:
+        """The name of what follows from the events of the job, among what the extension adds."""
+        return "strategy"
+
+    @property
     def roles(self) -> Roles | None:
         """What the roles of a TFJob mean; of a PyTorchJob, it is as in the framework."""
         return TFJOB_ROLES if self.kind == "TFJob" else None

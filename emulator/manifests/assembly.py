@@ -17,17 +17,25 @@ from typing import Any
 
 from emulator.errors import Problem, ScenarioError, UsageError, shown
 from emulator.manifests.cluster_json import CLUSTER_JSON
-from emulator.manifests.convert import Additions, Given, is_scenario, keys_of_scenario
+from emulator.manifests.convert import (
+    PIPED,
+    Additions,
+    Given,
+    is_scenario,
+    keys_of_scenario,
+    manifest_text,
+)
 from emulator.manifests.documents import ConversionNote, Document, Format, Options, read_documents
 from emulator.manifests.helm_values import HELM_VALUES
 from emulator.scenario import document as yaml_document
 from emulator.scenario.document import KeyPath, ParseError
-from emulator.scenario.dump import dump
+from emulator.scenario.dump import dump, remarks
 from emulator.scenario.extension import added as from_extensions
 from emulator.scenario.loader import Origins, short_for
 from emulator.scenario.schema import Scenario
 from emulator.validation.files import text_of
 from emulator.validation.limits import SCENARIO_BYTES
+from emulator.validation.similar import suggestion
 from emulator.validation.units import format_size
 
 GIVEN, FAULTS = "given.yaml", "faults.yaml"
@@ -121,6 +129,7 @@ def _refuse(path: Path, added: Additions) -> None:
     given = {
         "--image": (added.images, "--set image=REF"),
         "--configmap": (added.configmaps, "`mounts:` or `files:`"),
+        "--with": (added.others, "one file"),
         "--command": (added.command, "--set 'program.command=[python, train.py]'"),
     }
     for option, (value, instead) in given.items():
@@ -129,12 +138,19 @@ def _refuse(path: Path, added: Additions) -> None:
 
 
 def _converted(path: Path, text: str, added: Additions) -> _Parts:
-    documents = read_documents(text, str(path))
+    texts = {path: text} | {one: manifest_text(one) for one in added.others}
+    documents = [one for file, each in texts.items() for one in read_documents(each, str(file))]
     options = Options(added.images, added.configmaps)
     found = format_of(documents, str(path)).convert(documents, options)
     origins = {at: (origin.place, origin.path) for at, origin in found.origins.items()}
-    suffix = ".json" if path.suffix == ".json" else ".yaml"
-    return _Parts(found.scenario, origins, found.notes, {f"manifest{suffix}": text})
+    kept = {_kept_as(number, file): each for number, (file, each) in enumerate(texts.items())}
+    return _Parts(found.scenario, origins, found.notes, kept)
+
+
+def _kept_as(number: int, file: Path) -> str:
+    """Return the name of a manifest's file in the run folder; the first has no number."""
+    suffix = ".json" if file.suffix == ".json" else ".yaml"
+    return f"manifest-{number}{suffix}" if number else f"manifest{suffix}"
 
 
 # --- What is added on the command line ------------------------------------------------------------
@@ -313,6 +329,44 @@ def _heading(path: Path, notes: Sequence[ConversionNote]) -> str:
 def as_text(scenario: Mapping[str, Any]) -> str:
     """Return the data of a scenario as YAML, short lists and mappings on a line (pure)."""
     return dump(dict(scenario), short=True)
+
+
+# --- For another system ---------------------------------------------------------------------------
+
+
+def others() -> list[str]:
+    """Return the values of `--to`."""
+    return list(dict.fromkeys(name for one in FORMATS for name in one.moves))
+
+
+def check_other(to: str) -> None:
+    """Raise UsageError if nothing can become what `--to` names."""
+    if to not in others():
+        raise UsageError(f"There is no format {to}.", suggestion(to, others(), "Formats"))
+
+
+def for_other(path: Path, text: str, to: str, file: str) -> tuple[str, Sequence[str]]:
+    """Return the manifest at `path` as the `file` that `--to` names, and what is lost.
+
+    Raises UsageError if it can't become that, ScenarioError with its mistakes.
+    """
+    sources = [one.name for one in FORMATS if to in one.moves]
+    hint = f"--to {to} is for a {' or '.join(sources)}."
+    if _scenario_in(text, str(path)) is not None:
+        raise UsageError(f"{path} is a scenario. {hint}", f"Try: emulate export {path} --to {to}")
+    documents = read_documents(text, str(path))
+    found = format_of(documents, str(path))
+    if to not in found.moves:
+        raise UsageError(f"{path} is a {found.name}. {hint}")
+    made = found.moves[to](documents)
+    head = [
+        f"# Written by `emulate convert {'-' if path == PIPED else path.name} --to {to}`.",
+        f"#     kubectl apply --server-side -f {file}",
+        f"#     emulate up {file} --image NAME=REF",
+        *remarks(made.notes),
+    ]
+    body = "---\n".join(dump(dict(one)) for one in made.objects)
+    return "\n".join(head) + "\n" + body, made.notes
 
 
 # --- Formats --------------------------------------------------------------------------------------

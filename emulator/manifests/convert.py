@@ -14,10 +14,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from emulator.errors import UsageError
+from emulator.runtime.bundled import SCENARIO
 from emulator.scenario import loader
 from emulator.scenario.loader import Origins, scenario_text
 from emulator.validation.files import text_of
 from emulator.validation.limits import MANIFEST_BYTES, SCENARIO_BYTES
+from emulator.validation.units import format_size
 
 if TYPE_CHECKING:
     from emulator.manifests.documents import ConversionNote
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
 _KEY = re.compile(r"""(?m)^["']?([A-Za-z][\w-]*)["']?[ \t]*:(?=\s|$)""")
 _OF_SCENARIOS = {"program", "cluster"}
 _OF_MANIFESTS = {"apiVersion", "kind", "tfCluster", "task", "environment"}
+PIPED = Path("standard input")
+"""What a scenario that came through a pipe is called where others have their file: it is read in
+the current folder, to which its paths are relative."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,8 @@ class Additions:
     faults: Path | None = None
     """A file with a part of a scenario, which is merged over it: faults, expectations."""
     command: Sequence[str] = ()
+    others: Sequence[Path] = ()
+    """Files with more documents of a manifest."""
 
     @property
     def arguments(self) -> list[str]:
@@ -46,6 +54,7 @@ class Additions:
             *(f"--image={name}={image}" for name, image in self.images.items()),
             *(f"--configmap={name}={path}" for name, path in self.configmaps.items()),
             *([] if self.faults is None else [f"--faults={self.faults}"]),
+            *(f"--with={path}" for path in self.others),
             *([f"--command={shlex.join(self.command)}"] if self.command else []),
         ]
 
@@ -54,10 +63,21 @@ class Additions:
         absolute = replace(
             self,
             faults=None if self.faults is None else self.faults.absolute(),
+            others=[path.absolute() for path in self.others],
             configmaps={name: place.absolute() for name, place in self.configmaps.items()},
         )
         options = [f"--engine={engine}", *absolute.arguments, *(f"--set={one}" for one in sets)]
         return shlex.join(["emulate", "up", str(path.absolute()), *options])
+
+
+def again_piped(given: Given, record: Path, engine: str, sets: Sequence[str]) -> str:
+    """Return the command that runs a piped scenario again, from its copy in the folder `record`.
+
+    That copy has what was added to it.
+    """
+    options = [f"--engine={engine}", *(f"--set={one}" for one in sets)]
+    there, copy = shlex.quote(str(given.folder)), shlex.quote(str(record.absolute() / SCENARIO))
+    return f"(cd {there} && {shlex.join(['emulate', 'up', '-', *options])}) < {copy}"
 
 
 NOTHING = Additions()
@@ -78,6 +98,8 @@ class Given:
     """The files as they were given, for the run folder, by their name there."""
     title: str = ""
     """What messages call it; default: its path."""
+    piped: str | None = None
+    """What came on standard input, if it is from there."""
 
     @property
     def folder(self) -> Path:
@@ -126,8 +148,27 @@ def read_scenario(path: Path, added: Additions = NOTHING) -> Given:
     the scenario itself are found by `parse`. UsageError if a file can't be read.
     """
     text = manifest_text(path)
+    if is_scenario(text) and len(text.encode()) > SCENARIO_BYTES:
+        text = scenario_text(path)  # which says what is the most
+    return _given(path, text, added)
+
+
+def piped_scenario(text: str, added: Additions = NOTHING) -> Given:
+    """Return the scenario that came on standard input; a manifest is converted.
+
+    Raises as `read_scenario`.
+    """
+    if is_scenario(text) and len(text.encode()) > SCENARIO_BYTES:
+        raise UsageError(
+            f"Can't read {PIPED}: it has more than {format_size(SCENARIO_BYTES)}.",
+            "Mount large files as a folder.",
+        )
+    return replace(_given(PIPED, text, added), piped=text)
+
+
+def _given(path: Path, text: str, added: Additions) -> Given:
     if added == NOTHING and is_scenario(text):
-        return Given(path, scenario_text(path) if len(text.encode()) > SCENARIO_BYTES else text)
+        return Given(path, text)
     from emulator.manifests.assembly import assembled
 
     return assembled(path, text, added)

@@ -49,7 +49,11 @@ class Document:
 
     def problem(self, path: KeyPath, message: str, hint: str = "") -> Problem:
         """Return a mistake at a path, which is shown in Kubernetes' notation."""
-        return Problem(self.place(path), dotted(path), message, hint)
+        return Problem(self.place(path), self.written(path), message, hint)
+
+    def written(self, path: KeyPath) -> str:
+        """Return a path as messages have it, in Kubernetes' notation."""
+        return dotted(path)
 
     def get(self, *path: str | int) -> Any:  # noqa: ANN401  YAML
         """Return the value at a path; None if there is none, whatever else is there."""
@@ -177,6 +181,26 @@ class SourceLocation:
     """In Kubernetes' notation."""
 
 
+def located(
+    document: Document, origins: Mapping[KeyPath, KeyPath], cluster: Mapping[str, Any]
+) -> dict[KeyPath, SourceLocation]:
+    """Return where the values of a scenario are from, by their paths in it.
+
+    `origins` has their paths in the document. What the first role of `cluster` has is also that of
+    all roles, where it is said for all at once.
+    """
+    places = dict(origins)
+    first = next(iter(cluster))
+    for path, place in origins.items():
+        if path[:2] == ("cluster", first) and len(path) > 2:
+            for above in ((), ("program",)):
+                places.setdefault((*above, *path[2:]), place)
+    return {
+        path: SourceLocation(document.place(place), document.written(place))
+        for path, place in places.items()
+    }
+
+
 @dataclass(frozen=True)
 class Conversion:
     """A scenario as plain YAML data, and what of the manifest is not in it."""
@@ -198,6 +222,16 @@ class Options:
 
 
 @dataclass(frozen=True)
+class Moved:
+    """A manifest as objects for another system of a cluster."""
+
+    objects: Sequence[Mapping[str, Any]]
+    """In the order in which the cluster takes them."""
+    notes: tuple[str, ...]
+    """What is lost or works differently there, each with its place in the manifest."""
+
+
+@dataclass(frozen=True)
 class Format:
     """One format."""
 
@@ -207,3 +241,5 @@ class Format:
     """Whether a file is meant to be of this format, even with mistakes in it."""
     convert: Callable[[Sequence[Document], Options], Conversion]
     """Make the scenario. Raises ScenarioError with all mistakes of the manifest."""
+    moves: Mapping[str, Callable[[Sequence[Document]], Moved]] = field(default_factory=dict)
+    """What else it can become, by the value of `--to`. Each raises as `convert`."""

@@ -1,6 +1,6 @@
 """A strict reader of manifests: which fields there are, and what is made of each (pure).
 
-`kubernetes_fields.py` has the fields, as data: the table of docs/kubeflow.md is made of the same.
+`kubernetes_fields.py` has the fields, as data: docs/kubeflow-fields.md is made of the same.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from emulator.errors import Problem, ScenarioError, shown
-from emulator.manifests.documents import ConversionNote, Document, dotted
+from emulator.manifests.documents import ConversionNote, Document
 from emulator.manifests.quantities import parse_quantity
 from emulator.scenario.document import KeyPath
 from emulator.validation.similar import closest
@@ -65,7 +65,7 @@ class Findings:
 
     def note(self, path: KeyPath, how: How, text: str) -> None:
         """Add a note; the same one of several replica types is one note."""
-        places = self.notes.setdefault((_path_of_any_type(path), how, text), [])
+        places = self.notes.setdefault((path_of_any_type(path), how, text), [])
         if path not in places:
             places.append(path)
 
@@ -78,11 +78,11 @@ class Findings:
         """Yield the notes in the order of the fields."""
         for (anywhere, how, text), places in self.notes.items():
             assert how != "honoured", "there is nothing to say about it"
-            path = dotted(places[0] if len(places) == 1 else anywhere)
+            path = self.document.written(places[0] if len(places) == 1 else anywhere)
             yield ConversionNote(f"{self.of}: {path}" if self.of else path, how, text)
 
 
-def _path_of_any_type(path: KeyPath) -> KeyPath:
+def path_of_any_type(path: KeyPath) -> KeyPath:
     """Return a path in a pod template as that of all replica types."""
     match path:
         case ("spec", str(specs), _, *rest) if specs.endswith("ReplicaSpecs"):

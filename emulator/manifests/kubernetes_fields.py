@@ -1,6 +1,6 @@
 """The fields of pods, ConfigMaps and Secrets, and what is made of each.
 
-They are those of Kubernetes 1.31. The table in docs/kubeflow.md is checked against this one.
+They are those of Kubernetes 1.31. The table in docs/kubeflow-fields.md is checked against this one.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from emulator.manifests.fields import Field, Fields
+from emulator.manifests.security import RESTRICTED, SECCOMP
 
 
 def honoured(shape: str, text: str = "", *, options: tuple[str, ...] = ()) -> Field:
@@ -135,7 +136,7 @@ OBJECTS: Mapping[str, Fields] = MappingProxyType(
                 "text", "names are those of the operator's services", harmless=("ClusterFirst",)
             ),
             "shareProcessNamespace": ignored("boolean", "a container sees its own processes"),
-            "securityContext": ignored("object", USER),
+            "securityContext": ignored("object", USER, harmless=(SECCOMP,)),
             "ephemeralContainers": ignored("[object]", "`docker exec` opens a shell in a task"),
         },
         "Container": {
@@ -159,7 +160,7 @@ OBJECTS: Mapping[str, Fields] = MappingProxyType(
             "readinessProbe": ignored("object", PROBES),
             "startupProbe": ignored("object", PROBES),
             "lifecycle": ignored("object", "no hook runs; a program gets SIGTERM"),
-            "securityContext": ignored("object", USER),
+            "securityContext": ignored("object", USER, harmless=(RESTRICTED,)),
             "terminationMessagePath": Field("text", "ignored", "logs have it all", quiet=True),
             "terminationMessagePolicy": Field("text", "ignored", "logs have it all", quiet=True),
             "stdin": ignored("boolean", "a task has no input"),

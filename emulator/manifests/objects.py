@@ -250,6 +250,8 @@ class Pod:
     in_every_container: bool
     """Whether it appends them to those of the side-cars too."""
     budget: Budget
+    annotations_of_operator: Mapping[str, Text] = field(default_factory=dict)
+    """Annotations that it adds to them."""
     origins: dict[KeyPath, KeyPath] = field(default_factory=dict)
     """Paths in the role of the scenario -> where they come from in the document."""
 

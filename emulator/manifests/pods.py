@@ -374,7 +374,7 @@ _HOSTS = ("status.podIP", "status.hostIP", "status.podIPs", "status.hostIPs")
 def _value_of_metadata(pod: Pod, section: str, name: str) -> Text:
     """Return a label or an annotation of the pod; of one that is missing, nothing."""
     if section == "metadata.annotations":
-        return plain(pod.annotations.get(name, ""))
+        return pod.annotations_of_operator.get(name) or plain(pod.annotations.get(name, ""))
     return pod.labels_of_operator.get(name) or plain(pod.labels.get(name, ""))
 
 

@@ -49,6 +49,12 @@ ACCURACY = (
 """Names of an accuracy; the first that is there is `accuracy`, where nothing has that name."""
 
 
+def with_accuracy(values: Mapping[str, object]) -> dict[str, object]:
+    """Return values with an `accuracy`, if one of them is one."""
+    found = [values[name] for name in ("accuracy", *ACCURACY) if name in values]
+    return {**values, **({"accuracy": found[0]} if found else {})}
+
+
 # --- Keras ----------------------------------------------------------------------------------------
 
 _KERAS_BAR = Pattern(

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from emulator.metrics.formats import ACCURACY, FORMATS, Format, GroupsCounter
+from emulator.metrics.formats import FORMATS, Format, GroupsCounter, with_accuracy
 from emulator.metrics.readings import NOTHING, PHASES_ONLY, Counter, Rank, Reading, Source
 from emulator.validation.patterns import Pattern
 
@@ -198,7 +198,7 @@ class StepReader:
 
         What was returned of the line before it was finished is returned again, with its values.
         """
-        if line.startswith("{") and (observation := _event(line)):
+        if line.startswith("{") and (observation := json_event(line)):
             return self._json_report(observation)
         drawings: Sequence[str] = ()
         looked: _Reader | None = None
@@ -320,13 +320,7 @@ class StepReader:
         step = self._step if found.step is None else max(found.step, self._drawn)
         if step is None or (step == self._step and not found.values):
             return None
-        values = dict(found.values)
-        if "accuracy" not in values:
-            for name in ACCURACY:
-                if name in values:
-                    values["accuracy"] = values[name]
-                    break
-        observation = observation_of("step", {**values, "step": step})
+        observation = observation_of("step", {**with_accuracy(found.values), "step": step})
         if observation is not None:
             self._step = step
         return observation
@@ -359,8 +353,8 @@ DECODER = json.JSONDecoder(
 """Decodes JSON lines; also checks numbers inside lists and objects."""
 
 
-def _event(line: str) -> Observation | None:
-    """Parse a JSON line of the protocol; None if it is malformed."""
+def json_event(line: str) -> Observation | None:
+    """Return the step or phase of a JSON line of the protocol; None if it is something else."""
     try:
         data = DECODER.decode(line)
     except (ValueError, RecursionError):

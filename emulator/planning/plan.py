@@ -84,6 +84,9 @@ class Task(ContainerSettings, _Member):
     """Run one after the other before it starts on a fresh disk."""
     sidecars: tuple[Task, ...] = ()
     """Run beside it."""
+    held: bool = False
+    """It begins held, until it is traced and all tasks run: its calls to the kernel count from the
+    first on."""
 
     @property
     def owner(self) -> str:
@@ -144,6 +147,10 @@ class Plan(BaseModel):
     """The variant of the scenario, as set by `--vary`."""
     reference: ThroughputReference | None = None
     """The reference rate for `expect.throughput.at_least`."""
+    calls_of: str = ""
+    """The files whose calls the run records: a glob; empty: none."""
+    metadata: tuple[str, ...] = ()
+    """The platforms whose metadata is served to its tasks, of `notices.ACTIONS`."""
     warm: WarmStart | None = None
     """How its tasks start warm; None: all start cold."""
 

@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from emulator.errors import Unsupported
+from emulator.errors import WITHOUT_GPUS, Unsupported
+from emulator.faults.inside.optin import asks_for_hook
+from emulator.faults.kinds import RandomFaults
 from emulator.faults.netem import between_all
 from emulator.faults.schedule import build_schedule
 from emulator.faults.spec import Entry, FaultSpec, matches
@@ -20,18 +22,21 @@ from emulator.metrics import event_files
 from emulator.planning.baseline import ThroughputReference
 from emulator.planning.context import PlanContext
 from emulator.planning.plan import Plan, Task
+from emulator.platforms import slurm
 from emulator.scenario import rendezvous
 from emulator.scenario.addresses import DEFAULT_NAMESPACE, naming
 from emulator.scenario.container import Container, ContainerBase, PodContainer
+from emulator.scenario.extension import AnyStatus, added
 from emulator.scenario.frameworks.registry import FRAMEWORKS, module_of, roles_of
 from emulator.scenario.frameworks.spec import Job, Member, role_of
-from emulator.scenario.schema import EVENTS, AnyImage, Helper, Role, Scenario
+from emulator.scenario.schema import EVENTS, STATUS, AnyImage, Helper, Role, Scenario
 from emulator.scenario.values import Expander, Values, values_of_variables, variables
 from emulator.validation.run_id import check_run_id
 from emulator.validation.units import format_duration
 
 _STEPS = re.compile(r"--?(?:(?:max|num|total|train|training|num[-_]train)[-_])?steps(?:=(\d+))?")
 """Options that commonly are the number of steps of a whole training: `--steps`, `--max_steps`."""
+PATH = "PYTHONPATH"
 _EPOCHS = re.compile(r"--?\w*epochs?(?:=.*)?")
 """With one of these the number of steps may be that of an epoch."""
 
@@ -44,28 +49,44 @@ def make_plan(
     variant: str = "",
     reference: ThroughputReference | None = None,
     notes: Sequence[str] = (),
+    calls_of: str = "",
 ) -> Plan:
     """Return the plan of `scenario` for the engine that `context` describes.
 
-    `notes` are warnings about what the scenario was made from, and about this machine. Raises
-    Unsupported if there are too few GPUs, UsageError if `run_id` is not valid.
+    `notes` are warnings about what the scenario was made from, and about this machine. `calls_of`
+    is the glob of the files whose calls are recorded. Raises Unsupported if there are too few GPUs,
+    UsageError if `run_id` is not valid.
     """
     check_run_id(run_id)
     planner = _Planner(scenario, run_id, context)
     tasks = tuple(planner.tasks())
     names = [task.name for task in tasks]
+    faults = build_schedule(scenario.faults, scenario.seed, names)
+    if calls_of or any(fault.watched for fault in faults):
+        tasks = tuple(_held(tasks))
     return Plan(
         run_id=run_id,
         engine=context.engine,
         scenario=scenario,
         tasks=tasks,
         helpers=tuple(planner.helpers()),
-        faults=build_schedule(scenario.faults, scenario.seed, names),
+        faults=faults,
         links=between_all(names, scenario.network.delay, scenario.network.bandwidth),
         warnings=(*notes, *_warnings(scenario, names), *planner.warnings()),
         variant=variant,
         reference=reference,
+        calls_of=calls_of,
+        metadata=tuple(sorted(scenario.platforms)),
     )
+
+
+def _held(tasks: Sequence[Task]) -> Iterator[Task]:
+    """Yield the tasks, those of the training held at their beginning.
+
+    All of them, since the others would run ahead of the one whose calls count.
+    """
+    for task in tasks:
+        yield task if task.before else task.model_copy(update={"held": True})
 
 
 class _Planner:
@@ -82,7 +103,10 @@ class _Planner:
         before = scenario.before_training
         self._together = [one for one in self._members.values() if one.role not in before]
         training = [name for name, one in self._members.items() if one.role not in before]
+        self._status = self._status_endpoint() if scenario.metrics.trainer_status else None
         self._specs = {**scenario.helpers, **event_reader(scenario, training)}
+        if self._status is not None:
+            self._specs[STATUS] = self._status.helper(_image_of_leader(scenario, training))
         self._helpers = {name: Member("helper", 0, *context.address(name)) for name in self._specs}
         self._values = Values(
             roles_of(scenario),
@@ -96,6 +120,7 @@ class _Planner:
         roles = [scenario.cluster[one.role] for one in self._members.values()]
         beside = sum(len(spec.sidecars) for spec in roles)
         self._limits = context.limits(len(roles) + beside + len(self._specs))
+        self._slurm = self._slurm_environments() if scenario.slurm else {}
         self._expand = Expander()
         self._references: dict[int, tuple[AnyImage, str]] = {}
         self._replaced: dict[str, None] = {}
@@ -159,6 +184,25 @@ class _Planner:
             return Member(role, index, place.host, place.port, place.pod)
         return Member(role, index, *self._context.address(f"{role}-{index}"), place.pod)
 
+    def _slurm_environments(self) -> Mapping[str, Mapping[str, str]]:
+        """Return the variables of the Slurm job that the training is; those with a rank first."""
+        by_name = {f"{one.role}-{one.index}": one for one in self._together}
+        ranks = {name: self._values.own_values(one).get("rank") for name, one in by_name.items()}
+        order = sorted(by_name, key=lambda name: float(ranks[name] or math.inf))
+        hosts = {name: by_name[name].host for name in order}
+        return slurm.environments(self._run_id, self._scenario.job_name, hosts)
+
+    def _status_endpoint(self) -> AnyStatus:
+        namespace = self._naming.namespace if self._naming else DEFAULT_NAMESPACE
+        endpoint: AnyStatus = next(added("status"))(self._scenario.job_name, namespace)
+        return endpoint
+
+    def _status_variables(self, task: str, spec: Role) -> Mapping[str, str]:
+        """Return the variables of the status endpoint, which replace those of the scenario."""
+        if self._status is None or spec.before is not None:
+            return {}
+        return self._status.variables(task, self._helpers[STATUS], self._context.shared)
+
     def _task(self, name: str, member: Member, spec: Role, gpus: tuple[str, ...]) -> Task:
         job = Job(self._scenario, spec, self._run_id)
         ours = rendezvous.environment(member, self._together, job)
@@ -167,6 +211,7 @@ class _Planner:
         env = rendezvous.merged(ours, given, job)
         self._replaced |= dict.fromkeys(name for name in given if given[name] != env[name])
         named = self._naming if self._context.named else None
+        command = self._command(spec.command or (), values)
         task = Task(
             name=name,
             role=member.role,
@@ -176,8 +221,15 @@ class _Planner:
             port=member.port,
             aliases=named.aliases(member.role, member.index) if named else (),
             image=self._image(spec.image),
-            command=self._command(spec.command or (), values),
-            env={**_own_variables(self._run_id, values), **env},
+            command=slurm.begun(command) if name in self._slurm else command,
+            env=self._hooked(
+                {
+                    **_own_variables(self._run_id, values),
+                    **self._slurm.get(name, {}),
+                    **env,
+                    **self._status_variables(name, spec),
+                }
+            ),
             source=spec.source,
             defaults=self._limits,
             gpus=gpus,
@@ -186,6 +238,12 @@ class _Planner:
         init = tuple(self._part(one, task, spec, values) for one in spec.init)
         sidecars = tuple(self._part(one, task, spec, values) for one in spec.sidecars)
         return task.model_copy(update={"init": init, "sidecars": sidecars})
+
+    def _hooked(self, env: dict[str, str]) -> dict[str, str]:
+        """Return the variables of a task, by which Python loads the hook if they ask for it."""
+        if not asks_for_hook(env) or not self._context.hook:
+            return env
+        return {**env, PATH: ":".join(filter(None, [self._context.hook, env.get(PATH)]))}
 
     def _part(self, one: PodContainer, task: Task, spec: Role, values: Mapping[str, str]) -> Task:
         """Return the plan of an init step or a side-car of a task: it is in no rendezvous."""
@@ -244,12 +302,8 @@ def _assign_gpus(specs: Mapping[str, Role], context: PlanContext) -> dict[str, t
     devices = list(context.gpus())
     if not devices:
         first = next(name for name, spec in specs.items() if spec.gpus.count)
-        raise Unsupported(
-            f"{first} asks for a GPU, but the {context.engine} engine has none.",
-            "Run `emulate doctor` to see why, or leave `gpus:` out and use `image: auto`; of a "
-            f"manifest, leave them out by --set cluster.{first.rpartition('-')[0]}.gpus=0.",
-            lacks={"gpu"},
-        )
+        why = f"{first} asks for a GPU, but the {context.engine} engine has none"
+        raise _no_gpus(first, why, WITHOUT_GPUS)
     free = list(devices)
     assigned: dict[str, tuple[str, ...]] = {}
     sharing = [(name, spec.gpus.count) for name, spec in specs.items() if spec.gpus.shared]
@@ -269,12 +323,15 @@ def _assign_gpus(specs: Mapping[str, Role], context: PlanContext) -> dict[str, t
 
 def _next_gpus(name: str, count: int, free: Sequence[str], total: int) -> tuple[str, ...]:
     if count > len(free):
-        raise Unsupported(
-            f"{name} asks for {count} GPU(s), but only {len(free)} of {total} are left.",
-            "Ask for fewer, or write `gpus: {count: 1, shared: true}`.",
-            lacks={"gpu"},
-        )
+        why = f"{name} asks for {count} GPU(s), but only {len(free)} of {total} are left"
+        raise _no_gpus(name, why, "Ask for fewer, or write `gpus: {count: 1, shared: true}`.")
     return tuple(free[:count])
+
+
+def _no_gpus(task: str, why: str, hint: str) -> Unsupported:
+    """Return the refusal of a task's GPUs, with the key that asks for them."""
+    key = ("cluster", role_of(task), "gpus")
+    return Unsupported(f"{why}.", hint, lacks={"gpu"}, keys=[(key, why)])
 
 
 def _faults_that_prevent_training(scenario: Scenario, tasks: Sequence[str]) -> Iterator[str]:
@@ -287,9 +344,32 @@ def _faults_that_prevent_training(scenario: Scenario, tasks: Sequence[str]) -> I
                 yield f"{task} does not come back after its {fault.kind}: training never begins"
 
 
+def _stand_ins(faults: Sequence[Entry]) -> Iterator[str]:
+    """Yield what the kinds of faults of a scenario are, where they are not what they are called."""
+    kinds = (one.random if isinstance(one, RandomFaults) else one for one in faults)
+    found = {one.kind: one.stand_in for one in kinds if isinstance(one, FaultSpec)}
+    yield from (f"`{kind}` is a stand-in: {what}" for kind, what in found.items() if what)
+
+
+def _longer_than_the_timeout(scenario: Scenario) -> Iterator[str]:
+    """Yield preemptions that are not over, as their platform does them, within the timeout."""
+    for number, fault in enumerate(scenario.faults):
+        spec = fault.random if isinstance(fault, RandomFaults) else fault
+        times = [when for when, _ in spec.timeline()] if isinstance(spec, FaultSpec) else []
+        begin = (fault.at.time if fault.at else None) or 0.0
+        if times and scenario.timeout is not None and begin + times[-1] > scenario.timeout:
+            takes, end = format_duration(times[-1]), format_duration(scenario.timeout)
+            yield (
+                f"{_called(number, fault)} takes {takes} until its target is back, and the "
+                f"timeout is {end}: write shorter times, or `time_scale: 10`"
+            )
+
+
 def _warnings(scenario: Scenario, tasks: Sequence[str]) -> Iterator[str]:
     """Yield warnings about settings that are valid but rarely intended."""
+    yield from _stand_ins(scenario.faults)
     yield from _faults_that_prevent_training(scenario, tasks)
+    yield from _longer_than_the_timeout(scenario)
     if scenario.parametrize:
         count = math.prod(len(values) for values in scenario.parametrize.values())
         yield f"parametrize: pytest runs {count} variants; this is the scenario as written"
@@ -317,11 +397,19 @@ def event_reader(scenario: Scenario, tasks: Sequence[str]) -> Mapping[str, Helpe
     folder = scenario.metrics.events
     if folder is None:
         return {}
-    leader = roles_of(scenario).leader(tasks) or tasks[0]
+    leader = _leader(scenario, tasks)
     source = Path(event_files.__file__)
     command = ["python3", source.name, folder, leader, *tasks]
-    image = scenario.cluster[role_of(leader)].image
+    image = _image_of_leader(scenario, tasks)
     return {EVENTS: Helper(command=command, source=source, image=image)}
+
+
+def _leader(scenario: Scenario, tasks: Sequence[str]) -> str:
+    return roles_of(scenario).leader(tasks) or tasks[0]
+
+
+def _image_of_leader(scenario: Scenario, tasks: Sequence[str]) -> AnyImage | None:
+    return scenario.cluster[role_of(_leader(scenario, tasks))].image
 
 
 # --- Triggers of faults that won't fire, as far as a scenario shows it ---------------------------

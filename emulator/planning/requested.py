@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from emulator.errors import UsageError
-from emulator.manifests.convert import NOTHING, Additions, Given
+from emulator.manifests.convert import NOTHING, PIPED, Additions, Given, again_piped
 from emulator.planning.baseline import (
     Baseline,
     BaselineFile,
@@ -38,12 +38,18 @@ class RunOptions:
     reference: ThroughputReference | None = None
     """What its rate is compared with; None: the stored baseline, if the scenario expects one."""
     keep: bool = False
-    """Leave what it made for a look."""
+    """Keep what it made after the run."""
     warm: bool = False
     """Fork tasks from processes that have imported their frameworks (docs/warm.md), and leave these
     waiting for the next run."""
     reports: bool = True
     """Write the pages for people."""
+    calls_of: str = ""
+    """Record the calls to the kernel for these files: a glob; empty: none."""
+
+    def begins_held(self, scenario: Scenario) -> bool:
+        """Return whether the tasks begin held: what forks from a parent that waits never does."""
+        return bool(self.calls_of) or any(one.at and one.at.call for one in scenario.faults)
 
     def named(self, scenario: Scenario) -> str:
         """Return the name of a run of a scenario. Raises UsageError if it was given and is none."""
@@ -56,7 +62,7 @@ class RequestedScenario:
 
     given: Given
     path: Path | None
-    """None if it is written in a test or a program."""
+    """None if it is written in a test or a program, or came on standard input."""
     image: tuple[str, ...] = ()
     """The session's image; not part of the key of a baseline."""
     sets: tuple[str, ...] = ()
@@ -131,8 +137,18 @@ class RequestedScenario:
     def _key(self, path: Path, engine: str) -> str:
         return baseline_key(path, " ".join([*self.sets, *self.chosen]), engine)
 
-    def command(self, engine: str) -> str:
-        """Return the command that runs it again; empty if it has no file."""
+    @property
+    def source(self) -> str:
+        """What it was read from, if that is no file."""
+        return "" if self.given.piped is None else str(PIPED)
+
+    def command(self, engine: str, record: Path | None = None) -> str:
+        """Return the command that runs it again; empty if there is none.
+
+        `record` is the folder of its run, which has a copy of what came on standard input.
+        """
+        if self.given.piped is not None and record is not None:
+            return again_piped(self.given, record, engine, self._overrides)
         if self.path is None:
             return ""
         return self.added.again(self.path, engine, self._overrides)

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -39,6 +39,9 @@ from emulator.session.launch import (
 )
 from emulator.session.running import Running, RunningCluster
 from emulator.supervisor.cleanup import remove
+
+if TYPE_CHECKING:
+    from emulator.search.sweep import SweepResult
 
 log = logging.getLogger("emulator")
 
@@ -144,6 +147,37 @@ class Emulator:
         added = additions(images, faults)
         return self._start(Running.result, scenario, set, seed, engine, added)[1]
 
+    def sweep(
+        self,
+        scenario: ScenarioLike,
+        *,
+        fault: Mapping[str, Any],
+        at: str,
+        set: Sets = (),
+        seed: int | None = None,
+        engine: str | None = None,
+        images: Mapping[str, str] = NO_IMAGES,
+        most: int | None = None,
+    ) -> SweepResult:
+        """Run a scenario once for each moment of a fault, as `emulate sweep`; otherwise as `run`.
+
+        `check()` of the result fails the test unless all moments are ok.
+        """
+        __tracebackhide__ = True
+        from emulator.search.sweep import MOST, Question, Sweep
+
+        try:
+            chosen = overrides(set, seed)
+            requested = self._read(scenario, chosen, additions(images, None))
+            question = Question(requested, fault, at, MOST if most is None else most)
+            folder = self.out / RunOptions().named(requested.scenario)
+            with self.untimed(), self._skipping(requested):
+                return Sweep.open(
+                    question, engine or self.engine, folder, warm=False, say=self.say
+                ).perform()
+        except EmulatorError as error:
+            raise error.with_traceback(None) from None
+
     def runs(self) -> list[TestRun]:
         """Return this test's recorded runs, references last."""
         recorded = [run for run in self._runs if run.has_record]
@@ -203,9 +237,7 @@ class Emulator:
     ) -> TestRun:
         """Parse the scenario, build its images, acquire a lease, run its reference."""
         __tracebackhide__ = True
-        image = () if self.image is None else to_overrides({"image": self.image})
-        folders = [self.item.path.parent, self.settings.root, *self.settings.folders]
-        requested = read(given, folders, chosen, self.settings.sets, image=image, added=added)
+        requested = self._read(given, chosen, added)
         reference = reference_variant(requested)
         variants = [requested] if reference is None else [requested, reference]
         with self.untimed(), self._skipping(*variants):
@@ -220,6 +252,14 @@ class Emulator:
         warm = self._starts_warm(engine)
         expected = reference_rate(requested, result, conditions(engine, warm=warm), storing=storing)
         return self._prepared(requested, lease, engine, expected)
+
+    def _read(
+        self, given: ScenarioLike, chosen: Sequence[str], added: Additions
+    ) -> RequestedScenario:
+        """Find and parse a scenario. Raises UsageError."""
+        image = () if self.image is None else to_overrides({"image": self.image})
+        folders = [self.item.path.parent, self.settings.root, *self.settings.folders]
+        return read(given, folders, chosen, self.settings.sets, image=image, added=added)
 
     def _skipping(self, *variants: RequestedScenario) -> AbstractContextManager[None]:
         return skipping(variants, self.settings.require)

@@ -67,7 +67,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     several: dict[str, Any] = {"action": "append", "default": []}
     image = "instead of the scenarios' own; a role's own `image:` stays"
     keep = "leave the clusters of failed tests, and print how to inspect them"
-    warm = "fork tasks from processes that have imported TensorFlow; these wait between tests"
+    warm = "fork tasks from processes that have imported their framework; these wait between tests"
     require = "an engine, gpu, network: fail where the machine lacks it, instead of skipping"
     vary = "collect every scenario file once for each value"
     baseline = "store this session's throughput as the baseline of later ones"
@@ -246,7 +246,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         return
     from emulator.pytest_plugin.reporting import lines
 
-    if shown := list(lines(properties)):
+    failed = {report.nodeid for report in terminalreporter.stats.get("failed", ())}
+    if shown := list(lines(properties, failed)):
         terminalreporter.section("emulated runs")
         for line in shown:
             terminalreporter.write_line(line)

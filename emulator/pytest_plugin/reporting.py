@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import pytest
@@ -63,10 +63,13 @@ def properties(results: Iterable[Result]) -> Iterator[tuple[str, object]]:
                 yield (name if number == 1 else f"{name}.{number}"), value
 
 
-def lines(properties_of: Mapping[str, Iterable[tuple[str, object]]]) -> Iterator[str]:
+def lines(
+    properties_of: Mapping[str, Iterable[tuple[str, object]]], failed: Collection[str] = ()
+) -> Iterator[str]:
     """Yield two lines for each run of a session: verdict, test and numbers; and the report.
 
-    A run that several tests share is listed once.
+    A run that several tests share is listed once. Of one that was stopped because its test has
+    `failed`, no verdict is to be had.
     """
     tests: dict[object, list[str]] = {}
     runs: dict[object, dict[str, object]] = {}
@@ -86,6 +89,8 @@ def lines(properties_of: Mapping[str, Iterable[tuple[str, object]]]) -> Iterator
             if isinstance(value := run[key], int | float) and (value or key != "lost_steps")
         ]
         test = first + (f" and {len(others)} more" if others else "")
+        stopped = run["verdict"] == "unknown" and {first, *others} & {*failed}
+        test += " (stopped: the test failed)" if stopped else ""
         yield f"{run['verdict']:<8}{test}  {', '.join(figures)}".rstrip()
         yield f"{'':8}{run['report']}"
 

@@ -80,7 +80,8 @@ class RunStarted(Entry):
     emulator_version: str = field(default_factory=version)
     """The version of the emulator that wrote it."""
     origin: Mapping[str, str] | None = None
-    """The machine, the commit of the program and the command, in real runs."""
+    """The machine, the commit of the program, the command, and what the scenario was read from if
+    that is no file, in real runs."""
     software: Mapping[str, Mapping[str, str]] | None = None
     """What tasks run in, as far as known: by image (empty: this machine) its `id`, the `base` that
     it was built on, and the versions of packages. In real runs."""
@@ -139,7 +140,8 @@ class JobEnded(Entry):
     """Why, in words."""
     cause: str | None = None
     """Why a job of the training operator failed, if no task did: `backoff-limit`, `deadline`, or
-    `stuck`, when all pods had ended and the operator would leave it as it is."""
+    `stuck`, when all pods had ended and the operator would leave it as it is. Of a JobSet also
+    `pod-failure-policy` and `failed-indexes`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,6 +258,10 @@ class Restart(Entry):
     """From 1."""
     delay: float
     """Seconds until then."""
+    requeued: bool = False
+    """It is no policy: `task` has requeued the job, as one of Slurm's does with `scontrol`."""
+    level: Literal["container", "pod"] | None = None
+    """Of a Job of Kubernetes: the `container` starts again in its Pod, or as a new `pod`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -491,6 +497,35 @@ class FaultEvent(Entry):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Reaction(Entry):
+    """A task printed its first line after the notice of a preemption that is no step or phase."""
+
+    event: ClassVar = "reaction"
+    fault: str
+    """The id of the fault that gave the notice."""
+    line: str
+    """Its beginning."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskProcesses(Entry):
+    """The processes of a task that is preempted; where the engine can't see them there is none."""
+
+    event: ClassVar = "processes"
+    fault: str
+    """The id of the fault."""
+    moment: Literal["signal", "kill", "end"]
+    """`signal`: just before its signal; `kill`: when the grace period was over, before SIGKILL;
+    `end`: those that ran on when the main one had ended."""
+    processes: Sequence[Mapping[str, Any]] = ()
+    """Of each `pid`, `name`, whether it is the `main` one; `reached`: the signal was for it. Of
+    `end`: for how many `seconds` it outlived the main one, and `how` it went: `ended` by itself,
+    was `killed` by SIGKILL, or was `left` when it had long enough, and was killed by the engine."""
+    more: int = 0
+    """How many more there were."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class SamplingStarted(Entry):
     """The first sample was taken; what there is to measure."""
 
@@ -516,6 +551,26 @@ class SamplingFailed(Entry):
     """Why usage can't be measured; empty: it can again."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class KernelCall(Entry):
+    """A task was about to make a call to the kernel, in a run that records them.
+
+    Those of a task are in the order in which it made them, and so are its lines of output.
+    """
+
+    event: ClassVar = "kernel-call"
+    call: str = ""
+    """Its kind: write, fsync, rename or unlink; empty: a line of output."""
+    path: str = ""
+    """The file, of a rename by its old name; empty: a line of output."""
+    to: str | None = None
+    """The new name, of a rename."""
+    bytes: int | None = None
+    """How many are to be written, where the call says it."""
+    line: str | None = None
+    """The line of output."""
+
+
 KINDS: Mapping[str, type[Entry]] = {
     kind.event: kind
     for kind in (
@@ -534,6 +589,7 @@ KINDS: Mapping[str, type[Entry]] = {
         TaskExit,
         StopSignal,
         Refused,
+        KernelCall,
         Suspension,
         Restart,
         Stall,
@@ -547,6 +603,8 @@ KINDS: Mapping[str, type[Entry]] = {
         LogCut,
         HelperEvent,
         FaultEvent,
+        Reaction,
+        TaskProcesses,
         SamplingStarted,
         SamplingFailed,
     )

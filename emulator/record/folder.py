@@ -218,8 +218,13 @@ def _latest(name: str, runs: Sequence[RunFolder]) -> RunFolder | None:
 
 
 def _beginning_with(name: str, runs: Sequence[RunFolder], out: Path) -> RunFolder:
-    """Return the one run whose id begins so. Raises UsageError, AmbiguousRun."""
-    matching = [run.run_id for run in reversed(runs) if run.run_id.startswith(name)]
+    """Return the one run whose id begins so. Raises UsageError, AmbiguousRun.
+
+    `begin…end` is an id as a narrow terminal shows it.
+    """
+    begin, _, end = name.partition("…")
+    ids = [run.run_id for run in reversed(runs)]
+    matching = [one for one in ids if one.startswith(begin) and one.endswith(end)]
     if not matching:
         raise UsageError(
             f"{name} is no run in {out}.",

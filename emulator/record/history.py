@@ -9,6 +9,7 @@ from emulator.record.events import (
     Entry,
     FaultEvent,
     Phase,
+    Reaction,
     Step,
     StepSource,
     StopSignal,
@@ -17,7 +18,7 @@ from emulator.record.events import (
     TaskStart,
 )
 
-STAMPED = (Step, Phase, TaskExit)
+STAMPED = (Step, Phase, Reaction, TaskExit)
 """Events that carry the engine's stamp: what a task did itself."""
 
 HELD = ("reapplied", "healed")
@@ -25,8 +26,8 @@ HELD = ("reapplied", "healed")
 to let it go."""
 
 CLOCK_MOVED = 0.5
-"""Seconds by which the two times of an event may differ: they are taken one after the other. A
-suspended laptop, or a clock that is set, moves one of them by more."""
+"""Seconds by which the two times of an event may differ: they are taken one after the other, see
+`clock.both_times`. A suspended laptop, or a clock that is set, moves one of them by more."""
 
 
 class HappenedAt:
@@ -35,10 +36,10 @@ class HappenedAt:
     The one rule for time, for every number and picture. An event that the engine stamped (see
     STAMPED) happened at its stamp, but not after it was read, and not before its task was started
     or reported its last step or phase. It may have been read after the exit: event files are read
-    with a delay. A fault that ended its target took effect at the stamp of that exit; one that was
-    healed, or that holds a task which has started again, has a stamp as well. Any other event
-    happened when it was written. Its `wall` and `t`
-    relate the engine's clock to ours, at the beginning and again when either was moved by more than
+    with a delay. A fault that ended its target took effect at the stamp of that exit, and not
+    before it was triggered; one that was healed, or that holds a task which has started again, has
+    a stamp as well. Any other event happened when it was written. Its `wall` and `t` relate the
+    engine's clock to ours, at the beginning and again when either was moved by more than
     CLOCK_MOVED.
     """
 
@@ -48,6 +49,8 @@ class HappenedAt:
         self._floor: dict[str, float] = {}
         self._earliest_exit: dict[str, float] = {}
         """Where no step or phase is later."""
+        self._triggered: dict[str, float] = {}
+        """When the latest stage of each fault, by its id, was written."""
 
     def __call__(self, entry: Entry) -> float:
         """Return the seconds from the beginning of the run until the event."""
@@ -55,8 +58,9 @@ class HappenedAt:
         if self.began is None:
             self.began = began
         if isinstance(entry, FaultEvent) and (entry.stage in HELD or entry.exit_code is not None):
-            ended = entry.exit_code is not None
-            floor = self._earliest_exit.get(entry.task, 0.0) if ended else 0.0
+            floor = self._triggered.get(entry.id, 0.0)
+            if entry.exit_code is not None:
+                floor = max(floor, self._first_moment_of_exit(entry.task))
             return max(floor, min(round(entry.wall - self.began, 6), entry.t))
         if not isinstance(entry, STAMPED):
             if abs(began - self.began) > CLOCK_MOVED:
@@ -65,14 +69,22 @@ class HappenedAt:
                 self._floor[entry.task] = entry.t
             elif isinstance(entry, TaskRunning):
                 self._earliest_exit[entry.task] = entry.t
+            elif isinstance(entry, FaultEvent):
+                self._triggered[entry.id] = entry.t
             return entry.t
-        floor = self._floor.get(entry.task, 0.0)
-        if isinstance(entry, TaskExit):  # a task runs before it ends, even for no time
-            floor = max(floor, self._earliest_exit.get(entry.task, 0.0))
+        if is_exit := isinstance(entry, TaskExit):
+            floor = self._first_moment_of_exit(entry.task)
+            floor = max(floor, self._triggered.get(entry.fault or "", 0.0))
+        else:
+            floor = self._floor.get(entry.task, 0.0)
         stamp = min(round(entry.wall - self.began, 6), entry.t)
-        floors = self._earliest_exit if isinstance(entry, TaskExit) else self._floor
+        floors = self._earliest_exit if is_exit else self._floor
         floors[entry.task] = max(stamp, floor)
         return floors[entry.task]
+
+    def _first_moment_of_exit(self, task: str) -> float:
+        """Return before when a task has not ended: it ran, even for no time, and reported."""
+        return max(self._floor.get(task, 0.0), self._earliest_exit.get(task, 0.0))
 
 
 def as_it_happened(history: Sequence[Entry]) -> list[Entry]:

@@ -54,7 +54,7 @@ def times_of(log: Path) -> Path:
 
 def has_times(log: Path) -> bool:
     """Return whether a log has the times of its lines; that of an older version does not."""
-    return times_of(log).is_file() or not log.is_file()
+    return not log.is_file() or times_of(log).is_file()  # in this order: the times are made first
 
 
 class Part(NamedTuple):

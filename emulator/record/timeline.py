@@ -428,14 +428,16 @@ class Timeline:
             if task.last is not None:
                 task.last.restart = entry
 
-    def states(self) -> list[Interval]:
+    def states(self, until: float | None = None) -> list[Interval]:
         """Return the STATES of every task, each task's in order and without overlap.
 
-        Before its first start and after its final exit a task is in none.
+        Before its first start and after its final exit a task is in none. The run ends at `until`;
+        None: with its last event.
         """
         intervals: list[Interval] = []
+        end = self.end if until is None else until
         for task in self.tasks.values():
-            for state in task.states(self.end):
+            for state in task.states(end):
                 if state.name == "running":
                     intervals += _split(state, self._impairments(state))
                 else:

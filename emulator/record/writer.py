@@ -21,11 +21,13 @@ from emulator.metrics import sample_file
 from emulator.metrics.samples import Sample
 from emulator.record.events import Entry, LogCut, Phase, Step, line_of
 from emulator.record.folder import GIVEN
+from emulator.record.history import HappenedAt
 from emulator.record.lock import LOCK, acquire, release
 from emulator.record.reader import Record
 from emulator.record.remains import require_free
 from emulator.record.task_log import LogWriter, cut_torn, parts_of
 from emulator.record.version import header
+from emulator.runtime.clock import both_times
 from emulator.runtime.files import FOR_OWNER, appending, atomic_write, for_owner, os_errors
 
 if TYPE_CHECKING:
@@ -257,7 +259,12 @@ class RunWriter:
         last = history[-1] if history else None
         writer._n = last.n + 1 if last else 0
         writer._coalescer = Coalescer(sum(isinstance(event, Step) for event in history))
-        lasted = last.t + max(0.0, clock.wall() - last.wall) if last else 0.0
+        # The last event may have the stamp of an engine, which is earlier than its time.
+        happened = HappenedAt()
+        for entry in history:
+            happened(entry)
+        began = happened.began
+        lasted = max(last.t, clock.wall() - began) if last and began is not None else 0.0
         writer._began = clock.now() - lasted
         return writer
 
@@ -296,11 +303,8 @@ class RunWriter:
         `wall` is the engine's stamp, if it gave one. Step events may be merged (`Coalescer`); a
         step that waits has the number of the event that it will be merged into. Raises RecordError.
         """
-        event = event.having(
-            n=self._n,
-            t=round(self.t, 6),
-            wall=round(self._clock.wall() if wall is None else wall, 6),
-        )
+        now, ours = both_times(self._clock) if wall is None else (self._clock.now(), wall)
+        event = event.having(n=self._n, t=round(now - self._began, 6), wall=round(ours, 6))
         for one in self._coalescer.add(event):
             if one.n != self._n:
                 event, one = event.having(n=self._n), one.having(n=self._n)

@@ -124,6 +124,8 @@ def axis_of(**more: Any) -> dict[str, Any]:  # noqa: ANN401
         "fixedrange": True,
         "exponentformat": "none",
         "tickangle": 0,
+        # Else Plotly measures each label once for each other one, which takes longer than all else.
+        "ticklabeloverflow": "allow",
         **more,
     }
 

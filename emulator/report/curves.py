@@ -13,6 +13,7 @@ from emulator.metrics import catalog
 from emulator.metrics.catalog import CHARTS, GPU, GPU_SHARE, GpuUsage, Metric, Rates, Scale, Usage
 from emulator.metrics.samples import device_numbers, series
 from emulator.record.events import SamplingStarted
+from emulator.record.timeline import TaskTimeline
 from emulator.report.charts import (
     SECONDS,
     STEPS,
@@ -92,6 +93,34 @@ def _value_charts(facts: Facts, found: Mapping[str, Mapping[str, Lives]]) -> Ite
             _chart(of, groups, over_time, lambda one: one.t),
             list(of),
         )
+
+
+def steps_over_time(facts: Facts) -> Chart | None:
+    """Return how far each task was at each time: where it falls, steps were lost.
+
+    None without steps.
+    """
+    lines = {name: list(_steps(task)) for name, task in facts.timeline.tasks.items() if task.steps}
+    if not lines:
+        return None
+    marks = [replace(mark, kind="", target="") for mark in fault_marks(facts)]
+    groups = groups_of([task.name for task in facts.plan.tasks])
+    axis = Axis(SECONDS, 0.0, facts.end, marks)
+    return line_chart(lines, groups, "steps", HEIGHT, axis, from_zero=False)
+
+
+def _steps(task: TaskTimeline) -> Iterator[tuple[float, float | None]]:
+    """Yield when a task made which step, with a gap between two of its lives.
+
+    Where it goes back while it runs, the line falls.
+    """
+    before: float | None = None
+    for life in task.incarnations:
+        if before is not None and life.steps:
+            yield (before + life.steps[0].t) / 2, None
+        for step in life.steps:
+            yield step.t, step.step
+            before = step.t
 
 
 def step_marks(facts: Facts, marks: Sequence[Mark]) -> list[Mark]:
@@ -177,8 +206,13 @@ class Panel:
     note: str
     lines: Sequence[str]
     chart: Chart
-    quiet: bool
-    """All values are zero."""
+    always: str = ""
+    """The value, if it is the same in the whole run, so that there is nothing to see."""
+
+    @property
+    def quiet(self) -> bool:
+        """Whether the page names it, without the chart."""
+        return bool(self.always)
 
 
 def task_panels(facts: Facts) -> Iterator[Panel]:
@@ -286,5 +320,12 @@ def _panel(
             SECONDS, 0.0, facts.end, [replace(m, kind="", target="") for m in fault_marks(facts)]
         )
         chart = line_chart(known, groups_of(names), scale.unit, USAGE_HEIGHT, axis)
-        quiet = not any(value for points in known.values() for _, value in points)
-        yield Panel(scale.title, scale.note, list(known), chart, quiet)
+        yield Panel(scale.title, scale.note, list(known), chart, _constant(known, scale.unit))
+
+
+def _constant(lines: Mapping[str, Points], unit: str) -> str:
+    """Return the value that all lines have in the whole run; empty if they have several."""
+    values = [value for points in lines.values() for _, value in points if value is not None]
+    if len(set(values)) > 1 or (len(values) == 1 and values[0]):
+        return ""
+    return f"{values[0]:.4g} {unit}".strip()

@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emulator.analysis.failed_output import last_words, tells
-from emulator.analysis.figures import COSTS, FIGURES
+from emulator.analysis.figures import BEFORE_SIGNAL, COSTS, FIGURES
+from emulator.analysis.goodput import Piece, split
 from emulator.analysis.throughput import Curve, curve
 from emulator.analysis.values import UNSAID
+from emulator.faults.platform import scale_in_words
+from emulator.record.folder import RunFolder
 from emulator.report.tables import Column, Table, range_label, table_of
 from emulator.report.text import printable
-from emulator.validation.units import format_money
+from emulator.validation.units import format_duration, format_money
 
 if TYPE_CHECKING:
     from emulator.analysis.analyse import Analysis, FaultResult
@@ -31,7 +34,9 @@ if TYPE_CHECKING:
 HTML = "report.html"
 """The page in the run folder."""
 LAST_LINES = 25
-"""Lines of output of a task; the page links to the whole log."""
+"""Lines of output of a task that say why it ended."""
+SHOWN_LINES, SHOWN_WIDTH = 200, 400
+"""Lines of output of each task in the page, at most, and characters of each of them."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,13 @@ class Facts:
         faults = [(f.triggered, f) for f in self.analysis.faults if f.triggered is not None]
         return sorted(faults, key=lambda fault: fault[0])
 
+    @cached_property
+    def spent(self) -> Sequence[Piece]:
+        """What each moment of the job went into; empty if no task reported a step."""
+        if not self.timeline.steps:
+            return ()
+        return split(self.timeline, self.analysis.duration).pieces
+
     @property
     def has_failures(self) -> bool:
         """Whether there were faults, or failures to recover from."""
@@ -100,8 +112,15 @@ class Facts:
 
     @property
     def exits(self) -> Sequence[TaskExit]:
-        """The final exit of each task."""
-        return [end for task in self.timeline.tasks.values() if (end := task.final_exit)]
+        """Every exit of each task."""
+        return [end for task in self.timeline.tasks.values() for end in task.exits]
+
+    @cached_property
+    def outputs(self) -> Mapping[str, Sequence[str]]:
+        """The last lines that each task and helper printed, SHOWN_LINES at most."""
+        folder = RunFolder(self.folder)
+        tails = {name: folder.tail(name)[-SHOWN_LINES:] for name in self.logs}
+        return {name: [_cut(printable(line)) for line in tail] for name, tail in tails.items()}
 
 
 def read(record: Record, judged: Judged) -> Facts:
@@ -130,17 +149,32 @@ def read(record: Record, judged: Judged) -> Facts:
     )
 
 
+def _cut(line: str) -> str:
+    return line if len(line) <= SHOWN_WIDTH else f"{line[:SHOWN_WIDTH]}…"
+
+
+def fault_title(fault: FaultResult | Mapping[str, Any]) -> str:
+    """Return `1: preempt worker-10`; the id of one of several targets names it, too."""
+    of = fault if isinstance(fault, Mapping) else vars(fault)
+    return f"{of['id'].removesuffix(':' + of['target'])}: {of['kind']} {of['target']}"
+
+
 def _last_lines(record: Record, task: str) -> Sequence[str]:
     words = last_words(record.tail(task), LAST_LINES, tells=tells)
     return tuple(printable(line) for line in words)
 
 
 def notes(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield advice on the errors that were recognised, and warnings: what it is, and its text."""
+    """Yield what a report says beside its numbers: the kind of each text, and the text.
+
+    Advice on the errors that were recognised, warnings, and what makes times other than real ones.
+    """
     for found in summary["hints"]:
         yield "hint", f"{found['advice']} See {found['docs']} in the emulator's repository."
     for warning in summary["warnings"]:
         yield "warning", warning
+    if scale := summary.get("time_scale"):
+        yield "note", f"the times of presets are {scale_in_words(scale)}"
 
 
 def sources_of_steps(summary: Mapping[str, Any]) -> str:
@@ -207,6 +241,80 @@ def causes(time: Mapping[str, float], costs: Costs | None = None) -> list[Cause]
         for name, seconds in time.items()
         if seconds > 0
     ]
+
+
+def notice_table(summary: Mapping[str, Any]) -> Table | None:
+    """Return what the notices of preemptions were worth; None if there were none.
+
+    Times are after the notice. Columns that no row fills are left out.
+    """
+    found = [_notice_cells(notice) for notice in summary.get("notices", ())]
+    if not found:
+        return None
+    heads = [head for head in found[0] if any(cells[head] for cells in found)]
+    return Table(heads, [[cells[head] for head in heads] for cells in found])
+
+
+def _notice_cells(notice: Mapping[str, Any]) -> dict[str, str]:
+    """Return the cells of a notice, each with the head of its column."""
+
+    def after(key: str) -> str:
+        return "" if notice[key] is None else format_duration(notice[key])
+
+    sign, by = printable(notice["reaction"]), notice["saved_by"]
+    sign = sign if len(sign) <= SIGN else f"{sign[:SIGN]}…"
+    end = "killed" if notice["killed"] else f"exit {notice['exit_code']}"
+    return {
+        "notice of": "{id}: {kind} {target}".format(**notice),
+        "came at": format_duration(notice["noticed"]),
+        "signal": after("signal_after") if notice["announced"] else "",
+        "reacted": after("reacted_after") or "none seen",
+        "first sign": sign,
+        "first save": (after("saved_after") or "none reported")
+        + (f" by {by}" if by not in ("", notice["target"]) else ""),
+        "left of the grace": _left_in_words(notice),
+        "ended": f"{after('ended_after')}, {end}",
+        "signal was for": _reached_in_words(notice),
+        "ran on": _outlived_in_words(notice),
+    }
+
+
+SIGN = 40
+"""Characters of the first line after a notice that a table shows."""
+
+
+def _left_in_words(notice: Mapping[str, Any]) -> str:
+    left, saving = notice["left"], notice["saving"]
+    if left is not None:
+        words = format_duration(abs(left))
+        return f"{words} left" if left > 0 else f"{words} missing"
+    if saving is not None:
+        return f"cut off after {format_duration(saving)}"
+    if notice["announced"] and notice["signal_after"] is None and notice["ended_after"] is not None:
+        return BEFORE_SIGNAL  # which would have begun it
+    return "" if notice["saved_after"] is None else "no limit"
+
+
+def _reached_in_words(notice: Mapping[str, Any]) -> str:
+    reached, others = notice["reached"], notice["not_reached"]
+    if reached is None:
+        return "unknown"
+    count = len(reached) + len(others)
+    return f"{len(reached)} of {count} process{'es' if count != 1 else ''}"
+
+
+def _outlived_in_words(notice: Mapping[str, Any]) -> str:
+    """Return which processes ran on after the signal's grace period, or the main one's end."""
+    words = [
+        f"{printable(one['name'])} for {format_duration(one['seconds'])}"
+        + ("" if one["how"] == "ended" else ", killed")
+        for one in (notice["outlived"] or ())[:3]
+    ]
+    if (more := len(notice["outlived"] or ()) - 3) > 0:
+        words.append(f"{more} more")
+    if notice["killed"] and (at_the_kill := notice["at_the_kill"]):
+        words.append(f"{len(at_the_kill)} until SIGKILL")
+    return "; ".join(words) or ("unknown" if notice["outlived"] is None else "nothing")
 
 
 def machines(costs: Costs | None) -> Table | None:

@@ -13,15 +13,18 @@ import gzip
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from emulator import __version__
 from emulator.faults.spec import Trigger
@@ -31,32 +34,70 @@ from emulator.report.timeline_chart import colour
 from emulator.runtime.files import cache_dir
 from emulator.validation.units import format_duration, format_money, format_rate, format_size
 
-_MARKS = {"ok": "✓", "failed": "✗", "unknown": "?"}
+_MARKS = {"ok": "✓", "failed": "✗", "unknown": "?", "running": "●"}
 
 
-def document(template: str, charts: Mapping[str, Chart], **context: Any) -> str:  # noqa: ANN401
-    """Return a template with its charts, its scripts and the policy that allows only those."""
+@dataclass(frozen=True)
+class Served:
+    """What a page of a server has by address instead of in itself: `emulate ui`.
+
+    The server sends the policy, which allows scripts of its own only.
+    """
+
+    styles: Sequence[str]
+    scripts: Sequence[str]
+    links: Sequence[tuple[str, str]]
+    """The titles and addresses of the server's other pages."""
+
+
+def document(
+    template: str,
+    charts: Mapping[str, Chart],
+    *,
+    served: Served | None = None,
+    templates: jinja2.Environment | None = None,
+    data: Mapping[str, object] = MappingProxyType({}),
+    with_data: bool = True,
+    **context: Any,  # noqa: ANN401
+) -> str:
+    """Return a template with its charts, its scripts and the policy that allows only those.
+
+    It is one of `templates`; None: of `environment`. `data` is more that scripts read, by the ids
+    of elements, and may be packed already; a page that is there gets data and charts otherwise.
+    """
     plotly_digest, plotly = _plotly()
     script = _source("page.js")
-    scripts = f"{_digest(script.encode())} {plotly_digest}"
+    digests = f"{_digest(script.encode())} {plotly_digest}"
     policy = (
         "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; "
-        f"script-src {scripts}; base-uri 'none'; form-action 'none'"
+        f"script-src {digests}; base-uri 'none'; form-action 'none'"
     )
     return (
-        _templates()
+        (templates or environment())
         .get_template(template)
         .render(
+            served=served,
             policy=policy,
             style=Markup(_source("style.css")),
             script=Markup(script),
-            plotly=plotly,
-            charts=packed(charts),
+            plotly="" if served else plotly,
+            packed={k: packed(v) for k, v in {"charts": charts, **data}.items()}
+            if with_data
+            else {},
             heights={name: chart["height"] for name, chart in charts.items()},
             version=__version__,
             **context,
         )
     )
+
+
+def assets() -> Mapping[str, bytes]:
+    """Return the files that a served page has by address, by name."""
+    packed = (resources.files(__package__) / "plotly" / "plotly-basic.min.js.gz").read_bytes()
+    return {
+        "plotly.js": gzip.decompress(packed),
+        **{name: _source(name).encode() for name in ("page.js", "style.css")},
+    }
 
 
 def linker(folder: Path, place: Path) -> Callable[[str], str]:
@@ -69,12 +110,12 @@ def load(template: str) -> None:
     """Load everything that a document needs besides its data."""
     _plotly()
     for name in (template, "base.html.j2", "macros.html.j2"):
-        _templates().get_template(name)
+        environment().get_template(name)
 
 
 @lru_cache(maxsize=1)
 def _plotly() -> tuple[str, Markup]:
-    """Return the digest of Plotly's JavaScript, and it gzipped in base64: 0.53 MB instead of 1.2.
+    """Return the digest of Plotly's JavaScript, and it gzipped in base64: 0.51 MB instead of 1.2.
 
     scripts/vendor_plotly.py has made the archive.
     """
@@ -108,14 +149,17 @@ def _digest(script: bytes) -> str:
 
 
 def packed(value: object) -> Markup:
-    """Return JSON gzipped in base64, which is safe inside a script element."""
+    """Return JSON gzipped in base64, which is safe inside a script element; if packed, as it is."""
+    if isinstance(value, Markup):
+        return value
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     return Markup(base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode("ascii"))
 
 
 @lru_cache(maxsize=1)
-def _templates() -> jinja2.Environment:
-    environment = jinja2.Environment(
+def environment() -> jinja2.Environment:
+    """Return the templates of the pages; all texts in them are escaped."""
+    found = jinja2.Environment(
         loader=jinja2.PackageLoader("emulator.report"),
         bytecode_cache=_CompiledTemplates(str(cache_dir("pages"))),
         autoescape=True,
@@ -123,10 +167,12 @@ def _templates() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
+    found.filters |= {
         "duration": _known(format_duration),
         "size": _known(format_size),
         "rate": _known(format_rate),
+        "grouped": grouped,
+        "code": code,
         "printable": lambda value: "" if value is None else printable(str(value)),
         "colour": colour,
         "style": line_style,
@@ -134,7 +180,24 @@ def _templates() -> jinja2.Environment:
         "mark": _MARKS.__getitem__,
         "trigger": Trigger.in_words,
     }
-    return environment
+    return found
+
+
+_LONG = re.compile(r"(?<![\w.,:-])\d{4,}(?![\w:-])")
+
+
+def grouped(text: object) -> str:
+    """Return a text with separators of thousands in its numbers: `13,941`."""
+    return _LONG.sub(lambda match: f"{int(match[0]):,}", "" if text is None else str(text))
+
+
+def code(text: str) -> Markup:
+    """Return a text as HTML, with what stands between backticks as code."""
+    parts = re.split(r"`([^`\n]+)`", printable(text))
+    return Markup().join(
+        Markup("<code>{}</code>").format(part) if number % 2 else escape(part)
+        for number, part in enumerate(parts)
+    )
 
 
 def _known(form: Callable[[Any], str]) -> Callable[[Any], str]:

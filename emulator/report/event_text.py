@@ -33,8 +33,7 @@ def describe(entry: events.Entry) -> str:
             how = f" ({why})" if why else ""
             return f"{entry.task} ended with exit code {entry.exit_code}{how}"
         case events.Restart():
-            what = entry.task if entry.scope == "task" else "every task"
-            return f"restarting {what} in {format_duration(entry.delay)} (number {entry.number})"
+            return _restart(entry)
         case events.Suspension(suspended=True):
             return "the job is suspended: it has no pods until `emulate resume`"
         case events.Suspension():
@@ -43,15 +42,14 @@ def describe(entry: events.Entry) -> str:
             return f"{entry.task} did not exit: SIGKILL"
         case events.Refused():
             return f"the engine refused {entry.operation} for {entry.task}: {entry.reason}"
+        case events.KernelCall():
+            return _call_in_words(entry)
         case events.Stall():
             return f"{entry.task} made no step for {format_duration(entry.seconds)}: SIGKILL"
         case events.PortPublished():
             return f"port {entry.port} of {entry.task} is at {entry.address}"
         case events.Sidecar():
-            head = f"side-car {entry.name} of {entry.task}"
-            if entry.exit_code is None:
-                return f"{head} can't be started, which does not end the task: {entry.reason}"
-            return f"{head} ended by itself with exit code {entry.exit_code}"
+            return _sidecar_in_words(entry)
         case events.EngineNote():
             return (
                 "" if entry.is_routine else f"the cluster: {_task_prefix(entry.task)}{entry.words}"
@@ -62,6 +60,10 @@ def describe(entry: events.Entry) -> str:
             return _helper_in_words(entry)
         case events.FaultEvent():
             return _fault_in_words(entry)
+        case events.Reaction():
+            return f"{entry.task} printed, for the first time after the notice: {entry.line}"
+        case events.TaskProcesses():
+            return _processes_in_words(entry)
         case events.JobEnded():
             return f"job {entry.outcome}: {entry.reason}"
         case events.Removed():
@@ -71,6 +73,21 @@ def describe(entry: events.Entry) -> str:
 
 def _task_prefix(task: str) -> str:
     return f"{task}: " if task else ""
+
+
+def _call_in_words(call: events.KernelCall) -> str:
+    if call.line is not None:
+        return f"{call.task} was about to print {call.line}"
+    size = "" if call.bytes is None else f" of {call.bytes:,} bytes"
+    to = "" if call.to is None else f" to {call.to}"
+    return f"{call.task} was about to make a {call.call}{size}: {call.path}{to}"
+
+
+def _sidecar_in_words(sidecar: events.Sidecar) -> str:
+    head = f"side-car {sidecar.name} of {sidecar.task}"
+    if sidecar.exit_code is None:
+        return f"{head} can't be started, which does not end the task: {sidecar.reason}"
+    return f"{head} ended by itself with exit code {sidecar.exit_code}"
 
 
 def _helper_in_words(helper: events.HelperEvent) -> str:
@@ -117,16 +134,39 @@ def _fault_in_words(fault: events.FaultEvent) -> str:
             return f"{head}: {fault.stage}: {fault.reason or ''}"
 
 
+def _processes_in_words(entry: events.TaskProcesses) -> str:
+    """Return what ran on after a signal or the end of a task; empty if nothing did."""
+    listed = [dict(one) for one in entry.processes]
+    names = ", ".join(f"{one.get('name')} ({one.get('pid')})" for one in listed[:3])
+    count = len(listed) + entry.more
+    names += f" and {count - 3} more" if count > 3 else ""
+    match entry.moment:
+        case "kill" if listed:
+            return f"at the end of the grace period of {entry.task} still ran {names}"
+        case "end" if listed:
+            return f"when {entry.task} had ended, still ran {names}"
+        case _:
+            return ""
+
+
 def _effect(fault: events.FaultEvent) -> str:
     return f"; {fault.effect}" if fault.effect else ""
 
 
-def event_lines(history: Sequence[events.Entry]) -> list[str]:
-    """Return the events without steps and phases, one a line; of many the first and the last."""
+def event_lines(history: Sequence[events.Entry], most: int = MOST) -> list[str]:
+    """Return the events without steps and phases, one a line; of more than `most` the first few
+    and the last."""
     lines = [
         f"{format_duration(entry.t):>8}  {words}" for entry in history if (words := describe(entry))
     ]
-    if len(lines) <= MOST:
+    if len(lines) <= most:
         return lines
-    left_out = f"{'':8}  … {len(lines) - MOST} more …"
-    return [*lines[:FIRST], left_out, *lines[FIRST - MOST :]]
+    left_out = f"{'':8}  … {len(lines) - most} more …"
+    return [*lines[:FIRST], left_out, *lines[FIRST - most :]]
+
+
+def _restart(entry: events.Restart) -> str:
+    what = entry.task if entry.scope == "task" else "every task"
+    what += {"container": " in its Pod", "pod": " in a new Pod", None: ""}[entry.level]
+    why = f"{entry.task} has requeued the job: " if entry.requeued else ""
+    return f"{why}restarting {what} in {format_duration(entry.delay)} (number {entry.number})"

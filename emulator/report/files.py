@@ -21,7 +21,16 @@ from emulator.analysis.figures import FAULT_STAGES, FIGURES, fault_rates, fault_
 from emulator.errors import RecordError
 from emulator.record.reader import Record
 from emulator.report import comparison_page, page
-from emulator.report.data import HTML, Facts, causes, key_figures, machines, notes, read
+from emulator.report.data import (
+    HTML,
+    Facts,
+    causes,
+    key_figures,
+    machines,
+    notes,
+    notice_table,
+    read,
+)
 from emulator.report.text import printable
 from emulator.results import Judged, judge
 from emulator.runtime.files import MAKE_ROOM, atomic_write, os_errors
@@ -51,7 +60,8 @@ def write_comparison(
 ) -> Path:
     """Write a page that compares several runs. Raises RecordError."""
     facts = [read(*run) for run in runs]
-    return put(path, comparison_page.render_comparison(rows, facts, place=path.resolve().parent))
+    link = comparison_page.to_files(path.resolve().parent)
+    return put(path, comparison_page.render_comparison(rows, facts, link=link))
 
 
 def put(path: Path, text: str, *, private: bool = False) -> Path:
@@ -108,6 +118,8 @@ def _lines(facts: Facts) -> Iterator[str]:
         ("fault", "status", "at", *(head for head, _ in FAULT_STAGES.values()), "steps/s"),
         map(_fault, summary["faults"]),
     )
+    if worth := notice_table(summary):
+        yield from _table(worth.heads, worth.rows)
     yield from _table(
         ("task", "state", "exit", "restarts", "last step"),
         (

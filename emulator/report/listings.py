@@ -30,11 +30,7 @@ def print_listing(rows: Sequence[Listed], console: Console) -> None:
         ]
         for row in rows
     ]
-    if not any(row[1] for row in cells):
-        del heads[1]
-        for row in cells:
-            del row[1]
-    print_table(console, Table(heads, cells, whole={*heads} - {"scenario"}, spare=figures))
+    print_table(console, Table(heads, cells, whole={*heads} - {"scenario"}, ids={"run"}))
 
 
 def _scenario(row: Listed) -> str:
@@ -53,7 +49,14 @@ def print_runs(records: Sequence[RunFolder], left: Mapping[str, int], console: C
         resources = left.get(record.run_id) or None
         rows.append((record.run_id, scenario, row.engine, row.outcome, verdict, resources))
     columns = ("run", "scenario", "engine", "state", "verdict", "on the engine")
-    print_table(console, Table(columns, rows))
+    print_table(console, Table(columns, rows, ids={"run"}))
+
+
+def print_scenarios(found: Sequence[Mapping[str, str]], console: Console) -> None:
+    """Print scenarios that come with the emulator."""
+    keys = ("theme", "name", "description")
+    rows = [[one[key] for key in keys] for one in found]
+    print_table(console, Table(keys, rows, whole={"name"}))
 
 
 def print_status(status: Mapping[str, Any], console: Console) -> None:

@@ -32,6 +32,7 @@ from emulator.record.reader import Record
 from emulator.report import panel
 from emulator.report.event_text import describe
 from emulator.report.progress import Progress
+from emulator.report.step_line import in_words
 from emulator.report.text import shown_line
 from emulator.results import RunCallbacks
 from emulator.validation.units import format_duration
@@ -55,7 +56,8 @@ _BUILDER = ("--->", "Removing intermediate container")
 class LivePrinter:
     """Prints output and events of a run, one line each, with task names in colour.
 
-    What libraries print at every start is left out, unless it is `verbose`.
+    What libraries print at every start is left out, and lines of JSON that report a step or a phase
+    are put in words, unless it is `verbose`.
     """
 
     def __init__(self, stream: IO[str] | None = None, *, verbose: bool = False) -> None:
@@ -133,7 +135,7 @@ class LivePrinter:
             if len(shown) < len(lines) and not self._has_left_out:
                 self._has_left_out = True
                 self._print("what TensorFlow prints at every start is in logs/; -v shows it here")
-            lines = shown
+            lines = [(task, in_words(text)) for task, text in shown]
         self._put([self._formatted(task, self._colour.get(task, 37), text) for task, text in lines])
 
     def _entry(self, entry: Entry) -> None:

@@ -11,21 +11,36 @@ import json
 import shlex
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from emulator.analysis.expectations import Verdict
 from emulator.analysis.explanation import to_blame
 from emulator.analysis.failed_output import exceptions
 from emulator.analysis.figures import FAULT_STAGES, fault_rates
+from emulator.analysis.reasons import Evidence, reason_of, recovery_in_words
+from emulator.faults.schedule import PlannedFault
 from emulator.planning.plan import Task
 from emulator.record.events import Restart, RunStarted, TaskExit
 from emulator.report import curves, document
 from emulator.report.charts import MANY, Chart, Group, groups_of
-from emulator.report.data import Facts, causes, key_figures, machines, notes, sources_of_steps
-from emulator.report.tables import Column, Table, name_list, range_label, table_of
+from emulator.report.data import (
+    LAST_LINES,
+    SHOWN_LINES,
+    Facts,
+    causes,
+    fault_title,
+    key_figures,
+    machines,
+    notes,
+    notice_table,
+    sources_of_steps,
+)
+from emulator.report.event_text import event_lines
+from emulator.report.tables import Column, Table, filled, name_list, range_label, table_of
 from emulator.report.text import printable
-from emulator.report.timeline_chart import colour, timeline
+from emulator.report.timeline_chart import causes_of, colour, timeline
 from emulator.validation.units import format_duration, format_number, format_rate, format_size
 
 TEMPLATE = "report.html.j2"
@@ -34,10 +49,10 @@ _RENDEZVOUS = ("TF_CONFIG", "CLUSTER_CONFIG")
 
 
 SECTIONS = {
-    "failure": "Why it failed",
-    "expectations": "Expectations",
-    "figures": "Key figures",
     "timeline": "Timeline",
+    "failure": "Why it failed",
+    "figures": "Key figures",
+    "expectations": "Expectations",
     "values": "Loss and accuracy",
     "goodput": "Where the time went",
     "costs": "What it cost",
@@ -56,65 +71,153 @@ def load() -> None:
     document.load(TEMPLATE)
 
 
-def render(facts: Facts, *, place: Path | None = None) -> str:
+def render(
+    facts: Facts, *, place: Path | None = None, served: document.Served | None = None
+) -> str:
     """Return the page of a run; its links are relative to the folder `place`."""
-    all_panels, gpus = list(curves.task_panels(facts)), list(curves.gpu_panels(facts))
-    panels = [panel for panel in all_panels if not panel.quiet]
+    drawn = drawn_of(facts)
+    charts = document.packed(drawn.charts)
+    outputs = outputs_of(facts, LARGEST - AROUND - TASK * len(facts.plan.tasks) - len(charts))
+    data = {"charts": charts, "outputs": outputs, **more_data(facts)}
+    context = context_of(facts, drawn, place) | {"outputs": {n: len(o) for n, o in outputs.items()}}
+    return document.document(TEMPLATE, drawn.charts, data=data, served=served, **context)
+
+
+def more_data(facts: Facts) -> Mapping[str, object]:
+    """Return what the page has of many tasks on demand."""
+    return {"environments": _environments(facts)} if len(facts.plan.tasks) > MANY else {}
+
+
+def outputs_of(facts: Facts, room: int = 0) -> Mapping[str, Sequence[str]]:
+    """Return the last lines of each task and helper; fewer if there is no `room` for them all."""
+    outputs = {name: lines for name, lines in facts.outputs.items() if lines}
+    most = SHOWN_LINES
+    while most > LAST_LINES and len(document.packed(outputs)) > room:
+        most //= 2
+        outputs = {name: lines[-most:] for name, lines in outputs.items()}
+    return outputs
+
+
+LARGEST = 700_000
+"""Bytes that a page should not exceed."""
+AROUND, TASK = 566_000, 1500
+"""About so many bytes has a page besides its charts and outputs, and more for each task."""
+STORY = 200
+"""Events of the page's story, at most."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The charts of a run: what the page's sections say of them, and as data."""
+
+    panels: Sequence[curves.Panel]
+    gpus: Sequence[curves.Panel]
+    values: Sequence[curves.ValueCharts]
+    once: Sequence[curves.Once]
+    charts: Mapping[str, Chart]
+    """By the names that the template has for them: what page.js draws, as JSON."""
+
+
+def drawn_of(facts: Facts) -> Drawn:
+    """Return the charts of a run; those of a live run, again and again."""
+    panels, gpus = list(curves.task_panels(facts)), list(curves.gpu_panels(facts))
     values, once = curves.values_of(facts)
-    charts = _charts(facts, values, panels, gpus)
-    names = [task.name for task in facts.plan.tasks]
-    reporting = [name for name in names if any(name in value.tasks for value in values)]
-    used = [name for name in names if any(name in panel.lines for panel in panels)]
+    shown = [panel for panel in panels if not panel.quiet]
+    return Drawn(panels, gpus, values, once, _charts(facts, values, shown, gpus))
+
+
+def context_of(facts: Facts, drawn: Drawn, place: Path | None = None) -> dict[str, Any]:
+    """Return what the template, and those that extend it, fill in."""
     failure, speeds, paid = failure_of(facts), _speeds(facts), machines(facts.analysis.costs)
     there: dict[str, object] = {"failure": failure, "costs": paid, "throughput": speeds}
     there["recoveries"] = facts.has_failures
-    return document.document(
-        TEMPLATE,
-        charts,
-        contents=[(key, title) for key, title in SECTIONS.items() if there.get(key, True)],
-        facts=facts,
-        summary=facts.summary,
-        plan=facts.plan,
-        scenario=facts.plan.scenario,
-        failure=failure,
-        figures=list(key_figures(facts)),
-        sources=sources_of_steps(facts.summary),
-        causes=causes(facts.analysis.time, facts.analysis.costs),
-        costs=facts.analysis.costs,
-        paid=paid,
-        notes=list(notes(facts.summary)),
-        legend=list(_legend(facts)),
-        values=values[: curves.DRAWN],
-        once=once,
-        more_values=[value.name for value in values[curves.DRAWN :]],
-        reporting=_shown(groups_of(names), reporting),
-        faults=facts.summary["faults"],
-        stages=FAULT_STAGES,
-        fault_rates=fault_rates,
-        speeds=speeds,
-        panels=panels,
-        quiet=[f"{panel.title} ({panel.note})" for panel in all_panels if panel.quiet],
-        used=_used(facts),
-        gpus=gpus,
-        no_gpus=curves.no_gpus(facts),
-        series=_shown(groups_of(names), used),
-        devices=_shown(
-            groups_of(list(curves.devices(facts).values())), [n for one in gpus for n in one.lines]
-        ),
-        tasks=_tasks(facts),
-        many=len(names) > MANY,
-        limits=limits,
-        range_label=range_label,
-        again=_again(facts),
-        origin=_origin(facts),
-        commands=_commands(facts.plan.everything),
-        rendezvous={
-            task.name: _environment(task, None if len(names) > MANY else 2)
-            for task in facts.plan.tasks
-        },
-        files=facts.files | {"report.md", "junit.xml"},
-        link=document.linker(facts.folder, place or facts.folder),
-    )
+    return {
+        **_of_charts(facts, drawn),
+        **_of_faults(facts),
+        **_of_plan(facts),
+        "contents": [(key, title) for key, title in SECTIONS.items() if there.get(key, True)],
+        "facts": facts,
+        "summary": facts.summary,
+        "failure": failure,
+        "figures": list(key_figures(facts)),
+        "sources": sources_of_steps(facts.summary),
+        "causes": causes(facts.analysis.time, facts.analysis.costs),
+        "costs": facts.analysis.costs,
+        "paid": paid,
+        "notes": list(notes(facts.summary)),
+        "speeds": speeds,
+        "used": _used(facts),
+        "filled": filled,
+        "story": [printable(line) for line in event_lines(facts.timeline.history, STORY)],
+        "files": facts.files | {"report.md", "junit.xml"},
+        "link": document.linker(facts.folder, place or facts.folder),
+    }
+
+
+def _of_charts(facts: Facts, drawn: Drawn) -> dict[str, Any]:
+    """Return what the sections with charts say of them."""
+    gpus, values = drawn.gpus, drawn.values
+    panels = [panel for panel in drawn.panels if not panel.quiet]
+    names = [task.name for task in facts.plan.tasks]
+    groups = groups_of(names)
+    devices = groups_of(list(curves.devices(facts).values()))
+    reporting = [name for name in names if any(name in value.tasks for value in values)]
+    used = [name for name in names if any(name in panel.lines for panel in panels)]
+    return {
+        "legend": list(_legend(facts)),
+        "repeated": any(piece.cause == "wasted" for piece in facts.spent),
+        "stepping": [
+            Group(group.name, group.number)  # single ones are in the other sections
+            for group in _shown(groups, [n for n in names if facts.timeline.tasks[n].steps])
+        ],
+        "values": values[: curves.DRAWN],
+        "once": drawn.once,
+        "more_values": [value.name for value in values[curves.DRAWN :]],
+        "reporting": _shown(groups, reporting),
+        "panels": panels,
+        "quiet": [f"{one.title} ({one.note}): {one.always}" for one in drawn.panels if one.quiet],
+        "gpus": gpus,
+        "no_gpus": curves.no_gpus(facts),
+        "series": _shown(groups, used),
+        "devices": _shown(devices, [n for one in gpus for n in one.lines]),
+    }
+
+
+def _of_faults(facts: Facts) -> dict[str, Any]:
+    """Return what the section of faults and recoveries says."""
+    found, recovered = Evidence(facts.analysis, facts.timeline), facts.analysis.recovered
+    return {
+        "faults": facts.summary["faults"],
+        "stages": FAULT_STAGES,
+        "fault_rates": fault_rates,
+        "fault_title": fault_title,
+        "recovered": [f"{recovery_in_words(one, found)}." for one in recovered[:RECOVERIES]],
+        "more_recovered": max(0, len(recovered) - RECOVERIES),
+        "worth": _titled(notice_table(facts.summary)),
+    }
+
+
+def _of_plan(facts: Facts) -> dict[str, Any]:
+    """Return what the sections about the plan say, and how to repeat the run."""
+    many = len(facts.plan.tasks) > MANY
+    return {
+        "plan": facts.plan,
+        "scenario": facts.plan.scenario,
+        "tasks": _tasks(facts),
+        "many": many,
+        "limits": limits,
+        "range_label": range_label,
+        "planned": [(fault, settings_of(fault)) for fault in facts.plan.faults],
+        "again": _again(facts),
+        "origin": _origin(facts),
+        "commands": _commands(facts.plan.everything),
+        "rendezvous": {} if many else _environments(facts),
+    }
+
+
+def _titled(table: Table | None) -> Table | None:
+    """Return a table of the terminal with heads as the page has them."""
+    return table and replace(table, heads=[head.capitalize() for head in table.heads])
 
 
 def _charts(
@@ -125,6 +228,8 @@ def _charts(
 ) -> dict[str, Chart]:
     """Return the charts by the names that the template has for them."""
     charts = {"timeline": timeline(facts)} if facts.has_timeline else {}
+    if steps := curves.steps_over_time(facts):
+        charts["steps"] = steps
     for number, value in enumerate(values[: curves.DRAWN]):
         charts |= {f"value-{number}": value.over_steps, f"value-{number}-time": value.over_time}
     charts |= {f"usage-{number}": panel.chart for number, panel in enumerate(panels)}
@@ -134,6 +239,8 @@ def _charts(
 
 # --- Why it failed --------------------------------------------------------------------------------
 
+RECOVERIES = 20
+"""Recoveries that are listed."""
 LISTED = 5
 """Failed tasks of which the exits are listed; the others are named."""
 
@@ -164,8 +271,19 @@ class Failure:
     task: str
     words: Sequence[str]
     """The task whose output says most, and its last traceback or lines."""
-    unmet: Sequence[str]
+    unmet: Sequence[Unmet]
     """What was expected and did not come true."""
+    briefly: Sequence[str]
+    """Why, in a few sentences, each once; what a task raised is the first."""
+
+
+@dataclass(frozen=True)
+class Unmet:
+    """An expectation that was not met, or can't be judged."""
+
+    text: str
+    why: str
+    """In a sentence or two."""
 
 
 def failure_of(facts: Facts) -> Failure | None:
@@ -179,19 +297,46 @@ def failure_of(facts: Facts) -> Failure | None:
         failed = [name for name in names if (end := exits.get(name)) and end.state == "failed"]
     words = facts.summary["last_words"]
     told = next((name for name in (*failed, *words) if words.get(name)), "")
+    said = last_traceback(facts.logs.get(told) or words.get(told, ()))
+    reasons = _reasons(facts)
+    raised = [f"{told}: {said[one.line]}" for one in exceptions(said)[-1:]]
     return Failure(
         headline=_headline(facts),
         ended=[_ended(facts, name) for name in failed[:LISTED]],
         others=name_list(failed[LISTED:]),
         task=told,
-        words=last_traceback(facts.logs.get(told) or words.get(told, ())),
+        words=said,
         unmet=[
-            f"{v.expectation}: expected {v.expected}"
-            + (f", got {v.actual}" if v.status == "failed" else f"; not known: {v.actual}")
-            for v in facts.verdicts
-            if v.status != "ok" and v.expectation != "outcome"
+            Unmet(_unmet(verdict), why)
+            for verdict, why in reasons
+            if verdict.expectation != "outcome"
         ],
+        briefly=_each_once([*raised, *(why for _, why in reasons)]),
     )
+
+
+def _reasons(facts: Facts) -> list[tuple[Verdict, str]]:
+    """Return the verdicts that are not ok, those that failed first, with the reasons."""
+    found = Evidence(facts.analysis, facts.timeline)
+    wrong = [verdict for verdict in facts.verdicts if verdict.status != "ok"]
+    wrong.sort(key=lambda verdict: verdict.status)
+    return [(verdict, printable(reason_of(verdict, found))) for verdict in wrong]
+
+
+def _each_once(texts: Sequence[str]) -> list[str]:
+    """Return texts without what an earlier one has said, as lost steps explain lost time."""
+    said: list[str] = []
+    for text in texts:
+        for earlier in said:
+            text = text.replace(earlier, "").strip()
+        said += [text] if text else []
+    return said
+
+
+def _unmet(verdict: Verdict) -> str:
+    text = f"{verdict.expectation}: expected {verdict.expected}"
+    known = verdict.status == "failed"
+    return f"{text}, got {verdict.actual}" if known else f"{text}; not known: {verdict.actual}"
 
 
 def _headline(facts: Facts) -> str:
@@ -289,12 +434,18 @@ def _tried(facts: Facts, name: str) -> Iterator[str]:
 
 
 def _legend(facts: Facts) -> Iterator[tuple[str, str, str]]:
-    """Yield the legend of the lanes: kind of mark, text, colour."""
-    lanes = {"lane": facts.timeline.states(), "phase": facts.timeline.phases()}
+    """Yield the legend of the lanes: kind of mark, text, colour; each word once."""
+    lanes = {
+        "lane": [*causes_of(facts), *facts.timeline.states()],
+        "phase": facts.timeline.phases(),
+    }
+    seen = set()
     for kind, intervals in lanes.items():
         for name in dict.fromkeys(interval.name for interval in intervals):
-            yield kind, printable(name), colour(name)
-    for state in sorted({exit_.state for exit_ in facts.exits}):
+            if name not in seen:
+                yield kind, printable(name), colour(name)
+            seen.add(name)
+    for state in sorted({exit_.state for exit_ in facts.exits} - {"down"}):
         yield state, state, colour(state)
 
 
@@ -392,6 +543,23 @@ def limits(task: Task) -> str:
 # --- The plan -------------------------------------------------------------------------------------
 
 
+_DURATIONS = ("grace", "down", "for", "notice", "keep_away")
+_SHOWN_ELSEWHERE = frozenset({"kind", "name", "at"})
+
+
+def settings_of(fault: PlannedFault) -> str:
+    """Return the settings of a planned fault, as in its scenario: `grace 5.00s, down 10.0s`."""
+    values = fault.spec.model_dump(mode="json", by_alias=True, exclude_none=True)
+    hidden = {*_SHOWN_ELSEWHERE, fault.kind}
+    return ", ".join(
+        f"{key} {format_duration(value)}"
+        if key in _DURATIONS and isinstance(value, int | float)
+        else f"{key} {value}"
+        for key, value in values.items()
+        if key not in hidden and isinstance(value, str | int | float) and value is not False
+    )
+
+
 def _commands(tasks: Sequence[Task]) -> list[tuple[str, str, list[str]]]:
     commands: dict[tuple[str, str], list[str]] = {}
     for task in tasks:
@@ -399,12 +567,17 @@ def _commands(tasks: Sequence[Task]) -> list[tuple[str, str, list[str]]]:
     return [(*what, names) for what, names in commands.items()]
 
 
-def _environment(task: Task, indent: int | None) -> dict[str, str]:
-    """Return a task's environment, with JSON indented as given."""
+def _environments(facts: Facts) -> dict[str, dict[str, str]]:
+    """Return the environment of each task; that of many is packed, as it has all their names."""
+    return {task.name: _environment(task) for task in facts.plan.tasks}
+
+
+def _environment(task: Task) -> dict[str, str]:
+    """Return a task's environment, with indented JSON."""
     environment = dict(task.env)
     for key in environment.keys() & set(_RENDEZVOUS):
         with contextlib.suppress(ValueError):
-            environment[key] = json.dumps(json.loads(environment[key]), indent=indent)
+            environment[key] = json.dumps(json.loads(environment[key]), indent=2)
     return {key: printable(value) for key, value in environment.items()}
 
 
@@ -430,9 +603,12 @@ def _origin(facts: Facts) -> list[tuple[str, str]]:
     machine = " ".join(known[key] for key in ("system", "machine") if key in known)
     cores = f"{known['cores']} cores" if "cores" in known else ""
     found = [
+        ("Run", facts.summary["run_id"]),
+        ("Began", f"{facts.began:%Y-%m-%d %H:%M} UTC" if facts.began else ""),
         ("Emulator", "" if started is None else started.emulator_version),
         ("Engine", facts.plan.engine),
         *_software(facts, {} if started is None else started.software or {}),
+        ("Scenario from", known.get("scenario", "")),
         ("Seed", str(facts.plan.scenario.seed)),
         ("Program", "" if program.source is None else str(program.source)),
         ("Its commit", known.get("commit", "")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,14 @@ from rich.text import Text
 
 from emulator.analysis.costs import prices
 from emulator.broker import Capacity, need_of
+from emulator.faults.ending import Preempt
+from emulator.faults.platform import scale_in_words
 from emulator.report.tables import Table, print_table, range_label
 from emulator.scenario.container import settings
 from emulator.validation.units import format_count, format_duration, format_size
 
 if TYPE_CHECKING:
+    from emulator.faults.spec import FaultSpec
     from emulator.planning.plan import Plan, Task
     from emulator.scenario.container import Mount
 
@@ -58,6 +62,13 @@ def print_plan(
         console.print(Text.assemble(("note:", "yellow"), f" {warning}"))
 
 
+def plan_text(plan: Plan, width: int, capacity: Capacity | None = None) -> str:
+    """Return a plan as it is printed, in lines of so many characters."""
+    text = io.StringIO()
+    print_plan(plan, (), Console(file=text, width=width, color_system=None), capacity)
+    return text.getvalue()
+
+
 def _command(task: Task) -> str:
     """Return a task's image and command; in brackets what the image adds, or does not."""
     notes = [] if task.command else ["(the image's own command)"]
@@ -79,16 +90,30 @@ def _rules(plan: Plan) -> Iterator[str]:
     if rule != "never":
         backoff = format_duration(restart.first_backoff)
         rule += f" ({restart.scope}), at most {restart.limit}, backoff from {backoff}"
-    if scenario.operator is not None:
-        yield from scenario.operator.rules([*scenario.cluster])
+    if scenario.system is not None:
+        yield from scenario.system.rules([*scenario.cluster])
     else:
         yield f"restart: {rule}"
         yield f"success: {_success(plan)}"
     timeout = "none" if scenario.timeout is None else format_duration(scenario.timeout)
     yield f"timeout: {timeout}"
     yield from prices.in_words(scenario)
+    shown = list[Sequence[str]]()
     for fault in plan.faults:
         yield f"fault {fault.id}: {fault.kind} {fault.target} at {fault.trigger.in_words()}"
+        if (lines := list(_timeline(fault.spec, scenario.time_scale))) not in shown:
+            yield from lines
+            shown.append(lines)
+
+
+def _timeline(fault: FaultSpec, scale: float) -> Iterator[str]:
+    """Yield what a fault does as its platform does it, and when."""
+    events = list(fault.timeline())
+    if events:
+        like = fault.like if isinstance(fault, Preempt) else None
+        scaled = f", its times {scale_in_words(scale)}" if like and scale != 1 else ""
+        yield f"  like {like}{scaled}:" if like else "  as follows:"
+    yield from (f"    {format_duration(when):>7}  {what}" for when, what in events)
 
 
 def _success(plan: Plan) -> str:

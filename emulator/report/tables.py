@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -34,6 +34,8 @@ Row = Sequence[Text | str | int | None]
 """The cells of a row; the first is its name, None is an empty one."""
 GAP, _EDGES = 3, 2
 """Characters between two columns, and at the two ends of a line."""
+_SHORT, _END = 16, 7
+"""Characters of an id where there is no room for all, and those of its end."""
 _WORD = re.compile(r"(?m)^[^\S\n]*\S+|\S+")
 """A word, with the blanks before the first one of a line."""
 
@@ -46,8 +48,8 @@ class Table:
     rows: Sequence[Row]
     whole: Collection[str] = ()
     """The columns that are never wrapped, as is the first one."""
-    spare: Collection[str] = ()
-    """The columns, the last ones, that are left out and named where there is no room."""
+    ids: Collection[str] = ()
+    """The columns of which only beginning and end are shown where there is no room for all."""
     most: Mapping[str, int] = field(default_factory=dict)
     """The characters of columns that are wrapped, the first one too, where they have more."""
     gap: int = GAP
@@ -58,32 +60,48 @@ class Table:
     """The row of every task, where `rows` has fewer."""
 
 
+def filled(table: Table) -> Table:
+    """Return a table without the columns, after the first, in which no row has anything (pure)."""
+    rows = [*table.rows, *table.every]
+    kept = [
+        number
+        for number in range(len(table.heads))
+        if number == 0 or not rows or any(_cell(row[number]).plain for row in rows)
+    ]
+
+    if len(kept) == len(table.heads):
+        return table
+
+    def of(row: Row) -> Row:
+        return [row[n] for n in kept]
+
+    heads = [table.heads[n] for n in kept]
+    return replace(table, heads=heads, rows=[*map(of, table.rows)], every=[*map(of, table.every)])
+
+
 # --- On the terminal ------------------------------------------------------------------------------
 
 
 def print_table(console: Console, table: Table) -> None:
-    """Print a table, as it is, without markup; no word of it is broken, and nothing left unsaid.
+    """Print a table, as it is, without markup; no word of it is broken, and no cell left out.
 
-    Where it is too wide, its cells are wrapped, then its columns are closer to each other, then
-    each row becomes lines with a cell each.
+    Columns without a cell are left out. Where it is too wide, its cells are wrapped, then its
+    columns are closer to each other, then ids are shortened, then each row becomes lines with its
+    cells behind their heads.
     """
+    table = filled(table)
     rows = [list(map(_cell, row)) for row in (table.heads, *table.rows)]
     columns = list(zip(*rows, strict=True))
     room = console.width - _EDGES
-    widest = [max(map(_width, column)) for column in columns]
-    count = len(columns)
-    while table.heads[count - 1] in table.spare and sum(widest) + table.gap * (count - 1) > room:
-        count -= 1
-        widest.pop()
-    for gap in range(table.gap, 0, -1):
-        widths = _widths(table, columns[:count], room - gap * (count - 1))
-        if widths is not None:
-            _print_rows(rows, widths, gap, console)
-            break
-    else:
-        _print_cells([row[:count] for row in rows], console)
-    if left_out := table.heads[count:]:
-        console.out(f"no room for {', '.join(left_out)}", highlight=False)
+    for shorten in (False, True):
+        for gap in range(table.gap, 0, -1):
+            widths = _widths(table, columns, room - gap * (len(columns) - 1), shorten=shorten)
+            if widths is not None:
+                _print_rows(
+                    _shortened(rows, widths, table) if shorten else rows, widths, gap, console
+                )
+                return
+    _print_stacked(rows, console)
 
 
 def _cell(cell: Text | str | int | None) -> Text:
@@ -98,11 +116,17 @@ def _longest_word(text: Text) -> int:
     return max(map(cell_len, _WORD.findall(text.plain)), default=0)
 
 
-def _widths(table: Table, columns: Sequence[Sequence[Text]], room: int) -> list[int] | None:
+def _widths(
+    table: Table, columns: Sequence[Sequence[Text]], room: int, *, shorten: bool
+) -> list[int] | None:
     """Return the widths of columns that fit, the widest ones reduced; None if no words fit."""
     least, widths = [], []
     for number, (head, column) in enumerate(zip(table.heads, columns, strict=False)):
         wide = max(map(_width, column))
+        if shorten and head in table.ids and _can_be_shortened(column[1:]):
+            least.append(max(min(wide, _SHORT), cell_len(head)))
+            widths.append(wide)
+            continue
         is_whole = head in table.whole or (number == 0 and head not in table.most)
         words = max(map(_longest_word, column[1:]), default=0)
         least.append(wide if is_whole else max(cell_len(head), words))
@@ -134,21 +158,61 @@ def _print_rows(
     console.file.write("\n".join([*map(str.rstrip, lines), ""]))
 
 
-def _print_cells(rows: Sequence[Sequence[Text]], console: Console) -> None:
-    """Print the cells of each row below each other, each behind its head."""
+def _can_be_shortened(ids: Sequence[Text]) -> bool:
+    """Return whether ids are told apart by their beginnings and ends."""
+    whole = {cell.plain for cell in ids}
+    return len({_cut(one, _SHORT) for one in whole}) == len(whole)
+
+
+def _cut(text: str, width: int) -> str:
+    """Return a text of at most so many characters, `…` for those in its middle."""
+    return text if len(text) <= width else f"{text[: width - _END - 1]}…{text[-_END:]}"
+
+
+def _shortened(
+    rows: Sequence[Sequence[Text]], widths: Sequence[int], table: Table
+) -> list[list[Text]]:
+    """Return the rows with their ids as short as their columns."""
+    return [
+        [
+            Text(_cut(cell.plain, width)) if head in table.ids else cell
+            for head, cell, width in zip(table.heads, row, widths, strict=True)
+        ]
+        for row in rows
+    ]
+
+
+def _print_stacked(rows: Sequence[Sequence[Text]], console: Console) -> None:
+    """Print each row as lines: its cells behind their heads, as many in a line as fit."""
     heads, *others = rows
-    width = max(map(_width, heads))
-    for row in others:
-        console.print()
-        for head, cell in zip(heads, row, strict=True):
-            name = head.plain
-            room = max(console.width - width - GAP - 1, _longest_word(cell))
-            for line in cell.wrap(console, room) or [Text()]:
-                text = Text.assemble((f" {set_cell_size(name, width + GAP)}", "bold"), line)
-                text.rstrip()
-                console.print(text, soft_wrap=True)
-                name = ""
     console.print()
+    for row in others:
+        line = Text()
+        for head, cell in zip(heads, row, strict=True):
+            if not cell.plain:
+                continue
+            pair = Text.assemble((head.plain, "bold"), " " if head.plain else "", cell)
+            if not line:
+                parts = _wrapped(pair, " ", console)
+            elif "\n" not in cell.plain and line.cell_len + GAP + pair.cell_len < console.width:
+                parts = [Text.assemble(line, " " * GAP, pair)]
+            else:
+                parts = [line, *_wrapped(pair, "   ", console)]
+            for done in parts[:-1]:
+                console.print(done, soft_wrap=True)
+            line = parts[-1]
+        console.print(line, soft_wrap=True)
+    console.print()
+
+
+def _wrapped(pair: Text, margin: str, console: Console) -> list[Text]:
+    """Return a head and its cell as lines, those after the first one further in."""
+    room = max(console.width - len(margin) - GAP, _longest_word(pair))
+    lines = []
+    for number, line in enumerate(pair.wrap(console, room)):
+        lines.append(Text.assemble(margin + " " * (2 if number else 0), line))
+        lines[-1].rstrip()
+    return lines
 
 
 def status_text(status: str) -> Text:
@@ -218,5 +282,7 @@ def _summary(values: Iterable[Any], text: Callable[[Any], str]) -> str:
     if all(isinstance(value, int | float) for value in known):
         return f"{text(min(known))} to {text(max(known))}"
     counted = Counter(text(value) for value in known).most_common()
+    if len(counted) > 3 and counted[0][1] == 1:  # all differ, as addresses do
+        return f"{counted[0][0]} and {len(counted) - 1} more"
     shown = [f"{word} ({count})" for word, count in counted[:3]]
     return ", ".join([*shown, "…"] if len(counted) > 3 else shown)

@@ -20,7 +20,7 @@ from emulator.analysis.figures import (
     in_summary,
 )
 from emulator.record.reader import Record
-from emulator.report.data import HTML, causes, notes, sources_of_steps
+from emulator.report.data import HTML, causes, notes, notice_table, sources_of_steps
 from emulator.report.event_text import event_lines
 from emulator.report.tables import (
     FOLD,
@@ -85,7 +85,10 @@ def print_summary(summary: Mapping[str, Any], console: Console) -> None:
     if summary["faults"]:
         stages = (head for head, _ in FAULT_STAGES.values())
         heads = ["fault", "status", *stages, "exit", "steps/s"]
-        print_table(console, Table(heads, [*map(_fault_row, summary["faults"])]))
+        rows = [*map(_fault_row, summary["faults"])]
+        print_table(console, Table(heads, rows, whole={"steps/s"}))
+    if worth := notice_table(summary):
+        print_table(console, worth)
     print_figures(summary, console)
     for name, helper in summary["helpers"].items():
         if helper["state"] == "failed":
@@ -178,7 +181,7 @@ def _millis(seconds: float) -> str:
 def print_comparison(rows: Sequence[comparison.Row], console: Console) -> None:
     """Print what was varied, and a row for each run with its ratios to the first."""
     for key in rows[0].differs:
-        values = " | ".join(comparison.written(row.differs[key]) for row in rows)
+        values = " | ".join(row.words(key) for row in rows)
         console.out(f"{key}: {values}", highlight=False)
     names = list(comparison.called(rows))
     scaled = any(row.efficiency is not None for row in rows)

@@ -30,6 +30,7 @@ from emulator.record.events import Entry
 from emulator.record.reader import Record
 from emulator.report import panel
 from emulator.report.live import IDLE, PAINTS, now
+from emulator.report.step_line import in_words
 from emulator.report.text import shown_line
 from emulator.runtime import signals
 
@@ -137,7 +138,7 @@ class _Screen:
         yield Text("q: leave the view; the run continues", "dim", no_wrap=True, overflow="crop")
         room = height - len(lines) - 1
         for task, text in list(state.lines)[-room:] if room > 0 else []:
-            line = Text.assemble((f"{task} | ", "bold"), Text.from_ansi(shown_line(text)))
+            line = Text.assemble((f"{task} | ", "bold"), Text.from_ansi(shown_line(in_words(text))))
             line.truncate(width)
             yield line
 

@@ -21,7 +21,7 @@ def project_files() -> dict[str, Path]:
     files = [ROOT / name for name in ("pyproject.toml", "README.md", "LICENSE")]
     files += sorted(ROOT.glob("Dockerfile.*"))
     files += [ROOT / "images" / "build" / "README.md"]
-    for folder in ("programs", "requirements", "starter", "suite"):
+    for folder in ("programs", "requirements", "starters", "suite"):
         files += _below(ROOT / "images" / folder)
     files += _below(ROOT / "scenarios")
     named = {file.relative_to(ROOT).as_posix(): file for file in files}

@@ -99,6 +99,29 @@ class AtOnce:
         """Nothing is under way."""
 
 
+APART = 0.0005
+"""Seconds within which the two times of a moment are read, if this process gets to run at all."""
+READINGS = 50
+"""How often they are read at most until they are that close; the best readings count."""
+
+
+def both_times(clock: Clock) -> tuple[float, float]:
+    """Return the monotonic and the wall time of one moment, in seconds.
+
+    Between the two readings this process may have to wait for its CPU. Their difference relates
+    the stamps of an engine to our times: every stamp would be early by as long. So they are read
+    again until they are close to each other.
+    """
+    best, moment = float("inf"), (0.0, 0.0)
+    for _ in range(READINGS):
+        before, wall, after = clock.now(), clock.wall(), clock.now()
+        if after - before < best:
+            best, moment = after - before, (before, wall)
+        if best <= APART:
+            break
+    return moment
+
+
 class RealClock:
     """The machine's clock."""
 

@@ -72,11 +72,19 @@ def atomic_write(
 
 @contextlib.contextmanager
 def os_errors(kind: type[EmulatorError], what: str, hint: str = "") -> Iterator[None]:
-    """Turn an OSError into an error of `kind` that reads `<what>: <reason>.`."""
+    """Turn an OSError into an error of `kind` that reads `<what>: <reason>.`.
+
+    The hint MAKE_ROOM becomes "Choose another place." where it is not the disk that is full.
+    """
     try:
         yield
     except OSError as error:
-        raise kind(f"{what}: {error.strerror or error}.", hint) from None
+        if hint == MAKE_ROOM and error.errno not in FULL:
+            hint = "Choose another place."
+        reason = error.strerror or error
+        if isinstance(error, FileExistsError):  # where a folder has to be
+            reason = os.strerror(errno.ENOTDIR)
+        raise kind(f"{what}: {reason}.", hint) from None
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 
 from emulator.analysis.costs.prices import price_errors
 from emulator.errors import shown
+from emulator.faults.disk import FULL_NEEDS_SIZE, SIZE_HINT, Disk
+from emulator.faults.inside.optin import ASKED, VARIABLE, asks_for_hook
+from emulator.faults.kinds import RandomFaults
 from emulator.faults.schedule import cross_errors
-from emulator.faults.spec import is_glob, matches
+from emulator.faults.spec import FaultSpec, is_glob, matches
 from emulator.scenario import rendezvous
 from emulator.scenario.addresses import HOST, LABEL, Naming, is_host, is_label, naming
 from emulator.scenario.container import Container, File, Mounts
@@ -18,7 +21,7 @@ from emulator.scenario.document import KeyPath
 from emulator.scenario.frameworks.pytorch import Elastic
 from emulator.scenario.frameworks.registry import FRAMEWORKS, roles_of
 from emulator.scenario.frameworks.spec import WORKER, FrameworkName, Job, RendezvousForm, role_of
-from emulator.scenario.schema import EVENTS, Expectations, Role, Scenario
+from emulator.scenario.schema import EVENTS, STATUS, Expectations, Role, Scenario
 from emulator.scenario.value_checks import added_by_values, value_errors
 from emulator.validation.limits import GIVEN_BYTES, GLOBS, LINKS, STRIKES, TASKS
 from emulator.validation.similar import closest
@@ -37,6 +40,10 @@ ABOUT_STEPS = (
     "bytes_per_step",
 )
 """Expectations that can't be judged without steps."""
+OWN_HELPERS = {
+    EVENTS: "the helper that reads event files (`metrics.events`)",
+    STATUS: "the helper that serves the status endpoint (`metrics.trainer_status`)",
+}
 MOST_TASKS = 10 * TASKS
 """Names of tasks, at most, among which those of faults are looked for if a role is broken."""
 _ROLE_NAME = re.compile(r"[a-z]([-a-z0-9]{0,30}[a-z0-9])?")
@@ -76,6 +83,8 @@ def cross_section_errors(
     if not broken & {"cluster", "framework", "elastic"} and scenario.elastic:
         training = sum(spec.replicas for spec in scenario.in_training.values())
         yield from _check_elastic(scenario.framework, scenario.elastic, training)
+    if not broken & {"slurm", "operator", "program", "cluster"} and scenario.slurm:
+        yield from _check_slurm(scenario)
     if not broken & {"cluster", "helpers", "operator", "addresses"} and count <= TASKS:
         yield from _check_names(scenario)
     if not broken & {"cluster", "helpers", "metrics"}:
@@ -100,10 +109,11 @@ def cross_section_errors(
         yield from _check_no_steps(scenario.expect)
     if not broken & {"cluster", "expect"}:
         yield from _check_traffic(scenario)
-    if not broken & {"cluster", "success", "operator"} and scenario.operator is None:
+    if not broken & {"cluster", "success", "operator", "jobset"} and scenario.system is None:
         yield from _check_success(scenario)
-    if not broken & {"operator", "cluster", "framework", "restart"} and scenario.operator:
-        yield from (CrossError(*error) for error in scenario.operator.errors(scenario))
+    if not broken & {"operator", "jobset", "cluster", "framework", "restart"}:
+        for section in filter(None, (scenario.operator, scenario.jobset)):
+            yield from (CrossError(*error) for error in section.errors(scenario))
     if scenario.prices and not broken & {"cluster", "prices"}:
         yield from (CrossError(*error) for error in price_errors(scenario))
 
@@ -223,6 +233,17 @@ def _check_elastic(framework: str, elastic: Elastic, count: int) -> Iterator[Cro
             yield CrossError(("elastic", key), message, f"{count} is the most")
 
 
+def _check_slurm(scenario: Scenario) -> Iterator[CrossError]:
+    if scenario.operator:
+        hint = "a job is one or the other: leave `slurm` or `operator` out"
+        yield CrossError(("slurm",), "the job is one of the training operator", hint)
+    for role, spec in scenario.in_training.items():
+        if not scenario.in_full(spec).command:
+            path: KeyPath = ("program",) if spec.command is None else ("cluster", role)
+            hint = "write what it runs: a shell starts it"
+            yield CrossError((*path, "command"), f"{role} of a Slurm job needs a command", hint)
+
+
 def _check_roles(scenario: Scenario) -> Iterator[CrossError]:
     framework, roles = FRAMEWORKS[scenario.framework], roles_of(scenario)
     known = roles.names
@@ -280,8 +301,8 @@ def _check_helpers(scenario: Scenario) -> Iterator[CrossError]:
         elif role in scenario.cluster and index.isdecimal():
             message = f"has the name of a task: {role} is a role of the cluster"
             yield CrossError(path, message, "choose another name")
-        elif name == EVENTS and scenario.metrics.events is not None:
-            message = "is the name of the helper that reads event files (`metrics.events`)"
+        elif name == scenario.metrics.helper:
+            message = f"is the name of {OWN_HELPERS[name]}"
             yield CrossError(path, message, "choose another name")
         for variable in helper.env:
             if hint := rendezvous.instead(variable, frozenset()):
@@ -316,9 +337,11 @@ def _check_faults(scenario: Scenario, tasks: Sequence[str]) -> Iterator[CrossErr
         yield CrossError(("faults",), f"name their tasks by more than {GLOBS:,} different globs")
         return
     yield from _check_targets(scenario, tasks)
+    yield from _check_disks(scenario)
     for number, key, message, hint in cross_errors(scenario.faults, tasks):
         yield CrossError(("faults", number, key), message, hint)
     yield from _check_order(scenario, tasks)
+    yield from _check_hooks(scenario, tasks)
     count, links = 0, 0
     if scenario.network.delay or scenario.network.bandwidth is not None:
         links = len(tasks) * (len(tasks) - 1)
@@ -354,6 +377,33 @@ def _check_targets(scenario: Scenario, tasks: Sequence[str]) -> Iterator[CrossEr
                     continue
                 hint = closest(pattern, tasks) or f"tasks: {', '.join(tasks[:8])}"
                 yield CrossError(("faults", number, *keys), f"no task is called {pattern!r}", hint)
+
+
+def _check_hooks(scenario: Scenario, tasks: Sequence[str]) -> Iterator[CrossError]:
+    """Yield faults that need the hook inside a task which does not ask for it."""
+    for number, fault in enumerate(scenario.faults):
+        spec = getattr(fault, RandomFaults.kind, fault)
+        if not isinstance(spec, FaultSpec) or not spec.needs_hook:
+            continue
+        roles = {role_of(task) for task in matches(spec.target, tasks)}
+        for role in sorted(roles & scenario.cluster.keys()):
+            env = {**scenario.program.env, **scenario.cluster[role].env}
+            if not asks_for_hook(env):
+                message = f"`{spec.kind}` needs code inside {role}, which asks for none"
+                hint = f'give its Python program the hook: `env: {{{VARIABLE}: "{ASKED}"}}`'
+                yield CrossError(("faults", number, spec.kind), message, hint)
+
+
+def _check_disks(scenario: Scenario) -> Iterator[CrossError]:
+    """Yield faults that fill a volume which has no size: they would fill the machine's disk."""
+    if scenario.volumes.shared.size is not None:
+        return
+    for number, fault in enumerate(scenario.faults):
+        spec, keys = (
+            (fault, ()) if not isinstance(fault, RandomFaults) else (fault.random, ("random",))
+        )
+        if isinstance(spec, Disk) and spec.is_volume:
+            yield CrossError(("faults", number, *keys, "disk"), FULL_NEEDS_SIZE, SIZE_HINT)
 
 
 def _check_order(scenario: Scenario, tasks: Sequence[str]) -> Iterator[CrossError]:

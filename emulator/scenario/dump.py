@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
+from collections.abc import Sequence
+
 import yaml
 
 WIDTH = 100
 """Characters of a line, about."""
+
+
+_TYPED = re.compile(r"[-+]?(0o[0-7_]+|\.?[0-9][0-9_.]*[eE][-+]?[0-9]+)|[yYnN]")
+"""Text that kubectl reads as a number or as yes and no (YAML 1.1 and 1.2 in Go), and PyYAML as
+text, so that it would not quote it."""
 
 
 class Dumper(yaml.SafeDumper):
@@ -21,11 +30,18 @@ class Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in text else None
+    style = "|" if "\n" in text else "'" if _TYPED.fullmatch(text) else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
+def _list(dumper: yaml.SafeDumper, items: Sequence[object]) -> yaml.SequenceNode:
+    is_of_numbers = bool(items) and all(type(one) is int for one in items)
+    style = True if is_of_numbers else None
+    return dumper.represent_sequence("tag:yaml.org,2002:seq", items, flow_style=style)
+
+
 Dumper.add_representer(str, _text)
+Dumper.add_representer(list, _list)
 
 
 def dump(data: object, *, short: bool = False) -> str:
@@ -38,3 +54,19 @@ def dump(data: object, *, short: bool = False) -> str:
         width=WIDTH,
         default_flow_style=None if short else False,
     )
+
+
+def remarks(notes: Sequence[str]) -> list[str]:
+    """Return notes as comments, each below the other."""
+    return [
+        line
+        for note in notes
+        for line in textwrap.wrap(
+            note,
+            WIDTH,
+            initial_indent="# - ",
+            subsequent_indent="#   ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    ]

@@ -10,11 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from emulator.metrics.event_steps import HelperSteps
     from emulator.scenario.addresses import Naming
     from emulator.scenario.document import KeyPath
     from emulator.scenario.frameworks.spec import Member, Roles
+    from emulator.scenario.image import AnyImage
     from emulator.scenario.restart import RestartPolicy
-    from emulator.scenario.schema import Scenario
+    from emulator.scenario.schema import Helper, Scenario
 
 FOLDERS = ("emulator.kubeflow",)
 """Each has a table `ADDED`."""
@@ -23,9 +25,11 @@ FOLDERS = ("emulator.kubeflow",)
 def added(name: str) -> Iterator[Any]:
     """Yield what the extensions have under a name.
 
-    `section`: the class of `operator:` in a scenario, an `AnyOperator`; `formats` and `targets`:
-    formats of manifests, for input and output; `conditions`: what a job's timeline becomes in a
-    summary; `strategy`: the class of what follows from the events of a job.
+    `section`: the class of `operator:` in a scenario, an `AnyOperator`; `jobset`: that of
+    `jobset:`, `AnyRules`; `formats` and `targets`: formats of manifests, for input and output;
+    `conditions`: what a job's timeline becomes in a summary; what `AnyRules.strategy` names: the
+    class of what follows from the events of a job; `status`: the class of an endpoint to which
+    tasks report, an `AnyStatus`.
     """
     for folder in FOLDERS:
         module, _, attribute = import_module(folder).ADDED[name].partition(":")
@@ -40,7 +44,24 @@ class AnyElastic(Protocol):
         """How often an agent starts its processes again."""
 
 
-class AnyOperator(Protocol):
+class AnyRules(Protocol):
+    """A section of a scenario with the rules by which another system restarts and ends the job."""
+
+    @property
+    def strategy(self) -> str:
+        """The name among what is `added` of the class of what follows from events."""
+
+    def policy_of(self, role: str) -> RestartPolicy:
+        """Return the restart policy of a role's tasks."""
+
+    def errors(self, scenario: Scenario) -> Iterator[tuple[KeyPath, str, str]]:
+        """Yield each mistake: its path, what is wrong, and what to write instead."""
+
+    def rules(self, roles: Sequence[str]) -> Iterator[str]:
+        """Yield the lines of `emulate plan` on what decides the end of the job."""
+
+
+class AnyOperator(AnyRules, Protocol):
     """Section `operator` of a scenario: what another system does with the job."""
 
     @property
@@ -67,9 +88,6 @@ class AnyOperator(Protocol):
     def own_keys(self) -> Sequence[str]:
         """The keys that are given and that no other system has."""
 
-    def policy_of(self, role: str) -> RestartPolicy:
-        """Return the restart policy of a role's tasks."""
-
     def naming(self, roles: Sequence[str]) -> Naming:
         """Return how the tasks are named on the network."""
 
@@ -79,11 +97,21 @@ class AnyOperator(Protocol):
     def pod_labels(self, roles: Sequence[str], role: str, index: int) -> Mapping[str, str]:
         """Return the labels of a task's pod; `roles` are those of the job."""
 
-    def errors(self, scenario: Scenario) -> Iterator[tuple[KeyPath, str, str]]:
-        """Yield each mistake: its path, what is wrong, and what to write instead."""
-
     def warnings(self, scenario: Scenario) -> Iterator[str]:
         """Yield what is allowed and rarely does what is meant."""
 
-    def rules(self, roles: Sequence[str]) -> Iterator[str]:
-        """Yield the lines of `emulate plan` on what decides the end of the job."""
+
+class AnyStatus(Protocol):
+    """An endpoint to which the tasks of a job report how far they are."""
+
+    def helper(self, image: AnyImage | None) -> Helper:
+        """Return the helper that serves it, in an image with Python."""
+
+    def variables(self, task: str, server: Member, shared: str) -> Mapping[str, str]:
+        """Return the variables of a task; `shared` is where it has the shared volume."""
+
+    def files(self, tasks: Sequence[str], run_id: str, host: str) -> tuple[str, Mapping[str, Any]]:
+        """Return a program that puts the files of a run into its shared volume, and its request."""
+
+    def steps(self) -> HelperSteps:
+        """Return what reads the steps in what the helper prints."""

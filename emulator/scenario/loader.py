@@ -95,8 +95,7 @@ def scenario_text(path: Path) -> str:
         return text_of(path, SCENARIO_BYTES)
     except ValueError as error:
         raise UsageError(
-            f"Can't read the scenario {path}: {error}.",
-            "`emulate init` writes one to start from.",
+            f"Can't read {path}: {error}.", "`emulate init` writes a scenario to start from."
         ) from None
 
 

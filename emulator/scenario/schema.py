@@ -36,6 +36,7 @@ from emulator.scenario.kubernetes import Kubernetes
 from emulator.scenario.paths import ProgramPath
 from emulator.scenario.pytest_options import Marks, Parametrize, Reference
 from emulator.scenario.restart import Restart, RestartPolicy
+from emulator.scenario.volumes import Volumes
 from emulator.validation.fields import (
     Command,
     Cores,
@@ -56,8 +57,10 @@ from emulator.validation.patterns import Pattern
 if TYPE_CHECKING:
     from emulator.scenario.document import KeyPath
     from emulator.scenario.extension import AnyOperator as Operator
-else:  # the model of an extension; without one, no scenario has the section
+    from emulator.scenario.extension import AnyRules as JobSet
+else:  # the models of an extension; without one, no scenario has the sections
     Operator = next(added("section"), type(None))
+    JobSet = next(added("jobset"), type(None))
 
 SuccessRule = Literal["auto", "chief", "all-workers"]
 SCHEMA_ID = "urn:training-emulator:scenario"
@@ -171,12 +174,15 @@ class Network(Model):
     """The delay that is added to each packet."""
     bandwidth: Rate | None = None
     """What each task can send per second; default: no limit."""
-    metadata: Literal["open", "closed"] = "open"
-    """Whether tasks reach the metadata service of the machine (169.254.169.254)."""
+    metadata: Literal["open", "closed"] | None = None
+    """Whether tasks reach the metadata service of the machine (169.254.169.254); default: `closed`
+    where they are in containers of Docker. Notices are given at this address in any case."""
 
 
 EVENTS = "event-files"
 """The helper that reads event files, where `metrics.events` asks for it."""
+STATUS = "trainer-status"
+"""The helper that serves Trainer's status endpoint, where `metrics.trainer_status` asks for it."""
 _FOLDER = re.compile(r"[A-Za-z0-9_.-]{1,100}(?:/[A-Za-z0-9_.-]{1,100}){0,9}")
 
 
@@ -220,6 +226,8 @@ class Metrics(Model):
     `(?P<step>...)`, which adds to `auto`; or a list of these."""
     events: EventsFolder | None = Field(default=None, examples=["logs"])
     """The folder of the shared volume with TensorBoard event files that have the steps."""
+    trainer_status: bool = Field(strict=True, default=False, examples=[True])
+    """Tasks have the status endpoint of Kubeflow's Trainer, and their posts have the steps."""
     examples_per_step: int | None = Field(strict=True, default=None, ge=1, examples=[64])
     """Examples in one step of all workers, if the program does not report them."""
     interval: Duration = Field(default=1.0, ge=0.1, examples=["500ms"])
@@ -227,14 +235,24 @@ class Metrics(Model):
 
     @model_validator(mode="after")
     def _one_source(self) -> Metrics:
-        if self.events is not None and self.steps != ["auto"]:
-            raise ValueError("steps come either from `events` or from output; leave `steps` out")
+        if self.events is not None and self.trainer_status:
+            raise ValueError("steps come from `events` or `trainer_status`; leave one of them out")
+        if self.helper and self.steps != ["auto"]:
+            key = "events" if self.helper == EVENTS else "trainer_status"
+            instead = "" if self.helper == EVENTS else ", or write `trainer_status: false`"
+            message = f"steps come either from `{key}` or from output; leave `steps` out"
+            raise ValueError(f"{message}{instead}")
         return self
+
+    @property
+    def helper(self) -> str:
+        """The name of the helper whose lines have the steps; empty: they are in the output."""
+        return EVENTS if self.events is not None else STATUS if self.trainer_status else ""
 
     @property
     def rules(self) -> Sequence[str]:
         """How steps are read from the output of a task, for `StepReader`."""
-        return self.steps if self.events is None else (PHASES_ONLY,)
+        return (PHASES_ONLY,) if self.helper else self.steps
 
     @property
     def may_draw(self) -> bool:
@@ -372,6 +390,8 @@ class Expectations(Model):
     """The least share of the time that was productive."""
     saved_within_grace: bool = Field(strict=True, default=False)
     """Every preempted task saved a checkpoint between the notice and its end."""
+    nothing_outlives: bool = Field(strict=True, default=False)
+    """No process of a preempted task is left when its main one has ended."""
     monotone_checkpoints: bool = Field(strict=True, default=False)
     """Saved steps never decrease, and every restored step was saved before."""
     restores_only_complete: bool = Field(strict=True, default=False)
@@ -408,8 +428,12 @@ class Scenario(Model):
     """The variables by which tasks find each other; default: those of the framework."""
     elastic: Elastic | None = None
     """An elastic job of torchrun: tasks may leave and join."""
+    slurm: bool = Field(strict=True, default=False)
+    """The tasks are those of a Slurm job: with its variables, and a `scontrol` that requeues it."""
     operator: Operator | None = None
     """The job is one of Kubeflow's training operator, and behaves as there."""
+    jobset: JobSet | None = None
+    """The job is a JobSet or an indexed Job of Kubernetes, and restarts as there."""
     addresses: Addresses | None = None
     """The names of its tasks on the network; default: those of the engine."""
     image: Image = Field(
@@ -442,6 +466,10 @@ class Scenario(Model):
         examples=[[{"preempt": "worker-1", "at": {"step": 120}, "grace": "5s", "down": "10s"}]],
     )
     """What happens to the tasks, and when."""
+    time_scale: float = Field(
+        default=1.0, strict=True, gt=0, le=1e6, examples=[10], exclude_if=lambda scale: scale == 1
+    )
+    """By what the times of presets (`like` of a preemption) are divided; 10 makes 120 s into 12."""
     timeout: Duration | None = Field(default=None, examples=["10m"])
     """The job's time limit, from the start of its first task; default: none."""
     log_limit: Annotated[Size, AfterValidator(_at_least_a_mebibyte)] = 2**30
@@ -450,6 +478,8 @@ class Scenario(Model):
     """The seed of random faults, and EMULATOR_SEED of the tasks."""
     network: Network = Network()
     """The network between the tasks."""
+    volumes: Volumes = Volumes()
+    """The volumes that the run makes."""
     kubernetes: Kubernetes = Kubernetes()
     """How it runs on a cluster; other engines ignore it."""
     metrics: Metrics = Metrics()
@@ -466,6 +496,12 @@ class Scenario(Model):
     """Overrides of the reference variant, which pytest runs to compare rates."""
     marks: Marks = Field(default=[], examples=[["slow", {"timeout": 300}]])
     """Marks of its tests in pytest: a name, or `{name: arguments}`."""
+
+    @model_validator(mode="after")
+    def _scaled(self, info: ValidationInfo) -> Scenario:
+        if self.time_scale != 1 and not is_stored(info):
+            self.faults[:] = [fault.at_scale(self.time_scale) for fault in self.faults]
+        return self
 
     def to_yaml(self) -> str:
         """Return the scenario as YAML, with the keys that were given; `load` returns an equal one.
@@ -487,13 +523,18 @@ class Scenario(Model):
         return {name: role for name, role in self.cluster.items() if role.before is None}
 
     @property
+    def system(self) -> JobSet | None:
+        """The other system whose rules the job follows, if it does."""
+        return self.operator or self.jobset
+
+    @property
     def job_name(self) -> str:
         """The name of the job, which its operator may have given it."""
         return self.operator.job if self.operator else self.name
 
     def policy_of(self, role: str) -> RestartPolicy:
         """Return when a task of a role is restarted."""
-        return self.operator.policy_of(role) if self.operator else self.restart.policy
+        return self.system.policy_of(role) if self.system else self.restart.policy
 
     def in_full(self, role: Role) -> Role:
         """Return a role with what the scenario says for all tasks."""
@@ -532,7 +573,13 @@ class Scenario(Model):
         """The keys of `netem.PROBES` that the kernel must support for its network and faults."""
         network = self.network
         parts = Link("", "", delay=network.delay, bandwidth=network.bandwidth).parts
-        return parts.union(*(fault.parts for fault in self.faults))
+        redirects = {"iptables"} if self.platforms and not network.internet else ()
+        return parts.union(redirects, *(fault.parts for fault in self.faults))
+
+    @property
+    def platforms(self) -> frozenset[str]:
+        """The platforms whose metadata servers announce its faults, of `notices.ACTIONS`."""
+        return frozenset[str]().union(*(fault.platforms for fault in self.faults))
 
 
 def json_schema() -> dict[str, Any]:

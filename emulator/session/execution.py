@@ -181,17 +181,19 @@ def up(
     """
     clock = clock or RealClock()
     plan, folder = make_ready(requested, engine, options)
+    warm = options.warm and not options.begins_held(plan.scenario)
     if options.warm:
         require_of(engine, [("a warm start", "warm")])
         if options.keep:
             raise UsageError("A warm run is not kept: its containers wait for the next run.")
     with signals.deferred() as deferral:
         engine.ensure_images(plan.scenario, callbacks.say)
-        if options.warm:
+        if warm:
             plan = capable(engine, Warming).lease_warm(plan)
         signals.check()  # from here on the supervisor gets the signals, and the run has a record
         callbacks.planned(plan, folder)
-        origin = origin_of(plan, engine, requested.command(engine.name)) if clock.is_real else None
+        again = requested.command(engine.name, folder)
+        origin = origin_of(plan, engine, again, requested.source) if clock.is_real else None
         session = _Session(plan, engine, clock, callbacks, deferral, options.keep, endpoint, origin)
         given = requested.given
         record = RunWriter(folder, plan, given.text, clock, given.kept)

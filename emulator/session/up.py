@@ -62,7 +62,7 @@ def up(
     - `engine`: `docker`, `process`, `kubernetes`, or that of another package. None: Docker, or
       processes where no Docker is configured.
     - `images` replaces images of a manifest by name, and `faults` is a file as for `--faults`.
-    - The run folder is `out`/`run_id`. `keep` leaves the cluster for a look.
+    - The run folder is `out`/`run_id`. `keep` leaves the cluster after the run.
     - `warm` forks tasks from processes that have imported their frameworks.
     - `progress` shows the run while it is under way. None: in a notebook only.
 

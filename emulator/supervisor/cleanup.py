@@ -231,10 +231,10 @@ def _clean_engine(
                     for folder in {folder for one in resources if (folder := _folder(one))}:
                         stack.enter_context(_locked(folder, run_id))
                 for one in resources:
-                    say(printable(f"{_verb(dry_run)} {one.kind} {one.name}"))
+                    say(printable(_doing(one, dry_run=dry_run)))
                 if not dry_run:
                     engine.tear_down(run_id)
-            count += len(resources)
+            count += sum(not one.is_lent for one in resources)
         except InUse:
             say(_left_alone(run_id))
         except EngineLost:
@@ -354,6 +354,14 @@ def _wait_for_removal(folders: Iterable[Path], say: Say) -> None:
         if is_being_removed(folder):
             say(printable(f"waiting for another emulate process that removes {folder.name}"))
             wait_until_over(folder)
+
+
+def _doing(one: Resource, *, dry_run: bool) -> str:
+    """Say what is done with what a run has left; nobody's machine is removed (pure)."""
+    if not one.is_lent:
+        return f"{_verb(dry_run)} {one.kind} {one.name}"
+    doing = "found" if dry_run else "uncordoning"
+    return f"{doing} {one.kind} {one.name}, which a run has {one.state}; it stays"
 
 
 def _verb(dry_run: bool) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from emulator.engines.base import Addressing, Engine, Inbox
 from emulator.engines.capabilities import capable
 from emulator.engines.requirements import require_of
-from emulator.errors import UsageError
+from emulator.errors import RunOver, UsageError
 from emulator.faults.schedule import MANUAL, expand_targets
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Asked:
     def refuse(self) -> None:
         """Answer that the run is over."""
         if self.reply.set_running_or_notify_cancel():
-            self.reply.set_exception(UsageError("The run is over."))
+            self.reply.set_exception(RunOver())
 
 
 class RunControl:
@@ -104,6 +104,7 @@ class RunControl:
             "run_id": self._plan.run_id,
             "scenario": self._plan.scenario.name,
             "engine": self._plan.engine,
+            "capabilities": sorted(self._engine.capabilities),
             "state": "suspended"
             if self._strategy.suspended and not self._job.end
             else self._job.phase,
@@ -124,6 +125,7 @@ class RunControl:
 
     def inject(self, spec: FaultSpec) -> list[str]:
         """Inject a fault now; return the ids. Raises UsageError, Unsupported."""
+        spec = spec.at_scale(self._plan.scenario.time_scale)
         require_of(self._engine, spec.needs())
         needed = {capability for _, capability in spec.needs()}
         if needed & {"new-address", "same-address"} and not (

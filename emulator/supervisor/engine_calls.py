@@ -14,7 +14,6 @@ has replaced its target.
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import signal
 import threading
@@ -25,17 +24,20 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
-from emulator.engines.base import Engine, Inbox, Publishing, Queueing, Shaping
-from emulator.engines.capabilities import capable
-from emulator.errors import EmulatorError, EngineError, EngineLost, NotRunning
-from emulator.faults.spec import (
-    HELD_CALL,
-    NOTHING_MORE,
-    Effect,
-    FaultContext,
-    Holding,
-    ending_grace,
+from emulator.engines.base import (
+    Engine,
+    Inbox,
+    Publishing,
+    Queueing,
+    Shaping,
+    Witnessing,
 )
+from emulator.engines.capabilities import capable
+from emulator.errors import EmulatorError, EngineLost, NotRunning
+from emulator.faults.spec import NOTHING_MORE, Effect, FaultContext, ending_grace
+from emulator.platforms.notices import Announcing
+from emulator.supervisor.task_processes import described, listed, reaches
+from emulator.supervisor.tracing import Tracing
 
 if TYPE_CHECKING:
     from emulator.faults.netem import Link
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
 BASE = ""
 """In place of a fault's id: the links that a scenario has all the time."""
 
-FaultOperation = Literal["announce", "inject", "kill", "heal"]
+FaultOperation = Literal["announce", "inject", "repeat", "kill", "heal"]
 Operation = Literal["start", "stop", "equip", "port lookup", "watch"] | FaultOperation
 
 
@@ -91,9 +93,9 @@ class EngineCalls:
         self._held: dict[str, PlannedFault] = {}
         """The held faults that are in force, by id."""
         self._held_locks = {one.name: threading.Lock() for one in plan.everything}
-        self._watch_locks = {one.name: threading.Lock() for one in plan.tasks}
-        self._watching: dict[str, str] = {}
-        """The fault for which each task is watched, by id."""
+        self._tracing = Tracing(plan, engine, inbox, workers, clock.wall, Called, self._lost)
+        self.watch, self.let_go = self._tracing.watch, self._tracing.let_go
+        self.go = self._tracing.go
         self._asked: dict[str, float] = {}
         """When the engine was first asked for a fault (seconds since 1970), by id."""
         self._signals_lock = threading.Lock()
@@ -101,6 +103,8 @@ class EngineCalls:
         """How many calls are under way that may end a task."""
         self._waiting: dict[str, Callable[[], object]] = {}
         """The start of a task that waits for these."""
+        self._renewed = set[str]()
+        """The tasks that are new machines at their next start, which was told of nothing."""
         itself = ending_grace(engine)
         self.kill_slack = None if itself is None else itself.kill_slack
         """Seconds after a grace period in which the engine itself has killed the task; None: it
@@ -120,7 +124,7 @@ class EngineCalls:
         queueing = isinstance(self._engine, Queueing) and self._engine.starts_wait
         start = partial(self._start, task, fresh, same_address)
         # What it waits for may be another task, which must not wait for a thread.
-        aside = task.init or queueing
+        aside = task.init or queueing or task.held
         begin = partial(self._workers.aside if aside else self._workers.submit, start)
         with self._signals_lock:
             if self._signals[task.name]:
@@ -137,8 +141,13 @@ class EngineCalls:
         self._begin_signal(task)
         self._workers.submit(self._signal, Called("stop", task, number.name), number)
 
-    def perform(self, operation: FaultOperation, fault: PlannedFault) -> None:
-        """Announce a fault, make it happen, kill its target after the grace period, or heal it."""
+    def perform(
+        self, operation: FaultOperation, fault: PlannedFault, announced: float = 0.0
+    ) -> None:
+        """Announce a fault, make it happen, kill its target after the grace period, or heal it.
+
+        `announced` is when it was, or the time now (seconds since 1970).
+        """
         if operation == "inject":
             self._put_in_force(fault)
         elif operation == "heal":
@@ -147,7 +156,12 @@ class EngineCalls:
             self._held = {id_: one for id_, one in self._held.items() if id_ != fault.id}
         if fault.spec.ends_target:
             self._begin_signal(fault.target)
-        self._workers.submit(self._act, Called(operation, fault.id), fault)
+        self._workers.submit(self._act, Called(operation, fault.id), fault, announced)
+
+    def expect_new_machine(self, fault: PlannedFault) -> None:
+        """Have what a target was told withdrawn before it is started the next time."""
+        if any(capability == "notices" for _, capability in fault.spec.needs()):
+            self._renewed.add(fault.target)
 
     def restore(self, fault: PlannedFault) -> None:
         """Have a fault in force that a killed supervisor had made happen.
@@ -156,23 +170,16 @@ class EngineCalls:
         """
         self._put_in_force(fault)
         if fault.spec.is_held:
-            self._workers.submit(self._act, Called("inject", fault.id), fault, NotRunning)
-
-    def watch(self, fault: PlannedFault) -> None:
-        """Have the task held before the call with which a fault happens."""
-        self._workers.aside(partial(self._watch, fault))
-
-    def let_go(self, fault: PlannedFault) -> None:
-        """Let the task go on that is held, or watched, for a fault."""
-        if self._watching.get(fault.watched) == fault.id:
-            del self._watching[fault.watched]
-            self._workers.submit(capable(self._engine, Holding).let_go, fault.watched)
+            self._workers.submit(
+                self._act, Called("inject", fault.id), fault, self._wall(), NotRunning
+            )
 
     def _put_in_force(self, fault: PlannedFault) -> None:
         if fault.links:
             self._links = {**self._links, fault.id: fault.links}
         if fault.spec.is_held:
             self._held = {**self._held, fault.id: fault}
+            self._held_locks.setdefault(fault.target, threading.Lock())
 
     def _begin_signal(self, task: str) -> None:
         with self._signals_lock:
@@ -191,13 +198,38 @@ class EngineCalls:
     # --- On a worker ----------------------------------------------------------------------------
 
     def _start(self, task: Task, fresh: bool, same_address: bool) -> None:
-        with self._reported(Called("start", task.name)) as found:
+        answer = ""
+        with self._reported(Called("start", task.name), only_errors=task.held) as found:
+            if task.name in self._renewed:
+                self._renewed.discard(task.name)
+                capable(self._engine, Announcing).withdraw(task.name)
             if fresh:
                 self._engine.remove(task.name)
-            found["answer"] = self._engine.start(task, same_address=same_address)
-            found["held"], found["wall"] = self._hold(task.name)
-        if task.ports:
+            found["answer"] = answer = self._engine.start(task, same_address=same_address)
+            if not task.held:
+                found["held"], found["wall"] = self._hold(task.name)
+        if task.held and "error" not in found:
+            self._begin(task, answer)
+        elif task.ports:
             self._look_up_ports(task)
+
+    def begin_again(self, task: Task, answer: str) -> None:
+        """Trace a task that may wait behind its gate since its emulator was killed."""
+        self._workers.aside(partial(self._begin, task, answer))
+
+    def _begin(self, task: Task, answer: str) -> None:
+        """Report that a task runs, which has started behind a gate, once it is held there.
+
+        Blocks as long as it is traced.
+        """
+
+        def ran() -> None:
+            with self._reported(Called("start", task.name, answer)) as found:
+                found["held"], found["wall"] = self._hold(task.name)
+            if task.ports:
+                self._look_up_ports(task)
+
+        self._tracing.begin(task.name, ran)
 
     def _look_up_ports(self, task: Task) -> None:
         with self._reported(Called("port lookup", task.name)) as found:
@@ -216,59 +248,47 @@ class EngineCalls:
         if begin is not None:
             begin()
 
-    def _act(self, call: Called, fault: PlannedFault, *ignored: type[EmulatorError]) -> None:
+    def _act(
+        self, call: Called, fault: PlannedFault, announced: float, *ignored: type[EmulatorError]
+    ) -> None:
         with (
             self._reported(call) as found,
             contextlib.suppress(*ignored),
-            self._target(fault.target, held=fault.spec.is_held) as target,
+            self._target(fault.target, held=fault.spec.is_held) as acted_on,
         ):
+            target = replace(acted_on, announced=announced)
             match call.operation:
                 case "announce":
                     fault.spec.announce(target)
+                case "repeat":
+                    fault.spec.repeat(target)
                 case "kill":
+                    self._note_processes(fault, "kill")
                     fault.spec.end_grace(target)
                 case "heal":
                     # Not before: until now a start may have held the task.
                     found["wall"] = self._wall()
                     fault.spec.heal(target)
                 case _:
+                    self._note_processes(fault, "signal")
                     self._asked.setdefault(fault.id, self._wall())
                     found["effect"] = fault.spec.apply(target) or NOTHING_MORE
         if fault.spec.ends_target:
             self._end_signal(fault.target)
 
-    def _watch(self, fault: PlannedFault) -> None:
-        trigger, call = fault.trigger, Called("watch", fault.id)
-        request = {
-            "call": trigger.call,
-            "count": trigger.call_number,
-            "of": path_pattern(trigger.of or "*"),
-        }
-        program = HELD_CALL.read_text("utf-8")
-
-        def told(line: str) -> None:
-            try:
-                answer = json.loads(line)
-            except ValueError:  # no answer of the program: it could not run
-                answer = {"error": line.strip()}
-            if "error" in answer:
-                raise EngineError(f"{fault.watched}: {answer['error']}.")
-            if "held" in answer:
-                words = held_in_words(fault.watched, trigger.call, answer)
-                self._inbox.put(replace(call, effect=Effect(words), wall=self._wall()))
-
-        try:
-            # The kernel lets one program trace a task. The next begins to count after this one.
-            with self._watch_locks[fault.watched]:
-                self._watching[fault.watched] = fault.id
-                capable(self._engine, Holding).hold(fault.watched, program, request, told)
-        except NotRunning:
-            pass  # it is watched again as soon as it runs again
-        except EmulatorError as refusal:
-            self._inbox.put(replace(call, error=refusal, wall=self._wall()))
-        except Exception as defect:
-            failed = EngineLost(f"Watching {fault.watched} failed: {defect!r}")
-            self._inbox.put(replace(call, error=failed, wall=self._wall()))
+    def _note_processes(self, fault: PlannedFault, moment: Literal["signal", "kill"]) -> None:
+        """Report which processes a preempted task has just before it gets a signal."""
+        engine, task = self._engine, fault.target
+        if not (fault.spec.replaces_target and "processes" in engine.capabilities):
+            return
+        assert isinstance(engine, Witnessing), "its capability"
+        with contextlib.suppress(EmulatorError):  # then it is unknown, which is no failure
+            found = engine.processes(task)
+            if moment == "signal":
+                engine.watch_end(task)
+                found = [one._replace(signalled=reaches(fault.spec, one)) for one in found]
+            seen = [described(one, moment) for one in found]
+            self._inbox.put(listed(task, fault.id, moment, seen))
 
     def _hold(self, task: str) -> tuple[dict[str, EmulatorError | None], float]:
         """Bring a task into the state of all held faults that are in force on it.
@@ -294,14 +314,21 @@ class EngineCalls:
         cpus = next((task.cpus for task in self._plan.tasks if task.name == name), None)
         with self._held_locks[name] if held else contextlib.nullcontext():
             active = [one.spec for one in self._held.values() if one.target == name]
-            yield FaultContext(self._engine, name, cpus, self.update_links, active)
+            follow = partial(self._tracing.follow, name)
+            yield FaultContext(self._engine, name, cpus, self.update_links, active, follow)
+
+    def _lost(self, task: str, refusal: EmulatorError) -> None:
+        """A tracer that has held faults on a task can't go on: they have failed."""
+        for one in list(self._held.values()):
+            if one.target == task and one.spec.rule is not None:
+                self._inbox.put(Called("inject", one.id, error=refusal, wall=self._wall()))
 
     def _equip(self) -> None:
         with self._reported(Called("equip")):
             capable(self._engine, Shaping).equip(lambda what: self._inbox.put(Preparing(what)))
 
     @contextlib.contextmanager
-    def _reported(self, call: Called) -> Iterator[dict[str, Any]]:
+    def _reported(self, call: Called, *, only_errors: bool = False) -> Iterator[dict[str, Any]]:
         """Put the result of a call into the inbox, with the fields that the block finds."""
         found: dict[str, Any] = {}
         try:
@@ -311,23 +338,5 @@ class EngineCalls:
         except Exception as defect:  # it must end the run, not hang it
             what = f"{call.operation} {call.subject}".strip()
             found["error"] = EngineLost(f"Calling the engine to {what} failed: {defect!r}")
-        self._inbox.put(replace(call, **{"wall": self._wall(), **found}))
-
-
-def path_pattern(glob: str) -> str:
-    """Return the regular expression of the paths that a trigger's `of` means (pure).
-
-    What begins with `/shared` is meant in the folder that tasks have there as processes as well.
-    """
-    from emulator.faults.saved_files import translated  # only what is watched needs it
-
-    pattern: str = translated(glob.lstrip("/"))
-    if not glob.startswith("/"):
-        return f"(?:.*/)?{pattern}"
-    return f"{'.*' * glob.startswith('/shared/')}/{pattern}"
-
-
-def held_in_words(task: str, call: str, answer: Mapping[str, Any]) -> str:
-    """Return before what a task is held, from the answer of `held_call` (pure)."""
-    size = f" of {answer['bytes']:,} bytes" if "bytes" in answer else ""
-    return f"{task} was about to make {call} {answer['number']}{size}: {answer['path']}"
+        if "error" in found or not only_errors:
+            self._inbox.put(replace(call, **{"wall": self._wall(), **found}))

@@ -58,11 +58,19 @@ class ActiveFault:
     """Its target is to be killed."""
     effect: str = ""
     """What the engine says that it did."""
+    is_milder: bool = False
+    """Its target was only asked to end, where it was to be killed."""
 
     @property
     def ending(self) -> EndingFault | None:
         """The kind of a fault that ends its target; None for others."""
         return self.fault.spec if isinstance(self.fault.spec, EndingFault) else None
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether an exit of its target is its doing: that was signalled, or told to go."""
+        told = self.stage == "announced" and self.ending is not None and self.ending.may_leave
+        return self.stage == "terminating" or told
 
     @property
     def can_be_healed(self) -> bool:
@@ -88,6 +96,8 @@ class Situation:
     """Seconds since 1970."""
     target: TargetState
     """One of its tasks runs, or else starts, or is to be started by a fault, while the job runs."""
+    is_leaving: bool = False
+    """Another fault is ending the target, and starts it again."""
     job_is_over: bool = False
     is_equipped: bool = True
     """The engine has what the fault needs."""
@@ -100,14 +110,24 @@ class Situation:
     """When the engine was asked for the fault (seconds since 1970); infinite: not yet."""
 
 
+LEFT = "it ended after the notice, before any signal"
+
 # --- Events, and what is to be done -----------------------------------------------------------
 
 Cause = Literal[
-    "due", "grace over", "time over", "runs", "watched again", "stepped", "resumed", "given up"
+    "due",
+    "repeat it",
+    "grace over",
+    "time over",
+    "runs",
+    "watched again",
+    "stepped",
+    "resumed",
+    "given up",
 ]
-"""Its trigger fires, or what was announced is due; its grace period ends; it is to be healed; its
-target runs again, or the task before whose call it happens; the job has stepped since; a take-over
-finds it so; the job is over, and its target is killed."""
+"""Its trigger fires, or what was announced is due; its signal is sent once more; its grace period
+ends; it is to be healed; its target runs again, or the task before whose call it happens; the job
+has stepped since; a take-over finds it so; the job is over, and its target is killed."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +218,8 @@ def _trigger(one: ActiveFault, _: object, now: Situation) -> Step:
         if now.making is None:
             return one, ["equip"]
         return one, [Write("preparing", {"reason": now.making})] if now.making else []
-    if now.target == "starting":
+    in_turn = one.fault.in_turn and (now.is_leaving or now.target == "down")
+    if now.target == "starting" or in_turn:
         # A task may print before its engine says that it runs: kubelets are a second late or two.
         return replace(one, stage="waiting", is_due=True), []
     if now.target != "running":
@@ -291,10 +312,11 @@ def _exit(one: ActiveFault, event: Exited, now: Situation) -> Step:
     kind, asked_at = one.ending, now.asked_at if one.asked_at is None else one.asked_at
     assert kind is not None
     if event.was_before(asked_at):
-        by_itself = f"{event.task} had ended by itself before, with exit code {event.exit_code}"
-        return _end(one, "skipped", by_itself)
+        before = f"{event.task} had ended before, with exit code {event.exit_code}"
+        return _end(one, "skipped", before)
     if other := kind.other_cause(event.exit_code, oom_killed=event.oom_killed):
-        return _end(one, "failed", f"{event.task} {other}")
+        done = f": {one.effect}" if one.is_milder else ""
+        return _end(one, "failed", f"{event.task} {other}{done}")
     at = max(one.triggered_at, now.time - max(0.0, now.wall - event.wall))
     by_sigkill = event.exit_code == 128 + signal.SIGKILL and not event.oom_killed
     itself = now.kill_slack is not None and kind.kills_after is not None
@@ -302,13 +324,24 @@ def _exit(one: ActiveFault, event: Exited, now: Situation) -> Step:
     evidence = {
         "exit_code": event.exit_code,
         "seconds": round(at - one.triggered_at, 6),
-        "killed": kind.kills or (by_sigkill and was_late),
+        "killed": by_sigkill if one.is_milder else kind.kills or (by_sigkill and was_late),
         "effect": one.effect or None,
-        "silent": kind.is_silent or None,
+        "silent": (kind.is_silent and (kind.kills or one.killed_at < math.inf)) or None,
     }
     one = replace(one, stage="down" if kind.restarts_target else "over")
     one, actions = _apply(one, at, evidence, wall=max(event.wall, asked_at))
     return one, [*actions, *_heal_in_time(one)]
+
+
+def _leave(one: ActiveFault, event: Exited, now: Situation) -> Step:
+    """Attribute an exit after the announcement of a fault to it: the target has left in time."""
+    if now.wall - event.wall > now.time - one.announced_at:
+        return one, []  # it had ended before
+    at = max(one.announced_at, now.time - max(0.0, now.wall - event.wall))
+    one = replace(one, stage="down", triggered_at=at, effect=LEFT)
+    evidence = {"exit_code": event.exit_code, "seconds": 0.0, "killed": False, "effect": LEFT}
+    one, applied = _apply(one, at, evidence, wall=event.wall)
+    return one, [Write("triggered", {"effect": LEFT}, event.wall), *applied, *_heal_in_time(one)]
 
 
 def _give_up(one: ActiveFault, *_: object) -> Step:
@@ -330,14 +363,16 @@ def _kill_in_time(one: ActiveFault, now: Situation) -> list[Action]:
     An engine that kills it itself gets so much longer that only a target which it has not ended,
     such as one on a lost node, is killed a second time.
     """
-    after = one.fault.spec.kills_after
+    after, again = one.fault.spec.kills_after, one.fault.spec.repeats_after
     if after is None:
         return []
-    return [At(one.triggered_at + after + (now.kill_slack or 0.0), "grace over")]
+    more = [] if again is None else [At(one.triggered_at + again, "repeat it")]
+    return [*more, At(one.triggered_at + after + (now.kill_slack or 0.0), "grace over")]
 
 
 def _asked(one: ActiveFault, answer: Called, now: Situation) -> Step:
-    one = replace(one, injecting=False, effect=answer.effect.words or one.effect)
+    effect = answer.effect.words or one.effect
+    one = replace(one, injecting=False, effect=effect, is_milder=answer.effect.is_milder)
     return _kill(one, answer, now) if one.grace_is_over else (one, [])
 
 
@@ -345,6 +380,10 @@ def _kill(one: ActiveFault, _: object, now: Situation) -> Step:
     if one.injecting:
         return replace(one, grace_is_over=True), []
     return replace(one, killed_at=now.wall), ["kill"]
+
+
+def _repeat(one: ActiveFault, *_: object) -> Step:
+    return one, ["repeat"]
 
 
 def _terminate_again(one: ActiveFault, _: object, now: Situation) -> Step:
@@ -385,7 +424,11 @@ def _heal_in_time(one: ActiveFault) -> list[Action]:
     """Have a fault healed when its time is over, counted from when it took effect."""
     after = one.fault.spec.heals_after
     lasts = one.stage in ("active", "down") and after < math.inf
-    return [At(one.applied_at + after, "time over")] if lasts else []
+    begin = one.applied_at
+    if one.announced_at < math.inf and one.ending is not None:
+        # A target that leaves early is not replaced before its machine is gone.
+        begin = max(begin, one.announced_at + one.fault.spec.announced_before)
+    return [At(begin + after, "time over")] if lasts else []
 
 
 Row = Callable[[ActiveFault, Any, Situation], Step]
@@ -413,6 +456,7 @@ STAGES: Mapping[Stage, Mapping[object, Row]] = {
         "refused": _refused,
         "time over": _cancel,
         "resumed": lambda one, *_: (one, _announce(one)),
+        Exited: _leave,
         JobOver: lambda one, *_: _end(one, "skipped", "the job ended before what was announced"),
     },
     "active": {
@@ -429,6 +473,7 @@ STAGES: Mapping[Stage, Mapping[object, Row]] = {
     "terminating": {
         "inject": _asked,
         "refused": _refused,
+        "repeat it": _repeat,
         "grace over": _kill,
         Exited: _exit,
         "resumed": _terminate_again,

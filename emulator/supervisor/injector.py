@@ -19,7 +19,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Literal, get_args
 
 from emulator.faults.schedule import PlannedFault, is_part_of, to_json, trigger_matches
-from emulator.record.events import FaultEvent
+from emulator.record.events import FaultEvent, Reaction
 from emulator.supervisor.fault_stages import (
     ActiveFault,
     At,
@@ -31,11 +31,18 @@ from emulator.supervisor.fault_stages import (
     Write,
     next_stage,
 )
+from emulator.supervisor.task_processes import listed
 
 if TYPE_CHECKING:
     from emulator.engines.base import Exited
+    from emulator.faults.ending import EndingFault
+    from emulator.record.events import FaultStage
     from emulator.supervisor.engine_calls import Called, Preparing
     from emulator.supervisor.job import Job
+
+
+LONGEST_REACTION = 200
+"""Characters of the first line after a notice that are kept."""
 
 
 class Injector:
@@ -50,6 +57,11 @@ class Injector:
         self._job, self._timers, self._calls = job, job.timers, job.calls
         self._making = ""
         """What the engine is making, for faults that wait for it."""
+        self._delayed: list[tuple[PlannedFault, EndingFault]] = []
+        """Those whose targets start once all tasks of the job have ended."""
+        self._noticed: dict[str, tuple[str, float]] = {}
+        """The tasks that have got a notice and shown no reaction: the fault, and when (seconds
+        since 1970)."""
 
     # --- The run --------------------------------------------------------------------------------
 
@@ -100,8 +112,7 @@ class Injector:
     def awaits_output(self) -> bool:
         """Whether a line may trigger a fault, or a target is about to end."""
         return any(
-            one.stage == "terminating"
-            or (one.stage in ("planned", "waiting") and one.fault.trigger.by_output)
+            one.is_ending or (one.stage in ("planned", "waiting") and one.fault.trigger.by_output)
             for one in self._faults.values()
         )
 
@@ -134,6 +145,14 @@ class Injector:
             ):
                 self._advance(one, "due")
 
+    def on_line(self, task: str, line: str, wall: float) -> None:
+        """A task has printed a line that is no step or phase: its reaction to a notice, if any."""
+        fault, since = self._noticed.get(task, ("", math.inf))
+        if wall >= since and line.strip():
+            del self._noticed[task]
+            reaction = Reaction(task=task, fault=fault, line=line.strip()[:LONGEST_REACTION])
+            self._job.history.write(reaction, wall=wall)
+
     def on_running(self, task: str) -> None:
         """A task runs: a preempted one is back, and faults that became due meanwhile happen."""
         for one in self._faults.values():
@@ -145,12 +164,26 @@ class Injector:
                 self._advance(one, "runs")
 
     def on_exit(self, event: Exited) -> str:
-        """Return the id of the fault that caused an exit, if that fault starts the task again."""
-        for one in self._faults.values():
-            if one.fault.target == event.task and one.stage == "terminating":
-                self._advance(one, event)
-                return one.fault.id if self._faults[one.fault.id].stage == "down" else ""
-        return ""
+        """Return the id of the fault that caused an exit, if that fault starts the task again.
+
+        Every fault whose signal came before it has taken effect: a task that is preempted may be
+        killed in its grace period. That it left because of an announcement is its doing if nothing
+        was signalled.
+        """
+        self._noticed.pop(event.task, None)
+        ending = [
+            one for one in self._faults.values() if one.fault.target == event.task and one.is_ending
+        ]
+        causes = [one for one in ending if one.stage == "terminating"] or ending[:1]
+        replacing = [one.fault.id for one in causes if one.fault.spec.replaces_target]
+        if replacing and event.outlived is not None:
+            # Before the fault has taken effect, which stands just before the exit.
+            self._job.history.write(listed(event.task, replacing[0], "end", event.outlived))
+        for one in causes:
+            self._job.tasks[event.task].leaving_since = self._calls.asked_at(one.fault)
+            self._advance(one, event)
+        ids = (one.fault.id for one in causes)
+        return next((id_ for id_ in ids if self._faults[id_].stage == "down"), "")
 
     def is_terminating(self, task: str) -> bool:
         """Return whether a fault has asked the task to end, and nothing else needs to.
@@ -227,8 +260,8 @@ class Injector:
                     self._timers.at(when, self._advance, one, then)
                 case PlannedFault():
                     self.inject_now([action])
-                case "announce" | "inject" | "kill" | "heal":
-                    calls.perform(action, fault)
+                case "announce" | "inject" | "repeat" | "kill" | "heal":
+                    calls.perform(action, fault, self._announced(one))
                 case "restore":
                     calls.restore(fault)
                 case "equip":
@@ -238,8 +271,33 @@ class Injector:
                 case "let go":
                     calls.let_go(fault)
                 case "start" if kind := one.ending:
-                    fresh, same = kind.replaces_target, kind.same_address
-                    self._job.start_task(fault.target, fresh=fresh, same_address=same)
+                    self._bring_back(fault, kind)
+
+    def bring_back_delayed(self) -> None:
+        """The tasks of a job that is restarted have all ended: start those that are to be back."""
+        delayed, self._delayed = self._delayed, []
+        for fault, kind in delayed:
+            self._bring_back(fault, kind)
+
+    def _bring_back(self, fault: PlannedFault, kind: EndingFault) -> None:
+        """Start a target again, once the rules of its job let it."""
+        state = self._job.tasks[fault.target]
+        if state.state != "down" or self._job.end is not None:
+            return
+        if self._job.restarting:  # else it would be stopped again
+            self._delayed.append((fault, kind))
+            return
+        if self._timers.now() < state.due:
+            self._timers.at(state.due, self._bring_back, fault, kind)
+            return
+        self._calls.expect_new_machine(fault)
+        fresh, same = kind.fresh_disk, kind.same_address
+        self._job.start_task(fault.target, fresh=fresh, same_address=same)
+
+    def _announced(self, one: ActiveFault) -> float:
+        """Return when a fault was announced, or else the time now (seconds since 1970)."""
+        now, wall = self._timers.now(), self._timers.wall()
+        return wall - (now - min(one.announced_at, now))
 
     def _situation(self, fault: PlannedFault) -> Situation:
         job, calls = self._job, self._calls
@@ -248,12 +306,16 @@ class Injector:
         found = (state for state in get_args(TargetState) if state in states)
         target: TargetState = "gone" if job.end is not None else next(found, "gone")
         is_equipped = not fault.spec.parts or calls.can_shape
-        others = (one for one in self._faults.values() if one.fault is not fault)
+        others = [one for one in self._faults.values() if one.fault is not fault]
         waits = not is_equipped and any(one.stage == "preparing" for one in others)
+        ending = (one.fault for one in others if one.stage == "terminating")
         return Situation(
             time=self._timers.now(),
             wall=self._timers.wall(),
             target=target,
+            is_leaving=any(
+                one.target == fault.target and one.spec.restarts_target for one in ending
+            ),
             job_is_over=job.end is not None,
             is_equipped=is_equipped,
             making=self._making if waits else None,
@@ -263,14 +325,24 @@ class Injector:
 
     def _write(self, fault: PlannedFault, what: Write) -> None:
         """Write a stage of a fault; those that wait for it may follow."""
-        is_one = fault.spec.of_tasks and not fault.links
+        is_one = fault.spec.hits_tasks and not fault.links
         task, other = (fault.target, None) if is_one else ("", fault.target)
         entry = FaultEvent(
             task=task, id=fault.id, kind=fault.kind, stage=what.stage, target=other, **what.data
         )
-        self._job.history.write(entry, wall=what.wall)
+        written = self._job.history.write(entry, wall=what.wall)
+        if fault.spec.replaces_target:
+            self._note_notice(fault, what.stage, written.wall)
         if what.stage == "applied":
             self._trigger_followers("after")
+
+    def _note_notice(self, fault: PlannedFault, stage: FaultStage, wall: float) -> None:
+        """Look out for what the target does after a notice, until that is off."""
+        told = stage == "announced" or (stage == "triggered" and fault.spec.gives_notice)
+        if told:
+            self._noticed.setdefault(fault.target, (fault.id, wall))
+        elif stage in ("skipped", "failed") and fault.id in self._noticed.get(fault.target, ()):
+            del self._noticed[fault.target]
 
     def _trigger_followers(self, *kinds: Literal["after", "recovery"]) -> None:
         """Trigger the faults that wait for others, once all of those have got that far."""

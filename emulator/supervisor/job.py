@@ -8,6 +8,7 @@ without it.
 
 from __future__ import annotations
 
+import math
 import signal
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 from emulator.metrics.steps import StepReader
 from emulator.record.events import HelperEvent, Outcome, StopSignal, TaskRunning, TaskStart
+from emulator.scenario.schema import STATUS
 
 if TYPE_CHECKING:
     from emulator.engines.base import Exited
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from emulator.record.events import Entry
     from emulator.record.writer import RunWriter
     from emulator.supervisor.engine_calls import EngineCalls
+    from emulator.supervisor.restart_policy import RestartJob
     from emulator.supervisor.timers import Timers
 
 HELPER_GRACE = 5.0
@@ -43,7 +46,7 @@ class JobEnd:
     reason: str
     task: str = ""
     cause: str = ""
-    """The limit of a job of the training operator that ended it; `JobEnded` has them."""
+    """The limit of another system's job that ended it; `JobEnded` has them."""
 
 
 @dataclass
@@ -62,6 +65,10 @@ class TaskState:
     """When the engine was asked to start it, in seconds since 1970."""
     crashes: int = 0
     """Its restarts in a row on its present disk, without those before it ran for long."""
+    leaving_since: float = math.inf
+    """When a fault asked it to end, before its latest exit (seconds since 1970)."""
+    due: float = 0.0
+    """When it may be started again at the earliest (monotonic seconds)."""
     stop_sent: float | None = None
     """When it was told to end (seconds since 1970); None: it was not."""
     early_exit: Exited | None = None
@@ -126,12 +133,19 @@ class Job:
         """How it ended, once that is settled."""
         self.restarts = 0
         """Of the whole job, by the restart policy."""
+        self.restarting: RestartJob | None = None
+        """Its tasks are ending, and start again once all have ended."""
         self.before_training_ran = False
         """All tasks before training have run at the same time."""
         self.training_began = not self.before_training
         """There are no tasks before training, or all of them have succeeded."""
         self.all_running = False
         """All tasks of the training have run at the same time."""
+
+    @property
+    def present(self) -> Mapping[str, TaskState]:
+        """The tasks of the training, or until it begins, those before it."""
+        return self.in_training if self.training_began else self.before_training
 
     @property
     def phase(self) -> str:
@@ -155,7 +169,7 @@ class Job:
     def start_task(self, name: str, *, fresh: bool = False, same_address: bool = False) -> None:
         """Start a task or helper, on a fresh disk and at its old address if asked to."""
         state = self.states[name]
-        state.state, state.stop_sent = "starting", None
+        state.state, state.stop_sent, state.leaving_since = "starting", None, math.inf
         if fresh:
             state.crashes = 0
         state.reader = state.reader.again()
@@ -188,6 +202,13 @@ class Job:
         self.calls.stop(name, number)
 
     # --- Helpers --------------------------------------------------------------------------------
+
+    @property
+    def awaits_helpers(self) -> bool:
+        """Return whether tasks wait for a helper: until it runs, or says that it serves them."""
+        server = self.helpers.get(STATUS) if self._plan.scenario.metrics.trainer_status else None
+        is_silent = server is not None and server.state == "running" and not server.last_words
+        return is_silent or is_any(self.helpers.values(), "starting")
 
     def end_helper(self, name: str, exit_code: int) -> None:
         """Note that a helper has ended."""

@@ -7,9 +7,9 @@ without one, worker 0. If a task fails for good, the job fails.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from emulator.scenario.frameworks.spec import Roles
@@ -33,6 +33,10 @@ class RestartTask:
     number: int
     fresh: bool = False
     """On a fresh disk."""
+    level: Literal["container", "pod"] | None = None
+    """Of a Job of Kubernetes: in its Pod, or as a new one."""
+    holds: Sequence[str] = ()
+    """Tasks that wait for their restart at least as long."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,8 @@ class RestartJob:
 
     delay: float
     number: int
+    requeued: bool = False
+    """A task of a Slurm job has asked for it; it also stops those that a fault lets end."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,7 @@ class Fail:
 
     reason: str
     cause: str = ""
-    """Of a job of the training operator: `backoff-limit`, `stuck`; empty: its task failed."""
+    """Of a job of another system: `backoff-limit`, `stuck`, ...; empty: its task failed."""
 
 
 Decision = Wait | RestartTask | RestartJob | BeginTraining | Succeed | Fail

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from emulator.errors import UsageError
+from emulator.platforms import slurm
 from emulator.scenario.extension import added
 from emulator.supervisor import restart_policy
-from emulator.supervisor.restart_policy import Decision
+from emulator.supervisor.restart_policy import Decision, RestartJob
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,13 +25,15 @@ DRAIN = 10.0
 class Strategy:
     """The rules of the scenario. That of another system overrides what it does in its own way.
 
-    `finish` settles the outcome, `stop` stops every task.
+    `finish` settles the outcome, `stop` stops every task, `restart` starts all of them again.
     """
 
     suspended = False
     """All tasks are stopped, or were never started, until the job is resumed."""
     resumptions = 0
     """How often it was resumed."""
+    decides_evictions = False
+    """Something may follow also from the exit of a task that a fault starts again."""
 
     def __init__(
         self,
@@ -39,16 +42,21 @@ class Strategy:
         *,
         finish: Callable[[JobEnd], None],
         stop: Callable[[], None],
+        restart: Callable[[str, RestartJob], None],
     ) -> None:
         self._plan, self._job, self._finish, self._stop = plan, job, finish, stop
+        self._restart = restart
         self._timers = job.timers
 
     def begin(self) -> bool:
         """Return whether the tasks are to be started; else the job is suspended."""
         return True
 
-    def take_over(self, timeline: Timeline, began: float) -> None:
-        """Continue with the job of a killed supervisor; the run began at the time `began`."""
+    def take_over(self, timeline: Timeline, began: float, undecided: Exited | None) -> None:
+        """Continue with the job of a killed supervisor; the run began at the time `began`.
+
+        `undecided`: the last exit, if it is to be decided again.
+        """
 
     def suspend(self) -> None:
         """Stop every task, until the job is resumed. Raises UsageError."""
@@ -82,6 +90,17 @@ class Strategy:
             restarts=job.restarts if scenario.restart.scope == "job" else state.restarts,
         )
 
+    def requeued(self, line: str) -> RestartJob | None:
+        """Return what follows where a task of a Slurm job has requeued it with this line.
+
+        Slurm does so as often as it is asked: the limit of restarts is that of failures.
+        """
+        scenario = self._plan.scenario
+        if not scenario.slurm or self.suspended or not slurm.asks_requeue(line):
+            return None
+        delay, number = scenario.restart.first_backoff, self._job.restarts + 1
+        return RestartJob(delay, number, requeued=True)
+
     def comes_back(self, state: TaskState, event: Exited) -> bool:
         """Return whether a task that a fault has ended is started again when the fault says so."""
         return True
@@ -89,6 +108,9 @@ class Strategy:
     def starts_fresh(self, state: TaskState) -> bool:
         """Return whether the next start of a task is on a fresh disk."""
         return False
+
+    def on_restarted(self) -> None:
+        """All tasks have ended to be started again together."""
 
     def on_line(self) -> None:
         """A task has printed."""
@@ -115,5 +137,6 @@ def _not_suspendable() -> UsageError:
 
 
 def strategy_of(plan: Plan) -> type[Strategy]:
-    """Return what a job follows: the rules of its scenario, or those of its operator."""
-    return Strategy if plan.scenario.operator is None else next(added("strategy"))
+    """Return what a job follows: the rules of its scenario, or those of another system."""
+    system = plan.scenario.system
+    return Strategy if system is None else next(added(system.strategy))

@@ -26,7 +26,7 @@ from emulator.engines.base import (
 )
 from emulator.engines.capabilities import capable
 from emulator.errors import EngineLost
-from emulator.metrics.event_steps import EventSteps
+from emulator.faults.checkpoint import FileAccess
 from emulator.record.events import (
     AllRunning,
     Attached,
@@ -45,7 +45,8 @@ from emulator.record.events import (
     TrainingBegan,
     observed,
 )
-from emulator.scenario.schema import EVENTS
+from emulator.scenario.extension import added
+from emulator.scenario.schema import STATUS
 from emulator.supervisor import restart_policy as policy
 from emulator.supervisor.control import Asked, Interrupted, RunControl
 from emulator.supervisor.engine_calls import Called, EngineCalls, Preparing
@@ -63,7 +64,7 @@ from emulator.supervisor.job import (
 )
 from emulator.supervisor.sampling import Measured, Sampling
 from emulator.supervisor.strategy import strategy_of
-from emulator.supervisor.takeover import RecoveredState, init_line, resumption
+from emulator.supervisor.takeover import RecoveredState, helper_steps, init_line, resumption
 from emulator.supervisor.timers import Timers
 from emulator.supervisor.watchdog import DiskWatch, Watchdog
 
@@ -113,19 +114,18 @@ class Supervisor:
         interval = plan.scenario.metrics.interval
         self._sampling = Sampling(interval, engine, self.inbox, clock, workers, self._job)
         self._strategy = strategy_of(plan)(
-            plan, self._job, finish=self._finish, stop=self._stop_all
+            plan, self._job, finish=self._finish, stop=self._stop_all, restart=self._restart_job
         )
         self.control = RunControl(
             plan, engine, self.inbox, self._job, self._injector, self._strategy
         )
         self._init_steps = {step.name for task in plan.tasks for step in task.init}
-        self._event_steps = recovered.event_steps if recovered else EventSteps()
+        self._helper_steps = recovered.helper_steps if recovered else helper_steps(plan)
         self._stopping = False
         self._tasks_begun = False
         """Whether the tasks were started, which wait for the helpers."""
         self._generation = 0
         """Counts the restarts of the whole job."""
-        self._restarting: policy.RestartJob | None = None
 
     @property
     def end(self) -> JobEnd | None:
@@ -159,6 +159,7 @@ class Supervisor:
         else:
             self._engine.prepare(plan, self._history.path, self.inbox)
             self._calls.update_links()
+            self._put_files()
             self._history.write(Prepared())
             for name in self._job.helpers:
                 self._job.start_task(name)
@@ -178,10 +179,17 @@ class Supervisor:
         assert self._job.end is not None
         return self._job.end
 
+    def _put_files(self) -> None:
+        """Put what tasks are given of the status endpoint where they find it."""
+        if self._plan.scenario.metrics.trainer_status:
+            tasks = [task.name for task in self._plan.in_training]
+            host = self._plan.task(STATUS).host
+            program, request = next(added("status")).files(tasks, self._plan.run_id, host)
+            capable(self._engine, FileAccess).run_at_files("shared", program, request)
+
     def _begin_tasks(self) -> None:
         """Start every task, once the helpers run that are to be there before them."""
-        waits = is_any(self._job.helpers.values(), "starting")
-        if self._tasks_begun or waits or self._job.end is not None:
+        if self._tasks_begun or self._job.awaits_helpers or self._job.end is not None:
             return
         self._tasks_begun = True
         if self._plan.scenario.timeout is not None:
@@ -213,7 +221,7 @@ class Supervisor:
 
     def _is_hurried(self) -> bool:
         """Return whether something may follow from the next line, or an exit is expected."""
-        calm = self._job.phase == "running" and self._restarting is None
+        calm = self._job.phase == "running" and self._job.restarting is None
         return not calm or self._injector.awaits_output or self._history.hurried
 
     # --- Events ---------------------------------------------------------------------------------
@@ -283,6 +291,7 @@ class Supervisor:
             seen = state.reader.read(line.text)
             self._note_sources(line.task, state.reader.take_news())
             self._on_observed(line.task, line.wall, seen, line.text)
+            self._requeue_if_asked(line)
         else:
             seen = state.reader.read_part(line.text)
             self._note_sources(line.task, state.reader.take_news())
@@ -294,14 +303,15 @@ class Supervisor:
             self._history.log(*init_line(line.task, line.text), wall=line.wall)
             return
         reported = None
-        if line.task == EVENTS and self._plan.scenario.metrics.events is not None:
-            reported = self._event_steps.read(line.text, self._job.starts)
+        if line.task == self._plan.scenario.metrics.helper:
+            reported = self._helper_steps.read(line.text, self._job.starts)
         self._history.log(line.task, line.text, wall=line.wall, shown=reported is None)
         if reported is not None:
             wall = reported.wall if 0 <= reported.wall <= line.wall else line.wall
             self._on_observed(reported.task, wall, reported.seen)
         elif line.task in self._job.helpers and line.text.strip():
             self._job.helpers[line.task].last_words.append(line.text[:LONGEST_WORD])
+            self._begin_tasks()
 
     def _note_sources(self, task: str, news: Sequence[Seen]) -> None:
         """Write what was seen for the first time that counts, before its first step."""
@@ -321,6 +331,7 @@ class Supervisor:
                 self._watchdog.on_step(task)
             self._injector.on_output(task, text, seen.event, seen.data)
         elif text is not None:
+            self._injector.on_line(task, text, wall)
             self._injector.on_output(task, text, "", {})
 
     def _on_started(self, call: Called) -> None:
@@ -330,13 +341,15 @@ class Supervisor:
             self._injector.on_running(call.subject)
             self._note_all_running()  # from here, tasks that run are watched
             self._watchdog.on_running()
+            if self._job.all_running or self._job.end is not None:
+                self._calls.go()
         if state.early_exit:
             early, state.early_exit = state.early_exit, None
             self._on_exit(early)
         elif state.is_helper:
             if self._job.stops_helpers:
                 self._stop(state)
-        elif self._stopping or self._restarting or self._strategy.suspended:
+        elif self._stopping or self._job.restarting or self._strategy.suspended:
             # Once more, if it was told before the engine had begun to start it.
             state.stop_sent = None
             self._stop(state)
@@ -374,11 +387,12 @@ class Supervisor:
             return
         if state.is_helper:
             self._job.end_helper(event.task, event.exit_code)
+            self._begin_tasks()
             return
         oom = event.oom_killed
         fault = self._injector.on_exit(event)
         evicted = bool(fault)
-        if fault and not self._strategy.comes_back(state, event):
+        if fault and not self._job.restarting and not self._strategy.comes_back(state, event):
             fault = ""
         comes_back = fault and self._job.end is None
         state.state, state.exit_code = "down" if comes_back else "ended", event.exit_code
@@ -393,14 +407,18 @@ class Supervisor:
             ),
             wall=event.wall,
         )
-        if self._restarting:
+        if self._job.restarting:
             self._restart_job_when_all_ended()
-        elif self._job.end is None and not fault and not self._strategy.suspended:
+        elif (
+            self._job.end is None
+            and not self._strategy.suspended
+            and (not fault or self._strategy.decides_evictions)
+        ):
             self._decide(state, event, evicted=evicted)
         self._strategy.on_exit()
 
     def _decide(self, state: TaskState, event: Exited, *, evicted: bool = False) -> None:
-        """Do what follows from an exit; `evicted`: by a fault that does not bring the task back."""
+        """Do what follows from an exit; `evicted`: by a fault that may bring the task back."""
         decision = self._strategy.decide(state, event, evicted=evicted)
         match decision:
             case policy.BeginTraining():
@@ -411,22 +429,35 @@ class Supervisor:
                 if event.oom_killed:
                     reason += " (out of memory: the kernel killed it)"
                 self._finish(JobEnd("failed", reason, event.task, cause))
-            case policy.RestartTask(delay=delay, number=number):
+            case policy.RestartTask(delay=delay, number=number, holds=holds):
+                state.due = self._timers.now() + delay
+                for waiting in (self._job.tasks[name] for name in holds):
+                    waiting.due = max(waiting.due, state.due)
+                if state.state == "down":
+                    return  # the fault starts it
                 state.state, state.restarts = "backoff", number
                 state.crashes += 1
                 self._note_restart(event.task, decision)
-                self._timers.after(delay, self._start_unless_over, state)
-            case policy.RestartJob(number=number):
-                self._job.restarts, self._restarting = number, decision
-                self._note_restart(event.task, decision)
-                self._stop_all()
-                self._restart_job_when_all_ended()
+                self._timers.at(state.due, self._start_unless_over, state)
+            case policy.RestartJob():
+                self._restart_job(event.task, decision)
             case policy.Wait():
                 pass
 
     def _note_restart(self, task: str, what: policy.RestartTask | policy.RestartJob) -> None:
         scope: RestartScope = "job" if isinstance(what, policy.RestartJob) else "task"
-        self._history.write(Restart(task=task, scope=scope, number=what.number, delay=what.delay))
+        requeued = isinstance(what, policy.RestartJob) and what.requeued
+        level = what.level if isinstance(what, policy.RestartTask) else None
+        self._history.write(
+            Restart(
+                task=task,
+                scope=scope,
+                number=what.number,
+                delay=what.delay,
+                requeued=requeued,
+                level=level,
+            )
+        )
 
     def _on_stop_refused(self, task: str, name: str, reason: str) -> None:
         """Record that the engine refused a signal which was no fault."""
@@ -452,30 +483,52 @@ class Supervisor:
     # --- Starting again -------------------------------------------------------------------------
 
     def _start_unless_over(self, state: TaskState) -> None:
-        if self._job.end is None and state.state == "backoff":
+        if self._job.end is not None or self._job.restarting or state.state != "backoff":
+            return
+        if self._timers.now() < state.due:
+            self._timers.at(state.due, self._start_unless_over, state)
+        else:
             self._start_again(state)
 
     def _start_again(self, state: TaskState) -> None:
         """Start a task, which may have run before."""
         self._job.start_task(state.task.name, fresh=self._strategy.starts_fresh(state))
 
+    def _requeue_if_asked(self, line: Line) -> None:
+        """Start the job again where one of its tasks has requeued it."""
+        decision = self._strategy.requeued(line.text)
+        is_over = self._job.end is not None or self._job.restarting is not None
+        if decision and not is_over and line.task in self._job.in_training:
+            self._restart_job(line.task, decision)
+
+    def _restart_job(self, task: str, what: policy.RestartJob) -> None:
+        """Stop every task, and start all again once they have ended."""
+        self._job.restarts, self._job.restarting = what.number, what
+        self._note_restart(task, what)
+        self._stop_all()
+        self._restart_job_when_all_ended()
+
     def _restart_job_when_all_ended(self) -> None:
-        restart = self._restarting
+        restart = self._job.restarting
         if restart is None or self._job.anything_left:
             return
-        self._restarting = None
+        self._job.restarting = None
         self._generation += 1
-        for state in self._job.in_training.values():
+        for state in self._job.present.values():
+            state.due = self._timers.now() + restart.delay
             # A preempted task joins the others when its node is back.
             if state.state != "down":
                 state.state = "backoff"
-                self._timers.after(restart.delay, self._start_unless_over, state)
+                self._timers.at(state.due, self._start_unless_over, state)
+        self._strategy.on_restarted()
+        self._injector.bring_back_delayed()
 
     # --- Stopping -------------------------------------------------------------------------------
 
     def _finish(self, end: JobEnd, *, drain: bool = False) -> None:
         """Settle the outcome; later events can't change it."""
-        self._job.end, self._restarting = end, None
+        self._job.end, self._job.restarting = end, None
+        self._calls.go()
         self.inbox.rest = REST
         self._history.write(
             JobEnded(task=end.task, outcome=end.outcome, reason=end.reason, cause=end.cause or None)
@@ -511,8 +564,9 @@ class Supervisor:
                 self._job.stop_task(state.task.name, signal.SIGKILL)
 
     def _is_leaving(self, state: TaskState) -> bool:
-        """Return whether a fault has asked the task to end."""
-        return self._injector.is_terminating(state.task.name)
+        """Return whether a fault has asked the task to end, and is to have it so."""
+        requeued = self._job.restarting is not None and self._job.restarting.requeued
+        return not requeued and self._injector.is_terminating(state.task.name)
 
     def _time_out(self) -> None:
         if self._job.end is None:
@@ -554,7 +608,8 @@ class Supervisor:
         for one in recovered.unwritten_events:
             self._history.write(observed("step", one.task, one.seen.data), wall=one.wall)
         self._tasks_begun = True
-        self._strategy.take_over(timeline, began)
+        undecided = recovered.undecided(evictions=self._strategy.decides_evictions)
+        self._strategy.take_over(timeline, began, undecided)
         for name in (*job.helpers, *job.tasks):
             self._resume_task(name, recovered, started)
         for task in self._plan.everything:
@@ -567,7 +622,7 @@ class Supervisor:
             self._injector.end()
             self._strategy.wind_down(job.end, drain=False)
         else:
-            self._resume_job(recovered, began)
+            self._resume_job(recovered, began, undecided)
         self._calls.update_links()
 
     def _resume_task(self, name: str, recovered: RecoveredState, started: dict[str, str]) -> None:
@@ -580,6 +635,8 @@ class Supervisor:
                 pass
             case "lost":
                 self.inbox.put(Exited(name, self._clock.wall(), 128 + signal.SIGKILL))
+            case "started" if state.task.held:
+                self._calls.begin_again(state.task, started[name])
             case "started":
                 self.inbox.put(Called("start", name, started[name]))
             case "start":
@@ -587,13 +644,15 @@ class Supervisor:
             case "down" | "ended" as now:
                 state.state = now
 
-    def _resume_job(self, recovered: RecoveredState, began: float) -> None:
+    def _resume_job(
+        self, recovered: RecoveredState, began: float, undecided: Exited | None
+    ) -> None:
         """Continue with a job that has not ended; the run began at the time `began`."""
-        timeline, last = recovered.timeline, recovered.last_exit
+        timeline = recovered.timeline
         if (limit := self._plan.scenario.timeout) is not None:
             self._timers.at(began + limit, self._time_out)
         if timeline.restarting:
-            self._restarting = policy.RestartJob(0.0, recovered.job_restarts)
+            self._job.restarting = policy.RestartJob(0.0, recovered.job_restarts)
             self._stop_all()
             self._restart_job_when_all_ended()
         before, all_running = timeline.before_training, timeline.all_running
@@ -603,8 +662,8 @@ class Supervisor:
         )
         if timeline.suspended:
             self._stop_all()
-        elif last and not timeline.restarting and self._job.tasks[last.task].state == "ended":
+        elif undecided is not None:
             # Had its consequence been decided, the decision would be the same again.
-            evicted = recovered.was_evicted(last.task)
-            self._decide(self._job.tasks[last.task], last, evicted=evicted)
+            evicted = recovered.was_evicted(undecided.task)
+            self._decide(self._job.tasks[undecided.task], undecided, evicted=evicted)
         self._note_all_running()

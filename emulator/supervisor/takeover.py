@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, cast
 
 from emulator.engines.base import Exited, ResumePoint
-from emulator.metrics.event_steps import EventSteps, Reported, unwritten
+from emulator.metrics.event_steps import EventSteps, HelperSteps, Reported, unwritten
 from emulator.record import task_log
 from emulator.record.events import Entry, HelperEvent, JobEnded, StepSource, TaskExit
 from emulator.record.reader import Record
 from emulator.record.timeline import FaultTimeline, Timeline
-from emulator.scenario.schema import EVENTS
+from emulator.scenario.extension import added
 from emulator.supervisor.fault_stages import ActiveFault, Stage
 from emulator.supervisor.job import JobEnd, State, TaskState, pending, pending_helpers
 
@@ -47,8 +47,8 @@ class RecoveredState:
 
     unwritten_sources: dict[str, Sequence[Seen]] = field(default_factory=dict)
     """From what these steps were read, as far as that is not in the history either."""
-    event_steps: EventSteps = field(default_factory=EventSteps)
-    """It has read what the helper of `metrics: {events: ...}` had printed."""
+    helper_steps: HelperSteps = field(default_factory=EventSteps)
+    """It has read what the helper that has the steps had printed."""
     unwritten_events: Sequence[Reported] = ()
     """Its steps that are not in the history."""
 
@@ -57,6 +57,19 @@ class RecoveredState:
         before = self.timeline.plan.before_training
         began = not before or self.timeline.training_began is not None
         return began or self.tasks[task].task.before is not None
+
+    def undecided(self, *, evictions: bool) -> Exited | None:
+        """Return the last exit, if what follows from it may not have been decided.
+
+        `evictions`: something may follow also where a fault starts the task again.
+        """
+        last, timeline = self.last_exit, self.timeline
+        if last is None or timeline.restarting or self.end is not None:
+            return None
+        state, n = self.tasks[last.task].state, timeline.tasks[last.task].exits[-1].n
+        again = any(one.n > n for one in timeline.restarts if one.scope == "job")
+        waits = state == "ended" or (evictions and state == "down" and not again)
+        return last if waits else None
 
     def was_evicted(self, task: str) -> bool:
         """Return whether a fault ended a task that it might have started again.
@@ -107,9 +120,17 @@ def recover_run(plan: Plan, record: RunWriter, began: float) -> RecoveredState:
         for sidecar in task.sidecars:
             printed = record.printed(sidecar.name)
             recovered.known[sidecar.name] = ResumePoint(printed, math.inf)
-    if plan.scenario.metrics.events is not None:
-        recovered.unwritten_events = _read_events_again(recovered, record.printed(EVENTS))
+    if beside := plan.scenario.metrics.helper:
+        recovered.unwritten_events = _read_events_again(recovered, record.printed(beside))
     return recovered
+
+
+def helper_steps(plan: Plan) -> HelperSteps:
+    """Return what reads the steps in the lines of a helper, where one has them."""
+    if not plan.scenario.metrics.trainer_status:
+        return EventSteps()
+    steps: HelperSteps = next(added("status")).steps()
+    return steps
 
 
 def init_line(step: str, text: str) -> tuple[str, str]:
@@ -126,7 +147,9 @@ def _is_of_init(task: Task, line: str) -> bool:
 def recover(plan: Plan, history: Sequence[Entry]) -> RecoveredState:
     """Return the state of tasks and job at the end of a history in the order of writing."""
     timeline = Timeline(plan, history)
-    recovered = RecoveredState(timeline, pending(plan), pending_helpers(plan))
+    recovered = RecoveredState(
+        timeline, pending(plan), pending_helpers(plan), helper_steps=helper_steps(plan)
+    )
     for name, event in timeline.helpers.items():
         _restore_helper(recovered.helpers[name], event)
     for state in recovered.tasks.values():
@@ -199,7 +222,9 @@ def _state_of(name: str, timeline: Timeline) -> State:
         case "succeeded" | "failed" | "stopped":
             # In a restart of the whole job, the tasks that have ended wait from its first start on.
             waits = task.exits[-1].n < _first_of_job_restart(timeline)
-            is_part = timeline.plan.task(name).before is None
+            before = timeline.plan.before_training
+            began = not before or timeline.training_began is not None
+            is_part = (timeline.plan.task(name).before is None) == began
             return "backoff" if waits and is_part else "ended"
         case state:
             return state
@@ -275,11 +300,11 @@ def _stage(fault: FaultTimeline, timeline: Timeline) -> Stage:
 
 
 def _read_events_again(recovered: RecoveredState, printed: Sequence[str]) -> list[Reported]:
-    """Read again what was printed of event files; return the steps that were not written."""
+    """Read again what the helper with the steps printed; return those that were not written."""
     starts = {name: state.starts for name, state in recovered.tasks.items()}
     found: dict[str, list[Reported]] = {}
     for line in printed:
-        if one := recovered.event_steps.read(line, starts):
+        if one := recovered.helper_steps.read(line, starts):
             found.setdefault(one.task, []).append(one)
     last = {step.task: (step.step, step.wall) for _, step in recovered.timeline.steps}
     late = [one for task, all_ in found.items() for one in unwritten(all_, last.get(task))]

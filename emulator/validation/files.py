@@ -74,6 +74,11 @@ def text_of(path: Path, most: int) -> str:
             content = file.read(most + 1)
     except OSError as error:
         raise ValueError(reason(error)) from None
+    return decoded(content, most)
+
+
+def decoded(content: bytes, most: int) -> str:
+    """Return the text of at most `most` bytes of UTF-8. Raises ValueError with the reason."""
     if len(content) > most:
         raise ValueError(f"it has more than {format_size(most)}")
     try:

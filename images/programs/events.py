@@ -16,12 +16,13 @@ def step(step: int, **numbers: float) -> None:
     _print({"emulate": "step", "step": step, **numbers})
 
 
-def phase(name: str, state: str, **numbers: float) -> None:
+def phase(name: str, state: str, **values: float | str) -> None:
     """Report a phase: {"emulate": "phase", "phase": "checkpoint", "state": "begin"}.
 
-    Phases: startup, data, compile, checkpoint, restore, eval. States: begin, end.
+    Phases: startup, data, compile, checkpoint, restore, eval. States: begin, end. Of a checkpoint
+    and a restore, `step` and `digest` say what was saved and loaded.
     """
-    _print({"emulate": "phase", "phase": name, "state": state, **numbers})
+    _print({"emulate": "phase", "phase": name, "state": state, **values})
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 Lightning finds the other nodes by itself: in NODE_RANK, MASTER_ADDR and MASTER_PORT when it is
 started with `python`, and in torchrun's variables under torchrun. The callback saves to the shared
-folder, and `ckpt_path="last"` resumes from there. The steps are in the event files of its logger.
+folder, and `ckpt_path="last"` resumes from there. What its Slurm handler saves, which requeues the
+job, it resumes from only without a `ckpt_path`. The steps are in the event files of its logger.
 """
 
 import argparse
@@ -79,6 +80,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300, help="steps to train (300)")
     parser.add_argument("--batch", type=int, default=64, help="examples per node and step (64)")
     parser.add_argument("--save-every", type=int, default=50, help="steps between saves (50)")
+    parser.add_argument(
+        "--resume",
+        choices=["last", "auto"],
+        default="last",
+        help="from the last periodic save, or auto: also from that of its Slurm handler (last)",
+    )
     options = parser.parse_args()
 
     seed_everything(SEED)
@@ -98,7 +105,8 @@ def main() -> None:
             )
         ],
     )
-    trainer.fit(Perceptron(), Digits(options.batch), ckpt_path="last")
+    resume = "last" if options.resume == "last" else None
+    trainer.fit(Perceptron(), Digits(options.batch), ckpt_path=resume)
 
 
 if __name__ == "__main__":

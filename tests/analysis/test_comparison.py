@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -84,6 +83,23 @@ def test_keys_that_differ_are_named_as_set_takes_them(
     sets: list[str], result: dict[str, list[Any]]
 ) -> None:
     assert differing(*sets) == result
+
+
+def test_a_fault_of_another_kind_is_shown_whole_and_what_is_not_set_as_such() -> None:
+    assert differing("", "faults=[{pause: worker-0, at: 5s, for: 1s}]").keys() == {"faults.0"}
+    assert (written(None), written(""), written("a"), written(5)) == ("not set", "''", "a", "5")
+    assert written({"at": {"step": 2000}, "no": None}) == "{at: {step: 2000}}"
+
+
+def test_a_default_is_named_as_such_where_another_has_written_something_else() -> None:
+    runs = [plan(), plan("restart.limit=3", "faults.0.warm=true", "cluster.worker=4", "timeout=5s")]
+    first, second = rows([(one, RAN, OK) for one in runs])
+    assert {key: (first.words(key), second.words(key)) for key in first.differs} == {
+        "cluster.worker.replicas": ("2", "4"),
+        "restart.limit": ("5 (default)", "3"),
+        "faults.0.warm": ("false (default)", "true"),
+        "timeout": ("not set", "5s"),
+    }
 
 
 def test_a_fault_that_only_one_has_is_shown_whole() -> None:
@@ -171,5 +187,5 @@ def test_a_fault_that_differs_is_shown_as_it_was_written() -> None:
         "{preempt: worker-1, at: 5s, loss: silent}",  # what is stored has the grace that it lacks
     ):
         dumped = plan(f"faults=[{fault}]").scenario.model_dump(mode="json")["faults"]
-        shown = json.loads(written(dumped))[0]
+        shown = yaml.safe_load(written(dumped))[0]
         assert shown.keys() == yaml.safe_load(fault).keys(), shown

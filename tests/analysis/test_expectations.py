@@ -16,6 +16,7 @@ from emulator.analysis import expectations as checks
 from emulator.analysis.analyse import Analysis, FaultResult, TaskResult, analyse
 from emulator.analysis.expectations import Comparison, Status, Verdict, judge, overall
 from emulator.analysis.figures import in_summary
+from emulator.analysis.notices import NoticeResult
 from emulator.analysis.throughput import Rate, StepTimes, Throughput
 from emulator.analysis.traffic import Traffic
 from emulator.analysis.values import histories, importance
@@ -48,6 +49,7 @@ RAN = Analysis(
     lost_steps=10,
     recoveries=[5.0, 7.5],
     faults=[FaultResult("0", "preempt", "worker-0", "applied", applied_after=2.0, saved_after=1.0)],
+    notices=[NoticeResult("0", "preempt", "worker-0", 3.0, saved_after=1.0, outlived=[])],
     time={"productive": 4.0, "startup": 6.00004},
     goodput=0.4,
 )
@@ -155,6 +157,7 @@ def test_every_expectation_that_can_be_written_is_judged() -> None:
         "recovers_within": "1m",
         "min_goodput": 0.1,
         "saved_within_grace": True,
+        "nothing_outlives": True,
         "monotone_checkpoints": True,
         "restores_only_complete": True,
         "never_from_scratch": True,
@@ -233,36 +236,6 @@ def test_the_worst_fault_is_compared_with_the_rate_before_it(
     assert [one.expectation for one in found] == [f"throughput.{name}.{k}" for k in ("min", "max")]
 
 
-def preempted(target: str, saved: float | None, status: str = "applied") -> FaultResult:
-    return FaultResult("0", "preempt", target, status, saved_after=saved, killed=True)
-
-
-SAVED, UNSAVED = preempted("ps-0", 1.0), preempted("worker-1", None)
-KILLED = FaultResult("1", "kill", "worker-0", "applied")
-LOST = FaultResult("3", "preempt", "worker-0", "applied", killed=True, silent=True)
-TERMINATED = FaultResult("2", "terminate", "worker-0", "applied")
-WITHOUT_NOTICE = "the record has no preemptions with notice"
-
-
-@pytest.mark.parametrize(
-    ("faults", "status", "got"),
-    [
-        ([SAVED, KILLED], "ok", "1 of 1 preemptions with notice"),
-        ([SAVED, LOST], "ok", "1 of 1 preemptions with notice"),
-        ([SAVED, UNSAVED], "failed", "worker-1 saved no checkpoint before its end"),
-        ([KILLED, TERMINATED], "unknown", WITHOUT_NOTICE),
-        ([LOST], "unknown", WITHOUT_NOTICE),
-        ([preempted("ps-0", None, "skipped")], "unknown", WITHOUT_NOTICE),
-        ([], "unknown", WITHOUT_NOTICE),
-    ],
-)
-def test_a_grace_period_is_there_to_save(
-    faults: list[FaultResult], status: Status, got: str
-) -> None:
-    result = verdicts({"saved_within_grace": True}, replace(SILENT, faults=faults))[-1]
-    assert result == Verdict("saved_within_grace", status, "a checkpoint before each end", got)
-
-
 def goes_back(times: int) -> Timeline:
     """Return a history in which a worker goes back from step 7, so many times."""
     steps = (step(2 + n, "worker-0", 7 - n) for n in range(times + 1))
@@ -292,7 +265,7 @@ def test_an_invariant_is_judged_from_the_history(
 
 
 def test_what_is_false_is_not_judged() -> None:
-    expect = {"saved_within_grace": False, "single_chief": False, "steps_exactly_once": False}
+    expect = {"nothing_outlives": False, "single_chief": False, "steps_exactly_once": False}
     assert [result.expectation for result in verdicts(expect, SILENT)] == ["outcome"]
 
 
@@ -375,6 +348,7 @@ def test_the_summary_has_the_numbers_and_is_json() -> None:
         **{"format": 2, "emulator_version": emulator.__version__},
         **yaml.safe_load(SUMMARY),
         "faults": [asdict(RAN.faults[0])],
+        "notices": [asdict(RAN.notices[0])],
     }
 
 
@@ -417,11 +391,24 @@ def test_expectations_about_faults_are_unknown_unless_all_happened(status: str) 
         "max_lost_steps": "unknown",
         "recovers_within": "unknown",
     }
-    assert judged["faults"].actual == f"1 applied; kill worker-1 {status}: it was not running"
+    said = f"; fault 1: kill worker-1 {status}: it was not running"
+    assert judged["faults"].actual == f"1 applied{said}"
     many, *_ = verdicts({}, replace(RAN, faults=[missed] * 4))[1:]
-    named = f"; kill worker-1 {status}: it was not running" * 3
+    named = said * 3
     assert many == Verdict("faults", "unknown", "4 applied", f"0 applied{named}")
     assert judged["max_lost_steps"].actual == "10, but not all faults happened"
+
+
+def test_sentences_of_an_engine_are_parts_of_one_and_have_their_fault_s_number() -> None:
+    why = (
+        "The eviction of run-worker-1 is forbidden now: Cannot evict pod as it would violate the "
+        "pod's disruption budget (The disruption budget two needs 2 healthy pods and has 2 "
+        "currently)"
+    )
+    missed = [FaultResult(id, "preempt", "worker-1", "failed", reason=f"{why}.") for id in "12"]
+    many, *_ = verdicts({}, replace(RAN, faults=missed))[1:]
+    said = [f"fault {number}: preempt worker-1 failed: {why}" for number in "12"]
+    assert many.actual == "; ".join(["0 applied", *said])
 
 
 @pytest.mark.parametrize("outcome", ["running", "error", "interrupted"])

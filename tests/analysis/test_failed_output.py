@@ -220,3 +220,12 @@ def test_no_line_of_a_recorded_failure_that_says_why_is_left_out() -> None:
         text = path.read_text(encoding="utf-8", errors="replace")
         left_out = [line for line in text.splitlines() if is_boilerplate(line)]
         assert not [line for line in left_out if "Error: " in line], path
+
+
+def test_the_last_words_have_no_steps_unless_nothing_else_was_printed() -> None:
+    steps = [f'{{"emulate": "step", "step": {n}, "loss": NaN}}' for n in range(20)]
+    saves = '{"emulate": "phase", "phase": "checkpoint", "state": "begin"}'
+    assert last_words([*steps, saves, *steps, "no disk"]) == (saves, "no disk")
+    assert last_words(steps[:2]) == tuple(steps[:2])
+    other = '{"step": 1}'
+    assert last_words([other, "{", *steps]) == (other, "{")

@@ -21,16 +21,21 @@ import pytest
 
 import emulator
 from emulator.api.application import LARGEST_BODY, application
-from emulator.api.client import Cluster
+from emulator.api.client import Cluster, when_up
 from emulator.api.server import LINES_AT_A_TIME, ApiServer, RecordWatcher
 from emulator.engines.base import Inbox
 from emulator.errors import EmulatorError, EngineLost, UsageError
+from emulator.planning.planner import make_plan
 from emulator.record.events import fields_of
 from emulator.record.reader import Record
 from emulator.record.remains import SOCKET
+from emulator.record.writer import RunWriter
+from emulator.runtime.clock import ManualClock
+from emulator.scenario.loader import parse
 from emulator.supervisor.control import RunControl
 from tests.cli.typed import typed, write
 from tests.conftest import Emulate, Finished
+from tests.histories import SITE
 
 NOBODY: Any = None
 CONTROL = RunControl(NOBODY, NOBODY, Inbox(), NOBODY, NOBODY, NOBODY)
@@ -268,7 +273,22 @@ def test_a_request_after_the_supervisor_has_ended_is_refused_at_once(tmp_path: P
         with pytest.raises(UsageError, match="The run is over"):
             waiting.result(0)
         answer = http.post("/v1/stop")
-        assert (answer.status_code, answer.json()) == (422, {"error": "The run is over."})
+        assert (answer.status_code, answer.json()) == (410, {"error": "The run is over."})
+
+
+def test_who_follows_a_run_that_is_being_taken_down_waits_for_its_end(tmp_path: Path) -> None:
+    text = "name: test\nprogram: {command: [a]}\ncluster: {worker: 1}\n"
+    run = RunWriter(tmp_path / "run-1", make_plan(parse(text), "run-1", SITE), text, ManualClock())
+    said = list[str]()
+
+    def say(line: str) -> None:
+        said.append(line)
+        run.close()  # the run is over
+
+    with contextlib.closing(run), serving(run.path) as (server, _):
+        server.refuse()
+        assert when_up(Record(run.path), say) is None
+    assert said == ["waiting for run-1: it is not up yet, or is just ending"]
 
 
 def test_lines_are_hurried_while_a_client_follows(tmp_path: Path) -> None:

@@ -304,6 +304,50 @@ def test_a_task_can_print_anything(emulate: Emulate, tmp_path: Path) -> None:
     assert "no newline at the end" in done.stderr
 
 
+ASKING = """name: asking
+framework: none
+image: gpu
+program: {command: ['true']}
+cluster:
+  worker: {replicas: 2, gpus: 1}
+  reader: {replicas: 1, image: gpu}
+"""
+
+
+def test_a_plan_says_what_the_engine_can_not_do_below_the_plan(tmp_path: Path) -> None:
+    path = tmp_path / "asking.yaml"
+    path.write_text(ASKING)
+    options = ("--engine", "process", "--set", "cluster.reader.memory=1g")
+    done = typed("plan", path, *options).ended(2)
+    assert done.stdout.startswith("asking on the process engine\n")
+    lacks = "the process engine can't do this:"
+    assert [line.partition(" (")[0] for line in done.stderr.splitlines()] == [
+        f"emulate: --set cluster.reader.memory=1g: cluster.reader.memory: {lacks} a memory limit "
+        "for reader",
+        f"emulate: {path}:6: cluster.worker.gpus: {lacks} GPUs for worker",
+    ]
+    planned = typed("plan", path, *options, "--json").ended(2).json
+    assert [task["name"] for task in planned["tasks"]] == ["worker-0", "worker-1", "reader-0"]
+    assert typed("up", path, *options).ended(2).stdout == ""
+
+
+def test_gpus_that_are_not_there_are_a_warning_with_the_option_that_does_without(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "asking.yaml"
+    path.write_text(ASKING)
+    (line,) = typed("plan", path, "--engine", "process").ended(0).stderr.splitlines()
+    assert line.startswith(f"emulate: {path}:6: cluster.worker.gpus: ")
+    assert "(`--without-gpus` runs it on the CPU; " in line
+    assert refusal("up", path, "--engine", "process") == line.removeprefix("emulate: ")
+    done = typed("plan", path, "--engine", "process", "--without-gpus", "--json").ended(0)
+    assert done.stderr == ""
+    assert [task["gpus"] for task in done.json["tasks"]] == [[], [], []]
+    scenario = done.json["scenario"]
+    images = [scenario["image"], scenario["cluster"]["reader"]["image"]]
+    assert images == ["cpu", "cpu"]
+
+
 @pytest.mark.docker
 def test_more_memory_than_the_machine_has_is_a_mistake_with_its_line(
     tmp_path: Path, docker_engine: DockerEngine
@@ -313,10 +357,12 @@ def test_more_memory_than_the_machine_has_is_a_mistake_with_its_line(
         "name: large\nframework: none\nimage: none\nprogram: {command: ['true']}\n"
         "cluster:\n  worker:\n    replicas: 1\n    memory: 900t\n"
     )
-    for command in ("plan", "up"):
-        line = refusal(command, path, "--engine", "docker")
-        assert line.startswith(f"{path}:8: cluster.worker.memory: 900.0 TiB is more than the")
-    line = refusal("plan", path, "--engine", "docker", "--set", "cluster.worker.memory=901t")
+    line = refusal("up", path, "--engine", "docker")
+    assert line.startswith(f"{path}:8: cluster.worker.memory: 900.0 TiB is more than the")
+    done = typed("plan", path, "--engine", "docker").ended(2)
+    assert done.stderr == f"emulate: {line}\n"
+    assert done.stdout.startswith("large on the docker engine\n")
+    line = refusal("up", path, "--engine", "docker", "--set", "cluster.worker.memory=901t")
     assert line.startswith("--set cluster.worker.memory=901t: cluster.worker.memory: 901.0 TiB")
 
 

@@ -47,16 +47,16 @@ def imported(tmp_path: Path, *command: str) -> set[str]:
 @pytest.mark.parametrize(
     ("command", "needless", "most"),
     [
-        (("--help",), HEAVY | OF_SCENARIOS, 27),
+        (("--help",), HEAVY | OF_SCENARIOS, 28),
         (("--nonsense",), HEAVY | OF_SCENARIOS, 8),
-        (("fault", "--help"), HEAVY | {"emulator.record", "emulator.analysis"}, 31),
+        (("fault", "--help"), HEAVY | {"emulator.record", "emulator.analysis"}, 36),
         (
             ("plan", "quickstart", "--engine", "process"),
             HEAVY | {"emulator.record.events", "emulator.manifests.assembly"},
-            102,
+            112,
         ),
         (("ps", "--all"), HEAVY - {"docker"} | MODELS, 82),
-        (("down", "old"), HEAVY | MODELS | {"rich"}, 50),
+        (("down", "old"), HEAVY | MODELS | {"rich"}, 53),
         (("down", "nothing"), HEAVY | MODELS | {"rich", "psutil"}, 30),
         (("logs", "old"), HEAVY | MODELS | {"rich", "psutil"}, 26),
     ],

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from emulator.cli.setup import init
+from emulator.engines.docker import DockerEngine
 from emulator.errors import EmulatorError, UsageError
+from emulator.runtime.bundled import ROOT
 from tests.cli.typed import refusal, typed
+from tests.conftest import Emulate
 
 
 @pytest.fixture
@@ -101,3 +108,63 @@ def test_a_suite_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [p.name for p in other.rglob("*")] == ["tests", "test_training.py"]
     typed("init", "--tests", other, "--force").ended()
     assert (other / "tests" / "test_training.py").read_text() != "mine\n"
+
+
+# --- Of each framework ----------------------------------------------------------------------------
+
+FRAMEWORKS = {"tensorflow": "tensorflow", "pytorch": "torch", "jax": "jax", "none": ""}
+"""What there is a starter for, and the module that its program imports."""
+ALONE = 'exec env -i "$(command -v python)" train.py --steps 20'
+"""Runs a program with an empty environment."""
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_starter_of_each_framework_can_be_planned(tmp_path: Path, framework: str) -> None:
+    typed("init", "--framework", framework, tmp_path / "mine").ended()
+    done = typed("plan", tmp_path / "mine", "--engine", "process").ended()
+    assert done.stdout.startswith("mine on the process engine\n")
+    text = (tmp_path / "mine" / "scenario.yaml").read_text()
+    assert f"\nframework: {framework} " in text
+
+
+def test_of_what_there_is_no_starter(tmp_path: Path) -> None:
+    said = refusal("init", "--tests", "--framework", "jax", tmp_path)
+    assert said == "--tests is for TensorFlow. Leave --framework out."
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_program_runs_alone_where_its_framework_is_installed(
+    tmp_path: Path, framework: str
+) -> None:
+    if (module := FRAMEWORKS[framework]) and importlib.util.find_spec(module) is None:
+        pytest.skip(f"{module} is not installed here")
+    program = ROOT / "images" / "starters" / framework / "train.py"
+    done = subprocess.run(
+        [sys.executable, program, "--steps", "20"],
+        cwd=tmp_path, env={}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert '"step": 20, "loss": ' in done.stdout
+    assert "learned y = " in done.stdout
+
+
+def test_the_starter_without_a_framework_runs_as_it_is(tmp_path: Path, emulate: Emulate) -> None:
+    typed("init", "--framework", "none", tmp_path / "mine").ended()
+    done = emulate.up(tmp_path / "mine" / "scenario.yaml", "--engine", "process")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize(
+    ("framework", "command"), [("pytorch", ""), ("jax", ""), ("pytorch", ALONE), ("jax", ALONE)]
+)
+def test_a_starter_runs_in_its_image_and_there_alone_too(
+    tmp_path: Path, emulate: Emulate, docker_engine: DockerEngine, framework: str, command: str
+) -> None:
+    typed("init", "--framework", framework, tmp_path / "mine").ended()
+    words = ["sh", "-c", command] if command else ["python", "train.py", "--steps", "20"]
+    sets = ["expect.final_step=20", f"program.command={json.dumps(words)}"]
+    sets += ["cluster.worker=1"] if command else []
+    options = [word for one in sets for word in ("--set", one)]
+    done = emulate.up(tmp_path / "mine" / "scenario.yaml", "--engine", "docker", *options)
+    assert done.returncode == 0, done.stderr

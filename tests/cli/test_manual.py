@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 from collections.abc import Callable
 from datetime import datetime
@@ -15,7 +17,7 @@ import emulator
 from emulator.api.client import Cluster
 from emulator.engines.docker import DockerEngine
 from emulator.errors import EngineError
-from emulator.record.events import Entry, Step, fields_of
+from emulator.record.events import Entry, RunStarted, Step, fields_of
 from emulator.record.reader import Record
 from tests.cli.typed import refusal, typed
 from tests.cli.typed import write as write_scenario
@@ -81,6 +83,22 @@ def test_a_run_is_struck_healed_stopped_and_judged(emulate: Emulate, tmp_path: P
         assert over["state"] == "failed"
         assert [fault["id"] for fault in over["faults"]] == ["manual-1", "manual-2"]
     assert refusal("preempt", "worker-1", *out) == f"{run} is over."
+    assert left("process", run) == []
+
+
+def test_a_run_whose_emulator_was_killed_is_not_said_to_go_on(
+    emulate: Emulate, tmp_path: Path
+) -> None:
+    with up(emulate, write(tmp_path)) as cluster:
+        run, out = cluster.run_id, ("--out", emulate.out)
+        (pid,) = [one.pid for one in cluster.record.history if isinstance(one, RunStarted)]
+        os.kill(pid, signal.SIGKILL)
+        psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [])
+        assert typed("ps", run, "--json", *out).json["state"] == "crashed"
+        shown = typed("ps", run, *out)
+        assert f"{run}: crashed" in shown.stdout
+        assert f"`emulate attach {run}` takes it over" in shown.stderr
+        typed("down", run, *out)
     assert left("process", run) == []
 
 

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -21,11 +22,15 @@ NO_DOCKER = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
 
 
 def typed(
-    *words: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
+    *words: str | Path,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    stdin: str | None = None,
 ) -> Finished:
     """Do what `emulate` does with these words, without its handling of signals and streams."""
     stdout, stderr = io.StringIO(), io.StringIO()
     with (
+        tempfile.TemporaryFile("w+") as piped,
         pytest.MonkeyPatch.context() as patch,
         contextlib.redirect_stdout(stdout),
         contextlib.redirect_stderr(stderr),
@@ -37,14 +42,18 @@ def typed(
             patch.setenv(name, value)
         if cwd is not None:
             patch.chdir(cwd)
+        if stdin is not None:
+            piped.write(stdin)
+            piped.seek(0)
+            patch.setattr(sys, "stdin", piped)
         code = __main__._run()
     assert code is None or isinstance(code, int)
     return Finished(code or 0, stdout.getvalue(), stderr.getvalue())
 
 
-def refusal(*words: str | Path, cwd: Path | None = None) -> str:
+def refusal(*words: str | Path, cwd: Path | None = None, stdin: str | None = None) -> str:
     """Return the one line with which these words are refused as a mistake."""
-    done = typed(*words, cwd=cwd).ended(2)
+    done = typed(*words, cwd=cwd, stdin=stdin).ended(2)
     assert done.stdout == ""
     assert done.stderr.startswith("emulate: ")
     (line,) = done.stderr.splitlines()

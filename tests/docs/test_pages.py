@@ -9,7 +9,11 @@ from typing import Any
 
 import pytest
 
+from emulator.engines.docker.engine import DockerEngine
+from emulator.engines.kubernetes.engine import KubernetesEngine
 from emulator.engines.memory import Script
+from emulator.engines.process.engine import ProcessEngine
+from emulator.faults.kinds import FAULTS
 from tests.report.runs import PREEMPT, a_run, step_line
 
 ROOT = Path(__file__).parents[2]
@@ -55,7 +59,7 @@ def test_make_is_named_with_a_target_that_it_has(page: Path) -> None:
     assert set(shown) <= targets
 
 
-# --- docs/results.md and docs/faults.md say what every key of summary.json means ------------------
+# --- The pages say what every key of summary.json means -------------------------------------------
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -77,13 +81,14 @@ def summary(tmp_path: Path) -> dict[str, Any]:
 
 def test_every_key_of_the_summary_is_explained(summary: dict[str, Any]) -> None:
     known = listed("results.md", "summary.json")
+    causes = listed("numbers.md", "What the time went into")
     parents = {name.partition(".")[0] for name in known}
     assert len(summary) > 30
     assert set(summary) - parents == set()
     for part in ("steps", "startup", "throughput", "cost"):
         last = {name.rpartition(".")[2] for name in known}
         assert set(summary[part]) - last == set(), part
-    assert set(summary["time"]) - listed("results.md", "summary.json") == set()
+    assert set(summary["time"]) - causes == set()
 
 
 def test_every_key_of_a_fault_is_explained(summary: dict[str, Any]) -> None:
@@ -91,3 +96,27 @@ def test_every_key_of_a_fault_is_explained(summary: dict[str, Any]) -> None:
     section = (DOCS / "faults.md").read_text().partition("\n## Results of a fault\n")[2]
     unexplained = {key for key in fault if f"`{key}`" not in section.partition("\n## ")[0]}
     assert unexplained <= {"id", "kind", "target", "status", "reason", "triggered"}
+
+
+# --- docs/limits.md says which faults each engine has ---------------------------------------------
+
+ENGINES = (DockerEngine, ProcessEngine, KubernetesEngine)
+
+
+def test_the_page_of_limits_says_which_faults_each_engine_has() -> None:
+    section = (
+        (DOCS / "limits.md").read_text().partition("\n## By engine\n")[2].partition("\n## ")[0]
+    )
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in section.splitlines()]
+    has: dict[str, list[bool]] = {}
+    for row in rows:
+        if len(row) == 4 and re.fullmatch(r"(`\w+`(, )?)+", row[0]):
+            answers = [cell.partition(";")[0].partition(",")[0] == "yes" for cell in row[1:]]
+            has |= dict.fromkeys(re.findall(r"`(\w+)`", row[0]), answers)
+    needed = {name: kind.capability or "replace" for name, kind in FAULTS.items()}
+    needed["disk"] = "calls"  # of a volume that is full, another one
+    found = {
+        name: [capability in engine.capabilities for engine in ENGINES]
+        for name, capability in needed.items()
+    }
+    assert has == found

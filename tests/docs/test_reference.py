@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -9,12 +12,15 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 
 from emulator.analysis.explanation import NO_STEP
+from emulator.analysis.failed_output import DOCS
 from emulator.faults.kinds import entries
 from emulator.record.events import KINDS
 from emulator.report.terminal import _BY_STEPS
 from emulator.scenario.schema import Scenario, json_schema
 from scripts.reference import events, scenario
 from scripts.reference.__main__ import FOLDER, PAGES
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("name", sorted(PAGES))
@@ -30,6 +36,31 @@ def test_every_page_is_linked_and_written() -> None:
 def test_no_help_names_a_page_that_a_wheel_lacks() -> None:
     assert "docs/" not in PAGES["commands.md"]()
     assert "docs/" not in f"{NO_STEP} {_BY_STEPS}"
+
+
+def test_no_message_names_a_page_that_a_wheel_lacks() -> None:
+    """Only a hint does, and says where it is: in the emulator's repository."""
+    found = {
+        (path.name, node.value)
+        for path in (ROOT / "emulator").rglob("*.py")
+        for node in without_docstrings(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Constant) and re.search(r"docs/\S*\.md", str(node.value))
+    }
+    assert found == {("failed_output.py", DOCS)}
+
+
+def without_docstrings(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield the nodes of a module; a text that is a statement documents something."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        inner = ast.iter_child_nodes(node)
+        waiting += [one for one in inner if not isinstance(one, ast.Expr) or not is_text(one)]
+
+
+def is_text(statement: ast.Expr) -> bool:
+    return isinstance(statement.value, ast.Constant)
 
 
 # --- Scenarios ------------------------------------------------------------------------------------

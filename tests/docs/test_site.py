@@ -30,6 +30,8 @@ def test_the_site_builds_strictly(tmp_path: Path) -> None:
     assert not re.search(r'(src|href)="https?://[^"]*\.(js|css|woff2?)', home)  # all is its own
     assert "unpkg" not in home
     assert 'href="tutorial.html"' in home
+    notebook = (tmp_path / "site" / "notebook.html").read_text()
+    assert "&lt;Result notebook-" in notebook
     assert 'href="CONTRIBUTING.html"' in home
     code = tmp_path / "site" / "source" / "emulator" / "supervisor" / "supervisor.py.html"
     assert "class" in code.read_text()
@@ -58,7 +60,8 @@ def test_a_link_that_leads_nowhere_fails_the_build(tmp_path: Path, link: str) ->
     [
         ("README.md", "docs/scenario.md#metrics", "scenario.md#metrics"),
         ("docs/scenario.md", "results.md", "results.md"),
-        ("docs/gallery/ddp.md", "../results.md#throughput", "../results.md#throughput"),
+        ("docs/python.md", "notebook.ipynb", "notebook.md"),
+        ("docs/gallery/ddp.md", "../numbers.md#throughput", "../numbers.md#throughput"),
         ("docs/faults.md", "../CHANGELOG.md", "CHANGELOG.md"),
         ("docs/faults.md", "../emulator/faults/held.py", "source/emulator/faults/held.py.md"),
         ("docs/gallery/ddp.md", "../../Makefile", "../source/Makefile.md"),

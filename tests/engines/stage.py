@@ -43,6 +43,25 @@ class Stage:
     def until_line(self, task: str, text: str) -> None:
         self._until(lambda: text in self.lines.get(task, []), f"{task} printing {text!r}")
 
+    def until_line_that_begins(self, task: str, begin: str) -> None:
+        def printed() -> bool:
+            return any(line.startswith(begin) for line in self.lines.get(task, []))
+
+        self._until(printed, f"{task} printing {begin!r}")
+
+    def until_found(self, task: str, holds: Callable[[str], bool]) -> str:
+        """Wait for a line of which that holds; forget it and those before it."""
+        found: list[str] = []
+
+        def look() -> bool:
+            lines = self.lines.get(task, [])
+            found.extend(line for line in lines if holds(line))
+            del lines[: lines.index(found[0]) + 1 if found else len(lines)]
+            return bool(found)
+
+        self._until(look, f"a line of {task}")
+        return found[0]
+
     def until_exit(self, task: str = "worker-0", number: int = 1) -> Exited:
         self._until(lambda: len(self.exits.get(task, [])) >= number, f"the end of {task}")
         return self.exits[task][number - 1]
@@ -63,7 +82,7 @@ class Stage:
         return found[task]
 
     def _until(self, reached: Callable[[], bool], what: str) -> None:
-        deadline = self.clock.now() + 60
+        deadline = self.clock.now() + 240
         while not reached():
             match self.clock.next_event(self.inbox, deadline):
                 case Line(task=task, text=text, is_finished=False):
@@ -77,7 +96,7 @@ class Stage:
                 case Exited() as exited:
                     self.exits.setdefault(exited.task, []).append(exited)
                 case other:
-                    raise AssertionError(f"waiting for {what}, got {other}")
+                    raise AssertionError(f"waiting for {what}, got {other}; so far {self.lines}")
 
 
 @contextlib.contextmanager

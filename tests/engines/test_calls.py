@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -24,7 +25,7 @@ from emulator.faults.checkpoint import FileAccess
 from emulator.faults.held import Pausing
 from emulator.faults.spec import Holding
 from emulator.runtime.clock import RealClock
-from emulator.supervisor.engine_calls import path_pattern
+from emulator.supervisor.tracing import path_pattern
 from tests.engines.stage import Stage, shells, staged
 
 ENGINES: Mapping[str, Callable[[], Engine]] = {"docker": DockerEngine, "process": ProcessEngine}
@@ -46,30 +47,53 @@ for number in range(1, 100):
 """
 
 
+EAGER = """
+import os
+with open(f"{os.environ['EMULATOR_SHARED']}/first", "wb", buffering=0) as file:
+    for _ in range(5):
+        file.write(b"x")
+print("wrote", flush=True)
+"""
+"""It makes the calls that count as soon as it runs."""
+
+
+def first_write(number: int) -> dict[str, Any]:
+    """Return the rule of a write of EAGER."""
+    return {"do": "hold", "id": "0", "call": "write", "count": number, "of": path_pattern("first")}
+
+
 class Watch:
     """A task that is watched on another thread."""
 
-    def __init__(self, stage: Stage, **request: Any) -> None:
+    def __init__(self, stage: Stage, *rules: dict[str, Any], **request: Any) -> None:
         self.holding, self.told = capable(stage.engine, Holding), queue.Queue[dict[str, Any]]()
         program = Path(held_call.__file__).read_text()
-        request["of"] = path_pattern(request["of"])
+        if not rules:
+            rules = ({"do": "hold", "id": "0", **request, "of": path_pattern(request["of"])},)
+        asked = {"rules": [*rules]}
 
         def hold() -> None:
             self.holding.hold(
-                "worker-0", program, request, lambda line: self.told.put(json.loads(line))
+                "worker-0", program, asked, lambda line: self.told.put(json.loads(line))
             )
 
         self.thread = threading.Thread(target=hold, daemon=True)
         self.thread.start()
-        assert self.next()["attached"] >= 2
+        assert self.next()["attached"] >= 1
 
     def next(self) -> dict[str, Any]:
         return self.told.get(timeout=60)
 
-    def let_go(self) -> None:
-        self.holding.let_go("worker-0")
+    def until_over(self) -> None:
         self.thread.join(60)
         assert not self.thread.is_alive()
+
+    def tell(self, **what: Any) -> None:
+        self.holding.tell("worker-0", json.dumps(what))
+
+    def let_go(self) -> None:
+        self.holding.let_go("worker-0")
+        self.until_over()
 
 
 YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
@@ -78,9 +102,14 @@ MAY_TRACE = sys.platform == "linux" and (
 )
 
 
-@pytest.fixture(params=["process", pytest.param("docker", marks=pytest.mark.docker)])
-def saving(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
-    """Yield a stage with a task that saves at each SIGUSR1."""
+EITHER = ["process", pytest.param("docker", marks=pytest.mark.docker)]
+
+
+@contextlib.contextmanager
+def staged_on(
+    request: pytest.FixtureRequest, tmp_path: Path, program: str, **keys: Any
+) -> Iterator[Stage]:
+    """Yield a stage of the engine that is the parameter, whose worker-0 is a program."""
     image = "none"
     if request.param == "process" and not MAY_TRACE:
         pytest.skip("this machine does not let a user trace what others have started")
@@ -88,12 +117,29 @@ def saving(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
         request.getfixturevalue("docker_engine")  # or skip
         image = "cpu"
     engine = ENGINES[request.param]()
-    cluster = {"worker": {"command": ["python3", "-c", SAVES]}}
-    scenario = shells({}, image, cluster=cluster)
+    cluster = {"worker": {"command": ["python3", "-c", program]}}
+    scenario = shells({}, image, cluster=cluster, **keys)
     if image != "none":
         engine.ensure_images(scenario, lambda line: None)
     with staged(engine, scenario, tmp_path, RealClock()) as stage:
+        yield stage
+
+
+@pytest.fixture(params=EITHER)
+def saving(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
+    """Yield a stage with a task that saves at each SIGUSR1."""
+    with staged_on(request, tmp_path, SAVES) as stage:
         stage.start(until="ready")
+        yield stage
+
+
+@pytest.fixture(params=EITHER)
+def eager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
+    """Yield a stage with a task that is behind its gate."""
+    faults = [{"kill": "worker-0", "at": {"write": 1}}]
+    with staged_on(request, tmp_path, EAGER, faults=faults) as stage:
+        assert stage.plan.task("worker-0").held
+        stage.start()
         yield stage
 
 
@@ -122,14 +168,39 @@ def test_a_task_is_held_before_a_call_and_goes_on_when_it_is_let_go(
     saving.until_line("worker-0", "saved 2")  # nobody traces it any more
 
 
+def test_a_tracer_has_several_rules_which_come_and_go(saving: Stage) -> None:
+    watch = Watch(saving, call="write", count=3, of="new")
+    listing = {"do": "list", "id": "list", "of": path_pattern("*"), "lines": "saved"}
+    second = {"do": "hold", "id": "1", "call": "rename", "count": 1, "of": path_pattern("model-*")}
+    watch.tell(add=[listing, second])
+    assert watch.next() == {"added": ["list", "1"]}
+    saving.engine.signal("worker-0", signal.SIGUSR1)
+    told = [watch.next() for _ in range(4)]
+    assert [one.get("call") for one in told] == ["write", "write", None, "write"]
+    assert (told[0]["bytes"], Path(told[0]["path"]).name) == (10, "new")
+    assert (told[2]["held"], told[2]["id"]) == ("write", "0")
+    watch.tell(drop=["0"])
+    told = [watch.next() for _ in range(3)]
+    assert [one.get("call") for one in told] == ["fsync", "rename", None]
+    assert Path(told[1]["to"]).name == "model-1.pt"
+    assert (told[2]["held"], told[2]["id"]) == ("rename", "1")
+    watch.tell(drop=["1"])
+    told = [watch.next() for _ in range(2)]
+    assert [(one.get("call"), one.get("line")) for one in told] == [
+        ("unlink", None),
+        (None, "saved 1"),
+    ]
+    watch.tell(drop=["list"])  # the last one: it ends by itself
+    watch.until_over()
+
+
 def test_a_task_that_is_held_can_be_killed_and_the_call_is_never_made(saving: Stage) -> None:
     watch = Watch(saving, call="write", count=3, of="new")
     saving.engine.signal("worker-0", signal.SIGUSR1)
     assert watch.next()["number"] == 3
     saving.engine.signal("worker-0", signal.SIGKILL)
     assert saving.until_exit().exit_code == 137
-    watch.thread.join(60)
-    assert not watch.thread.is_alive()
+    watch.until_over()
     cut = {"how": "missing", "of": "new", "even_open": True}
     program = Path(saved_files.__file__).read_text()
     files = capable(saving.engine, FileAccess)
@@ -158,8 +229,7 @@ def test_a_signal_of_a_task_that_is_watched_is_its_own(saving: Stage) -> None:
         saving.until_line("worker-0", f"saved {number}")
     saving.engine.signal("worker-0", signal.SIGTERM)
     assert saving.until_exit().exit_code == 143
-    watch.thread.join(60)
-    assert not watch.thread.is_alive()
+    watch.until_over()
 
 
 def test_what_does_not_run_is_not_watched(saving: Stage) -> None:
@@ -167,3 +237,49 @@ def test_what_does_not_run_is_not_watched(saving: Stage) -> None:
     with pytest.raises(NotRunning):
         holding.hold("worker-9", "", {}, lambda line: None)
     holding.let_go("worker-9")
+
+
+def test_a_task_behind_its_gate_makes_no_call_before_it_may_begin(eager: Stage) -> None:
+    watch = Watch(eager, {"do": "begin"}, first_write(1))
+    assert watch.next()["begun"] == 1
+    eager.until_quiet()
+    assert eager.lines == {}
+    watch.tell(go=True)
+    assert watch.next()["number"] == 1  # though it was its first instruction but one
+    watch.tell(drop=["0"])
+    eager.until_line("worker-0", "wrote")
+    watch.until_over()
+    assert eager.until_exit().exit_code == 0
+
+
+def test_what_is_only_held_at_its_beginning_is_not_traced_after_that(eager: Stage) -> None:
+    watch = Watch(eager, {"do": "begin"})
+    assert watch.next()["begun"] == 1
+    watch.tell(go=True)
+    watch.until_over()
+    assert eager.until_exit().exit_code == 0
+
+
+def test_a_task_is_held_no_longer_than_its_tracer_lives(eager: Stage) -> None:
+    watch = Watch(eager, {"do": "begin"}, first_write(3))
+    assert watch.next()["begun"] == 1
+    watch.let_go()
+    eager.until_line("worker-0", "wrote")
+
+
+def test_a_task_whose_tracer_never_comes_begins_when_it_is_told(eager: Stage) -> None:
+    gate = "begun before it was told"
+    assert "worker-0" not in eager.lines, gate
+    told = threading.Event()
+
+    def tell() -> None:  # it may not listen yet: a signal that comes too early is lost
+        while not told.wait(0.2):
+            eager.engine.signal("worker-0", signal.SIGCONT)
+
+    telling = threading.Thread(target=tell)
+    telling.start()
+    try:
+        eager.until_line("worker-0", "wrote")
+    finally:
+        told.set()
+        telling.join()

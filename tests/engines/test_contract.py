@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from emulator.analysis.invariants import LATE
-from emulator.engines.base import Engine, Executing, Measuring, Publishing
+from emulator.engines.base import Engine, Executing, Measuring, Publishing, Witnessing
 from emulator.engines.capabilities import capable
 from emulator.engines.docker import DockerEngine
 from emulator.engines.inside import Stdio
@@ -262,6 +262,27 @@ def test_a_task_that_ignores_sigterm_ends_at_sigkill(stage: StageMaker) -> None:
     s.engine.signal("worker-0", signal.SIGTERM)
     s.engine.signal("worker-0", signal.SIGKILL)
     assert s.until_exit().exit_code == 128 + signal.SIGKILL
+
+
+def test_the_processes_of_a_task_are_known_while_it_runs(stage: StageMaker) -> None:
+    s = stage(worker=Deed(starts_child=True, says=["up"], forever=True))
+    if lacks(s, "processes", Witnessing):
+        return
+    engine = capable(s.engine, Witnessing)
+    s.start(until="up")
+    # Its shell, its child, and what it waits in, if it has got that far.
+    main, *others = engine.processes("worker-0")
+    assert (main.main, main.signalled, main.name) == (True, True, "sh")
+    assert 1 <= len(others) <= 2
+    assert not any(one.main for one in others)
+    # With processes a signal is for the group; in a container for its first process.
+    assert {one.signalled for one in others} == {s.engine.name == "process"}
+    s.engine.signal("worker-0", signal.SIGKILL)
+    s.until_exit()
+    engine.watch_end("worker-0")
+    for name in ("worker-0", "unknown-0"):
+        with pytest.raises(NotRunning):
+            engine.processes(name)
 
 
 def test_nothing_can_be_done_to_an_ended_or_unknown_task(stage: StageMaker) -> None:

@@ -106,7 +106,7 @@ def test_a_single_file_is_ours_by_how_it_begins(tmp_path: Path) -> None:
 
 def test_what_the_disk_says_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match=r"Can't write .*file: File exists"):
+    with pytest.raises(UsageError, match=r"Can't write .*file: Not a directory"):
         exported(tmp_path / "file", "a.csv")
     with pytest.raises(UsageError, match=r"Can't write .*: File name too long"):
         exported(tmp_path / ("x" * 300), "a.csv")

@@ -63,16 +63,16 @@ class FillDisk(LastingFault):
         target.engine_as(Filling).fill(target.task, None)
 
 
-class Disk(LastingFault):
+class BrokenVolume(LastingFault):
     """A volume is full `for` a time."""
 
-    kind = "disk"
+    kind = "broken_volume"
     capability, request = "fill", "filling the volume {}"
     protocols = {"fill": Filling}
     of_tasks = False
     applied, healed = "the volume {} is full", "the volume {} has room"
 
-    disk: Literal["full"]
+    broken_volume: Literal["full"]
     volume: Text = Field(default="shared", description="The volume.")
 
     @property
@@ -140,7 +140,7 @@ SCRIPTS = {"worker-0": Script(exits_at=60.0), "*": Script(exits_at=None, on_sigt
 
 @pytest.fixture(autouse=True)
 def new_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
-    for kind in (FillDisk, Disk, Reclaim):
+    for kind in (FillDisk, BrokenVolume, Reclaim):
         monkeypatch.setitem(FAULTS, kind.kind, kind)
 
 
@@ -259,7 +259,7 @@ def test_the_command_has_its_options() -> None:
 
 # --- A volume, which is no task -----------------------------------------------------------------
 
-VOLUME = with_fault("disk: full, volume: shared, at: 5s, for: 10s")
+VOLUME = with_fault("broken_volume: full, volume: shared, at: 5s, for: 10s")
 
 
 def test_it_is_one_fault_however_many_tasks_there_are() -> None:
@@ -273,7 +273,7 @@ def test_it_is_one_fault_however_many_tasks_there_are() -> None:
 
 
 def test_at_random_only_its_times_are_drawn() -> None:
-    found = planned("random: {disk: full, volume: shared, for: 12s}, every: 10s, max: 3")
+    found = planned("random: {broken_volume: full, volume: shared, for: 12s}, every: 10s, max: 3")
     assert [(one.target, one.spec.target, one.trigger.time) for one in found] == [
         ("shared", "shared", when) for when in (10, 27, 44)
     ]
@@ -284,13 +284,17 @@ def test_a_full_volume_is_injected_healed_and_in_the_summary(tmp_path: Path) -> 
     assert engine.filled == [("shared", 0), ("shared", None)]
     assert {(one.task, one.target) for one in faults(record.history)} == {("", "shared")}
     assert in_words(record.history) == [
-        ("triggered", 5, "fault 0: disk shared"),
+        ("triggered", 5, "fault 0: broken_volume shared"),
         ("applied", 5, "fault 0: the volume shared is full"),
         ("healed", 15, "fault 0: the volume shared has room"),
     ]
-    assert {one.name for one in record.timeline.states()} <= {*all_states()} - {Disk.state}
+    assert {one.name for one in record.timeline.states()} <= {*all_states()} - {BrokenVolume.state}
     (fault,) = result.summary["faults"]
-    assert (fault["kind"], fault["target"], fault["status"]) == ("disk", "shared", "applied")
+    assert (fault["kind"], fault["target"], fault["status"]) == (
+        "broken_volume",
+        "shared",
+        "applied",
+    )
     assert (fault["triggered"], fault["restored_after"]) == (5, 10)
 
 
@@ -307,7 +311,7 @@ def test_no_task_has_to_run_for_it_and_times_count_from_the_training_on(tmp_path
 def test_by_hand_and_healed_by_the_next_supervisor(tmp_path: Path) -> None:
     engine = Able(SCRIPTS)
     job = Job(tmp_path, VOLUME, engine)
-    manual = Disk.model_validate({"disk": "full", "volume": "data", "for": 6})
+    manual = BrokenVolume.model_validate({"broken_volume": "full", "volume": "data", "for": 6})
     injected = job.asks(3.0, lambda control: control.inject(manual))
     begin_and_die(job, 7.0)
     assert injected.result() == ["manual-1"]

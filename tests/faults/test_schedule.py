@@ -260,7 +260,7 @@ trace: [{time: 1, target: ps-9, down: 1}] -> .trace: no task is called 'ps-9' (d
 preempt: ps-0, loss: silent, grace: 5s, at: 5s -> \
 : `loss: silent` comes without notice; leave `grace` out
 preempt: ps-0, loss: silent, via: eviction, at: 5s -> : `loss: silent` asks nobody; leave `via` out
-preempt: ps-0, loss: 5%, at: 5s -> .loss: '5%' is not allowed (write silent)
+preempt: ps-0, loss: 5%, at: 5s -> .loss: '5%' is not allowed (write silent or closed)
 trace: [{time: 1, target: ps-0}] -> .trace.0.down: is missing
 trace: [{time: -1, target: ps-0, down: 1}] -> .trace.0.time: -1 should be greater
 trace: [{time: 1, target: ps-0, down: -1}] -> .trace.0.down: -1 should be greater

@@ -14,7 +14,7 @@ from emulator.planning.planner import make_plan
 from emulator.scenario.loader import parse
 from tests.scenario import plans
 
-PAGE = (Path(__file__).parents[2] / "docs" / "kubeflow.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "kubeflow-traps.md").read_text()
 
 
 @dataclass(frozen=True)

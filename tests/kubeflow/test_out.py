@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import given as for_all
 from hypothesis import strategies as st
 
+from emulator.manifests.convert import read_scenario
 from emulator.manifests.out.export import TARGETS
 from tests.manifests.out.exporting import as_manifest, documents, exported, given, in_pod, said_of
 from tests.manifests.out.test_exports import JOB, fits, scenarios
@@ -101,6 +102,7 @@ def test_an_exported_job_is_the_same_job(tmp_path: Path) -> None:
     data = {**JOB, "program": program, "faults": []}
     written = exported(given(data, tmp_path), "tfjob", tmp_path)
     found = as_manifest(written, tmp_path)
+    assert "securityContext" not in str(read_scenario(tmp_path / "export.yaml").notes)
     assert found.operator is not None
     worker = found.cluster["worker"]
     assert (worker.replicas, worker.memory) == (2, 2**30)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.kubeflow.job import Pods, crashes_after, crashes_of, decide, stops_pods
+from emulator.kubeflow.job import Pods, decide, stops_pods
+from emulator.kubeflow.kubelet import crashes_after, crashes_of
 from emulator.kubeflow.section import Operator
 from emulator.record.events import Restart as RestartEvent
 from emulator.record.events import TaskExit, TaskStart

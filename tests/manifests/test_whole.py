@@ -6,6 +6,7 @@ An export is beside the scenario that it is of: `NAME.FORMAT.yaml`.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from emulator.manifests.assembly import as_text, format_of
 from emulator.manifests.convert import read_scenario
 from emulator.manifests.documents import Options, read_documents
 from emulator.manifests.out.export import export, target
+from emulator.manifests.security import obstacles
 from emulator.scenario.loader import parse
 from tests.manifests.out.exporting import LOADER, documents
 from tests.manifests.validation import check
@@ -77,5 +79,21 @@ def check_export(path: Path, source: Path) -> None:
     assert [line[4:] for line in head(written.text, source.parent) if line.startswith("# - ")] == [
         note.replace(str(source.parent), "HERE") for note in written.notes
     ]
-    for document in documents(written) if to not in ("compose", "helm-values") else ():
-        check(document)
+    if to not in ("compose", "helm-values"):
+        for document in documents(written):
+            check(document)
+        named = read_scenario(source).parse(["kubernetes.run_as=1000"])
+        written = export(named, target(to, named), destination=source.parent)
+        found = [obstacles(one, "restricted") for one in pods(documents(written))]
+        assert found
+        assert not any(found), found
+
+
+def pods(found: Any) -> Iterator[Any]:
+    """Yield the pod templates in objects."""
+    if isinstance(found, dict):
+        if "containers" in found:
+            yield {"spec": found}
+        found = [*found.values()]
+    for one in found if isinstance(found, list) else ():
+        yield from pods(one)

@@ -172,9 +172,10 @@ def test_too_few_gpus_are_refused_with_the_task_that_lacks_them(
     with pytest.raises(Unsupported) as refused:
         handed_out(f"cluster: {{worker: {{replicas: 2, gpus: {gpus}}}}}", *devices)
     assert refused.value.message.startswith(why)
-    assert "gpus:" in refused.value.hint
+    assert ("gpus:" in refused.value.hint) == bool(devices)
     # A manifest, which has no such key, is told how to do without any.
-    assert ("--set cluster.worker.gpus=0" in refused.value.hint) == (not devices)
+    assert ("--without-gpus" in refused.value.hint) == (not devices)
+    assert refused.value.keys == ((("cluster", "worker", "gpus"), refused.value.message[:-1]),)
 
 
 # --- Warnings -----------------------------------------------------------------------------------

@@ -358,7 +358,7 @@ def test_values_are_taken_as_people_write_them_or_refused_in_a_sentence(suite: S
     done = suite.test(text, passed=1, failed=3)
     done.stdout.fnmatch_lines(
         [
-            "E *Can't read the scenario *latin.yaml*",
+            "E *Can't read *latin.yaml*",
             "E *There is no scenario nowhere.yaml in *",
             "E *A scenario can't contain*",
         ]

@@ -51,6 +51,24 @@ WHEN: dict[str, tuple[Sequence[Entry], Sequence[tuple[str, float]]]] = {
         [STARTED, happened(2, "running", "a"), ended(2, "a", 0, late=-1)],
         [("start", 0), ("running", 2), ("exit", 2)],
     ),
+    "and after it was triggered": (
+        [
+            *(STARTED, fault(4, "a", "planned", plan={}), fault(4, "a", "triggered")),
+            fault(5, "a", "applied", late=-2, exit_code=0, seconds=0),
+            ended(5, "a", 0, late=-2, fault="0"),
+        ],
+        [("start", 0), ("fault", 4), ("fault", 4), ("fault", 4), ("exit", 4)],
+    ),
+    # Its line may be read, and stamped, after its end was seen.
+    "a fault takes effect after what its target reported last": (
+        [
+            STARTED,
+            step(4, "a", 1),
+            fault(5, "a", "applied", late=-2, exit_code=0, seconds=1),
+            ended(5, "a", 0, late=-2),
+        ],
+        [("start", 0), ("step", 4), ("fault", 4), ("exit", 4)],
+    ),
     "a restart begins anew": (
         [STARTED, ENDED, restart(5, "a"), happened(6, "start", "a"), step(9, "a", 1, late=-5)],
         [("start", 0), ("exit", 5), ("restart", 5), ("start", 6), ("step", 6)],

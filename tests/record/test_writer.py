@@ -6,7 +6,7 @@ import contextlib
 import gc
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -81,6 +81,39 @@ def test_events_are_numbered_timed_and_read_back(folder: RunWriter, clock: Manua
     assert json.loads(lines[1]) == head | {"step": 3, "loss": 0.5}
     sample = folder.sample(BEGAN + 2.5000014, 1001.5000014, {"worker-0": Usage(1.5)})
     assert sample == Sample(t, wall, {"worker-0": Usage(1.5)})
+
+
+class Interrupted(ManualClock):
+    """A clock whose reader loses its CPU for so long each time between its next readings."""
+
+    def __init__(self, waits: Sequence[float]) -> None:
+        super().__init__(wall=1000.0)
+        self._waits = list(waits)
+
+    def now(self) -> float:
+        now = super().now()
+        if self._waits:
+            self._now += self._waits.pop(0)
+        return now
+
+
+@pytest.mark.parametrize(
+    ("waits", "off"),
+    [
+        ([], 0.0),
+        ([0.3, 0.3, 0.3, 0.0, 0.0], 0.0),  # read again: now there is nothing between them
+        ([0.3, 0.0, 0.0004], 0.0004),
+        ([0.3, 0.0, 0.002, 0.0] * 50, 0.002),  # never at once: the best readings count
+    ],
+)
+def test_the_two_times_of_an_event_are_of_one_moment(
+    tmp_path: Path, waits: Sequence[float], off: float
+) -> None:
+    """Else every stamp of an engine would be early by what was between them."""
+    clock = Interrupted([0.0, *waits])  # the first reading is that of the beginning
+    with contextlib.closing(RunWriter(tmp_path / "run-1", PLAN, TEXT, clock)) as writing:
+        event = writing.write(an_event("run"))
+    assert event.wall - event.t == pytest.approx(1000.0 + off, abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -228,6 +261,19 @@ def test_a_reopened_folder_continues_after_its_last_readable_line(
     assert Record(folder.path).history[-1] == entry
     assert [e.n for e in Record(folder.path).history] == [0, 1, 2]
     assert Record(folder.path).log("worker-0") == ["whole", "gr\u00fcn", "more"]
+
+
+def test_time_goes_on_after_an_event_with_the_stamp_of_an_engine(
+    folder: RunWriter, clock: ManualClock
+) -> None:
+    """It was read 2 s after it had happened."""
+    folder.write(an_event("run"))
+    clock.next_event(Inbox(), until=BEGAN + 7.0)
+    folder.write(Step(task="worker-0", step=1), wall=clock.wall() - 2)
+    folder.close()
+    clock.next_event(Inbox(), until=BEGAN + 10.0)
+    with contextlib.closing(RunWriter.reopen(Record(folder.path), clock)) as again:
+        assert again.write(an_event("attached")).t == 10.0
 
 
 def test_time_never_goes_back_when_the_wall_clock_has(folder: RunWriter) -> None:

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from emulator.report.charts import (
     summarised,
     thinned,
 )
-from emulator.report.curves import gpu_panels, no_gpus, task_panels, values_of
+from emulator.report.curves import gpu_panels, no_gpus, steps_over_time, task_panels, values_of
 from emulator.report.data import Facts
 from emulator.report.timeline_chart import colour, timeline
 from tests.histories import (
@@ -82,8 +82,49 @@ def test_a_fault_can_be_hit_if_it_has_no_duration_and_is_shaded_where_there_is_n
 def test_the_curve_ends_with_the_run_and_has_no_areas_without_faults() -> None:
     for end, last in ((30.25, 30.25), (30.2, 29.75)):  # the middles of bins of half a second
         told = [happened(0, "run"), *steps_of("worker-0", {29: 1, 30: 2}), job(end)]
-        (curve,) = timeline(facts_of(told, extra=""))["data"]
+        curve, *lanes = timeline(facts_of(told, extra=""))["data"]
+        assert {one["name"] for one in lanes} <= {*CAUSES}
         assert (curve["name"], curve["x"][-1]) == ("job", last)
+
+
+def test_the_jobs_lane_has_the_cause_of_each_moment_and_repeated_steps_are_grey() -> None:
+    told = [happened(0, "run"), *began_again(0, "worker-0"), *steps_of("worker-0", {2: 1, 8: 60})]
+    told += [ended(9, "worker-0", 1), restart(9, "worker-0"), *began_again(10, "worker-0")]
+    told += [*steps_of("worker-0", {12: 1, 18: 60, 20: 80}), ended(21, "worker-0", 0), job(21)]
+    facts = facts_of(told, "{worker: 1}", "restart: {policy: on-failure}\n")
+    chart = timeline(facts)
+    assert chart["layout"]["yaxis2"]["ticktext"] == ["job", "worker-0"]
+    lane = [one for one in chart["data"] if one["type"] == "bar" and 0 in one["y"]]
+    spans = sorted(
+        (b, x, one["name"]) for one in lane for b, x in zip(one["base"], one["x"], strict=True)
+    )
+    assert sum(length for _, length, _ in spans) == pytest.approx(21)
+    assert {"startup", "productive", "recovery", "wasted"} <= {name for *_, name in spans}
+    rates = [(one["name"], one["x"]) for one in chart["data"] if "yaxis" not in one]
+    # First what the exit cut off, after the last step, then the steps that were made again.
+    assert [name for name, _ in rates] == ["job", "repeated", "job", "repeated", "job"]
+    assert all(one[-1] == after[0] for (_, one), (_, after) in pairwise(rates))  # without a gap
+    assert rates[3][1][0] == pytest.approx(12, abs=0.5)
+    assert rates[3][1][-1] == pytest.approx(20, abs=0.5)  # when it is first further than before
+    exits = [one for one in chart["data"] if one.get("mode") == "markers"]
+    assert {one["name"]: one["marker"]["size"] for one in exits} == {
+        "failed": [7],
+        "succeeded": [9],
+    }
+    steps = steps_over_time(facts)
+    assert steps is not None
+    assert lines(steps)["worker-0"] == [
+        *((2, 1), (8, 60), (10, None), (12, 1), (18, 60), (20, 80)),
+    ]
+    assert steps_over_time(facts_of([happened(0, "run"), job(1)], extra="")) is None
+
+
+def test_a_fault_that_can_be_clicked_on_has_its_stages_in_order() -> None:
+    (fault_,) = timeline(facts_of(preempted()))["faults"]
+    assert fault_["title"] == "0: preempt worker-1"
+    stages = [("triggered", 7), ("applied", 9), ("restored", 13), ("first step", 14)]
+    assert [tuple(one) for one in fault_["stages"]] == [*stages, ("caught up", 14)]
+    assert (fault_["range"][0] < 7, fault_["range"][1] > 14) == (True, True)
 
 
 def test_every_colour_that_a_chart_names_is_defined_for_light_and_dark() -> None:
@@ -128,7 +169,8 @@ def test_colours_that_stand_side_by_side_differ(scheme: str, names: Sequence[str
         if colours[one] != colours[two] and math.dist(colours[one], colours[two]) < 20
     ]
     assert near == []
-    assert len(set(colours.values())) >= len(names) - 1  # two states have one colour
+    # States that are told apart by their names share one: all by which a task is impaired.
+    assert len(set(colours.values())) == len({colour(name) for name in names})
 
 
 def test_what_a_program_prints_is_no_html_in_a_hover() -> None:
@@ -278,10 +320,13 @@ def test_what_is_measured_is_drawn_as_a_share_where_there_is_a_limit() -> None:
     # A gap where it was not there; after its restart nothing is known before the next sample.
     assert (cores["name"], cores["y"]) == ("worker-1", [None, 2, None, None])
     assert found["Memory, % of the limit"].chart["data"][1]["y"] == [50, 50, None, 50]
-    # What the engine can't measure has no chart, and what is zero is quiet.
+    # What the engine can't measure has no chart, and what never changes is said.
     assert not [title for title in found if title.startswith(("Network", "Disk", "Processes"))]
-    quiet = {title for title, panel in found.items() if panel.quiet}
-    assert quiet == {"Held back, % of the time, for its limit"}
+    assert {title: panel.always for title, panel in found.items() if panel.quiet} == {
+        "CPU, % of the limit": "50 %",
+        "Memory, % of the limit": "50 %",
+        "Held back, % of the time, for its limit": "0 %",
+    }
 
 
 @pytest.mark.slow

@@ -55,8 +55,11 @@ def test_what_was_not_met_is_said_of_a_job_that_succeeded() -> None:
     found = why(preempted(), extra="expect: {final_step: 40, accuracy: 0.9}\n")
     assert found.headline == "The job succeeded, but did not meet all expectations."
     assert found.ended == []
-    assert found.unmet[0] == "final_step: expected at least 40, got 32"
-    assert found.unmet[1].startswith("accuracy: expected at least 0.900; not known: ")
+    (step_, accuracy) = found.unmet
+    assert step_.text == "final_step: expected at least 40, got 32"
+    assert step_.why.startswith("The program ended by itself: worker-0 finished.")
+    assert accuracy.text.startswith("accuracy: expected at least 0.900; not known: ")
+    assert found.briefly == [step_.why, accuracy.why]
 
 
 @pytest.mark.parametrize(

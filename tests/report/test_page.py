@@ -24,7 +24,7 @@ from emulator.metrics.samples import Sample
 from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
 from emulator.report import document, page
-from emulator.report.comparison_page import render_comparison
+from emulator.report.comparison_page import render_comparison, to_files
 from emulator.report.data import Facts, read
 from emulator.report.files import junit, markdown, put, write, write_page
 from emulator.report.plan_tables import _limits as plan_limits
@@ -80,7 +80,7 @@ def test_a_page_is_the_same_with_a_cache_and_without(
         monkeypatch.setattr(
             document, "cache_dir", lambda *parts, cache=cache: cache.joinpath(*parts[1:])
         )
-        document._templates.cache_clear()
+        document.environment.cache_clear()
         page.load()
         pages.append(page.render(facts_of(preempted())))
     assert len(set(pages)) == 1
@@ -102,7 +102,16 @@ def test_plotly_is_the_bundle_that_the_script_fetches_with_its_licence() -> None
 @pytest.mark.parametrize("tasks", [2, 25])
 def test_a_page_has_at_most_700_kilobytes(tasks: int) -> None:
     """With an hour of samples, and steps with a loss of every task."""
-    html = page.render(long_run(tasks))
+    facts = long_run(tasks)
+    line = "step {0} loss 0.{0}73{0} at 2026-11-28T15:{0}"
+    facts.__dict__["outputs"] = {
+        f"worker-{n}": [line.format(n * 7919 + k * 104_729) for k in range(200)]
+        for n in range(tasks)
+    }
+    html = page.render(facts)
+    kept = json.loads(embedded(html, "outputs"))
+    assert {len(lines) for lines in kept.values()} <= {25, 50, 100, 200}
+    assert kept["worker-0"][-1] == facts.outputs["worker-0"][-1]
     assert len(json.loads(embedded(html, "charts"))) > 5
     assert len(html.encode()) <= 700_000
 
@@ -111,7 +120,7 @@ def test_what_tasks_and_users_write_is_text(tmp_path: Path) -> None:
     extra = f'description: "{NASTY}"\ncluster: {{worker: 1}}\n'
     failed = read(run := a_run(tmp_path, extra, {"worker-0": FAILS}), judge(run))
     html = page.render(failed)
-    assert html.count("<script") == 3
+    assert html.count("<script") == 4  # ours, and three of packed data
     assert text_of(html).count("&lt;script&gt;alert(1)&lt;/script&gt;") == 3  # + scenario, log
     assert not {"\x1b", "\x00"} & {*html}
     printed = "<script>alert(1)</script> | `x` ``` "
@@ -125,7 +134,7 @@ def test_charts_cannot_close_their_script_element() -> None:
     assert json.loads(gzip.decompress(base64.b64decode(text))) == value
     assert not set(text) & set("<>&\u2028")
     facts = facts_of([*preempted(), *phase(21, 22, "worker-0", NASTY)])
-    assert json.loads(embedded(page.render(facts), "charts")).keys() == {"timeline"}
+    assert json.loads(embedded(page.render(facts), "charts")).keys() == {"timeline", "steps"}
 
 
 def test_a_phase_with_unencodable_characters_does_not_break_the_page(tmp_path: Path) -> None:
@@ -173,10 +182,12 @@ def test_a_record_with_next_to_nothing_has_reports(events: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(("tasks", "lines"), [(8, True), (9, False)])
-def test_of_many_tasks_the_rendezvous_is_in_one_line(tasks: int, lines: bool) -> None:
+def test_of_many_tasks_the_environment_is_packed(tasks: int, lines: bool) -> None:
     html = page.render(facts_of([happened(0, "run"), job(1)], f"{{worker: {tasks}}}", extra=""))
     assert ("{\n  &#34;cluster&#34;: {\n" in html) == lines
-    assert ("{&#34;cluster&#34;: {" in html) == (not lines)
+    if not lines:
+        found = json.loads(embedded(html, "environments"))
+        assert json.loads(found["worker-8"]["TF_CONFIG"])["task"] == {"type": "worker", "index": 8}
     assert ("<summary>Every task</summary>" in html) == (not lines)
 
 
@@ -242,7 +253,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="Can't write"):
         put(tmp_path / "there", "text")
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
-    with pytest.raises(RecordError, match="choose another place"):
+    with pytest.raises(RecordError, match="Choose another place"):
         put(Path("/proc/no-such/report.html"), "text")
     shared, own = (put(tmp_path / name, "", private=name == "own") for name in ("shared", "own"))
     assert (own.stat().st_mode & 0o077, shared.stat().st_mode & 0o040) == (0, 0o040)
@@ -295,7 +306,7 @@ def overlaid(*runs: tuple[Facts, str]) -> str:
         replace(row, variant=variant)
         for row, (_, variant) in zip(rows(judged, judged[-1]), runs, strict=True)
     ]
-    return render_comparison(found, [facts for facts, _ in runs], place=Path("/runs"))
+    return render_comparison(found, [facts for facts, _ in runs], link=to_files(Path("/runs")))
 
 
 def test_runs_are_compared_by_step_and_since_their_first_step() -> None:

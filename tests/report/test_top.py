@@ -186,7 +186,7 @@ def given_back(terminal: Terminal) -> bool:
 def filled(shown: str) -> bool:
     """Say whether lines of the tasks reach down to the last row."""
     lines = shown.splitlines()
-    step = r'worker-\d \| {"emulate": "step", "step": \d+}'
+    step = r"worker-\d \| step \d+"
     return len(lines) == 30 and re.fullmatch(step, lines[-1]) is not None
 
 
@@ -241,7 +241,7 @@ def test_a_run_in_the_foreground_is_shown_from_another_terminal(
 ) -> None:
     arguments = ("--engine", "process", "--run-id", RUN, "--out", emulate.out)
     process = emulate.start("up", scenario(tmp_path), *arguments)
-    wait_for_line(process, '"step": 3}')
+    wait_for_line(process, "worker-0 | step 3")
     terminal = top()
     terminal.see(lambda shown: "running" in row(shown, "worker-0"))
     end(process, signal.SIGINT)

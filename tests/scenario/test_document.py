@@ -71,6 +71,11 @@ def test_documents_have_their_lines_and_empty_ones_are_left_out() -> None:
         assert refused.value.line == line
 
 
+@pytest.mark.parametrize("text", ["1e-3", "-2.5E4", "0o17", "y", "N", ".5e3"])
+def test_text_that_kubectl_would_read_as_a_number_or_yes_is_quoted(text: str) -> None:
+    assert dump({"a": text}) == f"a: '{text}'\n"
+
+
 def test_what_is_written_has_blocks_and_no_aliases() -> None:
     same = [1, {"c": "é"}]
     data = {"a": "x\ny\n", "b": same, "d": same, "e": [1, "two"]}

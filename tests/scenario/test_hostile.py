@@ -274,7 +274,7 @@ def test_what_is_no_file_is_refused_by_its_line(
 )
 def test_what_is_no_scenario_file_is_refused_with_a_way_on(odd: Path, name: str, why: str) -> None:
     (odd / "bytes").write_bytes(b"name: \xff\xfe\n")
-    with pytest.raises(UsageError, match=rf"Can't read the scenario .*: {why}") as refused:
+    with pytest.raises(UsageError, match=rf"Can't read .*: {why}") as refused:
         load(odd / name)
     assert "emulate init" in refused.value.hint
 

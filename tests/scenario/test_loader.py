@@ -40,6 +40,7 @@ EXPECTATIONS = [
         "qqq: 5",
         "qqq: unknown key (known here: accuracy, bytes_per_step, final_step, loads_what_was_saved,"
         " max_lost_steps, max_restarts, min_goodput, monotone_checkpoints, never_from_scratch,"
+        " nothing_outlives,"
         " outcome, ranks_agree, recovers_within, restores_only_complete, saved_within_grace,"
         " single_chief, steps, steps_exactly_once, throughput, values)",
     ),
@@ -105,6 +106,19 @@ EXPECTATIONS = [
         (
             "metrics: {events: logs, steps: keras}",
             "metrics: steps come either from `events` or from output; leave `steps` out",
+        ),
+        (
+            "metrics: {trainer_status: true, steps: keras}",
+            "metrics: steps come either from `trainer_status` or from output; leave `steps` out, "
+            "or write `trainer_status: false`",
+        ),
+        (
+            "metrics: {trainer_status: true, events: logs}",
+            "metrics: steps come from `events` or `trainer_status`; leave one of them out",
+        ),
+        (
+            "helpers: {trainer-status: {command: [x]}}\nmetrics: {trainer_status: true}",
+            "helpers.trainer-status: is the name of the helper that serves the status endpoint",
         ),
         (
             "helpers: {event-files: {command: [x]}}\nmetrics: {events: .}",
@@ -446,6 +460,7 @@ def test_as_many_faults_as_there_may_be_are_taken(
     [
         "cluster: {worker: 1}\nhelpers: {board-1: {command: [a]}, worker-x: {command: [a]}}",
         "cluster: {worker: 1}\nhelpers: {event-files: {command: [a]}}",
+        "cluster: {worker: 1}\nhelpers: {trainer-status: {command: [a]}}",
         "cluster: {worker: 1}\nmetrics: {events: logs}\nhelpers: {board: {command: [a]}}",
         "cluster: {worker: 1, in: {before: training}}\nfaults: [{random: {kill: '*'}, every: 1s}]",
     ],

@@ -49,7 +49,7 @@ def test_the_schema_is_a_valid_schema() -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [*scenarios(), ROOT / "images" / "starter" / "scenario.yaml"],
+    [*scenarios(), *sorted((ROOT / "images" / "starters").glob("*/scenario.yaml"))],
     ids=lambda path: f"{path.parent.name}/{path.name}",
 )
 def test_models_and_schema_accept_every_scenario_that_is_shipped(path: Path) -> None:
@@ -276,7 +276,7 @@ def test_a_schema_says_what_a_key_means_and_its_default_as_one_writes_it() -> No
         "default": "30s",
         "anyOf": [duration, {"const": 0}],
     }
-    assert [kind["additionalProperties"] for kind in faults] == [False] * 14
+    assert [kind["additionalProperties"] for kind in faults] == [False] * 22
     inside = [
         kind["properties"]["random"]["anyOf"] for kind in faults if "every" in kind["properties"]
     ]
@@ -441,7 +441,8 @@ def test_what_the_reference_has_is_linked_to() -> None:
         ("jax", ("worker-1", "worker-0"), "worker-0"),
         ("mpi", ("worker-0", "launcher-0"), "launcher-0"),
         ("ray", ("worker-0", "head-0"), "head-0"),
-        ("none", ("worker-0", "launcher-0", "head-0"), "worker-0"),
+        ("none", ("worker-0", "launcher-0"), "launcher-0"),
+        ("none", ("worker-0", "head-0"), "worker-0"),
         ("tensorflow", ("ps-0", "worker-1", "worker-0"), "worker-0"),
         ("tensorflow", ("ps-0", "worker-1"), ""),
         ("tensorflow", (), ""),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 import emulator
 from emulator.report.live import NotebookView, in_notebook
+from scripts.run_notebook import RAN, digest, small
 from tests.conftest import python
 from tests.session.conftest import shell
 
@@ -26,22 +26,17 @@ def texts(outputs: list[Any], kind: str) -> str:
 
 EXECUTE = """\
 import nbformat, sys
-from jupyter_client.manager import AsyncKernelManager
-from nbclient import NotebookClient
+from pathlib import Path
+from scripts.run_notebook import executed
 notebook = nbformat.read(sys.argv[1], as_version=4)
-# Over sockets in this folder: no other kernel of this machine can take one of its ports first.
-kernels = AsyncKernelManager(kernel_name="python3", transport="ipc", ip="kernel")
-NotebookClient(notebook, km=kernels, timeout=500, resources={"metadata": {"path": "."}}).execute()
-nbformat.write(notebook, "executed.ipynb")
+nbformat.write(executed(notebook, Path.cwd()), "executed.ipynb")
 """
 
 
 @pytest.fixture
 def executed(tmp_path: Path) -> list[Any]:
     """The outputs of each cell with code."""
-    folders = {"JUPYTER_RUNTIME_DIR": "runtime", "IPYTHONDIR": "ipython"}
-    environment = {**os.environ, **{key: str(tmp_path / name) for key, name in folders.items()}}
-    python(EXECUTE, NOTEBOOK, cwd=tmp_path, env=environment).ended()
+    python(EXECUTE, NOTEBOOK, cwd=tmp_path).ended()
     notebook = nbformat.read(tmp_path / "executed.ipynb", as_version=4)  # type: ignore[no-untyped-call]
     return [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
 
@@ -68,9 +63,21 @@ def test_the_page_runs_as_it_stands(tmp_path: Path) -> None:
     assert "preempt: worker-1" in printed
 
 
-def test_it_is_stored_without_outputs() -> None:
+def test_it_is_stored_with_the_outputs_of_its_code() -> None:
     notebook = nbformat.read(NOTEBOOK, as_version=4)  # type: ignore[no-untyped-call]
-    assert not any(cell.get("outputs") for cell in notebook.cells)
+    assert notebook.metadata[RAN] == digest(notebook), "run `python -m scripts.run_notebook`"
+    imports, *others = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert imports.outputs == []
+    assert all(cell.outputs for cell in others)
+    assert all(small([output]) == [output] for cell in others for output in cell.outputs)
+    assert ": succeeded, verdict ok" in texts(others[0].outputs, "text/plain")
+    assert NOTEBOOK.stat().st_size < 50_000
+
+
+def test_a_change_of_the_code_is_seen() -> None:
+    notebook = nbformat.read(NOTEBOOK, as_version=4)  # type: ignore[no-untyped-call]
+    notebook.cells[1].source += "\n1 + 1"
+    assert notebook.metadata[RAN] != digest(notebook)
 
 
 class Display:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -49,6 +49,18 @@ class Late(AtOnce):
     aside = submit
 
 
+class Files(MemoryEngine):
+    """Notes the programs that are run where the files of tasks are."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.asked: list[tuple[str, Mapping[str, Any]]] = []
+
+    def run_at_files(self, where: str, program: str, request: Mapping[str, Any]) -> str:
+        self.asked.append((where, request))
+        return ""
+
+
 def step(number: int) -> str:
     return f'{{"emulate": "step", "step": {number}}}'
 
@@ -57,6 +69,14 @@ def scalars(task: str, number: int, wall: float, begun: float, **values: float) 
     """Return what the reader of event files prints of a step."""
     of = {"emulate": "scalars", "task": task, "file": "events", "begun": begun, "wall": wall}
     return json.dumps({**of, "step": number, "values": values})
+
+
+def posted(task: str, number: int, wall: float, **values: float) -> str:
+    """Return what the server of the status endpoint prints of a post."""
+    of = {"emulate": "trainer-status", "task": task, "wall": wall}
+    named = {"current_step": number, **values}
+    metrics = [{"name": name, "value": str(value)} for name, value in named.items()]
+    return json.dumps({**of, "status": {"metrics": metrics}})
 
 
 def trains(until: int = 40, *, first: float = 1.0, since: int = 0) -> Script:

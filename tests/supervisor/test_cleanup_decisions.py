@@ -183,6 +183,20 @@ def test_clean_removes_what_no_live_run_of_this_host_has(
     assert engine.told == [*(f"tear down {ids[one]}" for one in removed), "close"]
 
 
+@pytest.mark.parametrize(
+    ("dry_run", "doing"), [(False, ("removing", "uncordoning")), (True, ("found", "found"))]
+)
+def test_a_node_is_not_said_to_be_removed(
+    tmp_path: Path, known: dict[str, Noting], dry_run: bool, doing: tuple[str, str]
+) -> None:
+    pod = thing(tmp_path / "a-1")
+    known["process"] = Noting(pod, replace(pod, kind="node", name="n1", state="cordoned"))
+    assert clean(tmp_path, dry_run=dry_run) == (
+        1,
+        [f"{doing[0]} container c", f"{doing[1]} node n1, which a run has cordoned; it stays"],
+    )
+
+
 def test_a_run_that_fails_or_is_used_by_now_keeps_no_other_from_being_removed(
     tmp_path: Path, known: dict[str, Noting]
 ) -> None:

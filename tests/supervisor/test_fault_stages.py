@@ -161,13 +161,18 @@ time over at 23
 preempt terminating, exit 137 115, kill_slack=60 -> down: applied 137 5.0 True @115; \
 time over at 19
 preempt terminating, exit 0 121 -> down: applied 0 10.0 False @121; time over at 24
-preempt terminating, exit 1 109 -> over: skipped worker-0 had ended by itself before, with exit \
-code 1
-preempt terminating, exit 0 115, asked_at=1e9 -> over: skipped worker-0 had ended by itself \
-before, with exit code 0
+preempt terminating, exit 1 109 -> over: skipped worker-0 had ended before, with exit code 1
+preempt terminating, exit 0 115, asked_at=1e9 -> over: skipped worker-0 had ended before, \
+with exit code 0
 terminate terminating, exit 1 115 -> over: applied 1 5.0 False @115
 kill terminating, exit 137 115 -> over: applied 137 5.0 True @115
 kill terminating, exit 0 115 -> over: failed worker-0 ended otherwise, with 0
+kill terminating, exit 143 115, effect='was deleted', is_milder=True -> over: applied 143 5.0 \
+False was deleted @115
+kill terminating, exit 137 115, effect='was deleted', is_milder=True -> over: applied 137 5.0 True \
+was deleted @115
+kill terminating, exit 0 115, effect='was deleted', is_milder=True -> over: failed worker-0 ended \
+otherwise, with 0: was deleted
 oom terminating, exit 137 115 -> over: failed worker-0 ended otherwise, with 137
 
 preempt down, time over, target='down' -> down: start
@@ -210,6 +215,15 @@ def assert_follows(case: str, faults: Mapping[str, PlannedFault]) -> None:
 @pytest.mark.parametrize("case", [line for line in CASES.splitlines() if line])
 def test_what_an_event_makes_of_a_fault(case: str) -> None:
     assert_follows(case, FAULTS)
+
+
+def test_a_kill_that_became_milder_says_so_at_the_exit() -> None:
+    answer = Called("inject", effect=Effect("its Pod was deleted", is_milder=True))
+    fault = ActiveFault(FAULTS["kill"], "terminating", triggered_at=10.0, injecting=True)
+    asked, _ = next_stage(fault, answer, NOW)
+    _, (applied, *_) = next_stage(asked, Exited("worker-0", 115.0, 143), NOW)
+    assert isinstance(applied, Write)
+    assert (applied.data["killed"], applied.data["effect"]) == (False, "its Pod was deleted")
 
 
 def test_nothing_but_steps_and_starts_of_its_target_matters_once_it_is_over() -> None:

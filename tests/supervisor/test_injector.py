@@ -16,14 +16,15 @@ from emulator.engines.base import Inbox, Line, Lines
 from emulator.engines.memory import MemoryEngine, Script, Scripts
 from emulator.errors import EngineError, NotRunning
 from emulator.faults.netem import Link
-from emulator.planning.plan import Task
+from emulator.planning.plan import Plan, Task
 from emulator.record.events import Entry, Refused, StopSignal, TaskExit, fields_of
 from emulator.record.reader import Record
 from emulator.report.event_text import describe
 from emulator.report.timeline_chart import _fault_in_words
 from emulator.results import Result
 from emulator.runtime.clock import AtOnce, ManualClock
-from emulator.supervisor.engine_calls import EngineCalls, path_pattern
+from emulator.supervisor.engine_calls import EngineCalls
+from emulator.supervisor.tracing import path_pattern
 from tests.supervisor import in_memory
 from tests.supervisor.in_memory import DEAF, SERVES, faults, restarts, run_on, stages, step, trains
 
@@ -201,6 +202,45 @@ def test_a_replacement_has_the_address_that_was_asked_for(
     assert restarts(history) == [("worker-1", 6, True)]
 
 
+def test_an_exit_is_that_of_every_fault_whose_signal_came_before_it(tmp_path: Path) -> None:
+    """Of one alone, the others would wait for an exit until the job is over."""
+    extra = (
+        "faults:\n"
+        "  - {preempt: worker-1, at: 5s, grace: 4s, down: 2s}\n"
+        "  - {preempt: worker-1, at: 6s, grace: 1s, down: 5s}\n"
+        "  - {preempt: worker-2, at: 5s, grace: 10s, down: 1s}\n"
+        "  - {kill: worker-2, at: 8s}\n"
+    )
+    history, _, result = run(tmp_path, extra, {"worker-0": trains(), "*": DEAF})
+    assert stages(history, "0") == [("triggered", 5), ("applied", 7), ("healed", 9)]
+    assert stages(history, "1") == [("triggered", 6), ("applied", 7), ("healed", 9)]
+    assert stages(history, "2") == [("triggered", 5), ("applied", 8), ("healed", 9)]
+    assert stages(history, "3") == [("triggered", 8), ("applied", 8)]
+    assert restarts(history) == [("worker-1", 9, True), ("worker-2", 9, True)]
+    assert {one.status for one in result.analysis.faults} == {"applied"}
+
+
+def test_a_task_whose_machine_is_back_waits_for_the_end_of_a_gang(tmp_path: Path) -> None:
+    """Started before, it would be stopped again."""
+    extra = (
+        "restart: {policy: on-failure, scope: job}\n"
+        "faults: [{preempt: worker-1, at: 5s, grace: 0, down: 2s}]\n"
+    )
+    slow = Script(exits_at=None, on_sigterm=6)
+    fails = [Script(exits_at=6.0, exit_code=1), trains(30)]
+    scripts: Scripts = {
+        "worker-0": lambda number: fails[min(number, 2) - 1],
+        "worker-1": SERVES,
+        "*": slow,
+    }
+    history, _, _ = run(tmp_path, extra, scripts)
+    starts = {
+        name: [e.t for e in history if e.event == "start" and e.task == name] for name in scripts
+    }
+    assert starts["worker-1"] == starts["worker-0"] != [0]
+    assert stages(history)[-1] == ("healed", starts["worker-1"][-1])
+
+
 def test_a_trace_preempts_when_it_says(tmp_path: Path) -> None:
     extra = (
         "faults: [{trace: [{time: 10, target: worker-1, down: 4},"
@@ -210,6 +250,20 @@ def test_a_trace_preempts_when_it_says(tmp_path: Path) -> None:
     expected = {"0.0": (5, 7), "0.1:worker-1": (15, 16), "0.1:worker-2": (15, 16)}
     for fault, (gone, back) in expected.items():
         assert stages(history, fault) == [("triggered", gone), ("applied", gone), ("healed", back)]
+
+
+def test_a_trace_waits_for_a_task_that_is_back_later_than_planned(tmp_path: Path) -> None:
+    """On a busy machine each end and each start take seconds."""
+    extra = (
+        "faults: [{trace: [{time: 5, target: worker-1, down: 1}, {time: 9, target: worker-1,"
+        " down: 1}], grace: 0}]"
+    )
+    late = Script(exits_at=None, reported_after=10.0)
+    history, _, result = run(tmp_path, extra, {"worker-0": trains(60), "*": late})
+    assert {one.status for one in result.analysis.faults} == {"applied"}
+    first, second = (dict(stages(history, fault)) for fault in ("0.0", "0.1"))
+    assert first["triggered"] == 5
+    assert second["triggered"] == first["healed"] > 9
 
 
 # --- What the engine refuses --------------------------------------------------------------------
@@ -452,7 +506,12 @@ class Holds(MemoryEngine):
         self.answer, self.asked = answer, list[tuple[float, str, dict[str, Any]]]()
 
     def hold(self, task: str, program: str, request: Any, told: Callable[[str], None]) -> None:
-        self.asked.append((self._clock.now() - ManualClock.BEGAN, task, dict(request)))
+        rules = [one for one in request["rules"] if one["do"] != "begin"]
+        if rules != request["rules"]:
+            told(json.dumps({"begun": 2}))
+        if not rules:
+            return
+        self.asked.append((self._clock.now() - ManualClock.BEGAN, task, rules[0]))
         if self.answer == {}:
             told("its image has no python3")
         told(json.dumps({"attached": 2}))
@@ -463,6 +522,9 @@ class Holds(MemoryEngine):
         answer = json.dumps(self.answer)
         self._clock.call_at(self._clock.now() + 4.0, lambda: told(answer))
 
+    def tell(self, task: str, line: str) -> None:
+        raise AssertionError("on a manual clock it has always ended")
+
     def let_go(self, task: str) -> None:
         self.asked.append((self._clock.now() - ManualClock.BEGAN, task, {}))
 
@@ -472,10 +534,35 @@ WORDS = "worker-1 was about to make write 3 of 4,096 bytes: /shared/a.pt"
 AT_WRITE = "restart: on-failure\nfaults: [{kill: worker-1, at: {write: 3, of: '*.pt'}}]"
 
 
+class HoldsWarm(Holds):
+    """Could start tasks warm."""
+
+    def lease_warm(self, plan: Plan) -> Plan:
+        raise AssertionError("they begin held")
+
+    def give_back(self, plan: Plan) -> int:
+        raise AssertionError("none was leased")
+
+    waits = remove_waiting = staticmethod(pytest.fail)
+
+
+def test_tasks_that_begin_held_start_cold_in_a_warm_run_which_says_so(tmp_path: Path) -> None:
+    engine = HoldsWarm(HELD)
+    engine.capabilities |= {"warm"}
+    result = run_on(engine, tmp_path, f"cluster: {{worker: 3}}\n{AT_WRITE}", warm=True)
+    plan = Record(result.folder).plan
+    assert all(task.held for task in plan.tasks)
+    assert plan.warnings == (
+        "all tasks start cold: they begin held, since their calls to the kernel count",
+    )
+    assert (engine.asked[0][1], result.exit_code) == ("worker-1", 0)
+
+
 def test_a_fault_happens_before_a_call_and_its_task_is_let_go(tmp_path: Path) -> None:
     engine = Holds(HELD)
     history, _, result = run(tmp_path, AT_WRITE, engine=engine)
-    request = {"call": "write", "count": 3, "of": path_pattern("*.pt")}
+    of = path_pattern("*.pt")
+    request = {"do": "hold", "id": "0", "call": "write", "count": 3, "of": of}
     assert engine.asked == [(0, "worker-1", request), (4, "worker-1", {})]
     assert stages(history) == [("triggered", 4), ("applied", 4)]
     triggered, applied = faults(history)
@@ -515,6 +602,19 @@ def test_a_call_that_can_t_be_watched_or_never_comes_is_a_failed_fault(
 ) -> None:
     history, _, result = run(tmp_path, AT_WRITE, engine=Holds(answer))
     assert (stages(history), reason(history)) == ([("failed", when)], why)
+    assert result.exit_code == 3
+
+
+def test_a_task_that_nobody_may_trace_is_told_to_begin(tmp_path: Path) -> None:
+    class Refuses(Holds):
+        def hold(self, task: str, program: str, request: Any, told: Callable[[str], None]) -> None:
+            told(json.dumps({"error": "its processes can't be traced here"}))
+
+    engine = Refuses(None)
+    history, _, result = run(tmp_path, AT_WRITE, engine=engine)
+    told = {task for task, number in engine.signals if number == signal.SIGCONT}
+    assert told == {"worker-0", "worker-1", "worker-2"}
+    assert reason(history) == "worker-1: its processes can't be traced here."
     assert result.exit_code == 3
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,8 @@ def test_a_container_that_comes_late_is_removed(
 ) -> None:
     """The engine creates it when the emulator that had asked for it is dead already."""
     record = killed(emulate.out, RAN)
+    later = time.time() + 15  # so that it waits as much longer: a busy machine creates it slowly
+    os.utime(record.path / "history.jsonl", (later, later))
     process = emulate.start(*command, "--out", emulate.out)
     wait_for_line(process, "the engine may still be making")
     labels = {RUN: ID, FOLDER: str(record.path), HOST: this_host()}

@@ -30,8 +30,19 @@ from emulator.record.events import (
 from emulator.record.reader import Record
 from emulator.results import RunCallbacks, load_result
 from emulator.runtime.clock import ManualClock
-from emulator.scenario.schema import EVENTS
-from tests.supervisor.in_memory import BASE, DEAF, SERVES, Job, scalars, stages, step, times
+from emulator.scenario.schema import EVENTS, STATUS
+from tests.supervisor.in_memory import (
+    BASE,
+    DEAF,
+    SERVES,
+    Files,
+    Job,
+    posted,
+    scalars,
+    stages,
+    step,
+    times,
+)
 
 BEGAN = ManualClock.BEGAN
 WALL = 1_700_000_000.0
@@ -98,9 +109,10 @@ class World(Job):
     def __init__(
         self, out: Path, extra: str, scripts: Mapping[str, Any], slow: float = 0.0
     ) -> None:
+        kind = Files if "trainer_status:" in extra else MemoryEngine
         nodes = ("n1", "n2") if "drain:" in extra else ()
         base = BASE.replace("framework: none\n", "") if "framework:" in extra else BASE
-        super().__init__(out, base + extra, MemoryEngine(ManualClock(), scripts, nodes=nodes))
+        super().__init__(out, base + extra, kind(ManualClock(), scripts, nodes=nodes))
         self.slow = slow
 
     def start(self, fuse: Fuse) -> str:
@@ -505,11 +517,12 @@ def test_a_successor_restarts_a_gang_of_which_the_last_is_still_to_end(tmp_path:
     """It does so at once: of the backoff it knows nothing."""
     extra, scripts = CASES["a gang that restarts while one is away"]
     here = World(tmp_path, extra, scripts)
-    dies_at(here, 9.0)
+    here.dies(Fuse(entry=21))
+    assert here.history[-1].event == "restart"
     here.pass_time(1.0)
     check(here, here.succeed(Fuse()))
     assert times(here.history, "restart") == [8.5]
-    assert times(here.history, "start", "worker-2") == [0, 14.5]
+    assert times(here.history, "start", "worker-2") == [0, 15.5]
 
 
 def test_a_successor_asks_where_the_ports_are_of_what_has_any_and_runs(
@@ -590,23 +603,30 @@ def test_a_manual_fault_is_known_to_the_successor(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("free", [100_000, 3])
-def test_steps_of_event_files_are_neither_lost_nor_written_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int
+@pytest.mark.parametrize("helper", [EVENTS, STATUS])
+def test_steps_that_a_helper_reads_are_neither_lost_nor_written_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, helper: str
 ) -> None:
     """Also where most steps are merged, and wait before they are written."""
     monkeypatch.setattr(writer, "FREE", free)
     monkeypatch.setattr(writer, "EACH", 1)
-    printed = [
-        (n + 0.25, scalars(f"worker-{task}", n, WALL + n, WALL + 0.5, loss=0.5))
-        for n in range(1, 9)
-        for task in (0, 1)
+    is_event = helper == EVENTS
+
+    def line(task: str, n: int) -> str:
+        if is_event:
+            return scalars(task, n, WALL + n, WALL + 0.5, loss=0.5)
+        return posted(task, n, WALL + n, loss=0.5)
+
+    printed = [(0.0, "serves")] + [
+        (n + 0.25, line(f"worker-{task}", n)) for n in range(1, 9) for task in (0, 1)
     ]
     scripts = {
         "worker-0": Script(exits_at=8.1),
-        EVENTS: Script(lines=printed, exits_at=None, on_sigterm=0.5),
+        helper: Script(lines=printed, exits_at=None, on_sigterm=0.5),
         "*": SERVES,
     }
-    extra = "cluster: {worker: 2}\nmetrics: {events: logs}\n"
+    key = "events: logs" if is_event else "trainer_status: true"
+    extra = f"cluster: {{worker: 2}}\nmetrics: {{{key}}}\n"
     for kill in range(1, length_of(tmp_path / "whole", extra, scripts, 0.0) + 1):
         here = World(tmp_path / str(kill), extra, scripts)
         check(here, live_through(here, [kill, 0], 0.0))

@@ -147,7 +147,7 @@ def test_what_is_read_for_all_variants_is_read_once() -> None:
 def test_the_keys_with_a_unit_are_known() -> None:
     assert Kill.with_units() == set()
     assert Partition.with_units() == {"for"}
-    assert Preempt.with_units() == {"grace", "down"}
+    assert Preempt.with_units() == {"grace", "down", "notice", "keep_away", "kill_wait"}
     assert Shape.with_units() == {"for", "delay", "jitter", "bandwidth"}
 
 

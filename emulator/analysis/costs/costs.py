@@ -1,6 +1,6 @@
 """What a run cost, and what its preemptions cost (pure).
 
-The rules, which docs/results.md explains:
+The rules, which docs/numbers.md explains:
 
 - A task's machine is paid for from the start that the engine was asked for until the task's last
   exit, but not while it is down after a preemption: from its exit until its replacement is started.

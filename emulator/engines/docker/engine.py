@@ -14,11 +14,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from docker.errors import NotFound
+from docker.errors import APIError, NotFound
 
 from emulator.broker import Capacity
+from emulator.engines.docker import volumes
 from emulator.engines.docker.connection import Heartbeat, translate_errors
-from emulator.engines.docker.faults import Faults
+from emulator.engines.docker.faults import Faults, is_awake
 from emulator.engines.docker.ownership import (
     Addresses,
     assigns_addresses,
@@ -29,8 +30,10 @@ from emulator.engines.docker.ownership import (
     require_no_volume,
 )
 from emulator.engines.docker.requests import (
+    HOOK_FOLDER,
     LOOPBACK,
     LOST,
+    METADATA,
     RUN,
     SHARED,
     TASK,
@@ -43,13 +46,13 @@ from emulator.engines.docker.requests import (
     probe_labels,
     volume_request,
 )
-from emulator.errors import EngineError, NameTaken
+from emulator.errors import EngineError, NameTaken, NotRunning
 from emulator.planning.context import TASK_PORT, PlanContext, machine_limits, usual_pid_max
 from emulator.runtime.files import FOR_IMAGES, FOR_RUNS, Disk, disk, shortages
 from emulator.runtime.sockets import require_free
 
 if TYPE_CHECKING:
-    from emulator.engines.base import Exited, Finding, Inbox, ResumePoint
+    from emulator.engines.base import Exited, Finding, Inbox, ResumePoint, TaskProcess
     from emulator.engines.docker.warm.cluster import ControlReplies
     from emulator.engines.inside import Stdio
     from emulator.metrics.catalog import Usage
@@ -67,7 +70,8 @@ class DockerEngine(Faults):
         {"limits", "gpus", "isolation", "replace", "new-address", "same-address", "pause"}
         | {"silent-loss", "throttle", "oom", "network", "usage", "reattach"}
         | {"process-limits", "scratch", "mounts", "ports", "port-mapping", "pods", "same-disk"}
-        | {"drawings", "exec", "files", "calls"}
+        | {"drawings", "exec", "files", "calls", "volume-size", "fill", "notices", "abort"}
+        | {"signal-main", "signal-all", "signals", "processes"}
     )
     machine_needs: Mapping[str, str] = {
         "gpus": "gpu",
@@ -92,6 +96,7 @@ class DockerEngine(Faults):
                 self.capacity().memory, self.pid_max, containers
             ),
             named=True,
+            hook=HOOK_FOLDER,
             disks=self._disks,
         )
 
@@ -145,6 +150,8 @@ class DockerEngine(Faults):
             self.images.ensure(image, say)
         if parts := scenario.network_parts:
             self._equip_for(parts, probe_labels(scenario.name), say)
+        elif scenario.platforms:
+            self.images.ensure("network", say)
 
     def software(self, plan: Plan) -> Mapping[str, Mapping[str, str]]:
         """Return the id of each image, and what the image says that it is built on."""
@@ -193,6 +200,9 @@ class DockerEngine(Faults):
         self._make_shared(plan)
         with translate_errors(f"look at the network {plan.resources}"):
             self._inspect_network(plan)
+        if self._metadata:
+            with translate_errors("serve metadata"):
+                self._metadata.start(self._address_of_step(METADATA))
 
     def _make_shared(self, plan: Plan) -> None:
         """Make the network and the volume of all tasks; the network is the lock on their name.
@@ -208,6 +218,10 @@ class DockerEngine(Faults):
             if not make_volume(self.api, volume_request(plan, self._labels)):
                 self.api.remove_network(network)  # it was made since it was looked for
                 raise NameTaken(*name_taken("volume", name))
+        if plan.scenario.volumes.shared.size is not None:
+            self._spoil()
+            with translate_errors(f"keep the volume {name}"):
+                volumes.hold(self.api, plan.tasks[0].image, name, self._labels)
 
     def _check_ports(self, plan: Plan) -> None:
         """Refuse ports of this machine that another program has. Raises EngineError."""
@@ -244,6 +258,10 @@ class DockerEngine(Faults):
         self._has_ipv6 = bool(network.get("EnableIPv6"))
         if assigns_addresses(plan):
             self._addresses = Addresses(network["IPAM"]["Config"][0]["Subnet"])
+        if plan.metadata:
+            from emulator.engines.docker.metadata import RunMetadata
+
+            self._metadata = RunMetadata(self.api, self._helper(), plan, self._labels)
         if any(has_pod(task) for task in plan.tasks):
             from emulator.engines.docker.pods import TaskGroups
 
@@ -268,6 +286,8 @@ class DockerEngine(Faults):
                         self._freezer.forget(container)
                         self.api.start(container)
                         self._usage.started(container, task.cpus, task.memory)
+                    if self._metadata:
+                        self._metadata.started(task.name, container)
                     if self._shaper:
                         self._shaper.started(task.name, self._created)
                     self._remove_lost(task.name)  # only now, so that its name is never unknown
@@ -348,6 +368,9 @@ class DockerEngine(Faults):
                         self._lost[task] = container["Id"]
                     if self._addresses:
                         self._addresses.remember(task, container)
+                    if self._metadata:
+                        self._metadata.remember(task, container)
+            self._resume_metadata()
             ids = {
                 task: container[:12]
                 for task, container in self._created.items()
@@ -357,6 +380,9 @@ class DockerEngine(Faults):
             limits = plan.task(task)
             container_id = self._created[task]
             self._usage.started(container_id, limits.cpus, limits.memory)
+            if self._metadata:
+                with translate_errors(f"redirect what {task} asks"):
+                    self._metadata.started(task, container_id)
             if self._pods:
                 with translate_errors(f"find the side-cars of {task}"):
                     self._pods.resume(
@@ -370,6 +396,15 @@ class DockerEngine(Faults):
                     self._remove_lost(task)
         return ids
 
+    def _resume_metadata(self) -> None:
+        """Go on with the metadata server that the last supervisor has made."""
+        if self._metadata is None:
+            return
+        self._metadata.resume()
+        with contextlib.suppress(NotFound):
+            if self._addresses:
+                self._addresses.remember(METADATA, self._metadata.description())
+
     def usage(self) -> Mapping[str, Usage]:
         """Return what each container has used."""
         return self._usage.usage_of(dict(self._created))
@@ -377,6 +412,22 @@ class DockerEngine(Faults):
     def pids(self) -> Mapping[str, Collection[int]]:
         """Return each container's processes, where they run on this machine."""
         return self._usage.pids(dict(self._created))
+
+    def processes(self, task: str) -> Sequence[TaskProcess]:
+        """Return the processes of a container without its init, which passes signals on."""
+        from emulator.engines.docker.usage import processes_of  # only this needs it
+
+        container = self._container(task)
+        with translate_errors(f"list the processes of {task}"):
+            try:
+                return processes_of(self.api, container)
+            except APIError as refusal:
+                if is_awake(refusal):
+                    raise NotRunning(f"{task} does not run.") from None
+                raise
+
+    def watch_end(self, task: str) -> None:
+        """Do nothing: the kernel ends everything in a container with its init."""
 
     def published(self, task: str) -> Mapping[int, str]:
         """Return where the container's ports are on the engine's machine."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -16,6 +17,7 @@ from docker.errors import APIError, NotFound
 
 from emulator.engines.byte_stream import reader_of, socket_of
 from emulator.engines.containers import home_of
+from emulator.engines.docker import volumes
 from emulator.engines.docker.connection import (
     Frames,
     remove_container,
@@ -35,6 +37,7 @@ from emulator.engines.docker.task_containers import TaskContainers, no_container
 from emulator.engines.lines import LineSplitter, seconds
 from emulator.engines.streams import PIECE
 from emulator.errors import EngineError, ImageError, NotRunning
+from emulator.platforms.notices import Notice, no_metadata
 
 if TYPE_CHECKING:
     from emulator.faults.netem import Link
@@ -47,6 +50,29 @@ PYTHON = (
     'exec python3 -I -S -c "$0" "$1"',
 )
 """What a program and its argument follow."""
+TO_ALL = r"""
+for folder in /proc/[0-9]*; do
+    pid=${folder#/proc/} state= parent=
+    while read -r key value _; do
+        case $key in State:) state=$value ;; PPid:) parent=$value; break ;; esac
+    done 2>/dev/null < "$folder/status"
+    case $parent in ""|*[!0-9]*) continue ;; esac
+    [ "$state" = Z ] || pids="$pids $pid"
+    eval "parent_$pid=$parent"
+done
+for pid in $pids; do
+    above=$pid
+    while [ "$above" -gt 1 ]; do eval "above=\${parent_$above:-0}"; done
+    if [ "$above" = 1 ] && [ "$pid" != 1 ]; then found="$found $pid" count=$((count + 1)); fi
+done
+for number; do [ -z "$found" ] || kill "-$number" $found 2>/dev/null; done
+echo "${count:-0}"
+"""
+"""Signals all that descends from the init of a container; its arguments are the numbers.
+
+Not the init, which is ours, and not what an engine or a user runs beside it (`docker exec`): the
+parent of that is outside. `status` escapes the names of processes, which may have any characters.
+"""
 FILES_TIMEOUT = 150
 """Seconds for a program that changes files, which may wait until nobody has one open."""
 
@@ -55,8 +81,8 @@ class Faults(TaskContainers):
     """The capabilities of the Docker engine that faults need."""
 
     @cached_property
-    def _tracers(self) -> dict[str, list[str]]:
-        """The containers that trace a task."""
+    def _tracers(self) -> dict[str, dict[str, socket.socket]]:
+        """The containers that trace a task, each with its standard input."""
         return {}
 
     @cached_property
@@ -75,7 +101,42 @@ class Faults(TaskContainers):
         if number == signal.SIGKILL:
             self._output.expect_kill(container)
         with translate_errors(f"signal {task}"):
-            self._freezer.signal(container, number)
+            if number == signal.SIGABRT:
+                execute(self.api, container, ABORT)
+            else:
+                self._freezer.signal(container, number)
+
+    def signal_processes(self, task: str, numbers: Sequence[int], *, everyone: bool) -> int | None:
+        """Signal the child of the container's init, or all that descends from it, from inside."""
+        container = self._created.get(task)
+        if not everyone or container is None or (self._pods and self._pods.starts(task)):
+            for number in numbers:
+                self.signal(task, number)
+            return None
+        return self._signal_all(task, container, numbers)
+
+    def _signal_all(self, task: str, container: str, numbers: Sequence[int]) -> int | None:
+        def later() -> None:
+            self._freezer.thaw(container)
+            self._signal_all(task, container, numbers)
+
+        if self._freezer.put_off(container, later):
+            return None
+        self._spoil()
+        command = ["sh", "-c", TO_ALL, "sh", *map(str, numbers)]
+        with translate_errors(f"signal all processes of {task}"):
+            if not self._freezer.runs(container):
+                return 0
+            found = self.api.exec_create(container, command)["Id"]
+            output = self.api.exec_start(found).decode("utf-8", "replace").strip()
+            code = self.api.exec_inspect(found)["ExitCode"]
+            if code == 0 and output.isdecimal():
+                return int(output)
+            # It ended meanwhile, perhaps of the signal, and what runs in it was killed.
+            if code is None or code > 128 or not self._freezer.runs(container):
+                return None
+        reason = "its image has no sh" if code in (126, 127) else output[-300:]
+        raise EngineError(f"Can't signal all processes of {task}: {reason}.")
 
     def pause(self, task: str) -> None:
         """Freeze the container's processes by its cgroup."""
@@ -195,48 +256,116 @@ class Faults(TaskContainers):
                 raise EngineError(f"Changing files failed: {text.strip()[-300:]}")
         return str((output or b"").decode("utf-8", "replace"))
 
+    def fill(self, volume: str) -> int:
+        """Have a container of the first task's image fill the shared volume, which has a size."""
+        # Only this needs them: what lists and removes runs does without the kinds of faults.
+        from emulator.faults.disk import FILLED, FULL_NEEDS_SIZE, SIZE_HINT
+
+        plan = self._run
+        if plan.scenario.volumes.shared.size is None:
+            raise EngineError(f"It can't be filled: {FULL_NEEDS_SIZE}; {SIZE_HINT}.")
+        self._spoil()
+        program = FILLED.read_text("utf-8")
+        command = [*PYTHON, program, json.dumps({"folder": SHARED})]
+        with translate_errors(f"fill the volume {volume}"):
+            image = plan.tasks[0].image
+            return volumes.fill(self.api, image, plan.resources, command, self._labels)
+
+    def give_room(self, volume: str) -> None:
+        """Remove the container that fills the shared volume."""
+        with translate_errors(f"give the volume {volume} room"):
+            volumes.give_room(self.api, self._run.resources)
+
     def hold(
         self, task: str, program: str, request: Mapping[str, Any], told: Callable[[str], None]
     ) -> None:
         """Run a program that traces the processes of a container, in one of the same image."""
         self._spoil()
         container, image = self._container(task), self._run.task(task).image
-        asked = json.dumps({**request, "below": 1})
+        own = {"shared": SHARED, "home": self._home(task, container)}
+        asked = json.dumps({**request, **own, "below": 1})
         body = tracer_request(
             image, f"container:{container}", [*PYTHON, program, asked], self._labels
         )
         with translate_errors(f"trace {task}"):
             if not self._freezer.runs(container):
                 raise NotRunning(f"{task} does not run.")
+            ended = partial(_wait_for_end, self.api, container, _started_at(self.api, container))
             helper: str = self.api.create_container_from_config(body)["Id"]
-            self._tracers.setdefault(task, []).append(helper)
+            tracers = self._tracers.setdefault(task, {})
             try:
-                for line in lines_of(self.api, helper):
+                for line in lines_of(self.api, helper, partial(tracers.__setitem__, helper)):
                     told(line)
+                if self._tracers.get(task) is tracers:  # nobody has let the task go
+                    require_good_end(self.api, helper, task, ended)
             finally:
+                tracers.pop(helper, None)
                 remove_container(self.api, helper)
+
+    def _home(self, task: str, container: str) -> str:
+        """Return the working directory of a task, which its image may have set."""
+        if home := home_of(self._run.task(task)):
+            return home
+        with translate_errors(f"look at {task}"):
+            return self.api.inspect_container(container)["Config"]["WorkingDir"] or "/"
+
+    def tell(self, task: str, line: str) -> None:
+        """Write a line to the container that traces a task."""
+        for own in list(self._tracers.get(task, {}).values()):
+            with contextlib.suppress(OSError):  # it has ended
+                own.sendall(f"{line}\n".encode())
 
     def let_go(self, task: str) -> None:
         """End the containers that trace a task, which then goes on."""
-        for helper in self._tracers.pop(task, ()):
+        for helper in list(self._tracers.pop(task, {})):
             with translate_errors(f"let {task} go on"):
                 remove_container(self.api, helper)
+
+    def announce(self, notice: Notice) -> None:
+        """Have the run's metadata server tell a task."""
+        if self._metadata is None:
+            raise no_metadata(notice.task)
+        with translate_errors(f"tell {notice.task}"):
+            if not self._freezer.runs(self._container(notice.task)):
+                raise NotRunning(f"{notice.task} can't be told: it does not run.")
+            self._metadata.announce(notice)
+
+    def withdraw(self, task: str) -> None:
+        """Have it take back what it has told a task."""
+        if self._metadata:
+            with translate_errors(f"take back what {task} was told"):
+                self._metadata.withdraw(task)
 
     def _helper(self) -> str:
         """Return the helper image. Raises EngineError where it does not exist."""
         image = self.images.reference("network")
         if not self.images.has(image):
             raise EngineError(
-                f"The image {image}, which network faults need, is gone.",
+                f"The image {image}, which network faults and notices need, is gone.",
                 "Run `emulate build network`.",
             )
         return image
 
 
-def lines_of(api: docker.APIClient, helper: str) -> Iterator[str]:
+def require_good_end(
+    api: docker.APIClient, helper: str, task: str, ended: Callable[[], bool]
+) -> None:
+    """Raise EngineError where a helper that traced a task has ended neither by itself nor with it.
+
+    The end of its first process kills what runs beside it, also a tracer that is about to end.
+    """
+    code = api.wait(helper)["StatusCode"]
+    if code and not (code == 128 + signal.SIGKILL and ended()):
+        raise EngineError(f"What traced {task} has ended with exit code {code}.")
+
+
+def lines_of(
+    api: docker.APIClient, helper: str, opened: Callable[[socket.socket], object]
+) -> Iterator[str]:
     """Start a container that ends with the connection, and yield what it prints, by lines.
 
-    Raises EngineError where the connection is not direct, as over SSH.
+    The connection is `opened` then: what is sent there is its standard input. Raises EngineError
+    where the connection is not direct, as over SSH.
     """
     response = streamed(
         api,
@@ -252,10 +381,22 @@ def lines_of(api: docker.APIClient, helper: str) -> Iterator[str]:
             raise EngineError("Calls can be watched over a direct connection to Docker only.")
         own.settimeout(None)
         api.start(helper)
+        opened(own)
         frames, lines = Frames(), LineSplitter()
         while data := reader_of(response.raw).read1(PIECE):
             for _, text in frames.feed(data):
                 yield from lines.feed(text)
+
+
+# The engine's init takes this signal for its own, and passes it on to nobody.
+ABORT = """
+for file in /proc/[0-9]*/status; do
+    process=${file#/proc/}; process=${process%/status}
+    while read -r key value; do
+        [ "$key $value" = 'PPid: 1' ] && kill -ABRT $process
+    done < $file
+done 2> /dev/null
+"""
 
 
 # --- Freezing -------------------------------------------------------------------------------------
@@ -273,8 +414,8 @@ class Freezer:
 
     def __init__(self, api: docker.APIClient) -> None:
         self._api = api
-        self._kept: dict[str, list[int]] = {}
-        """The signals that each frozen container has not got yet, by its id."""
+        self._kept: dict[str, list[Callable[[], None]]] = {}
+        """What sends each frozen container the signals that it has not got yet, by its id."""
         self._lock = threading.Lock()
 
     def freeze(self, container: str) -> bool:
@@ -301,8 +442,8 @@ class Freezer:
         """Let a container run again, with the signals that it should have got. Raises APIError."""
         with self._lock:
             kept = self._kept.pop(container, [])
-        for number in kept:
-            self.signal(container, number)  # which thaws it
+        for send in kept:
+            send()  # which thaws it
         try:
             self._api.unpause(container)
         except APIError as error:
@@ -314,12 +455,19 @@ class Freezer:
         with self._lock:
             self._kept.pop(container, None)
 
+    def put_off(self, container: str, send: Callable[[], None]) -> bool:
+        """Keep a call for when a frozen container is thawed; return whether it is frozen."""
+        with self._lock:
+            is_frozen = container in self._kept
+            if is_frozen:
+                self._kept[container].append(send)
+            return is_frozen
+
     def signal(self, container: str, number: int) -> None:
         """Signal a container's init, which passes it on; a frozen one later. Raises APIError."""
-        with self._lock:
-            if number != signal.SIGKILL and container in self._kept:
-                self._kept[container].append(number)
-                return
+        later = partial(self.signal, container, number)
+        if number != signal.SIGKILL and self.put_off(container, later):
+            return
         try:
             self._api.kill(container, signal=signal.Signals(number).name)
         except APIError as error:
@@ -391,7 +539,7 @@ def oom_kill(api: docker.APIClient, task: str, container: str, limit: int | None
     A cgroup's limit can't be set below what is used (cgroup v1), so it is set just above that, and
     another process in the container takes the rest. Raises EngineError where the task survives.
     """
-    used = _execute(api, container, USAGE)
+    used = execute(api, container, USAGE)
     if not used.isdigit():
         reason = used or "it is ending"
         raise EngineError(f"The memory use of {task} can't be read in its container: {reason}.")
@@ -399,7 +547,7 @@ def oom_kill(api: docker.APIClient, task: str, container: str, limit: int | None
     started_at = _started_at(api, container)
     api.update_container(container, mem_limit=low, memswap_limit=low)
     try:
-        _execute(api, container, BALLOON)
+        execute(api, container, BALLOON)
         ended = _wait_for_end(api, container, started_at)
     finally:
         # A limit can't be removed; the machine's whole memory has the same effect.
@@ -414,10 +562,11 @@ def _wait_for_end(api: docker.APIClient, container: str, started_at: str) -> boo
 
     If it has been started again since, it has ended, and the new start must not be waited for.
     """
-    if _started_at(api, container) != started_at:
-        return True
     try:
-        api.wait(container, timeout=EXIT_TIMEOUT)
+        if _started_at(api, container) == started_at:
+            api.wait(container, timeout=EXIT_TIMEOUT)
+    except NotFound:
+        return True
     except (requests.Timeout, requests.ConnectionError):
         return False
     return True
@@ -427,7 +576,7 @@ def _started_at(api: docker.APIClient, container: str) -> str:
     return str(api.inspect_container(container)["State"]["StartedAt"])
 
 
-def _execute(api: docker.APIClient, container: str, script: str) -> str:
+def execute(api: docker.APIClient, container: str, script: str) -> str:
     """Run a shell script in the task's container; return what it printed."""
     made = api.exec_create(container, ["sh", "-c", script], stderr=False)
     output: bytes = api.exec_start(made["Id"])

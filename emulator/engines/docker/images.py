@@ -15,6 +15,7 @@ import tomllib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
+from copy import copy
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -69,6 +70,9 @@ LABEL_KIND, LABEL_BASE = "emulator.image", "emulator.base"
 CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT")
 _OWN_LINES = re.compile(r" *---> |Removing intermediate container ")
 """What the builder says of its own work between the steps."""
+_NO_PARENT = re.compile("unknown parent image ID")
+"""What it says where the image of the step before was removed, as that of a step which another
+build has in common is with the image of that build."""
 BUILD_FOLDER = "build"
 """The folder of inputs in the root of the emulator's own images, while they are built."""
 CHUNK = 2**21
@@ -80,6 +84,10 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 Say = Callable[[str], None]
 """Reports progress, a line at a time."""
+
+
+class _StepRemoved(ImageError):
+    """A build failed because the image of one of its steps was removed meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -245,7 +253,12 @@ class Images:
             translate_errors(f"build {tag}", ImageError),
             last_build_runs(self._remove_stages),
         ):
-            self._build_steps(tag, built, context, say, steps or Steps(), **request)
+            steps = steps or Steps()
+            try:
+                self._build_steps(tag, built, context, say, copy(steps), **request)
+            except _StepRemoved:
+                say(f"{tag}: another client removed a step of it meanwhile; building it again")
+                self._build_steps(tag, built, context, say, steps, **request)
             if removes:
                 try:
                     self._remove_inputs(built, tag, *removes)
@@ -279,7 +292,8 @@ class Images:
                 log.write(line)
                 if failed:
                     text = "\n".join(f"  {line}" for line in [*last, line])
-                    raise ImageError(
+                    kind = _StepRemoved if _NO_PARENT.search(line) else ImageError
+                    raise kind(
                         f"{tag} does not build; it failed at {step!r}:\n{text}{log.place}",
                         self._advice([*last, line]),
                     )

@@ -162,6 +162,10 @@ class TaskGroups:
         self._api.start(container)
         return container
 
+    def starts(self, task: str) -> bool:
+        """Return whether a task is being started: an init step runs, or is about to."""
+        return task in self._starts
+
     def signal(self, task: str, number: int) -> bool:
         """Signal the init step that a task is at; return whether the task is being started.
 

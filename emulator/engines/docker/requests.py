@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emulator.engines.containers import add_folder, add_part, home_of, operator_labels, scratches
+from emulator.engines.gate import gate
+from emulator.faults.inside.optin import HOOK, asks_for_hook
 from emulator.runtime.host import this_host
 from emulator.scenario import program
 from emulator.scenario.program import ready
@@ -26,10 +28,14 @@ PART, DISK = "emulator.part", "emulator.disk"
 disk, from 1, where it has more than its own container."""
 
 SHARED, WORKDIR = program.SHARED, program.WORKDIR
+HOOK_FOLDER = "/emulate-inside"
+"""Where a task has the hook that it asks for, which Python loads by its PYTHONPATH."""
 LOOPBACK = "127.0.0.1"
 """Where ports are published: nothing outside of the engine's machine can reach them."""
 METADATA = "169.254.169.254"
 """The metadata service of a cloud, which gives machines their credentials."""
+METADATA_NAME = "metadata.google.internal"
+"""Its name on Google's machines."""
 NO_IPV6 = {"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1"}
 """The service has an IPv6 address too, which the engine gives to no task (it is not local)."""
 CPU_PERIOD = 100_000
@@ -81,8 +87,32 @@ def network_request(
 
 
 def volume_request(plan: Plan, common: Mapping[str, str]) -> dict[str, Any]:
-    """Return the arguments of the run's shared volume."""
-    return {"name": plan.resources, "labels": dict(common)}
+    """Return the arguments of the run's shared volume; one of a given size is in memory.
+
+    All users may write to it, as to the folder of one that has none.
+    """
+    request: dict[str, Any] = {"name": plan.resources, "labels": dict(common)}
+    if (size := plan.scenario.volumes.shared.size) is not None:
+        options = {"type": "tmpfs", "device": "tmpfs", "o": f"size={size},mode=777"}
+        request |= {"driver": "local", "driver_opts": options}
+    return request
+
+
+def holder_request(
+    image: str, volume: str, command: list[str], common: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the body for a helper that has the volume of a run until it is removed, and no rights.
+
+    A volume in memory is empty again once no container that runs has it.
+    """
+    mount = {"Type": "volume", "Source": volume, "Target": SHARED}
+    return {
+        "Image": image,
+        "Entrypoint": command,
+        "User": "0",
+        "Labels": dict(common),
+        "HostConfig": {"NetworkMode": "none", "Mounts": [mount], "Init": True, **RESTRICTED},
+    }
 
 
 def helper_request(
@@ -149,11 +179,12 @@ def container_request(
     *,
     ipv6: bool = False,
     disk: int = 1,
+    machine: int = 1,
 ) -> dict[str, Any]:
     """Return the body of `POST /containers/create` for one task.
 
     `address`: its IPv4 address; empty: the engine chooses it. `ipv6`: its network has IPv6. `disk`:
-    the number of its scratch volumes.
+    the number of its scratch volumes. `machine`: its number among the containers of the task.
 
     An init is PID 1, because Python as PID 1 ignores SIGTERM; the json-file log driver is named,
     because the daemon's default may be one that can't be read back.
@@ -167,12 +198,12 @@ def container_request(
         **RESTRICTED,
         **_limits(task),
     }
-    if plan.scenario.network.metadata == "closed":
-        # The engine gives this address to the task before its program begins, at each start: what
-        # is sent there stays in the task, where nothing listens.
-        ipam["LinkLocalIPs"] = [METADATA]
+    if link_local := link_local_address(plan, task, machine):
+        ipam["LinkLocalIPs"] = [link_local]
         if ipv6:
             host_config["Sysctls"] = NO_IPV6
+        if "gce" in plan.metadata:
+            host_config["ExtraHosts"] = [f"{METADATA_NAME}:{METADATA}"]
     if ipam:
         endpoint["IPAMConfig"] = ipam
     body: dict[str, Any] = {
@@ -189,11 +220,61 @@ def container_request(
     if task.entrypoint == "none":
         # One empty word: the engine's way to write that there is no entry point.
         body["Entrypoint"] = [""]
+    if task.held:
+        body["Entrypoint"] = gate()
     if home := home_of(task):
         body["WorkingDir"] = home
     if has_pod(task):
         body["Labels"][DISK] = str(disk)
     return body
+
+
+def link_local_address(plan: Plan, task: Task, machine: int = 1) -> str:
+    """Return a second address that the engine gives a task, at each start and before its program.
+
+    METADATA itself: what is sent there stays in the task, where nothing listens, unless packets are
+    redirected. Another of that network: what is sent there stays on the run's own network, where
+    only its metadata server can answer; of two in turn, so that a machine that has lost power, and
+    its replacement, have different ones. Empty: none.
+    """
+    if not plan.metadata or task in plan.helpers:
+        return "" if plan.scenario.network.metadata == "open" else METADATA
+    if redirects_metadata(plan):
+        return METADATA
+    return link_local_addresses(plan, task.owner)[(machine - 1) % 2]
+
+
+def link_local_addresses(plan: Plan, task: str) -> tuple[str, str]:
+    """Return the two second addresses of a task's machines, from 169.254.1.1 on."""
+    first = 2 * [one.name for one in plan.tasks].index(task)
+    one, other = (f"169.254.{1 + n // 250}.{1 + n % 250}" for n in (first, first + 1))
+    return one, other
+
+
+def redirects_metadata(plan: Plan) -> bool:
+    """Say whether packets to METADATA are redirected in each task to where it is served.
+
+    The engine lets no packet pass a network without internet whose address is not of its subnet.
+    """
+    return bool(plan.metadata) and not plan.scenario.network.internet
+
+
+def metadata_request(
+    plan: Plan, image: str, command: list[str], common: Mapping[str, str], address: str = ""
+) -> dict[str, Any]:
+    """Return the body for the container that serves a run's metadata, on the run's network."""
+    ipam: dict[str, Any] = {"LinkLocalIPs": [METADATA]}
+    if address:
+        ipam["IPv4Address"] = address
+    rights = {"CapAdd": ["NET_BIND_SERVICE"], "NetworkMode": plan.resources}
+    return {
+        "Image": image,
+        "Entrypoint": command,
+        "User": "0",
+        "Labels": dict(common),
+        "HostConfig": {**rights, **RESTRICTED},
+        "NetworkingConfig": {"EndpointsConfig": {plan.resources: {"IPAMConfig": ipam}}},
+    }
 
 
 def _mounts(
@@ -280,6 +361,7 @@ def sidecar_request(
     for key in ("Hostname", "NetworkingConfig"):  # it has those of the task
         del body[key]
     host_config = {**body["HostConfig"], "NetworkMode": f"container:{task}"}
+    host_config.pop("ExtraHosts", None)
     return {**body, "HostConfig": host_config, "Labels": _part_labels(sidecar, common, disk)}
 
 
@@ -377,19 +459,21 @@ def program_archive(source: Path | None, home: str = WORKDIR) -> bytes:
 
 
 def files_archive(plan: Plan, task: Task) -> bytes:
-    """Return a tar with the small files of a task, and the folders of its scratch volumes.
+    """Return a tar with the small files of a task, its hook, and folders of its scratch volumes.
 
     These are writable by all users. Folders above are made by the engine where they are missing.
-    Empty if there is neither.
+    Empty if there is none of these.
     """
-    files = plan.files(task)
+    files, hook = plan.files(task), asks_for_hook(task.env)
     scratch = [at for at, one in task.mounts.items() if one.scratch and one.is_writable]
-    if not files and not scratch:
+    if not files and not scratch and not hook:
         return b""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for folder in scratch:
             add_folder(tar, folder)
+        for part in ready(HOOK) if hook else ():
+            add_part(tar, part, HOOK_FOLDER)
         for path, file in files.items():
             entry = tarfile.TarInfo(path.lstrip("/"))
             entry.size, entry.mode = len(file.content), file.permissions

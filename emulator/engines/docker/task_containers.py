@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from emulator.engines.base import Inbox
     from emulator.engines.docker.images import Images
     from emulator.engines.docker.logs import LogFollower
+    from emulator.engines.docker.metadata import RunMetadata
     from emulator.engines.docker.network import Shaper
     from emulator.engines.docker.ownership import Addresses
     from emulator.engines.docker.pods import TaskGroups
@@ -64,6 +65,8 @@ class TaskContainers:
         self._heartbeat: Heartbeat | None = None
         self._addresses: Addresses | None = None
         self._has_ipv6 = False
+        self._metadata: RunMetadata | None = None
+        """If a fault of the run is announced by a platform."""
         self._pods: TaskGroups | None = None
         """If a task of the run has more than its own container."""
         self._inbox: Inbox | None = None
@@ -186,9 +189,23 @@ class TaskContainers:
         if self._addresses:
             address = self._addresses.choose(name or task.name, same=same_address)
         disk = self._pods.disk(task.name) if self._pods else 1
-        return container_request(
-            self._run, task, self._labels, address, ipv6=self._has_ipv6, disk=disk
+        machine = self._metadata.next_machine(task.name) if self._metadata else 1
+        body = container_request(
+            self._run,
+            task,
+            self._labels,
+            address,
+            ipv6=self._has_ipv6,
+            disk=disk,
+            machine=machine,
         )
+        return {**body, "Cmd": self._words_of(task)} if task.held else body
+
+    def _words_of(self, task: Task) -> list[str]:
+        """Return all that a container runs, as the engine would put it together itself."""
+        image = self.api.inspect_image(task.image)["Config"]
+        words = (image.get("Entrypoint") or []) if task.entrypoint == "image" else []
+        return [*words, *(task.command or image.get("Cmd") or [])]
 
     def _make(self, name: str, request: Mapping[str, Any]) -> str:
         """Create a container of that name; return its id."""

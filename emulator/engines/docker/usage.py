@@ -1,8 +1,9 @@
 """What containers use: read from their cgroups on this machine, else from the daemon's stream.
 
-Reading the files costs the daemon nothing and this process some microseconds. The stream is for a
-daemon in a virtual machine or on another host: it takes a connection and a thread per container,
-and the daemon reads the same files once a second for each.
+And which processes they have, by the daemon. Reading the files costs the daemon nothing and this
+process some microseconds. The stream is for a daemon in a virtual machine or on another host: it
+takes a connection and a thread per container, and the daemon reads the same files once a second for
+each.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import docker
 
+from emulator.engines.base import TaskProcess
 from emulator.metrics.catalog import Usage
 
 
@@ -175,6 +177,33 @@ def usage_of(stats: Mapping[str, Any]) -> Usage | None:
         written=bytes_of("write"),
         processes=(stats.get("pids_stats") or {}).get("current"),
     )
+
+
+def processes_of(api: docker.APIClient, container: str) -> Sequence[TaskProcess]:
+    """Return the processes of a container besides its first one. Raises APIError.
+
+    The daemon runs `ps` on its machine, which takes some hundredths of a second.
+    """
+    first = int(api.inspect_container(container)["State"]["Pid"])
+    return arranged(first, api.top(container, "-eo pid,ppid,stat,comm")["Processes"] or ())
+
+
+def arranged(first: int, rows: Iterable[Sequence[str]]) -> Sequence[TaskProcess]:
+    """Return the rows of `ps` as processes, the task's main one first (pure).
+
+    The `first` process of a container is an init, which passes signals on to the main one alone; or
+    the parent of a warm start. Either has started the main one before it could get other children.
+    """
+    found = [
+        (int(pid), int(parent), " ".join(name))
+        for pid, parent, state, *name in rows
+        if not state.startswith("Z")
+    ]
+    main = min((pid for pid, parent, _ in found if parent == first), default=None)
+    processes = [
+        TaskProcess(pid, name, pid == main, pid == main) for pid, _, name in found if pid != first
+    ]
+    return sorted(processes, key=lambda one: not one.main)
 
 
 # --- The files of a cgroup ------------------------------------------------------------------------

@@ -15,10 +15,10 @@ from emulator.engines.kubernetes.names import MAIN
 from emulator.engines.kubernetes.nodes import capacity_of
 from emulator.engines.kubernetes.readings import METRICS
 from emulator.engines.kubernetes.role import PERMISSIONS, USES, Permission, Use, reviewed, role
-from emulator.engines.kubernetes.security import RESTRICTED, Level, obstacles, pod_security_context
 from emulator.engines.kubernetes.shared import decide, is_usable
 from emulator.errors import EngineError, Unsupported
 from emulator.manifests.out.pods import limits_of
+from emulator.manifests.security import RESTRICTED, Level, obstacles, pod_security_context
 from emulator.scenario.dump import dump
 from emulator.scenario.kubernetes import Kubernetes
 from emulator.validation.units import format_size
@@ -56,6 +56,8 @@ class Answers:
     quotas: Sequence[Data] | None = None
     kubelet: Data | None = None
     """The configuration of one node's agent."""
+    why_no_kubelet: str = ""
+    """Why that node does not answer; empty where none was asked."""
     dns: Data | None = None
     """The Service of the cluster's DNS; empty: there is none."""
     has_metrics: bool | None = None
@@ -93,6 +95,7 @@ def collect(cluster: ApiServer, options: Kubernetes, trial: Data) -> Answers:
     there = _allowed(lambda: cluster.get(f"/api/v1/namespaces/{cluster.namespace}"))
     why = "there is no such namespace" if there == {} else ""
     nodes = _listed(cluster, "/api/v1/nodes")
+    kubelet, why_no_kubelet = _kubelet(cluster, nodes, options)
     return Answers(
         version,
         cluster.server,
@@ -104,7 +107,8 @@ def collect(cluster: ApiServer, options: Kubernetes, trial: Data) -> Answers:
         nodes,
         _listed(cluster, "/apis/storage.k8s.io/v1/storageclasses"),
         _listed(cluster, cluster.namespaced("resourcequotas")),
-        _kubelet(cluster, nodes, options),
+        kubelet,
+        why_no_kubelet,
         _allowed(lambda: cluster.get("/api/v1/namespaces/kube-system/services/kube-dns")),
         _has_metrics(cluster),
         ("", "") if why else _refusal(cluster, trial),
@@ -128,15 +132,17 @@ def _listed(cluster: ApiServer, path: str) -> Sequence[Data] | None:
     return None if answer is None else list(answer.get("items") or ())
 
 
-def _kubelet(cluster: ApiServer, nodes: Sequence[Data] | None, options: Kubernetes) -> Data | None:
-    """Return the configuration of a node's agent; None where no node tells us."""
+def _kubelet(
+    cluster: ApiServer, nodes: Sequence[Data] | None, options: Kubernetes
+) -> tuple[Data | None, str]:
+    """Return the configuration of a node's agent; None where no node tells us, and why."""
     for node in (one for one in nodes or () if is_usable(one, options)):
-        with contextlib.suppress(EngineError):
+        try:
             path = f"/api/v1/nodes/{node['metadata']['name']}/proxy/configz"
-            found: Data | None = cluster.get(path).get("kubeletconfig")
-            return found
-        break
-    return None
+            return cluster.get(path).get("kubeletconfig"), ""
+        except EngineError as error:
+            return None, error.message.rstrip(".")
+    return None, ""
 
 
 def _has_metrics(cluster: ApiServer) -> bool | None:
@@ -182,7 +188,10 @@ def trial_pod(options: Kubernetes, role: ContainerBase | None = None) -> Data:
 
 
 def judge(answers: Answers, options: Kubernetes, trial: Data) -> Iterator[Finding]:
-    """Yield what follows from the answers (pure)."""
+    """Yield what follows from the answers (pure): `fatal` is what no run can start with.
+
+    That no node takes Pods now is not: an autoscaler may bring one.
+    """
     yield _check_version(answers)
     yield _check_namespace(answers)
     yield from _check_permissions(answers)
@@ -213,12 +222,12 @@ def _check_namespace(answers: Answers) -> Finding:
             f"`kubectl create namespace {answers.namespace}` makes it; "
             "--set kubernetes.namespace=NAME names another one."
         )
-        return Finding(what, "missing", answers.why_not_there, advice)
+        return Finding(what, "fatal", answers.why_not_there, advice)
     if answers.there is None:
         return Finding(what, "warning", FORBIDDEN)
     if (answers.there.get("status") or {}).get("phase") == "Terminating":
         advice = "Wait until it is gone and make it again, or name another one."
-        return Finding(what, "warning", "it is being deleted", advice)
+        return Finding(what, "fatal", "it is being deleted", advice)
     return Finding(what, "ok", "it is there")
 
 
@@ -238,7 +247,7 @@ def _check_permissions(answers: Answers) -> Iterator[Finding]:
         elif use == "run":
             advice = "Ask for the Role below: `--role` prints it with all that is optional."
             found = f"we may not: {', '.join(missing)}"
-            yield Finding(what, "missing", found, advice, dump(role(answers.namespace), short=True))
+            yield Finding(what, "fatal", found, advice, dump(role(answers.namespace), short=True))
         else:
             yield Finding(what, "warning", f"we may not: {', '.join(missing)}", f"For {USES[use]}.")
 
@@ -260,7 +269,7 @@ def _check_security(answers: Answers, trial: Data) -> Finding:
 def _check_trial(answers: Answers) -> Finding:
     message, hint = answers.refusal
     if message:
-        return Finding("a Pod", "missing", message, hint)
+        return Finding("a Pod", "fatal", message, hint)
     return Finding("a Pod", "ok", "the cluster would take one like ours")
 
 
@@ -304,7 +313,7 @@ def _check_shared(answers: Answers, options: Kubernetes) -> Finding:
     try:
         shared = decide(options, answers.nodes, answers.classes)
     except Unsupported as error:
-        return Finding("shared volume", "missing", error.message, error.hint)
+        return Finding("shared volume", "fatal", error.message, error.hint)
     if shared.kind == "claim":
         found = f"a claim, {shared.mode}, of the class {shared.storage_class or '(default)'}"
         return Finding("shared volume", "ok", found, shared.note)
@@ -339,6 +348,10 @@ def _check_usage(answers: Answers) -> Finding:
     if answers.has_metrics:
         return Finding("usage of tasks", "ok", "from metrics.k8s.io: CPU and memory")
     why = "we may not read metrics.k8s.io" if answers.has_metrics is None else "no metrics-server"
+    if asks_nodes and answers.why_no_kubelet:
+        found = f"the nodes do not answer ({answers.why_no_kubelet}), {why}"
+        advice = "Those columns stay empty: install metrics-server."
+        return Finding("usage of tasks", "warning", found, advice)
     if asks_nodes:
         return Finding("usage of tasks", "ok", f"from the nodes themselves ({why})")
     advice = "Those columns stay empty: install metrics-server, or get the Role for it."

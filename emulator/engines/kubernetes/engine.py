@@ -94,7 +94,7 @@ class KubernetesEngine:
     name = "kubernetes"
     capabilities = frozenset(
         {"limits", "gpus", "replace", "new-address", "usage", "reattach", "pods", "scratch"}
-        | {"own-grace", "eviction", "nodes", "exec"}
+        | {"own-grace", "eviction", "nodes", "exec", "signal-main"}
     )
     machine_needs: Mapping[str, str] = {"gpus": "gpu"}
     keeps_addresses = False
@@ -382,6 +382,9 @@ class KubernetesEngine:
                 self._give_up(task, pod, state, timeout)
         if isinstance(state, Ended) and state.container in _OUR_STEPS:
             self._give_up_unpacking(task, pod, state)
+        if isinstance(state, Ended) and state.never_ran:
+            never = Waiting(state.reason, state.message, is_final=True)
+            self._give_up(task, pod, never, timeout)
         if isinstance(state, Ended) and state.container != MAIN:
             return  # an init step has failed, which is the end of the task
         for name, one in containers.items():
@@ -525,6 +528,14 @@ class KubernetesEngine:
         else:
             removal.send(self.cluster, pod, number)
 
+    def kill(self, task: str) -> str:
+        """Send SIGKILL from inside of the container; say what was done where that can't be done."""
+        pod = self.pods.pod_of(task)
+        if pod is not None and pod.runs:
+            return removal.kill(self.cluster, pod)
+        self.signal(task, signal.SIGKILL)
+        return ""
+
     def terminate(self, task: str) -> None:
         """Send SIGTERM from inside of the container: the Pod stays."""
         pod = self.pods.pod_of(task)
@@ -630,8 +641,8 @@ class KubernetesEngine:
             with self._lock:
                 run.is_closing = True
                 self._lock.wait_for(lambda: not run.creating)
-        freed = nodes.uncordon(self.cluster, run_id)
-        return freed + removal.tear_down(self.cluster, run_id, everywhere=not self._is_configured)
+        nodes.uncordon(self.cluster, run_id)
+        return removal.tear_down(self.cluster, run_id, everywhere=not self._is_configured)
 
     def find(self, run_id: str | None = None) -> list[Resource]:
         """Return every object that carries our label, in all namespaces that we may look at."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,6 +25,14 @@ PROTOCOL = "v4.channel.k8s.io"
 PROTOCOL_5 = "v5.channel.k8s.io"
 """Of 1.30 and later: one end can close a channel."""
 STDIN, STDOUT, STDERR, STATUS, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
+NO_COMMAND = 127
+"""Exit code of a shell, and of Docker, where there is no such command."""
+_NO_COMMAND = re.compile(
+    r'exec: "[^"]*": (?:executable file not found|stat .*no such file)'
+    r"|executable file `[^`]*` not found",
+    re.IGNORECASE,
+)
+"""What runc says of that, and crun."""
 
 
 class Executed(NamedTuple):
@@ -34,12 +44,24 @@ class Executed(NamedTuple):
 
 
 def exit_code(status: Mapping[str, Any]) -> int | None:
-    """Return the exit code in the server's last message; None: the command did not run (pure)."""
+    """Return the exit code in the server's last message; None: the command did not run (pure).
+
+    NO_COMMAND also where the command is not in the image: containerd and CRI-O make an internal
+    error of that, Docker an exit code.
+    """
     if status.get("status") == "Success":
         return 0
     causes = (status.get("details") or {}).get("causes") or ()
     codes = [one["message"] for one in causes if one.get("reason") == "ExitCode"]
-    return int(codes[0]) if codes else None
+    if codes:
+        return int(codes[0])
+    return NO_COMMAND if why_no_command(status) else None
+
+
+def why_no_command(status: Mapping[str, Any]) -> str:
+    """Return what containerd or CRI-O says of a command that is not there; else empty (pure)."""
+    found = _NO_COMMAND.search(said := str(status.get("message") or ""))
+    return said[found.start() :] if found else ""
 
 
 def run(
@@ -91,6 +113,8 @@ def interact(
         connection.settimeout(None)
         channel = _Channel(connection)
         relay(channel, stdio, terminal=terminal)
+    if why := why_no_command(channel.status):  # which Docker prints itself
+        os.write(stdio.stderr, f"{why}\n".encode())
     return _code(cluster, path, channel)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.engines.containers import add_part
-from emulator.engines.kubernetes import role, security
+from emulator.engines.kubernetes import role
 from emulator.engines.kubernetes.archives import MOST_BYTES, PART_BYTES
 from emulator.engines.kubernetes.inside import (
     ARCHIVE,
@@ -33,6 +33,7 @@ from emulator.errors import UsageError
 from emulator.manifests.assembly import as_text, with_paths
 from emulator.manifests.out.export import IN_CLUSTER, Written, head, text_of
 from emulator.manifests.out.pods import JOB, kubernetes_object
+from emulator.manifests.security import RESTRICTED, pod_security_context
 from emulator.scenario.image import Dockerfile
 from emulator.scenario.kubernetes import Kubernetes
 from emulator.scenario.program import EXCLUDED, Part, parts
@@ -229,7 +230,7 @@ def _job(scenario: Scenario, name: str, namespace: str, image: str, maps: Sequen
         "restartPolicy": "Never",
         "serviceAccountName": name,
         "terminationGracePeriodSeconds": GRACE,
-        "securityContext": security.pod_security_context(Kubernetes(run_as=USER)),
+        "securityContext": pod_security_context(Kubernetes(run_as=USER)),
         "containers": [_container(name, image, options.image_pull_policy)],
         "volumes": [
             {
@@ -275,7 +276,7 @@ def _container(name: str, image: str, pull_policy: str) -> Data:
             "requests": {"cpu": "250m", "memory": "512Mi"},
             "limits": {"cpu": "2", "memory": "2Gi"},
         },
-        "securityContext": {**security.RESTRICTED, "readOnlyRootFilesystem": True},
+        "securityContext": {**RESTRICTED, "readOnlyRootFilesystem": True},
         "volumeMounts": [
             {"name": "scenario", "mountPath": MOUNTED, "readOnly": True},
             {"name": "work", "mountPath": WORK},

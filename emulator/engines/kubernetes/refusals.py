@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from emulator.engines.kubernetes.status import NEVER_RAN
+
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _PATH = re.compile(
     r"/(?:api|apis/(?P<group>[^/]+))/(?P<version>v[^/]+)"
@@ -205,6 +207,7 @@ def _tidy(reason: str) -> str:
     return re.sub(r"\s*\(?_ssl\.c:\d+[:)]\s*", "", reason).strip().rstrip(".")
 
 
+_NO_FILE = re.compile("executable file .*not found|no such file or directory")
 _PULL = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 
 
@@ -227,6 +230,8 @@ def cannot_start(task: str, reason: str, message: str, waited: float | None) -> 
             "Ask for less (cpus, memory, gpus), or for other nodes (kubernetes.node_selector, "
             "kubernetes.tolerations); a longer kubernetes.start_timeout waits longer."
         )
+    elif reason in NEVER_RAN and _NO_FILE.search(message):
+        hint = "Check the first word of the command: it is not in the image."
     elif waited is not None:
         hint = "A longer kubernetes.start_timeout waits longer."
     else:

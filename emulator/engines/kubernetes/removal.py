@@ -343,8 +343,10 @@ def preempt(cluster: ApiServer, pod: Pod, grace: float, via: Via | None) -> str:
 class NotSent(EngineError):
     """A signal could not be sent from inside a container."""
 
-    def __init__(self, message: str, hint: str = "", *, node_is_lost: bool = False) -> None:
-        super().__init__(message, hint)
+    def __init__(self, head: str, why: str, hint: str = "", *, node_is_lost: bool = False) -> None:
+        super().__init__(f"{head}: {why}.", hint)
+        self.why = why
+        """Without a full stop."""
         self.node_is_lost = node_is_lost
         """The API server does not reach the kubelet."""
 
@@ -366,13 +368,13 @@ def send(cluster: ApiServer, pod: Pod, number: int) -> None:
         # Also where the container ends meanwhile, which cuts the connection, or leaves it silent.
         text = error.text if isinstance(error, ApiError) else ""
         refused = NotSent(
-            f"{head}: {error.message.rstrip('.')}.", error.hint, node_is_lost=_UNREACHED in text
+            head, error.message.rstrip("."), error.hint, node_is_lost=_UNREACHED in text
         )
     else:
         why = why_not_sent(done)
         if why is None:
             return
-        refused = NotSent(f"{head}: {why[0]}.", why[1])
+        refused = NotSent(head, *why)
     if not _has_ended(cluster, pod):
         raise refused
 
@@ -390,18 +392,22 @@ def why_not_sent(done: Executed) -> tuple[str, str] | None:
     return said or f"the shell ended with {done.code}", ""
 
 
-def kill(cluster: ApiServer, pod: Pod) -> None:
+def kill(cluster: ApiServer, pod: Pod) -> str:
     """Kill a Pod's program at once; where that can't be done, in the shortest grace period.
 
     The Pod stays with its exit code, in the second case until the kubelet has reported that. On a
-    lost node nobody can end it: its Pod is removed, and its program may go on. Raises EngineError.
+    lost node nobody can end it: its Pod is removed, and its program may go on. Returns what was
+    done instead, and why, in words; empty: it was killed. Raises EngineError.
     """
     try:
         send(cluster, pod, signal.SIGKILL)
     except NotSent as error:
         grace = 0 if error.node_is_lost else LEAST_GRACE
         path, body = cluster.namespaced("pods", pod.name), options(pod.uid, grace)
-        ignoring_missing(lambda: cluster.delete(path, body))
+        if not ignoring_missing(lambda: cluster.delete(path, body)):
+            return ""
+        return f"the Pod {pod.name} was deleted with a grace period of {grace} s: {error.why}"
+    return ""
 
 
 def _has_ended(cluster: ApiServer, pod: Pod) -> bool:

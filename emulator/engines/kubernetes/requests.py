@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from emulator.engines.containers import home_of, operator_labels
-from emulator.engines.kubernetes import names, security
+from emulator.engines.kubernetes import names
 from emulator.engines.kubernetes.archives import (
     HOME,
     KEY,
@@ -34,6 +34,7 @@ from emulator.manifests.out.pods import (
     kubernetes_object,
     limits_of,
 )
+from emulator.manifests.security import pod_security_context
 from emulator.scenario.program import SHARED
 from emulator.validation.units import format_size
 
@@ -133,7 +134,7 @@ def pod_request(
         "automountServiceAccountToken": False,
         # Else every Service of the namespace is in the variables.
         "enableServiceLinks": False,
-        "securityContext": security.pod_security_context(options),
+        "securityContext": pod_security_context(options),
         **({"shareProcessNamespace": True} if options.init else {}),
         **_placed(options, shared),
         **({"initContainers": init} if init else {}),
@@ -196,12 +197,7 @@ def _container(name: str, one: Task, options: Kubernetes, volumes: _Volumes) -> 
 
 
 def _base(name: str, one: Task, options: Kubernetes) -> Data:
-    return {
-        "name": name,
-        "image": one.image,
-        "imagePullPolicy": options.image_pull_policy,
-        "securityContext": dict(security.RESTRICTED),
-    }
+    return {"name": name, "image": one.image, "imagePullPolicy": options.image_pull_policy}
 
 
 def _resources(limits: dict[str, str]) -> Data:

@@ -35,6 +35,8 @@ _NEVER_RUNS = frozenset(
     }
 )
 """Reasons of a waiting container that the kubelet repeats until someone changes something."""
+NEVER_RAN = frozenset({"ContainerCannotRun", "StartError"})
+"""Reasons of an end, in Docker's words and in containerd's: the runtime could not start it."""
 _MAY_PASS = re.compile(r"timed out|failed to sync", re.IGNORECASE)
 """What the kubelet says with such a reason while it has not read a ConfigMap or Secret yet."""
 _NO_REASON = frozenset({"", "Completed", "Error"})
@@ -86,6 +88,11 @@ class Ended:
     is_reported: bool = True
     """Whether the kubelet reported the end; if not, it follows from that of the Pod, which may
     come before that of its containers."""
+
+    @property
+    def never_ran(self) -> bool:
+        """Whether the program was not started at all: it is not in the image, say."""
+        return self.reason in NEVER_RAN
 
 
 State = Waiting | Running | Ended

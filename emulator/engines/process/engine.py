@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,13 +30,25 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from emulator.broker import Capacity
-from emulator.engines.base import EngineDown, Exited, Finding, Inbox, Line, Resource
+from emulator.engines.base import (
+    EngineDown,
+    Exited,
+    Finding,
+    Inbox,
+    Line,
+    Resource,
+    TaskProcess,
+)
+from emulator.engines.gate import gated
 from emulator.engines.lines import DrawnLine, EndOfOutput, LineSplitter
-from emulator.engines.process import doctor, keeper
+from emulator.engines.process import doctor, keeper, process_table
 from emulator.engines.process.process_table import KEEPER, labelled, owned
 from emulator.engines.streams import PIECE, Arrived, Streams
 from emulator.errors import EngineError, EngineLost, NotRunning
+from emulator.faults.inside.optin import HOOK
 from emulator.planning.context import PlanContext
+from emulator.platforms.metadata import MetadataServer, State, Told
+from emulator.platforms.notices import Notice, no_metadata, variables_at
 from emulator.record.scratch import Scratch
 from emulator.runtime.files import FOR_OWNER, cache_dir, os_errors
 from emulator.runtime.sockets import is_free, require_free
@@ -68,6 +80,8 @@ class _Started:
     """Its parent; the exit code is the task's."""
     pid: int
     """Of the task, the leader of its process group and session."""
+    left: int
+    """The descriptor from which to read what has outlived the task, once the keeper has ended."""
 
 
 class ProcessEngine:
@@ -76,7 +90,8 @@ class ProcessEngine:
     name = "process"
     capabilities = frozenset(
         {"replace", "same-disk", "drawings", "same-address", "pause", "usage", "ports", "exec"}
-        | {"files", "calls"}
+        | {"files", "calls", "notices", "signal-main", "signal-all", "signals", "processes"}
+        | {"abort"}
     )
     machine_needs: Mapping[str, str] = {}
     keeps_addresses = True
@@ -88,6 +103,9 @@ class ProcessEngine:
         self._published: dict[str, list[int]] = {}
         self._holders: dict[str, list[subprocess.Popen[str]]] = {}
         """The programs that trace a task."""
+        self._metadata: MetadataServer | None = None
+        self._metadata_at: dict[str, str] = {}
+        """Where each task asks, as host:port."""
         self._scratch: Scratch | None = None
         self._inbox: Inbox | None = None
         self._streams: Streams | None = None
@@ -107,6 +125,7 @@ class ProcessEngine:
             gpus=lambda: (),
             shared=str(folder / "shared"),
             has_module=doctor.is_installed,
+            hook=os.pathsep.join(filter(None, [str(HOOK), os.environ.get("PYTHONPATH")])),
         )
 
     def capacity(self) -> Capacity:
@@ -151,6 +170,17 @@ class ProcessEngine:
         with os_errors(EngineError, "Can't make the shared folder"):
             folder.mkdir(FOR_OWNER, parents=True, exist_ok=True)
             self._scratch = Scratch.make(folder, plan.run_id)
+        if plan.metadata:
+            self._serve_metadata(plan)
+
+    def _serve_metadata(self, plan: Plan) -> None:
+        """Serve metadata at a port of each task; the server ends with this program."""
+        tasks = [task.name for task in plan.tasks]
+        self._metadata = MetadataServer(State(plan.run_id, plan.metadata, tasks))
+        with os_errors(EngineError, "Can't serve metadata"):
+            for task in tasks:
+                port = self._metadata.listen(LOOPBACK, 0, task)
+                self._metadata_at[task] = f"{LOOPBACK}:{port}"
 
     def start(self, task: Task, *, same_address: bool = False) -> str:
         """Start the task in a process group of its own; return its pid."""
@@ -162,7 +192,7 @@ class ProcessEngine:
                 program.copy(task.source, home)
             pipe = _open_pipe(home.with_suffix(".out"))
             try:
-                started = _spawn(task, scratch.run_id, scratch.folder, home, pipe)
+                started = _spawn(self._told(task), scratch.run_id, scratch.folder, home, pipe)
             except BaseException:
                 os.close(pipe)
                 raise
@@ -175,12 +205,44 @@ class ProcessEngine:
         threading.Thread(target=output.wait, args=(self._streams,), name=name, daemon=True).start()
         return str(started.pid)
 
+    def _told(self, task: Task) -> Task:
+        """Return a task with the variables that name its metadata server."""
+        if (at := self._metadata_at.get(task.name)) is None:
+            return task
+        return task.model_copy(update={"env": {**variables_at(at), **task.env}})
+
+    def announce(self, notice: Notice) -> None:
+        """Tell a task, at its own port."""
+        if self._metadata is None:
+            raise no_metadata(notice.task)
+        if notice.task not in self._leaders():
+            raise NotRunning(f"{notice.task} can't be told: it does not run.")
+        told = asdict(notice)
+        self._metadata.tell(lambda state: state.announce(Told(**told)))
+
+    def withdraw(self, task: str) -> None:
+        """Take back what a task was told."""
+        if self._metadata:
+            self._metadata.tell(lambda state: state.withdraw(task))
+
     def signal(self, task: str, number: int) -> None:
         """Send the signal to the whole process group."""
         started = self._started.get(task)
         if started is not None and started.keeper.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(started.pid, number)
+
+    def signal_processes(self, task: str, numbers: Sequence[int], *, everyone: bool) -> int | None:
+        """Signal the task's first process, or its process group and what has left that group."""
+        started = self._started.get(task)
+        if started is None or started.keeper.poll() is not None:
+            return 0
+        if not everyone:
+            with contextlib.suppress(ProcessLookupError):
+                for number in numbers:
+                    os.kill(started.pid, number)
+            return 1
+        return process_table.signal_descendants(started.keeper.pid, numbers)
 
     def pause(self, task: str) -> None:
         """Stop the process group with SIGSTOP; return once no process of it runs."""
@@ -203,6 +265,25 @@ class ProcessEngine:
     def pids(self) -> Mapping[str, Collection[int]]:
         """Return the processes of each task."""
         return self._sampler.pids(self._leaders())
+
+    def processes(self, task: str) -> Sequence[TaskProcess]:
+        """Return the processes below the task's keeper; a signal is for those of its group."""
+        if (leader := self._leaders().get(task)) is None:
+            raise NotRunning(f"{task} does not run.")
+        found = []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for one in psutil.Process(self._started[task].keeper.pid).children(recursive=True):
+                with contextlib.suppress(psutil.Error, OSError):
+                    if one.status() != psutil.STATUS_ZOMBIE:
+                        in_group = os.getpgid(one.pid) == leader
+                        found.append(TaskProcess(one.pid, one.name(), one.pid == leader, in_group))
+        return sorted(found, key=lambda one: not one.main)
+
+    def watch_end(self, task: str) -> None:
+        """Have the task's keeper report what outlives it."""
+        started = self._started.get(task)
+        if started is not None:
+            started.keeper.send_signal(signal.SIGUSR1)  # which does nothing if it has ended
 
     def _leaders(self) -> dict[str, int]:
         """Return the first process of each running task: the leader of its group and session."""
@@ -281,7 +362,8 @@ class ProcessEngine:
         leader = self._leaders().get(task)
         if leader is None or self._scratch is None:
             raise NotRunning(f"{task} does not run.")
-        asked = json.dumps({**request, "below": leader, "itself": True})
+        own = {"shared": str(self._scratch.shared()), "home": str(self._scratch.home(task))}
+        asked = json.dumps({**request, **own, "below": leader, "itself": True})
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", program, asked],
             env={**os.environ, **labelled(self._scratch.run_id, task, self._scratch.folder)},
@@ -296,13 +378,26 @@ class ProcessEngine:
             try:
                 for line in process.stdout:
                     told(line)
+                if process.wait() and process in self._holders.get(task, ()):
+                    code = exit_code(process.returncode)
+                    raise EngineError(f"What traced {task} has ended with exit code {code}.")
             finally:
                 process.kill()
+                with contextlib.suppress(KeyError, ValueError):  # it was let go
+                    self._holders[task].remove(process)
+
+    def tell(self, task: str, line: str) -> None:
+        """Write a line to the program that traces a task."""
+        for process in self._holders.get(task, ()):
+            with contextlib.suppress(OSError, ValueError):  # it has ended
+                assert process.stdin is not None
+                os.write(process.stdin.fileno(), f"{line}\n".encode())
 
     def let_go(self, task: str) -> None:
         """End the programs that trace a task, which then goes on."""
         for process in self._holders.pop(task, ()):
             process.kill()
+            process.wait()  # only then can another one trace it
 
     def remove(self, task: str) -> None:
         """Kill the task with all that it has started, and delete its working directory.
@@ -314,6 +409,8 @@ class ProcessEngine:
         if started is not None and self._scratch is not None:
             started.keeper.wait()
             self._scratch.remove_home(task)
+            if self._metadata:
+                self._metadata.tell(lambda state: state.replace(task))
 
     def tear_down(self, run_id: str) -> int:
         """Kill every process of the run; delete its folders if this engine has made them.
@@ -349,6 +446,9 @@ class ProcessEngine:
 
     def close(self) -> None:
         """Give the ports back."""
+        if self._metadata:
+            self._metadata.close()
+            self._metadata = None
         for lock in self._locks:
             lock.release()
         self._locks.clear()
@@ -437,16 +537,28 @@ class _Output:
     def ended(self, error: Exception | None) -> None:
         """Report the exit."""
         os.close(self._pipe)
+        left = _left(self._started.left)
         if error is None:
             if self._rest is not None and (size := self._rest.left_out):
                 from emulator.record.events import OutputLeftOut  # commands do without
 
                 self._inbox.put(OutputLeftOut(task=self._task, size=size))
             code = exit_code(self._started.keeper.returncode)
-            self._inbox.put(Exited(self._task, time.time(), code))
+            ended, outlived = left or (0.0, None)
+            wall = ended if outlived else time.time()
+            self._inbox.put(Exited(self._task, wall, code, outlived=outlived))
         else:  # without its output the run must end
             failed = EngineLost(f"Reading the output of {self._task} failed: {error}.")
             self._inbox.put(EngineDown(failed))
+
+
+def _left(report: int) -> tuple[float, Sequence[Mapping[str, Any]]] | None:
+    """Return when a task ended and what has outlived it; None where its end was not watched.
+
+    Its keeper has ended, and nothing else can write there.
+    """
+    with os.fdopen(report, "rb") as file:
+        return keeper.left_of(file.read())
 
 
 def _cores() -> int:
@@ -463,40 +575,45 @@ def _spawn(task: Task, run_id: str, folder: Path, home: Path, output: int) -> _S
     """
     labels = labelled(run_id, task.name, folder)
     inherited, environment = _environment(task, run_id, folder)
-    executable, *arguments = task.command
+    executable, *arguments = gated(task.command, sys.executable) if task.held else task.command
     if "/" not in executable:
         executable = shutil.which(executable, path=environment["PATH"]) or executable
     order = keeper.order([executable, *arguments], environment)
     reading, writing = os.pipe()
+    left, leaving = os.pipe()
+    names = [str(writing), str(leaving), run_id, task.name]
     try:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", keeper.__file__, str(writing), run_id, task.name],
+            [sys.executable, "-I", "-S", keeper.__file__, *names],
             cwd=home,
             env={**inherited, **labels, KEEPER: "1"},
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,
-            pass_fds=[writing],
+            pass_fds=[writing, leaving],
             start_new_session=True,
         )
     except BaseException:
         os.close(reading)
+        os.close(left)
         raise
     finally:
         os.close(writing)
+        os.close(leaving)
     with os.fdopen(reading, "rb") as report:
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError), process.stdin as orders:
             orders.write(order)
         pid, error = keeper.pid_or_error(report.read())
     if pid is None or error is not None:
+        os.close(left)
         code = process.wait()
         reason = f"its keeper ended with exit code {code}" if error is None else os.strerror(error)
         raise EngineError(
             f"{task.name} can't run {task.command[0]!r}: {reason}.",
             "The process engine runs what is installed on this machine.",
         )
-    return _Started(process, pid)
+    return _Started(process, pid, left)
 
 
 def _environment(task: Task, run_id: str, folder: Path) -> tuple[dict[str, str], dict[str, str]]:

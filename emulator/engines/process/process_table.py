@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -114,6 +114,25 @@ def owned() -> list[Owned]:
         Owned(processes[pid], labels, pid not in parents & keepers)
         for pid, labels in owners(table, os.getpid()).items()
     ]
+
+
+def signal_descendants(keeper: int, numbers: Sequence[int]) -> int:
+    """Send signals to all that a keeper has started; return how many processes got them.
+
+    Its descendants are all of the task's: what leaves its session stays the keeper's.
+    """
+    try:
+        found = psutil.Process(keeper).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return 0
+    reached = set[int]()
+    for number in numbers:
+        for process in found:
+            # psutil refuses where the pid is another process's now.
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                process.send_signal(number)
+                reached.add(process.pid)
+    return len(reached)
 
 
 def _labels_of(process: psutil.Process) -> Labels | None:

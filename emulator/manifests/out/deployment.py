@@ -344,8 +344,14 @@ def seconds(duration: float | None) -> int | None:
     return None if duration is None else max(1, math.ceil(duration))
 
 
+DEFAULT_LIMIT = 6
+"""Restarts that a Job allows where nothing is said (backoffLimit)."""
+
+
 def limit(scenario: Scenario) -> int:
     """Return how often a task may be restarted."""
+    if scenario.jobset is not None:
+        return DEFAULT_LIMIT
     return 0 if scenario.restart.policy == "never" else scenario.restart.limit
 
 

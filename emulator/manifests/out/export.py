@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -15,7 +14,7 @@ from emulator.manifests.out.deployment import Documents, ExportFormat, deploymen
 from emulator.manifests.out.helm_values import HELM_VALUES
 from emulator.manifests.out.kubernetes import KUBERNETES
 from emulator.manifests.out.trainjob import TRAINJOB
-from emulator.scenario.dump import WIDTH, dump
+from emulator.scenario.dump import dump, remarks
 from emulator.scenario.extension import added
 from emulator.scenario.schema import Scenario
 from emulator.validation.similar import suggestion
@@ -75,7 +74,7 @@ def export(
     Raises UsageError if the format can't have the scenario.
     """
     draft = to.draft(deployment(scenario, to, images=images, path=_relative_to(destination)))
-    notes = (*draft.notes, *_without_operator(scenario, to))
+    notes = (*draft.notes, *_left_out(scenario, to))
     usage = [line.replace("FILE", file) for line in draft.usage]
     has_more = bool(scenario.faults) or "expect" in scenario.model_fields_set
     left_out = ["Faults and expectations are not in it: keep the scenario."] if has_more else []
@@ -83,11 +82,13 @@ def export(
     return Written(text + text_of(draft.documents), notes)
 
 
-def _without_operator(scenario: Scenario, to: ExportFormat) -> Iterator[str]:
-    """Yield a note of what only the training operator does."""
+def _left_out(scenario: Scenario, to: ExportFormat) -> Iterator[str]:
+    """Yield a note of what only another system does, whose rules the job follows."""
     if scenario.operator is not None and not to.has_operator and scenario.operator.own_keys:
         left_out = ", ".join(f"operator.{key}" for key in scenario.operator.own_keys)
         yield f"left out, as only the training operator knows them: {left_out}"
+    if scenario.jobset is not None:
+        yield "left out: the rules of `jobset`; those of the manifest it is from say the same"
 
 
 def _relative_to(folder: Path) -> Callable[[Path], str]:
@@ -118,8 +119,4 @@ def head(
     lines = [f"{HEAD} {scenario.name} --to {to}`: {about}."]
     lines += [f"#     {line}" for line in usage]
     lines += [f"# {line}" for line in left_out]
-    for note in notes:
-        lines += textwrap.wrap(
-            note, WIDTH, initial_indent="# - ", subsequent_indent="#   ", break_long_words=False
-        )
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *remarks(notes)]) + "\n"

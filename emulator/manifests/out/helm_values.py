@@ -56,6 +56,8 @@ def _helm_values(deployment: Deployment) -> Draft:
         },
     }
     _note_others(deployment, notes)
+    if scenario.kubernetes.run_as is not None:
+        notes["the values have no user (kubernetes.run_as)"] = None
     if scenario.rendezvous != "cluster-config":
         notes["the chart sets CLUSTER_CONFIG and POD_NAME, and no TF_CONFIG"] = None
     return Draft([values], tuple(notes), (f"helm install {deployment.name} CHART -f FILE",))

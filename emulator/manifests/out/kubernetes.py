@@ -9,7 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from emulator.manifests.out.deployment import Deployment, Draft, ExportFormat, Group, limit, seconds
+from emulator.manifests.out.deployment import (
+    DEFAULT_LIMIT,
+    Deployment,
+    Draft,
+    ExportFormat,
+    Group,
+    limit,
+    seconds,
+)
 from emulator.manifests.out.pods import (
     JOB,
     ROLE,
@@ -27,9 +35,6 @@ ORDINAL = "metadata.labels['apps.kubernetes.io/pod-index']"
 
 COMPLETION_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 """The field of a pod with its index in an indexed Job."""
-
-DEFAULT_LIMIT = 6
-"""Restarts that a Job allows where nothing is said (backoffLimit)."""
 
 Data = dict[str, Any]
 
@@ -58,6 +63,11 @@ def _kubernetes(deployment: Deployment) -> Draft:
             f"`kubectl wait --for=condition=complete --timeout=-1s {jobs}`, then the rest"
         )
     leader = f"{name}-{deployment.leader.name}"
+    for group in _waiting(deployment):
+        cluster.note(
+            f"job/{name}-{group.name} need not end: its tasks may wait for more work when "
+            f"job/{leader} is complete, whose end is that of the training; delete it then"
+        )
     usage = (
         "kubectl apply --server-side -f FILE",
         f"kubectl wait --for=condition=complete --timeout=-1s job/{leader}",
@@ -65,6 +75,17 @@ def _kubernetes(deployment: Deployment) -> Draft:
     )
     documents = [service, *cluster.documents, *before, *helpers, *training]
     return Draft(documents, tuple(cluster.notes), usage)
+
+
+def _waiting(deployment: Deployment) -> list[Group]:
+    """Return the roles of Jobs that wait for work of parameter servers when the leader has ended.
+
+    Workers of a ParameterServerStrategy serve their chief as the parameter servers do (pure).
+    """
+    serving = [one for one in deployment.training if deployment.is_endless(one)]
+    if not serving or deployment.leader in serving:
+        return []
+    return [one for one in deployment.training if one not in (*deployment.deciding, *serving)]
 
 
 def _metadata(group: Group, cluster: ClusterDefaults) -> Data:

@@ -15,6 +15,7 @@ from typing import Any
 from emulator.errors import UsageError, shown
 from emulator.manifests.out.deployment import DEFAULT_MODE, IMAGES, Deployment, Group, program_files
 from emulator.manifests.out.templates import INDEX, Different, Template, script, template
+from emulator.manifests.security import RESTRICTED, pod_security_context
 from emulator.scenario.container import ContainerSettings, File, Mount, settings
 from emulator.scenario.program import SHARED, WORKDIR
 from emulator.validation.units import format_size
@@ -185,7 +186,12 @@ def pod_template(group: Group, cluster: ClusterDefaults, kind: Kind, **spec: Any
         {**_container(one, one.name, beside, volumes), "restartPolicy": "Always"}
         for one in group.sidecars
     ]
-    pod: Data = {**spec, **({"initContainers": init} if init else {}), "containers": [main]}
+    pod: Data = {
+        **spec,
+        "securityContext": pod_security_context(cluster.deployment.scenario.kubernetes),
+        **({"initContainers": init} if init else {}),
+        "containers": [main],
+    }
     if volumes.volumes:
         pod["volumes"] = volumes.volumes
     return {"spec": pod}
@@ -201,9 +207,11 @@ def filled(
 ) -> Data:
     """Return a container with its command and settings, and those of `fields` that are not empty.
 
-    For exports and for the engine; `spec` is None for a container that is not the scenario's.
+    For exports and for the engine, restricted in both; `spec` is None for a container that is not
+    the scenario's.
     """
     found = {"args" if has_entrypoint else "command": [*words], **fields}
+    found["securityContext"] = dict(RESTRICTED)
     for _, setting, value in settings(spec):
         found |= setting.pod(value)
     return container | {key: value for key, value in found.items() if value}

@@ -2,16 +2,23 @@
 // Draws the charts. Their colours and fonts are names of CSS variables, which are resolved when a
 // chart is drawn, so that it fits light, dark and print; a change of the scheme redraws all charts.
 // Charts with the same x are zoomed together, and show together where one points.
-(() => {
+//
+// `emulatePage.draw(data)` draws charts by name; a page may call it again with new ones, whenever it
+// likes: what is zoomed, pressed or pointed at stays. Charts that it leaves out stay as they are.
+// `emulatePage.showLines(name, lines)` replaces what a task has printed.
+// `emulatePage.ready` is resolved when the charts of the page have been drawn for the first time.
+const emulatePage = (() => {
   const root = document.documentElement;
-  let charts = {};
-  const places = [...document.querySelectorAll("[data-chart]")];
+  const charts = {};
+  let places = []; // elements with a chart, in the order of the page
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const touch = matchMedia("(pointer: coarse)");
   const PRINTED = 690; // CSS pixels between the margins of A4 and letter
   const CHARACTER = 6.2; // CSS pixels of one in a fault's label
   const shown = new Map(); // what was clicked on, by name
   const zooms = {}; // ranges, by what the axis counts
+  const switched = new Set(); // `log` and `smooth` with the name of a chart
+  let chosen = null; // the fault whose stages are shown
   let pointed = {}; // what the pointer is at, and what that counts
 
   function coloured(value, style) {
@@ -27,18 +34,25 @@
     return value;
   }
 
-  function draw(place, width) {
-    const chart = coloured(charts[place.dataset.chart], getComputedStyle(root));
+  const of = (place) => charts[place.dataset.chart];
+
+  function drawIn(place, width) {
+    const chart = coloured(of(place), getComputedStyle(root));
     for (const trace of chart.data) {
       if (shown.has(trace.name) && place.closest(".panels")) trace.visible = shown.get(trace.name);
     }
+    if (switched.has(`smooth ${place.dataset.chart}`)) chart.data.forEach(smooth);
+    if (switched.has(`log ${place.dataset.chart}`)) logarithmic(chart);
+    if (chosen && chart.faults) addStages(chart);
     // A finger scrolls the page, so only a mouse zooms.
     chart.layout.dragmode = touch.matches ? false : "zoom";
     // As many ticks as there is room for, because Plotly lets long labels overlap.
     const room = width || place.clientWidth;
     chart.layout.xaxis.nticks = Math.max(3, Math.min(9, Math.floor(room / 60)));
-    if (zooms[chart.x]) chart.layout.xaxis.range = zooms[chart.x];
+    // A copy: Plotly changes the range of a chart in place, and the whole one is needed again.
+    chart.layout.xaxis.range = [...(zooms[chart.x] || chart.layout.xaxis.range)];
     chart.layout.annotations = labels(chart.layout, room);
+    if (chart.stages) chart.layout.annotations.push(...chart.stages);
     if (width) Object.assign(chart.layout, { width, autosize: false });
     const config = {
       responsive: !width,
@@ -48,6 +62,69 @@
       showTips: false,
     };
     return Plotly.react(place, chart.data, chart.layout, config).then(() => mark(place));
+  }
+
+  // Draws charts by name, one after the other, each where the page has a place for it.
+  async function draw(data) {
+    Object.assign(charts, data);
+    places = [...document.querySelectorAll("[data-chart]")].filter(of);
+    for (const place of places.filter((one) => one.dataset.chart in data)) {
+      // Plotly draws an axis that is new in a chart before it knows where it is: such a chart is
+      // drawn from the beginning.
+      const axes = Object.keys(of(place).layout).filter((key) => /^[xy]axis/.test(key)).join(" ");
+      const fresh = place.dataset.axes !== axes;
+      if (fresh) {
+        if (place.dataset.axes === undefined) pointable(place);
+        Plotly.purge(place);
+        place.textContent = "";
+        place.dataset.axes = axes;
+      }
+      place.style.minHeight = `${of(place).height}px`;
+      await drawIn(place);
+      if (fresh) {
+        place.on("plotly_relayout", (change) => zoom(place, change));
+        place.on("plotly_click", (event) => chooseAt(place, event));
+        place.append(cursor());
+      }
+    }
+  }
+
+  // A centred moving average, which never reaches across a gap, where a task was restarted.
+  function smooth(trace) {
+    if (trace.type !== "scatter" || trace.mode === "markers" || trace.fill === "toself") return;
+    const half = Math.max(2, Math.round(trace.y.length / 40));
+    const is = (n) => n >= 0 && n < trace.y.length && trace.y[n] !== null;
+    const goesOn = (n) => is(n) && !(trace.x[n] < trace.x[n - 1]);
+    trace.y = trace.y.map((y, n) => {
+      if (y === null) return null;
+      let reach = 0;
+      while (reach < half && goesOn(n - reach) && is(n - reach - 1) && goesOn(n + reach + 1)) reach += 1;
+      const near = trace.y.slice(n - reach, n + reach + 1);
+      return near.reduce((sum, one) => sum + one, 0) / near.length;
+    });
+  }
+
+  // What is not above zero has no place on such an axis: it is a gap.
+  function logarithmic(chart) {
+    for (const trace of chart.data) trace.y = trace.y.map((y) => (y > 0 ? y : null));
+    Object.assign(chart.layout.yaxis, { type: "log", rangemode: "normal" });
+  }
+
+  // The stages of the fault that was clicked on: lines, with labels below each other.
+  function addStages(chart) {
+    const fault = chart.faults.find((one) => one.id === chosen);
+    if (!fault) return;
+    const style = getComputedStyle(root);
+    const [begin, end] = fault.range;
+    const line = { color: style.getPropertyValue("--text").trim(), width: 1 };
+    chart.layout.shapes.push(...fault.stages.map(([, at]) => (
+      { type: "line", xref: "x", yref: "paper", x0: at, x1: at, y0: 0, y1: 1, line })));
+    chart.stages = fault.stages.map(([text, at], n) => ({
+      text: `${text} ${at.toFixed(2)} s`, x: at, y: 1, yref: "paper", yanchor: "top",
+      yshift: -16 * n, xanchor: at < begin + 0.7 * (end - begin) ? "left" : "right",
+      showarrow: false, font: { color: line.color, size: 11 },
+      bgcolor: style.getPropertyValue("--surface").trim(),
+    }));
   }
 
   // The labels of faults that have room beside the one before.
@@ -66,14 +143,14 @@
   }
 
   function drawAll() {
-    for (const place of places) draw(place);
+    for (const place of places) drawIn(place);
   }
 
   function print(on) {
     root.classList.toggle("printing", on);
     for (const place of places) {
       const half = place.closest(".panels figure:not(.whole)");
-      draw(place, on ? (half ? (PRINTED - 16) / 2 : PRINTED) : undefined);
+      drawIn(place, on ? (half ? (PRINTED - 16) / 2 : PRINTED) : undefined);
     }
   }
 
@@ -85,22 +162,48 @@
       }
     }
     shown.set(button.dataset.series, on);
-    for (const place of places) if (place.closest(".panels")) draw(place);
+    for (const place of places) if (place.closest(".panels")) drawIn(place);
   }
 
   // Zooms every chart that counts the same; a double click shows all again.
   function zoom(place, change) {
-    const counts = charts[place.dataset.chart].x;
+    const counts = of(place).x;
     if (change["xaxis.range[0]"] !== undefined) {
-      zooms[counts] = [change["xaxis.range[0]"], change["xaxis.range[1]"]];
+      zoomTo(counts, [change["xaxis.range[0]"], change["xaxis.range[1]"]]);
     } else if (change["xaxis.range"]) {
-      zooms[counts] = change["xaxis.range"];
+      zoomTo(counts, change["xaxis.range"]);
     } else if (change["xaxis.autorange"]) {
-      delete zooms[counts];
-    } else {
-      return;
+      zoomTo(counts, null);
     }
-    for (const other of places) if (charts[other.dataset.chart].x === counts) draw(other);
+  }
+
+  // Shows a range in every chart that counts the same; null: all.
+  function zoomTo(counts, range) {
+    const alike = places.filter((one) => of(one).x === counts);
+    const all = range && alike.length && of(alike[0]).layout.xaxis.range;
+    if (range && !(range[0] === all[0] && range[1] === all[1])) zooms[counts] = [...range];
+    else delete zooms[counts];
+    if (!zooms[counts] && counts === "seconds") chosen = null;
+    for (const one of alike) {
+      const button = one.closest("figure")?.querySelector("[data-whole]");
+      if (button) button.hidden = !zooms[counts];
+    }
+    return Promise.all(alike.map((one) => drawIn(one)));
+  }
+
+  // A click on the area of faults, or on one in the table, zooms to it and shows its stages.
+  function choose(ids) {
+    const place = places.find((one) => of(one).faults);
+    const faults = place ? of(place).faults.filter((one) => ids.includes(one.id)) : [];
+    if (!faults.length) return;
+    chosen = faults[0].id;
+    const begin = Math.min(...faults.map((one) => one.range[0]));
+    zoomTo(of(place).x, [begin, Math.max(...faults.map((one) => one.range[1]))]);
+  }
+
+  function chooseAt(place, event) {
+    const hit = event.points.find((one) => one.data.name === "faults" && one.data.customdata);
+    if (hit) choose(hit.data.customdata[hit.pointNumber].map((n) => of(place).faults[n].id));
   }
 
   // A line at what the pointer is at, in every chart that counts the same.
@@ -108,7 +211,7 @@
     const { l: left, w: width } = place._fullLayout._size; // of the area of a plot
     const share = (event.clientX - place.getBoundingClientRect().left - left) / width;
     const [begin, end] = place.layout.xaxis.range;
-    const counts = charts[place.dataset.chart].x;
+    const counts = of(place).x;
     pointAt(share >= 0 && share <= 1 ? { counts, at: begin + share * (end - begin) } : {});
   }
 
@@ -122,7 +225,7 @@
     if (!line) return; // drawn for the first time
     const [begin, end] = place.layout.xaxis.range;
     const { counts, at } = pointed;
-    line.hidden = charts[place.dataset.chart].x !== counts || at < begin || at > end;
+    line.hidden = of(place).x !== counts || at < begin || at > end;
     if (line.hidden) return;
     const share = (at - begin) / (end - begin);
     const { l: left, t: top, w: width, h: height } = place._fullLayout._size;
@@ -135,19 +238,39 @@
     label.style.transform = `translateX(${-100 * share}%)`; // it stays within the chart
   }
 
-  function pointable(place) {
+  function cursor() {
     const line = document.createElement("div");
     line.className = "cursor";
     line.hidden = true;
     line.setAttribute("aria-hidden", "true");
     line.append(document.createElement("span"));
-    place.append(line);
+    return line;
+  }
+
+  function pointable(place) {
     for (const kind of ["pointermove", "pointerdown"]) {
       place.addEventListener(kind, (event) => point(place, event));
     }
     place.addEventListener("pointerleave", (event) => {
       if (event.pointerType !== "touch") pointAt({}); // a finger leaves at once
     });
+  }
+
+  function press(button) {
+    const what = `${button.dataset.switch} ${button.dataset.of}`;
+    const on = !switched.delete(what);
+    if (on) switched.add(what);
+    button.setAttribute("aria-pressed", String(on));
+    for (const place of places) if (place.dataset.chart === button.dataset.of) drawIn(place);
+  }
+
+  function showAll(button) {
+    zoomTo(of(button.closest("figure").querySelector("[data-chart]")).x, null);
+  }
+
+  function goTo(button) {
+    document.getElementById("timeline").scrollIntoView();
+    choose([button.dataset.fault]);
   }
 
   function save(button) {
@@ -195,38 +318,99 @@
     return new Response(stream).text();
   }
 
-  async function start() {
-    const script = document.createElement("script");
-    script.textContent = await unpacked("plotly");
-    charts = JSON.parse(await unpacked("charts"));
-    document.head.append(script); // runs at once; the page's policy allows its hash
-    for (const place of places) {
-      place.textContent = "";
-      await draw(place);
-      place.on("plotly_relayout", (change) => zoom(place, change));
-      pointable(place);
+  // --- What happened, and what was printed -------------------------------------------------------
+
+  const printed = new Map(); // lines by the element that shows them
+
+  // Shows lines in the element with that name; again and again, if more are printed.
+  function showLines(name, lines) {
+    const place = document.querySelector(`[data-lines="${CSS.escape(name)}"]`);
+    if (!place) return;
+    printed.set(place, lines);
+    search();
+  }
+
+  // Shows the lines that have what is searched for, and how many.
+  function search() {
+    const field = document.querySelector("[data-search]");
+    if (!field) return;
+    const wanted = field.value.trim().toLowerCase();
+    let found = 0;
+    for (const [place, lines] of printed) {
+      const fit = wanted ? lines.filter((line) => line.toLowerCase().includes(wanted)) : lines;
+      const text = fit.join("\n");
+      if (place.textContent !== text) place.textContent = text;
+      const details = place.closest("details");
+      if (wanted) {
+        if (details.dataset.was === undefined) details.dataset.was = details.open ? "open" : "";
+        details.open = fit.length > 0;
+        found += fit.length;
+      } else if (details.dataset.was !== undefined) {
+        details.open = details.dataset.was === "open";
+        delete details.dataset.was;
+      }
     }
+    const said = wanted ? `${found} ${found === 1 ? "line has" : "lines have"} it` : "";
+    document.querySelector("[data-found]").textContent = said;
+  }
+
+  async function showOutputs() {
+    const field = document.querySelector("[data-search]");
+    if (!field) return;
+    const story = document.querySelector('[data-lines=""]');
+    printed.set(story, story.textContent.split("\n"));
+    const outputs = JSON.parse(await unpacked("outputs"));
+    for (const [name, lines] of Object.entries(outputs)) showLines(name, lines);
+    field.addEventListener("input", search);
+  }
+
+  // Of many tasks: each has the names of all, which only packed are short.
+  async function showEnvironments() {
+    const found = JSON.parse(await unpacked("environments"));
+    for (const place of document.querySelectorAll("[data-environment]")) {
+      for (const [key, text] of Object.entries(found[place.dataset.environment] || {})) {
+        const [name, value, lines] = ["dt", "dd", "pre"].map((tag) => document.createElement(tag));
+        name.textContent = key;
+        lines.textContent = text;
+        value.append(lines);
+        place.append(name, value);
+      }
+    }
+  }
+
+  async function start() {
+    const data = JSON.parse(await unpacked("charts"));
+    if (document.getElementById("plotly")) { // else a server has loaded it
+      const script = document.createElement("script");
+      script.textContent = await unpacked("plotly");
+      document.head.append(script); // runs at once; the page's policy allows its hash
+    }
+    if (document.getElementById("outputs")) await showOutputs();
+    if (document.getElementById("environments")) await showEnvironments();
+    await draw(data);
     addEventListener("pointerdown", (event) => {
       if (!event.target.closest("[data-chart]")) pointAt({});
     });
     dark.addEventListener("change", drawAll);
     addEventListener("beforeprint", () => print(true));
     addEventListener("afterprint", () => print(false));
-    for (const button of document.querySelectorAll("[data-series]")) {
-      button.addEventListener("click", () => toggle(button));
-    }
-    for (const button of document.querySelectorAll("[data-save]")) {
-      button.addEventListener("click", () => save(button));
+    const acts = { series: toggle, save, switch: press, whole: showAll, fault: goTo };
+    for (const [name, act] of Object.entries(acts)) {
+      document.addEventListener("click", (event) => {
+        const button = event.target.closest(`button[data-${name}]`);
+        if (button) act(button);
+      });
     }
     root.dataset.charts = "drawn";
   }
 
-  start().catch((error) => {
+  const ready = start().catch((error) => {
     root.dataset.charts = "failed";
-    for (const place of places) {
+    for (const place of document.querySelectorAll("[data-chart]")) {
       if (!place.childElementCount) {
         place.textContent = `No chart: this browser can't draw it (${error}). Use a browser from 2023 or later.`;
       }
     }
   });
+  return { draw, ready, showLines };
 })();

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from emulator.scenario.frameworks.jax import JAX
-from emulator.scenario.frameworks.mpi import MPI
+from emulator.scenario.frameworks.mpi import LAUNCHER, MPI
 from emulator.scenario.frameworks.pytorch import PYTORCH
 from emulator.scenario.frameworks.ray import RAY
 from emulator.scenario.frameworks.spec import Framework, FrameworkName, Job, Member, Roles
@@ -25,8 +25,8 @@ def _addresses(member: Member, members: Sequence[Member], job: Job) -> Mapping[s
     return {"EMULATOR_CLUSTER": json.dumps(cluster)}
 
 
-NONE = Framework("none", _addresses)
-"""No framework: programs that find each other by themselves."""
+NONE = Framework("none", _addresses, roles=Roles(leaders=(*Roles().leaders, LAUNCHER)))
+"""No framework: programs that find each other by themselves; a launcher leads them, as of MPI."""
 FRAMEWORKS: Mapping[FrameworkName, Framework] = {
     framework.name: framework for framework in (TENSORFLOW, PYTORCH, JAX, MPI, RAY, NONE)
 }

@@ -100,7 +100,7 @@ FAULTS = (
 @pytest.mark.parametrize(
     ("network", "found"),
     [
-        ("", "reached"),
+        ("", "closed"),
         ("network: {metadata: open}\n", "reached"),
         ("network: {metadata: closed}\n", "closed"),
     ],

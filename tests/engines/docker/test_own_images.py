@@ -8,6 +8,7 @@ import http.server
 import io
 import ipaddress
 import json
+import re
 import ssl
 import subprocess
 import tarfile
@@ -19,7 +20,7 @@ from typing import Any
 
 import certifi
 import pytest
-from docker.errors import ImageNotFound
+from docker.errors import APIError, ImageNotFound
 
 from emulator.engines.docker import DockerEngine, dockerfiles, images
 from emulator.engines.docker.building import custom_context, packed
@@ -57,6 +58,9 @@ from tools
 FROM $OTHER
 FROM ${MISSING:-scratch}
 """
+
+AGAIN = "building it again"
+STEP_IMAGE = re.compile(r" *---> ([0-9a-f]{12})$")
 
 
 def test_steps_have_the_numbers_of_the_users_file() -> None:
@@ -338,6 +342,33 @@ def test_a_build_gets_bundle_and_wheels_and_its_image_has_neither(
         assert not is_left(docker_engine, tag)
     finally:
         api.remove_image(tag, force=True)
+
+
+@pytest.mark.docker
+def test_a_build_goes_on_after_somebody_has_removed_a_step_of_it(
+    docker_engine: DockerEngine, tmp_path: Path
+) -> None:
+    """As the engine does with a step that two images have in common, when it removes one."""
+    said: list[str] = []
+
+    def say(line: str) -> None:
+        said.append(line)
+        if "Step 3/" in line and AGAIN not in "".join(said):
+            step = next(found[1] for one in reversed(said) if (found := STEP_IMAGE.match(one)))
+            with contextlib.suppress(APIError):  # the next step has just been made
+                docker_engine.api.remove_image(step)
+
+    for number in range(10):
+        text = f"FROM scratch\nCOPY train.py /{own(str(number))}\nCOPY large /large\n"
+        image = a_dockerfile(tmp_path / str(number), text)
+        (tmp_path / str(number) / "train.py").touch()
+        with (tmp_path / str(number) / "large").open("wb") as file:
+            file.truncate(2**27)
+        tag = Images(docker_engine.api, BuildOptions()).ensure(image, say)
+        docker_engine.api.remove_image(tag)
+        if AGAIN in "".join(said):
+            break
+    assert "".join(said).count(AGAIN) == 1
 
 
 @pytest.mark.docker

@@ -7,6 +7,7 @@ import os
 import tarfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,10 @@ from emulator.engines.docker.requests import (
     has_pod,
     helper_request,
     init_request,
+    link_local_addresses,
+    metadata_request,
     program_archive,
+    redirects_metadata,
     sidecar_request,
     task_of,
 )
@@ -133,8 +137,59 @@ cluster: {server: {cpus: 1.5, memory: 1g, gpus: 2, env: {A: "b=c"}}}
                 {"DeviceIDs": ["a", "b"], "Capabilities": [["gpu"]], "Driver": "nvidia"}
             ],
         },
-        "NetworkingConfig": {"EndpointsConfig": {"run-1": {"Aliases": ["server-0"]}}},
+        "NetworkingConfig": {
+            "EndpointsConfig": {
+                "run-1": {
+                    "Aliases": ["server-0"],
+                    "IPAMConfig": {"LinkLocalIPs": ["169.254.169.254"]},
+                }
+            }
+        },
     }
+
+
+def endpoint(plan: Plan, task: str, machine: int = 1) -> dict[str, Any]:
+    body = container_request(plan, plan.task(task), COMMON, machine=machine)
+    found: dict[str, Any] = body["NetworkingConfig"]["EndpointsConfig"]["run-1"]
+    ipam: dict[str, Any] = found.get("IPAMConfig", {})
+    return ipam
+
+
+def test_metadata_is_closed_unless_it_is_opened_or_served() -> None:
+    extra = "cluster: {worker: 300}\nhelpers: {board: {command: [b]}}\n"
+    opened = a_plan(extra + "network: {metadata: open}\n")
+    assert (endpoint(opened, "worker-0"), endpoint(opened, "board")) == ({}, {})
+    served = opened.model_copy(update={"metadata": ("gce",)})
+    # Of no more than two in turn: where it has lost power, its replacement has the other.
+    machines = [endpoint(served, "worker-1", number)["LinkLocalIPs"] for number in (1, 2, 3)]
+    assert machines == [["169.254.1.3"], ["169.254.1.4"], ["169.254.1.3"]]
+    assert endpoint(served, "board") == {}
+    every = {one for task in served.tasks for one in link_local_addresses(served, task.name)}
+    assert (len(every), "169.254.169.254" in every) == (600, False)
+    hosts = container_request(served, served.task("worker-0"), COMMON)["HostConfig"]["ExtraHosts"]
+    assert hosts == ["metadata.google.internal:169.254.169.254"]
+
+
+def test_without_internet_metadata_is_redirected_from_its_own_address() -> None:
+    plan = a_plan("cluster: {worker: 2}\nnetwork: {internet: false}\n")
+    assert not redirects_metadata(plan)
+    served = plan.model_copy(update={"metadata": ("ec2",)})
+    assert redirects_metadata(served)
+    assert endpoint(served, "worker-1")["LinkLocalIPs"] == ["169.254.169.254"]
+    body = container_request(served, served.task("worker-1"), COMMON)
+    assert "ExtraHosts" not in body["HostConfig"]
+
+
+def test_the_metadata_server_has_no_task_and_only_the_right_to_its_port() -> None:
+    plan = a_plan("cluster: {worker: 1}")
+    body = metadata_request(plan, "net:1", ["serve"], COMMON, "10.0.0.9")
+    assert body["Labels"] == COMMON
+    assert (body["HostConfig"]["CapAdd"], body["HostConfig"]["CapDrop"]) == (
+        ["NET_BIND_SERVICE"],
+        ["ALL"],
+    )
+    own = body["NetworkingConfig"]["EndpointsConfig"]["run-1"]["IPAMConfig"]
+    assert own == {"LinkLocalIPs": ["169.254.169.254"], "IPv4Address": "10.0.0.9"}
 
 
 def test_a_task_without_limits_requests_none_and_one_without_a_program_stays_in_its_image() -> None:

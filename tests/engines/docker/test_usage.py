@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from emulator.engines.base import TaskProcess
 from emulator.engines.docker import DockerEngine
-from emulator.engines.docker.usage import ContainerUsage, usage_of
+from emulator.engines.docker.usage import ContainerUsage, arranged, usage_of
 from emulator.metrics.catalog import Usage
 from tests.engines.stage import Stage, shells, staged
 
@@ -163,3 +164,21 @@ def test_limits_follow_a_throttle_and_counters_begin_at_zero_with_a_start(job: S
     job.start()
     again = engine.usage()["worker-0"]
     assert again.cpu < before.cpu
+
+
+def test_the_main_process_is_the_first_that_the_first_one_of_a_container_has_started() -> None:
+    rows = [
+        ["900", "5", "Ss", "docker-init"],
+        ["931", "900", "S", "sleep"],  # its parent has ended
+        ["907", "900", "Sl", "python3"],
+        ["908", "907", "S", "my", "worker"],
+        ["909", "907", "Z", "gone", "<defunct>"],
+        ["950", "5", "R", "ps"],  # by `docker exec`
+    ]
+    assert arranged(900, rows) == [
+        TaskProcess(907, "python3", main=True, signalled=True),
+        TaskProcess(931, "sleep", main=False, signalled=False),
+        TaskProcess(908, "my worker", main=False, signalled=False),
+        TaskProcess(950, "ps", main=False, signalled=False),
+    ]
+    assert arranged(900, rows[:1]) == []

@@ -6,6 +6,7 @@ Each time: one sentence, the right exit code, and nothing left.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -200,11 +201,13 @@ def test_an_image_that_a_registry_does_not_have_is_said_at_once(luck: Luck, regi
     assert [text for text in texts if text not in said] == [], said
 
 
-def test_a_command_that_is_not_in_the_image_is_the_end_of_its_task(luck: Luck) -> None:
-    done = luck.up("program.command=[no-such-program]")
-    assert done.returncode == 1, done.stderr
-    assert "ended with exit code 127 (ContainerCannotRun)" in done.stderr
-    assert luck.left() == []
+def test_a_command_that_is_not_in_the_image_is_said_and_nothing_is_said_to_run(luck: Luck) -> None:
+    said = luck.fails("program.command=[no-such-program]")
+    assert re.search(r"worker-\d can't start: (ContainerCannotRun|StartError): ", said), said
+    assert '"no-such-program": executable file not found in $PATH' in said
+    assert "Check the first word of the command: it is not in the image." in said
+    (run,) = luck.emulate.out.iterdir()
+    assert '"all-running"' not in (run / "history.jsonl").read_text()
 
 
 # --- In mid-run -----------------------------------------------------------------------------------

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
 from kubernetes import client as official_client
 
 from emulator.engines.base import Finding
-from emulator.engines.kubernetes.doctor import Answers, examine, judge, trial_pod
+from emulator.engines.kubernetes.connection import ApiError, ApiServer
+from emulator.engines.kubernetes.doctor import Answers, _kubelet, examine, judge, trial_pod
 from emulator.engines.kubernetes.role import (
     PERMISSIONS,
     USES,
@@ -84,7 +85,7 @@ def test_what_we_may_not_look_at_is_said_and_is_no_fault_of_the_cluster() -> Non
 
 def test_missing_permissions_are_named_with_the_role_that_helps() -> None:
     findings = judged(answers(reviews=NONE))
-    assert findings["permissions"].status == "missing"
+    assert findings["permissions"].status == "fatal"
     assert "watch" in findings["permissions"].found
     assert "get pods/log" in findings["permissions"].found
     assert "get/create pods/exec" in findings["permissions: signals"].found
@@ -109,7 +110,21 @@ QUOTA = {
 }
 CORP = {"clusterDNS": ["10.0.0.10"], "clusterDomain": "corp.example."}
 AT = "at https://c (context work)"
+NOT_ALLOWED = "The cluster would not get nodes/proxy localhost: address not allowed"
 FROM_NODES = "usage of tasks: ok: from the nodes themselves"
+
+
+def test_a_node_that_does_not_answer_is_not_taken_to_measure() -> None:
+    """What the API server said of a node on a loopback address, when it was asked for `configz`."""
+
+    class Server:
+        def get(self, path: str) -> Any:
+            assert path == "/api/v1/nodes/a/proxy/configz"
+            raise ApiError(f"{NOT_ALLOWED}.", status=400)
+
+    server = cast("ApiServer", Server())
+    assert _kubelet(server, [NODE], Kubernetes()) == (None, NOT_ALLOWED)
+    assert _kubelet(server, None, Kubernetes()) == (None, "")
 
 
 @pytest.mark.parametrize(
@@ -117,15 +132,15 @@ FROM_NODES = "usage of tasks: ok: from the nodes themselves"
     [
         ({"version": "v1.19.3"}, f"Kubernetes: ok: v1.19.3 {AT}", "It is tested with 1.20 and"),
         ({"version": "v1.20.0"}, f"Kubernetes: ok: v1.20.0 {AT}", ""),
-        ({"why_not_there": "no such"}, "namespace team: missing: no such", "`kubectl create"),
-        ({"there": GOING}, "namespace team: warning: it is being deleted", "Wait until it is gone"),
+        ({"why_not_there": "no such"}, "namespace team: fatal: no such", "`kubectl create"),
+        ({"there": GOING}, "namespace team: fatal: it is being deleted", "Wait until it is gone"),
         (
             {"there": level("restricted")},
             "Pod security: warning: restricted: it refuses our Pods",
             "nothing says that the images do not run as root; set kubernetes.run_as",
         ),
         ({"there": level("baseline")}, "Pod security: ok: baseline: our Pods fulfil it", ""),
-        ({"refusal": ("Not on Fridays.", "Wait.")}, "a Pod: missing: Not on Fridays.", "Wait."),
+        ({"refusal": ("Not on Fridays.", "Wait.")}, "a Pod: fatal: Not on Fridays.", "Wait."),
         (
             {"nodes": [MIG]},
             "GPUs: nvidia.com/gpu: missing: no node has any",
@@ -147,6 +162,11 @@ FROM_NODES = "usage of tasks: ok: from the nodes themselves"
         ({"has_metrics": False}, f"{FROM_NODES} (no metrics-server)", ""),
         ({"has_metrics": None}, f"{FROM_NODES} (we may not read metrics.k8s.io)", ""),
         (
+            {"has_metrics": False, "kubelet": None, "why_no_kubelet": NOT_ALLOWED},
+            f"usage of tasks: warning: the nodes do not answer ({NOT_ALLOWED}), no metrics-server",
+            "Those columns stay empty: install metrics-server.",
+        ),
+        (
             {"has_metrics": False, "reviews": NONE},
             "usage of tasks: warning: nothing measures it for us (no metrics-server)",
             "Those columns stay empty",
@@ -167,7 +187,7 @@ def test_settings_of_a_scenario_count() -> None:
     found = judged(answers(nodes=[MIG]), gpu_resource="nvidia.com/mig-1g.5gb")
     assert found["GPUs: nvidia.com/mig-1g.5gb"].found.startswith("7 on")
     shared = judged(answers(classes=[]))["shared volume"]
-    assert shared.status == "missing"
+    assert shared.status == "fatal"
     assert "kubernetes.shared: none" in shared.advice
 
 
@@ -271,14 +291,15 @@ def test_a_quota_that_is_used_up_is_found_before_a_run(
     kubernetes_cluster.limit({"limits.cpu": "250m", "pods": "5"})
     findings = examined(kubernetes_cluster.kubeconfig, namespace=namespace)
     assert findings["quota small"].found == "limits.cpu 0 of 250m, pods 0 of 5"
-    assert findings["a Pod"].status == "missing"
+    assert findings["a Pod"].status == "fatal"
     assert "exceeded quota" in findings["a Pod"].found
 
 
 @pytest.mark.kubernetes
 def test_a_namespace_that_is_not_there(kubernetes_cluster: ForTest, examined: Examined) -> None:
     findings = examined(kubernetes_cluster.kubeconfig, namespace="no-such-one")
-    assert findings["namespace no-such-one"].found == "there is no such namespace"
+    missing = findings["namespace no-such-one"]
+    assert (missing.status, missing.found) == ("fatal", "there is no such namespace")
     assert "a Pod" not in findings
 
 
@@ -312,11 +333,11 @@ def test_somebody_without_a_role_is_told_which_one_helps(
 ) -> None:
     findings = examined(kubernetes_user())
     assert findings["Kubernetes"].status == "ok"
-    assert findings["permissions"].status == "missing"
+    assert findings["permissions"].status == "fatal"
     assert yaml.safe_load(findings["permissions"].below) == role(kubernetes_cluster.namespace)
     assert "may not create pods" in findings["a Pod"].found
     done = emulate("doctor", "--engine", "kubernetes")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 4, done.stderr  # no run can start
     below = done.stdout[done.stdout.index("apiVersion:") :]
     assert yaml.safe_load(below) == role(kubernetes_cluster.namespace)
 

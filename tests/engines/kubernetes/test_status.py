@@ -108,6 +108,24 @@ def test_ends(name: str, code: int, reason: str, container: str) -> None:
     assert end.is_reported == (name not in ("deadline", "lost by the kubelet"))
 
 
+NO_COMMAND = (
+    "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc "
+    'create failed: unable to start container process: exec: "no-such-program": executable file '
+    "not found in $PATH: unknown"
+)
+
+
+def test_a_program_that_the_runtime_could_not_start_never_ran() -> None:
+    """Containerd's words are 128 and StartError, and its container began in 1970."""
+    start = {"startedAt": "1970-01-01T00:00:00Z", "message": NO_COMMAND}
+    of_containerd = end_of(a_pod("Failed", terminated(128, reason="StartError", **start)))
+    assert of_containerd.never_ran
+    assert (of_containerd.exit_code, of_containerd.message) == (128, NO_COMMAND)
+    assert ended("no such command").never_ran
+    assert not ended("exits 3").never_ran
+    assert not ended("lost by the kubelet").never_ran
+
+
 def test_what_the_cluster_says_of_an_end_is_kept() -> None:
     assert "no such file or directory" in ended("no such command").message
     assert ended("deadline").message.startswith("Pod was active on the node longer")

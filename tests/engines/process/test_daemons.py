@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import signal
 import subprocess
 import sys
@@ -13,7 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from emulator.engines.base import Line
+from emulator.engines.base import Line, Witnessing
+from emulator.engines.capabilities import capable
 from emulator.engines.process import ProcessEngine, keeper
 from emulator.errors import EngineError
 from tests.engines.stage import Stage, shells, staged
@@ -125,7 +128,7 @@ def test_a_signal_does_not_end_the_keeper_before_its_task(number: signal.Signals
 os.register_at_fork(after_in_parent={task_has_ended})
 runpy.run_path({keeper.__file__!r}, run_name="__main__")"""
     task = keeper.order(["/bin/sh", "-c", f"kill -{number} $PPID; exit 9"], {})
-    kept = subprocess.run([sys.executable, "-c", script, "1"], input=task, capture_output=True)
+    kept = subprocess.run([sys.executable, "-c", script, "1", "2"], input=task, capture_output=True)
     assert kept.returncode == 9
 
 
@@ -187,6 +190,69 @@ def test_a_report_has_the_pid_of_the_task_or_an_error_number() -> None:
     assert keeper.pid_or_error(b"12\n") == (12, None)
     assert keeper.pid_or_error(b"12\n2\n") == (12, 2)
     assert keeper.pid_or_error(b"") == (None, None)
+
+
+READER = "mkfifo p; sh -c 'trap \"\" TERM; echo $$; cat < p' & exec 3> p;"
+"""Ends when it reads the end of a pipe that the task has open."""
+
+
+def told_to_end(s: Stage) -> psutil.Process:
+    """Watch the end of the task, ask it to end, and return its process when it has."""
+    capable(s.engine, Witnessing).watch_end("worker-0")
+    s.engine.signal("worker-0", signal.SIGTERM)
+    task = psutil.Process(s.engine._started["worker-0"].pid)  # type: ignore[attr-defined]
+    deadline = s.clock.now() + 300
+    while not is_over(task):
+        assert s.clock.now() < deadline
+    return task
+
+
+@linux
+def test_a_watched_end_says_what_outlives_the_task_and_for_how_long(stage: Make) -> None:
+    s = stage(f"trap 'exit 7' TERM; {DAEMON} while :; do sleep 0.01; done")
+    _, daemon = started(s)
+    told_to_end(s)
+    end = s.until_exit()
+    assert (end.exit_code, is_over(daemon)) == (7, True)
+    (left,) = [one for one in end.outlived or () if one["pid"] == daemon.pid]
+    assert (left["name"], left["how"]) == ("sleep", "left")
+    assert left["seconds"] >= keeper.LINGER
+    assert end.wall < s.clock.wall() - keeper.LINGER  # when the task itself ended
+
+
+@linux
+@pytest.mark.parametrize(("number", "how"), [(signal.SIGKILL, "killed"), (signal.SIGTERM, "ended")])
+def test_what_outlives_a_task_may_be_killed_meanwhile(number: signal.Signals, how: str) -> None:
+    """As at the end of a grace period, when the whole group is."""
+    process = subprocess.Popen(["sleep", "1000"])
+    process.send_signal(number)
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert keeper._how(process.pid) == how
+    assert keeper._how(process.pid) == "ended"  # somebody else has waited for it
+    process.wait()
+
+
+@linux
+def test_what_ends_by_itself_after_its_task_is_not_left(stage: Make) -> None:
+    s = stage(f"trap 'exit 7' TERM; {READER} while :; do sleep 0.01; done")
+    started(s)
+    told_to_end(s)
+    end = s.until_exit()
+    assert end.outlived is not None
+    assert {one["how"] for one in end.outlived} <= {"ended"}  # it may have ended at once
+
+
+def test_what_outlives_a_task_is_unknown_where_its_end_is_not_watched(stage: Make) -> None:
+    s = stage("exit 7")
+    s.start()
+    assert s.until_exit().outlived is None
+
+
+def test_a_keepers_report_on_what_is_left_is_read() -> None:
+    left = [{"pid": 7, "name": "a", "seconds": 1.5, "how": "ended"}]
+    report = json.dumps({"ended": 12.5, "outlived": left}).encode()
+    assert keeper.left_of(report) == (12.5, left)
+    assert keeper.left_of(b"") is None
 
 
 def test_only_linux_lets_a_keeper_have_daemons(monkeypatch: pytest.MonkeyPatch) -> None:

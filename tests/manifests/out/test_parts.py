@@ -312,6 +312,14 @@ def workloads(name: str, data: dict[str, Any], folder: Path) -> dict[str, tuple[
     return {role: (count, container) for role, count, container in made}
 
 
+def test_workers_that_wait_for_a_chief_need_not_end(tmp_path: Path) -> None:
+    """As those of a ParameterServerStrategy: their Job stays when the chief's is complete."""
+    notes = exported(given(PS, tmp_path), "kubernetes", tmp_path).notes
+    (said,) = [note for note in notes if "need not end" in note]
+    assert "-worker need not end: " in said
+    assert said.endswith("-chief is complete, whose end is that of the training; delete it then")
+
+
 @pytest.mark.parametrize("name", ["kubernetes", "trainjob"])
 def test_tensorflow(name: str, tmp_path: Path) -> None:
     host = TARGETS[name].host

@@ -33,6 +33,9 @@ class WarmStarts(DockerEngine):
         """Return the plan with a cluster of warm containers, one that waits if there is one."""
         from emulator.engines.docker.warm.cluster import lease
 
+        if plan.metadata:  # the addresses of its machines are the run's alone
+            cold = "all tasks start cold: a fault of the scenario is announced by a platform"
+            return plan.model_copy(update={"warnings": (*plan.warnings, cold)})
         with translate_errors("find warm containers"):
             self._warm = lease(self.api, plan, self._info, self.tear_down)
         return self._warm.plan

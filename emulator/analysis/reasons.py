@@ -1,0 +1,474 @@
+"""Why an expectation was not met, in a sentence or two, from the record alone (pure).
+
+`REASONS` has a function for each expectation, by the first part of its name. Where the record does
+not show a cause, the sentence says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from emulator.analysis.analyse import Analysis, FaultResult, Recovery
+from emulator.analysis.expectations import CUT_OFF, Verdict
+from emulator.analysis.invariants import ALWAYS, INVARIANTS, Observed
+from emulator.analysis.notices import NOTICED, NoticeResult
+from emulator.analysis.setbacks import Setback, setbacks
+from emulator.analysis.values import step_sources
+from emulator.faults.kinds import FAULTS
+from emulator.record.events import Phase, Step, TaskExit
+from emulator.record.timeline import Incarnation, Timeline
+from emulator.scenario.frameworks.spec import role_of
+from emulator.validation.units import format_count, format_duration, format_rate, format_size
+
+LISTED = 3
+"""Things of one kind that a sentence lists; of more it says how many."""
+CLOSE = 0.5
+"""Seconds by which the stamps of an exit and of the fault that caused it may differ."""
+UNKNOWN = "The record does not show why"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a reason is found in."""
+
+    analysis: Analysis
+    timeline: Timeline
+
+
+def reason_of(verdict: Verdict, found: Evidence) -> str:
+    """Return why a verdict is not `ok`, in words; empty if it is."""
+    if verdict.status == "ok":
+        return ""
+    if verdict.status == "unknown" and found.analysis.outcome in CUT_OFF:
+        return _cut_off(found)
+    reason = REASONS.get(verdict.expectation.partition(".")[0])
+    return reason(verdict, found) if reason else f"{UNKNOWN}."
+
+
+def _cut_off(found: Evidence) -> str:
+    end, analysis = format_duration(found.timeline.end), found.analysis
+    if analysis.outcome == "running":
+        return f"The record ends after {end}, before the job does."
+    return f"The job was cut off after {end}: {analysis.reason}."
+
+
+# --- Ends of tasks --------------------------------------------------------------------------------
+
+
+def fault_behind(timeline: Timeline, task: str, life: Incarnation) -> str:
+    """Return the id of the fault that ended a life of a task; empty if none did."""
+    if life.exit is None:
+        return ""
+    if life.exit.fault:
+        return life.exit.fault
+    for fault in timeline.faults.values():
+        begin, end = (fault.stages.get(stage) for stage in ("triggered", "applied"))
+        if not FAULTS[fault.kind].ends_target or begin is None or end is None:
+            continue
+        in_life = life.begin <= begin.t <= life.exit.t + CLOSE and end.t >= life.exit.t - CLOSE
+        if fault.planned.target == task and in_life:
+            return fault.id
+    return ""
+
+
+def end_in_words(timeline: Timeline, task: str, life: Incarnation) -> str:
+    """Return how a life of a task ended, with its last step: `worker-1 was ended by fault 0`."""
+    life, task, others = _cause(timeline, task, life)
+    at = f" at step {life.steps[-1].step:,}" if life.steps else " before its first step"
+    if fault := fault_behind(timeline, task, life):
+        how = f"was ended by fault {fault} ({timeline.faults[fault].kind})"
+    elif life.exit is None:
+        how = "went on"
+    else:
+        how = _exit_in_words(life.exit)
+    return f"{task} {how}{at}" + ("; all tasks were restarted" if others else "")
+
+
+def _exit_in_words(end: TaskExit) -> str:
+    if end.oom_killed:
+        return "ran out of memory"
+    return f"ended with exit code {end.exit_code}" + (f" ({end.reason})" if end.reason else "")
+
+
+def _cause(timeline: Timeline, task: str, life: Incarnation) -> tuple[Incarnation, str, bool]:
+    """Return the life whose end had this one ended, its task, and whether all were restarted."""
+    restart, end = life.restart, life.exit
+    if restart is None and end is not None and end.told_to_stop:
+        earlier = [one for one in timeline.restarts if one.scope == "job" and one.t <= end.t]
+        restart = earlier[-1] if earlier else None
+    if restart is None or restart.scope != "job":
+        return life, task, False
+    ended = [
+        one
+        for one in timeline.tasks[restart.task].incarnations
+        if one.exit is not None and one.exit.t <= restart.t + CLOSE
+    ]
+    return (ended[-1], restart.task, True) if ended else (life, task, True)
+
+
+def _several(words: Sequence[str]) -> str:
+    """Return up to LISTED texts, and how many more there are."""
+    more = len(words) - LISTED
+    return "; ".join(words[:LISTED]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _sentence(text: str) -> str:
+    """Return a text with a full stop, and a capital unless it begins with a task's name."""
+    first = text.split(" ", 1)[0]
+    begin = text[:1] if "-" in first else text[:1].upper()
+    return f"{begin}{text[1:].rstrip('.')}." if text else ""
+
+
+# --- The outcome, and how far it came -------------------------------------------------------------
+
+
+def _outcome(_: Verdict, found: Evidence) -> str:
+    analysis, timeline = found.analysis, found.timeline
+    scenario = timeline.plan.scenario
+    last = timeline.steps[-1][1] if timeline.steps else None
+    far = (
+        "no step was read"
+        if last is None
+        else f"the last step was {last.step:,}, at {format_duration(last.t)}"
+    )
+    match analysis.outcome:
+        case "timeout":
+            limit = scenario.timeout
+            after = "" if limit is None else f" of {format_duration(limit)}"
+            return f"The job ran into its time limit{after}; {far}."
+        case "succeeded":
+            return f"The job succeeded, which was not expected: {analysis.reason}; {far}."
+        case "failed" if timeline.ended_by in timeline.tasks and not scenario.jobset:
+            task = timeline.tasks[timeline.ended_by]
+            if task.last is None:
+                return _sentence(analysis.reason)
+            words = end_in_words(timeline, task.name, task.last)
+            policy = scenario.policy_of(role_of(task.name))
+            tried = (
+                f"it had been restarted {format_count(task.restarts, 'time')} before"
+                if task.restarts
+                else f"it was not restarted (policy {policy})"
+            )
+            return _sentence(f"{words}; {tried}")
+        case _:
+            return _sentence(f"{analysis.reason}; {far}")
+
+
+def _final_step(verdict: Verdict, found: Evidence) -> str:
+    if found.analysis.final_step is None:
+        return "No step was read from the output of any task."
+    if found.analysis.outcome != "succeeded":
+        return _outcome(verdict, found)
+    lead = max(found.timeline.steps, key=lambda one: one[1].step)[1]
+    return (
+        f"The program ended by itself: {found.analysis.reason}. The furthest step, {lead.step:,}, "
+        f"was of {lead.task}, {format_duration(max(0.0, found.analysis.duration - lead.t))} "
+        "before the end."
+    )
+
+
+def _steps(_: Verdict, found: Evidence) -> str:
+    used = step_sources(found.timeline).used
+    read = [f"{source} of {', '.join(tasks[:LISTED])}" for source, tasks in used.items()]
+    return _sentence(f"steps were read from {_several(read)}") if read else f"{UNKNOWN}."
+
+
+def _values(verdict: Verdict, found: Evidence) -> str:
+    name = verdict.expectation
+    key = name if name == "accuracy" else name.removeprefix("values.").rpartition(".")[0]
+    reported = [
+        (task, step)
+        for task, of in found.timeline.tasks.items()
+        for step in of.steps
+        if key in step.values
+    ]
+    if not reported:
+        keys = list(dict.fromkeys(one for _, step in found.timeline.steps for one in step.values))
+        others = f" Reported were {', '.join(keys[:8])}." if keys else " They reported no value."
+        return f"No task reported {key}.{others}"
+    last = dict(reported)
+    shown = [f"{task} {_number(step.values[key])} at {_at(step)}" for task, step in last.items()]
+    back = _lost_in_words(found)
+    again = f" Steps were lost: {back}" if back else ""
+    return f"The last values of {key} were: {_several(shown)}. {UNKNOWN} they are no better.{again}"
+
+
+def _number(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, int | float) else "no number"
+
+
+def _at(step: Step) -> str:
+    return f"step {step.step:,}"
+
+
+# --- Rates and traffic ----------------------------------------------------------------------------
+
+
+def _bytes(verdict: Verdict, found: Evidence) -> str:
+    role = verdict.expectation.split(".")[1]
+    traffic = found.analysis.bytes_per_step.get(role)
+    if traffic is None:
+        return (
+            f"The bytes of {role} were not counted, or not often enough between steps; "
+            "a shorter `metrics: {interval: ..}` counts more often."
+        )
+    both = ", ".join(
+        f"{other} {format_size(getattr(traffic, other), 2)}" for other in ("sent", "received")
+    )
+    return f"A task of {role} {both} in a step; the record does not show what these bytes are."
+
+
+def _throughput(verdict: Verdict, found: Evidence) -> str:
+    part = verdict.expectation.partition(".")[2]
+    if part.startswith(("during", "after")):
+        when, _, bound = part.partition(".")
+        return _share(when, found, max if bound == "max" else min)
+    if verdict.status == "unknown":
+        return _sentence(verdict.actual)
+    return _slow(found)
+
+
+def _share(when: str, found: Evidence, worst: Callable[..., Any]) -> str:
+    """Return the fault with the `worst` share of the job's rate before it, and the rates."""
+    applied = [fault for fault in found.analysis.faults if fault.status == "applied"]
+    known = [
+        (rate / fault.rate_before, fault, rate)
+        for fault in applied
+        if (rate := getattr(fault, f"rate_{when}")) is not None and fault.rate_before
+    ]
+    if not applied:
+        return "No fault was applied."
+    if not known:
+        return f"The rate before or {when} a fault is not known: too few steps were made then."
+    _, fault, rate = worst(known, key=lambda one: one[0])
+    words = f"{_title(fault)}: {format_rate(fault.rate_before or 0.0)} steps/s before"
+    words += f", {format_rate(rate)} {when} it"
+    target = getattr(fault, f"target_rate_{when}")
+    if target is not None and fault.target_rate_before:
+        words += f"; its target alone made {format_rate(target)}"
+    if when == "after" and fault.first_step_after is not None:
+        words += f"; the first step came {format_duration(fault.first_step_after)} after it"
+    return f"{words}."
+
+
+def _title(fault: FaultResult) -> str:
+    return f"fault {fault.id} ({fault.kind} {fault.target})".capitalize()
+
+
+def _slow(found: Evidence) -> str:
+    """Return what took the time between the steps, and which task was the slowest."""
+    analysis = found.analysis
+    causes = _costly(analysis, but=("startup",))
+    words = [f"besides training, the time went into {_several(causes)}"] if causes else []
+    rate = analysis.throughput.job
+    if rate.step_times is not None:
+        times = rate.step_times
+        words.append(f"a step took {_ms(times.p50)} in the median, the longest {_ms(times.max)}")
+    slowest = {
+        name: one.step_times.p50
+        for name, one in analysis.throughput.tasks.items()
+        if one.step_times is not None
+    }
+    if len(slowest) > 1:
+        name = max(slowest, key=lambda one: slowest[one])
+        words.append(f"the slowest task was {name}, with {_ms(slowest[name])}")
+    return _sentence("; ".join(words)) if words else f"{UNKNOWN}: no step times are known."
+
+
+def _ms(seconds: float) -> str:
+    return f"{format_rate(1000 * seconds)} ms"
+
+
+def _costly(analysis: Analysis, but: Sequence[str] = ()) -> list[str]:
+    """Return the causes of time besides training in words, the largest first; none below 1 %."""
+    spent = {
+        cause: seconds / analysis.duration
+        for cause, seconds in analysis.time.items()
+        if seconds >= analysis.duration / 100 and cause not in ("productive", *but)
+    }
+    return [
+        f"{DONE.get(cause, cause)} {format_duration(analysis.time[cause])} ({spent[cause]:.0%})"
+        for cause in sorted(spent, key=lambda one: -spent[one])
+    ]
+
+
+DONE = {"wasted": "steps that were done again"}
+"""Causes of time that are not said by their name."""
+
+
+def _goodput(_: Verdict, found: Evidence) -> str:
+    analysis = found.analysis
+    if analysis.goodput is None:
+        return "No task reported steps, so the time can't be divided into causes."
+    back = _lost_in_words(found)
+    words = f"Besides training, the time went into: {_several(_costly(analysis))}."
+    return f"{words} {back}".rstrip() if analysis.time.get("wasted") else words
+
+
+# --- Failures and recoveries ----------------------------------------------------------------------
+
+
+def _restarts(_: Verdict, found: Evidence) -> str:
+    words = []
+    for task in found.timeline.tasks.values():
+        for life in task.incarnations:
+            restart = life.restart
+            if restart is not None and restart.task == task.name:
+                end = end_in_words(found.timeline, task.name, life)
+                when = "" if life.exit is None else f" ({format_duration(life.exit.t)})"
+                words.append(f"{end}{when}")
+    return _sentence(_several(words)) or f"{UNKNOWN}."
+
+
+def _lost_steps(_: Verdict, found: Evidence) -> str:
+    return _lost_in_words(found) or "No task reported a step, so lost steps can't be counted."
+
+
+def _lost_in_words(found: Evidence) -> str:
+    """Return how the task that lost most steps lost them; empty if none did."""
+    every = [[one for one in setbacks(task) if one.steps] for task in found.timeline.tasks.values()]
+    worst = max(every, key=lambda some: sum(one.steps for one in some), default=[])
+    words = [_setback(one, found.timeline) for one in worst]
+    more = [f"And {len(words) - LISTED} more times."] if len(words) > LISTED else []
+    return " ".join([*words[:LISTED], *more])
+
+
+def _setback(one: Setback, timeline: Timeline) -> str:
+    """Return what made a task repeat steps, and why it was not fewer."""
+    end = (
+        f"{one.task} went back while it ran, at step {one.reached:,}"
+        if one.before is None
+        else end_in_words(timeline, one.task, one.before)
+    )
+    saved = [
+        entry.step
+        for entry in timeline.history
+        if isinstance(entry, Phase)
+        and (entry.phase, entry.state) == ("checkpoint", "end")
+        and entry.t <= one.at
+    ]
+    latest = max((step for step in saved if step is not None), default=None)
+    begin = f"{one.task} went on from step {one.resumed:,}"
+    if one.restored:
+        begin += ", which it restored"
+    elif latest is not None and latest > one.resumed:
+        begin += f", although a checkpoint of step {latest:,} had been saved"
+    elif not saved:
+        begin += ", and no checkpoint had been reported"
+    again = f"{one.steps:,} step{' was' if one.steps == 1 else 's were'} done again"
+    return f"{end}; {begin}; {again}."
+
+
+def _recovers(_: Verdict, found: Evidence) -> str:
+    every = found.analysis.recovered
+    if not every:
+        return "No task failed, and no fault restarted one, so there was nothing to recover from."
+    worst = max(every, key=lambda one: math.inf if one.seconds is None else one.seconds)
+    return _sentence(recovery_in_words(worst, found))
+
+
+def recovery_in_words(one: Recovery, found: Evidence) -> str:
+    """Return a recovery in words: what failed, and how long it was down and prepared."""
+    if one.fault:
+        fault = found.timeline.faults[one.fault]
+        what = f"fault {one.fault} ({fault.kind} {one.task})"
+    else:
+        what = f"{one.task} failed (exit code {one.exit_code})"
+    what += f" at {format_duration(one.at)}"
+    ran = one.running_after
+    if one.seconds is None:
+        again = "" if ran is None else f"it ran again after {format_duration(ran)}, and "
+        return f"{what}: {again}no step followed"
+    if ran is None:
+        return f"{what}: {format_duration(one.seconds)}"
+    rest = format_duration(one.seconds - ran)
+    parts = f"{format_duration(ran)} until it ran again, and {rest} until the job's next step"
+    return f"{what}: {format_duration(one.seconds)}, of which {parts}"
+
+
+def _faults(_: Verdict, found: Evidence) -> str:
+    words = []
+    for fault in found.analysis.faults:
+        if fault.status == "applied":
+            continue
+        planned = found.timeline.faults[fault.id].planned
+        why = fault.reason or (
+            f"its trigger ({planned.trigger.in_words()}) did not come before the end, at "
+            f"{format_duration(found.timeline.end)}"
+            if fault.status == "pending"
+            else "the record does not say why"
+        )
+        words.append(f"{_title(fault)}, {fault.status}: {why.removesuffix('.')}")
+    return _sentence(_several(words))
+
+
+# --- What is observed -----------------------------------------------------------------------------
+
+
+def _seen(observe: Callable[[Evidence], Observed], means: str, _: Verdict, found: Evidence) -> str:
+    """Return what violated an invariant, and what that means."""
+    observed = observe(found)
+    if not observed.count:
+        return f"The record has no {observed.of}, so nothing shows it."
+    said = observed.violations or observed.undecided
+    if not said:
+        return f"{UNKNOWN}."
+    return f"{_sentence(_several(said))} {means if observed.violations else ''}".rstrip()
+
+
+def _noticed(name: str) -> Callable[[Evidence], Observed]:
+    check: Callable[[Timeline, Sequence[NoticeResult]], Observed] = NOTICED[name]
+    return lambda found: check(found.timeline, found.analysis.notices)
+
+
+def _invariant(check: Callable[[Timeline], Observed]) -> Callable[[Evidence], Observed]:
+    return lambda found: check(found.timeline)
+
+
+MEANS: Mapping[str, str] = {
+    "saved_within_grace": "All that was made since its last checkpoint is lost with it.",
+    "nothing_outlives": "What outlives the main process has not passed the signal on, or has not "
+    "ended at it.",
+    "monotone_checkpoints": "Two tasks may save to one place, or one has gone back.",
+    "restores_only_complete": "What such a file holds is not what was trained.",
+    "never_from_scratch": "The task did not find the checkpoint, or does not look for one.",
+    "ranks_agree": "Tasks that train together then have different weights.",
+    "loads_what_was_saved": "The weights were changed between the save and the restore.",
+    "single_chief": "Two chiefs may save to one place at the same time.",
+    "steps_exactly_once": "Steps are repeated after a restore, and left out where a task skips "
+    "what it has read.",
+    "no_step_while_paused": "The fault did not hold the task as it should: the run proves nothing "
+    "about it.",
+}
+"""What it means if one was violated, by key in `expect:`."""
+
+Reason = Callable[[Verdict, Evidence], str]
+
+
+def _observed() -> Iterator[tuple[str, Reason]]:
+    observe = {name: _noticed(name) for name in NOTICED}
+    observe |= {name: _invariant(check) for name, check in (*INVARIANTS.items(), *ALWAYS.items())}
+    for name, one in observe.items():
+        yield name, partial(_seen, one, MEANS[name])
+
+
+REASONS: Mapping[str, Reason] = {
+    "outcome": _outcome,
+    "faults": _faults,
+    "steps": _steps,
+    "final_step": _final_step,
+    "accuracy": _values,
+    "values": _values,
+    "bytes_per_step": _bytes,
+    "throughput": _throughput,
+    "max_restarts": _restarts,
+    "max_lost_steps": _lost_steps,
+    "recovers_within": _recovers,
+    "min_goodput": _goodput,
+    **dict(_observed()),
+}
+"""By the first part of an expectation's name."""

@@ -1,0 +1,130 @@
+"""A task whose main threads hang, and one whose children get no SIGTERM: rules of its tracer.
+
+It runs behind `held_call.py`, as one program with it (`tracer.py`). The rules:
+
+    {"do": "hang"}                      the main thread of each process stops where it waits in the
+                                        kernel, as in a collective that never returns; one that does
+                                        not get there in 5 s is stopped where it is
+    {"added": ["0"], "hung": 2, "elsewhere": 1}     all of them hang; so many of these elsewhere
+    {"do": "swallow", "signal": 15}     this signal never reaches what the program has started
+
+The processes are those that there are when the rule begins. A task has one `hang` at a time.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from emulator.faults import held_call
+from emulator.faults.held_call import STAYS, Call, Rule, group_of, interrupt, parents, say
+
+PATIENCE = 5.0
+"""Seconds for main threads to get to a call in which they wait."""
+FUTEX_WAITS = (0, 9, 6, 11, 13)
+"""The operations of futex that wait; the others must not be stopped in: they let others go on."""
+
+# Numbers of calls (asm/unistd.h).
+NUMBERS = {
+    "x86_64": {
+        **{0: "read", 7: "poll", 23: "select", 34: "pause", 35: "nanosleep", 44: "sendto"},
+        **{45: "recvfrom", 46: "sendmsg", 47: "recvmsg", 61: "wait4", 128: "rt_sigtimedwait"},
+        **{130: "rt_sigsuspend", 202: "futex", 219: "restart_syscall", 230: "clock_nanosleep"},
+        **{232: "epoll_wait", 247: "waitid", 270: "pselect6", 271: "ppoll", 281: "epoll_pwait"},
+        **{441: "epoll_pwait2"},
+    },
+    "aarch64": {
+        **{22: "epoll_pwait", 63: "read", 72: "pselect6", 73: "ppoll", 95: "waitid", 98: "futex"},
+        **{101: "nanosleep", 115: "clock_nanosleep", 128: "restart_syscall"},
+        **{133: "rt_sigsuspend", 137: "rt_sigtimedwait", 206: "sendto", 207: "recvfrom"},
+        **{211: "sendmsg", 212: "recvmsg", 260: "wait4", 441: "epoll_pwait2"},
+    },
+}
+WAITS = ("write", *dict.fromkeys(name for known in NUMBERS.values() for name in known.values()))
+"""Calls for which an interpreter gives up its lock, so that its other threads go on."""
+
+
+class Hang(Rule):
+    """The main threads stay where they wait."""
+
+    calls = WAITS
+    is_in_force = False
+
+    def __init__(self, asked: Mapping[str, Any]) -> None:
+        super().__init__(asked)
+        self.only: set[int] = set()
+        """Those that have yet to hang."""
+        self._hung: set[int] = set()
+        self._elsewhere, self._is_said, self._until = 0, False, math.inf
+
+    def begin(self, threads: Collection[int]) -> None:
+        """Have the main threads come to a call, or come to it again."""
+        self.only |= {one for one in threads if group_of(one) == one}
+        self._until = time.monotonic() + PATIENCE
+        interrupt(self.only)
+
+    def entered(self, thread: int, call: Call) -> float | None:
+        """Let a main thread stay where it waits."""
+        waits = call.name != "futex" or call.arguments[1] & 127 in FUTEX_WAITS
+        if not waits or thread not in self.only:
+            return None
+        self._stay(thread)
+        return STAYS
+
+    def stays(self, thread: int) -> bool:
+        """Return whether a main thread had the time to come to wait, and did not."""
+        is_late = thread in self.only and self._until == -math.inf
+        if is_late:
+            self._stay(thread)
+        return is_late
+
+    def _stay(self, thread: int) -> None:
+        self.only.discard(thread)
+        self._hung.add(thread)
+
+    def look(self, *, is_held: bool) -> float | None:
+        """Lose patience with those that don't come to wait; say once that all hang.
+
+        What is held does not get further than to its next call, so it hangs already; and those that
+        are interrupted go no further than that, even where they don't run now.
+        """
+        now = time.monotonic()
+        if is_held:
+            self._until = now + PATIENCE  # it begins when they go on
+        elif self.only and self._until <= now and self._until != -math.inf:
+            self._until, self._elsewhere = -math.inf, len(self.only)
+            interrupt(self.only)
+        is_over = not self.only or self._until == -math.inf
+        if not self._is_said and (is_held or is_over):
+            self._is_said, hung = True, len(self.only | self._hung)
+            say({"added": [self.id], "hung": hung, "elsewhere": self._elsewhere})
+        return None if is_over else max(self._until - now, 0.001)
+
+    def forget(self, thread: int) -> None:
+        """A thread has ended."""
+        self.only.discard(thread)
+        self._hung.discard(thread)
+
+
+class Swallow(Rule):
+    """A signal never reaches the processes that those of the task's program have started."""
+
+    def __init__(self, asked: Mapping[str, Any]) -> None:
+        super().__init__(asked)
+        self._signal, self._program = int(asked["signal"]), {int(asked["below"])}
+        self._is_below = not asked.get("itself")
+
+    def begin(self, threads: Collection[int]) -> None:
+        """Find the processes of the task's own program; all others are their children."""
+        if self._is_below:
+            found = parents().items()
+            self._program = {one for one, parent in found if parent in self._program}
+
+    def takes(self, thread: int, number: int) -> bool:
+        """Return whether it is that signal, for a child."""
+        return number == self._signal and group_of(thread) not in self._program
+
+
+held_call.extend(NUMBERS, {}, {"hang": Hang, "swallow": Swallow})

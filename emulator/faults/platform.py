@@ -1,0 +1,196 @@
+"""A preemption as a platform does it: its preset, and who gets its signal.
+
+`emulator/platforms/presets.py` has the values.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, runtime_checkable
+
+from pydantic import AfterValidator, WithJsonSchema
+
+from emulator.faults.spec import Effect, FaultContext
+from emulator.platforms.notices import ACTIONS
+from emulator.platforms.presets import PRESETS, TIMES
+from emulator.validation.similar import suggestion
+from emulator.validation.units import format_duration
+
+if TYPE_CHECKING:
+    from emulator.faults.ending import Preempt
+
+Metadata = Literal["gce", "ec2", "azure", "none"]
+Action = Literal[
+    "preempt",
+    "terminate",
+    "stop",
+    "hibernate",
+    "rebalance",
+    "maintenance",
+    "reboot",
+    "redeploy",
+    "freeze",
+]
+SignalName = Literal["SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "none"]
+Reaches = Literal["main", "all"]
+Loss = Literal["silent", "closed"]
+Disk = Literal["fresh", "kept"]
+
+
+def _known(name: str) -> str:
+    if name not in PRESETS:
+        raise ValueError(
+            f"there is no preset {name!r}. {suggestion(name, PRESETS, 'Presets are')}".rstrip(".")
+        )
+    return name
+
+
+Like = Annotated[str, AfterValidator(_known), WithJsonSchema({"enum": [*PRESETS]})]
+
+
+@runtime_checkable
+class Reaching(Protocol):
+    """Capability `signal-all`: an engine that signals the first process of a task, or all of them.
+
+    Its engines have `signal-main` and `signals` as well: the first process alone, any signal.
+    """
+
+    def signal_processes(self, task: str, numbers: Sequence[int], *, everyone: bool) -> int | None:
+        """Send signals, in this order, to a task's own processes; return how many got them.
+
+        Not to what the engine itself runs there. None: the number is not known. Nothing happens if
+        the task has ended; a frozen task gets them later. Raises EngineError.
+        """
+
+
+# --- A preset -------------------------------------------------------------------------------------
+
+
+def fill(fault: Preempt) -> None:
+    """Give a preemption the values of its preset for what is not written."""
+    _set(fault, 1.0)
+
+
+def at_scale(fault: Preempt, scale: float) -> Preempt:
+    """Return a preemption with the times of its preset divided; those that are written stay."""
+    if fault.like is None:
+        return fault
+    scaled = fault.model_copy()
+    _set(scaled, scale)
+    return scaled
+
+
+def _set(fault: Preempt, scale: float) -> None:
+    """Set what is not written. It stays unwritten: the scenario is printed as it was given."""
+    written, found = fault.model_fields_set, dict[str, float | str | bool]()
+    preset = PRESETS[fault.like].values if fault.like else {}
+    for name, value in preset.items():
+        is_time = name in TIMES and isinstance(value, float)
+        found[name] = round(value / scale, 6) if is_time and isinstance(value, float) else value
+    given = {name: getattr(fault, name) for name in written}
+    metadata = given.get("metadata", found.get("metadata", "none"))
+    if metadata != found.get("metadata", "none"):
+        found.pop("action", None)  # the word of another platform
+    if metadata != "none":
+        found.setdefault("action", ACTIONS[str(metadata)][0])
+    if given.get("loss") == "silent" and found.get("disk") == "kept":
+        found["disk"] = "fresh"
+    for name, value in found.items():
+        if name not in written:
+            fault.__dict__[name] = value  # the model is immutable for all others
+
+
+def conflicts(fault: Preempt) -> Iterator[str]:
+    """Yield what of a preemption does not go together."""
+    if fault.sends == "none" and "grace" in fault.model_fields_set:
+        if fault.loss == "silent" and not fault.like and not fault.signal:
+            yield "`loss: silent` comes without notice; leave `grace` out"
+        yield "without a signal there is no `grace`; leave it out, or write `signal: SIGTERM`"
+    if fault.loss == "silent" and fault.via:
+        yield "`loss: silent` asks nobody; leave `via` out"
+    if fault.loss == "silent" and fault.disk == "kept":
+        yield "`loss: silent` takes the disk too; write `loss: closed` or leave `disk` out"
+    if fault.action is not None and fault.metadata == "none":
+        yield "`action` is what `metadata` says; write `metadata: gce`, `ec2` or `azure`"
+    if fault.action is not None and fault.action not in ACTIONS.get(fault.metadata, ()):
+        words = ", ".join(ACTIONS[fault.metadata])
+        yield f"{fault.metadata} has no {fault.action}; its `action` is one of {words}"
+    for name in ("wakes", "kill_wait"):
+        if getattr(fault, name) and fault.sends == "none":
+            yield f"`{name}` needs a signal; write `signal: SIGTERM`"
+
+
+def needs_of(fault: Preempt) -> Iterator[tuple[str, str]]:
+    """Yield what a platform's way needs of an engine, in words, each with its capability."""
+    target = fault.target
+    if not fault.fresh_disk:
+        yield f"the old disk for {target}", "same-disk"
+    if fault.kills:
+        return
+    if fault.reaches is not None:
+        who = "all processes" if fault.reaches == "all" else "the first process"
+        yield f"{fault.sends} to {who} of {target}", f"signal-{fault.reaches}"
+    if fault.sends != "SIGTERM" or fault.wakes or fault.kill_wait:
+        what = "SIGCONT" if fault.wakes else fault.sends
+        yield f"{what} to {target}", "signals"
+
+
+# --- The signal -----------------------------------------------------------------------------------
+
+
+def deliver(fault: Preempt, target: FaultContext) -> Effect:
+    """Send a preemption's signal, after SIGCONT if it `wakes`, to those whom it reaches."""
+    names = ["SIGCONT", fault.sends] if fault.wakes else [fault.sends]
+    numbers = [signal.Signals[name] for name in names]
+    if fault.reaches is None and not fault.wakes:
+        target.engine.signal(target.task, numbers[0])
+        return Effect()
+    everyone = fault.reaches != "main"
+    engine = target.engine_as(Reaching)
+    reached = engine.signal_processes(target.task, numbers, everyone=everyone)
+    if not everyone:
+        return Effect(f"{' and '.join(names)} to the first process of {target.task}")
+    count = "all processes" if reached is None else f"{reached} process{'es' * (reached != 1)}"
+    return Effect(f"{' and '.join(names)} to {count} of {target.task}")
+
+
+def scale_in_words(scale: float) -> str:
+    """Return what `time_scale` does to times."""
+    return f"divided by {scale:g} (time_scale)"
+
+
+# --- In words -------------------------------------------------------------------------------------
+
+
+def timeline(fault: Preempt) -> Iterator[tuple[float, str]]:
+    """Yield what a preemption does to its target: seconds since it begins, and words.
+
+    It is as late as it may be: a target that ends before is lost earlier.
+    """
+    now = 0.0
+    told = f"{fault.metadata} metadata says {fault.action}" if fault.metadata != "none" else ""
+    if fault.notice:
+        yield now, told or "the platform knows; the task is not told"
+        now += fault.notice
+    elif told:
+        yield now, told
+    who = {"main": "the first process", "all": "all processes", None: "the task"}[fault.reaches]
+    first = "SIGCONT and " if fault.wakes else ""
+    if not fault.kills:
+        yield now, f"{first}{fault.sends} to {who}"
+        now += fault.grace
+        if fault.kill_wait:
+            yield now, f"{first}{fault.sends} to {who} again"
+            now += fault.kill_wait
+    silent = "power off; its peers get no packet, and its name stays"
+    yield now, silent if fault.is_silent else "SIGKILL; its connections are closed"
+    if fault.heals_after == math.inf:
+        yield now, "it never comes back"
+        return
+    disk = "a fresh disk" if fault.fresh_disk else "its old disk"
+    address = f", at {'its old' if fault.same_address else 'a new'} address" * bool(fault.address)
+    kept = fault.keep_away > fault.down
+    why = f" (kept away for {format_duration(fault.keep_away)})" if kept else ""
+    yield now + fault.heals_after, f"back on {disk}{address}{why}"

@@ -1,0 +1,294 @@
+"""Faults inside a task, on the engines that a laptop has: what a real program sees of them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.engines.base import Inbox
+from emulator.engines.capabilities import capable
+from emulator.errors import EngineError, NotRunning
+from emulator.faults.checkpoint import FileAccess
+from emulator.faults.disk import Disk
+from emulator.faults.ending import Kill
+from emulator.faults.inside.hooked import Abort, NanLoss, RaisedException, SlowInput
+from emulator.faults.inside.traced import Hang, SwallowSigterm, Visibility
+from emulator.faults.schedule import PlannedFault
+from emulator.faults.spec import Effect, FaultContext, FaultSpec, Trigger
+from emulator.runtime.clock import RealClock
+from emulator.supervisor.engine_calls import Called
+from emulator.supervisor.tracing import Tracing
+from tests.engines.stage import Stage, shells, staged
+from tests.engines.test_calls import ENGINES, MAY_TRACE
+
+# The thread answers SIGUSR1, the main thread SIGUSR2; both are kept while it hangs.
+ANSWERS = """
+import json, os, signal, subprocess, sys, threading, time
+shared = os.environ["EMULATOR_SHARED"]
+own = {signal.SIGUSR1, signal.SIGUSR2}
+signal.pthread_sigmask(signal.SIG_BLOCK, own)
+CHILD = '''
+import signal
+for number in (signal.SIGTERM, signal.SIGWINCH):
+    signal.signal(number, lambda number, _: print("child", signal.Signals(number).name, flush=True))
+print("ready", flush=True)
+while True:
+    signal.pause()
+'''
+child = subprocess.Popen([sys.executable, "-c", CHILD])
+def beat():
+    for number in range(1, 100):
+        signal.sigwait({signal.SIGUSR1})
+        print("beat", number, flush=True)
+threading.Thread(target=beat, daemon=True).start()
+def wait_for(name):
+    while not os.path.exists(f"{shared}/{name}"):
+        time.sleep(0.01)
+    return time.time() - os.stat(f"{shared}/{name}").st_ctime
+for number in range(1, 100):
+    signal.sigwait({signal.SIGUSR2})
+    if os.path.exists(f"{shared}/signal-child"):
+        child.send_signal(signal.SIGTERM)
+        child.send_signal(signal.SIGWINCH)
+        continue
+    open(f"{shared}/mine-{number}", "w").close()
+    os.rename(f"{shared}/mine-{number}", f"{shared}/own-{number}")
+    seen = sorted(os.listdir(shared))
+    asked = ["old", "new", "step-5", "step-5/model", f"own-{number}"]
+    there = [name for name in asked if os.path.exists(f"{shared}/{name}")]
+    try:
+        opened = open(f"{shared}/step-5/model").read()
+    except FileNotFoundError:
+        opened = "none"
+    print("step", number, json.dumps([seen, there, opened]), flush=True)
+    if os.path.exists(f"{shared}/wait"):
+        print("late", wait_for("soon") >= 1.5, flush=True)
+"""
+MAKES = """
+import json, os, sys
+folder = json.loads(sys.argv[1])
+for name in folder["names"]:
+    path = os.path.join(folder["folder"], name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w") as file:
+        file.write("whole")
+"""
+SAVES = """
+import json, os, signal, time
+shared = os.environ["EMULATOR_SHARED"]
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+print("ready", flush=True)
+for number in range(1, 100):
+    signal.sigwait({signal.SIGUSR2})
+    names, begun = sorted(os.listdir(shared)), time.monotonic()
+    open(f"{shared}/old").read()
+    is_slow = time.monotonic() - begun >= 0.3
+    with open(f"{shared}/model", "wb", buffering=0) as file:
+        for _ in range(3):
+            file.write(b"x")
+    print("step", number, json.dumps([names, is_slow]), flush=True)
+"""
+HOOKED = """
+import os, signal, time
+import emulate_inside
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+if os.fork() == 0:
+    while True:
+        signal.pause()
+print("ready", flush=True)
+while True:
+    try:
+        if signal.sigtimedwait({signal.SIGUSR2}, 0.02):
+            loss, since = emulate_inside.loss(2.0), time.monotonic()
+            emulate_inside.batch(None)
+            print("loss", loss, "slow", time.monotonic() - since >= 0.2, flush=True)
+    except RuntimeError as error:
+        print("caught", type(error).__name__, flush=True)
+"""
+
+
+@pytest.fixture(params=["process", pytest.param("docker", marks=pytest.mark.docker)])
+def engine(request: pytest.FixtureRequest) -> str:
+    if request.param == "process" and not MAY_TRACE:
+        pytest.skip("this machine does not let a user trace what others have started")
+    if request.param == "docker":
+        request.getfixturevalue("docker_engine")  # or skip
+    return str(request.param)
+
+
+@contextlib.contextmanager
+def running(name: str, program: str, tmp_path: Path, **env: str) -> Iterator[Stage]:
+    image, engine = ("cpu" if name == "docker" else "none"), ENGINES[name]()
+    roles = {"worker": {"command": ["python3", "-c", program], "env": env}}
+    scenario = shells({}, image, cluster=roles)
+    if image != "none":
+        engine.ensure_images(scenario, lambda line: None)
+    with staged(engine, scenario, tmp_path, RealClock()) as stage:
+        stage.start(until="ready")
+        yield stage
+
+
+@pytest.fixture
+def answering(engine: str, tmp_path: Path) -> Iterator[Stage]:
+    """Yield a stage with a task that answers signals on two threads, and has a child."""
+    with running(engine, ANSWERS, tmp_path) as stage:
+        yield stage
+
+
+@pytest.fixture
+def hooked(engine: str, tmp_path: Path) -> Iterator[Stage]:
+    """Yield a stage with a task that has the hook, in itself and in a fork of it."""
+    with running(engine, HOOKED, tmp_path, EMULATE_INSIDE="1") as stage:
+        yield stage
+
+
+def tracing(stage: Stage, inbox: Inbox | None = None) -> Tracing:
+    """Return the tracers of a run; `inbox` gets what happens to faults that wait for a call."""
+    plan, workers = stage.plan, RealClock().workers()
+    return Tracing(
+        plan, stage.engine, inbox or Inbox(), workers, time.time, Called, lambda *_: None
+    )
+
+
+def at(stage: Stage, active: Sequence[FaultSpec], traced: Tracing | None = None) -> FaultContext:
+    follow = partial(traced.follow, "worker-0") if traced else None
+    return FaultContext(stage.engine, "worker-0", None, lambda: None, active, follow)
+
+
+def words(effect: Effect | None) -> str:
+    assert effect is not None
+    return effect.words
+
+
+def make(stage: Stage, *names: str) -> None:
+    """Make files on the shared volume, as another task does."""
+    capable(stage.engine, FileAccess).run_at_files("shared", MAKES, {"names": names})
+
+
+def answer(stage: Stage, number: int) -> Any:
+    """Have the main thread answer, and return what it sees."""
+    stage.engine.signal("worker-0", signal.SIGUSR2)
+    begin = f"step {number} "
+    stage.until_line_that_begins("worker-0", begin)
+    line = next(one for one in stage.lines["worker-0"] if one.startswith(begin))
+    return json.loads(line.removeprefix(begin))
+
+
+def test_a_task_that_hangs_lives_and_sees_what_is_new_late_until_it_is_healed(
+    answering: Stage,
+) -> None:
+    stage, hang, traced = answering, Hang(hang="worker-0", for_=60), tracing(answering)
+    late = Visibility(visibility="late", to="worker-0", by=3600, for_=60)
+    make(stage, "old")
+    late.apply(at(stage, [late], traced))
+    make(stage, "new", "step-5/model")
+    assert "of them, in call" in words(hang.apply(at(stage, [late, hang], traced)))
+    stage.engine.signal("worker-0", signal.SIGUSR2)
+    stage.engine.signal("worker-0", signal.SIGUSR1)
+    stage.until_line("worker-0", "beat 1")
+    assert not any("step" in line for line in stage.lines["worker-0"])
+    hang.heal(at(stage, [late], traced))
+    stage.until_line_that_begins("worker-0", "step 1 ")
+    seen = ["old", "own-1", "own-2"]  # what was new before it hung is late all the time
+    assert answer(stage, 2) == [seen, ["old", "own-2"], "none"]
+    late.heal(at(stage, [], traced))
+    seen = ["new", *seen, "own-3", "step-5"]
+    assert answer(stage, 3) == [seen, ["old", "new", "step-5", "step-5/model", "own-3"], "whole"]
+
+    soon = late.model_copy(update={"by": 1.5, "of": "soo*"})
+    make(stage, "wait")
+    soon.apply(at(stage, [soon], traced))
+    make(stage, "soon", "at-once")
+    assert "at-once" in answer(stage, 4)[0]
+    stage.until_line("worker-0", "late True")
+
+
+def test_sigterm_does_not_reach_the_children_of_a_task_until_it_is_healed(answering: Stage) -> None:
+    stage, swallow = answering, SwallowSigterm(swallow_sigterm="worker-0", for_=60)
+    traced = tracing(stage)
+    make(stage, "signal-child")
+    swallow.apply(at(stage, [swallow], traced))
+    stage.engine.signal("worker-0", signal.SIGUSR2)
+    stage.until_line("worker-0", "child SIGWINCH")
+    assert "child SIGTERM" not in stage.lines["worker-0"]
+    hang, another = Hang(hang="worker-0", for_=60), tracing(stage)  # as a debugger does
+    with pytest.raises(EngineError, match=r"worker-0: another program, such as a debugger, trac"):
+        hang.apply(at(stage, [hang], another))
+    swallow.heal(at(stage, [], traced))
+    stage.engine.signal("worker-0", signal.SIGUSR2)
+    stage.until_line("worker-0", "child SIGTERM")
+
+
+def test_a_disk_late_visibility_a_hang_and_a_write_that_counts_share_a_tracer(
+    engine: str, tmp_path: Path
+) -> None:
+    with running(engine, SAVES, tmp_path) as stage:
+        inbox = Inbox()
+        traced = tracing(stage, inbox)
+        slow = Disk.model_validate({"disk": "slow", "by": "300ms", "of": "old", "for": "60s"})
+        late = Visibility(visibility="late", to="worker-0", by=3600, for_=60)
+        hang = Hang(hang="worker-0", for_=60)
+        make(stage, "old")
+        slow.apply(at(stage, [slow], traced))
+        late.apply(at(stage, [slow, late], traced))
+        make(stage, "new")
+        before = Trigger(write=2, of="model")
+        written = PlannedFault("0", "worker-0", before, Kill(kill="worker-0"))
+        traced.watch(written)
+        stage.engine.signal("worker-0", signal.SIGUSR2)
+        called = inbox.get(timeout=60)
+        assert "worker-0 was about to make write 2 of 1 bytes: " in called.effect.words
+        # It is in force though all are held; it is held by this when that goes on.
+        assert words(hang.apply(at(stage, [slow, late, hang], traced))).startswith("1 of them")
+        traced.let_go(written)
+        stage.until_quiet()
+        assert stage.lines["worker-0"] == ["ready"]
+        hang.heal(at(stage, [slow, late], traced))
+        stage.until_line_that_begins("worker-0", "step 1 ")
+        assert answer(stage, 2) == [["model", "old"], True]
+        late.heal(at(stage, [slow], traced))
+        assert answer(stage, 3) == [["model", "new", "old"], True]
+        slow.heal(at(stage, [], traced))
+        assert answer(stage, 4)[0] == ["model", "new", "old"]
+
+
+def test_the_hook_raises_exceptions_and_gives_nan_and_late_batches(hooked: Stage) -> None:
+    stage, worker = hooked, "worker-0"
+    raised = words(RaisedException(exception=worker).apply(at(stage, [])))
+    assert raised.startswith("EmulatedFault is raised in the main thread of process ")
+    assert "," not in raised  # not in the fork
+    stage.until_line(worker, "caught EmulatedFault")
+    nan, slow = NanLoss(nan_loss=worker, for_=60), SlowInput(slow_input=worker, by=0.2, for_=60)
+    assert "has not called emulate_inside.loss yet" in words(nan.apply(at(stage, [nan, slow])))
+    slow.apply(at(stage, [nan, slow]))
+    stage.engine.signal(worker, signal.SIGUSR2)
+    stage.until_line(worker, "loss nan slow True")
+    assert "yet" not in words(nan.apply(at(stage, [nan, slow])))
+    nan.heal(at(stage, [slow]))
+    slow.heal(at(stage, []))
+    stage.engine.signal(worker, signal.SIGUSR2)
+    stage.until_line(worker, "loss 2.0 slow False")
+    abort = Abort(abort=worker)
+    abort.apply(at(stage, []))
+    code = stage.until_exit().exit_code
+    assert (code, abort.other_cause(code, oom_killed=False)) == (134, "")
+
+
+def test_a_task_without_the_hook_and_one_that_does_not_run_are_told_apart(answering: Stage) -> None:
+    with pytest.raises(EngineError, match=r"worker-0: none of its processes listens"):
+        RaisedException(exception="worker-0").apply(at(answering, []))
+    answering.engine.signal("worker-0", signal.SIGKILL)
+    answering.until_exit()
+    with pytest.raises(NotRunning):
+        RaisedException(exception="worker-0").apply(at(answering, []))
+    hang = Hang(hang="worker-0", for_=60)
+    with pytest.raises(NotRunning):
+        hang.apply(at(answering, [hang], tracing(answering)))

@@ -1,0 +1,165 @@
+"""The list of `--at`, and the moments of a recorded save."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from emulator.errors import UsageError
+from emulator.record.events import Entry, KernelCall
+from emulator.scenario.loader import parse as scenario
+from emulator.search.moments import CallsOfSave, Moment, parse, spread
+from emulator.search.saves import of_second_save, recorded
+
+
+def triggers(text: str) -> list[object]:
+    asked = parse(text)
+    return [*(moment.at for moment in asked.moments), *((one.kind, one.of) for one in asked.calls)]
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("step 50", [{"step": 50}]),
+        ("steps 10..30 by 10", [{"step": 10}, {"step": 20}, {"step": 30}]),
+        ("steps 8..9, step 9", [{"step": 8}, {"step": 9}]),
+        ("phase checkpoint", [{"phase": "checkpoint"}]),
+        ("40s", [{"time": "40s"}]),
+        ("times 500ms..1s by 250ms", [{"time": "500ms"}, {"time": "750ms"}, {"time": "1s"}]),
+        ("times 5s..10s", [{"time": "5s"}, {"time": "10s"}]),
+        ("every write of a save", [("write", "*")]),
+        ("each rename", [("rename", "*")]),
+        ("every write of *.pt of a save", [("write", "*.pt")]),
+        ("every fsync of *.pt,  phase  eval", [{"phase": "eval"}, ("fsync", "*.pt")]),
+    ],
+)
+def test_a_list_of_moments(text: str, meant: Sequence[object]) -> None:
+    assert triggers(text) == meant
+    for moment in parse(text).moments:  # each is a trigger of a scenario
+        fault = json.dumps({"kill": "worker-0", "at": moment.at})
+        scenario(f"name: a\nprogram: {{command: [a]}}\ncluster: {{worker: 1}}\nfaults: [{fault}]")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "--at has no moments."),
+        (" , ", "--at has no moments."),
+        ("soon", "Known are: steps 10..200 by 10,"),
+        ("phase lunch", "Phases are startup, data,"),
+        ("steps ten", "Steps are numbers:"),
+        ("steps 20..10", "A range goes up"),
+        ("steps 1..9 by 0", "A range goes up"),
+        ("steps 0..1000000", "more than 1,000 moments"),
+        ("times 1s..2", "Times have a unit:"),
+        ("times 0s..9s", "A range goes up"),
+        ("times 0s..3h by 1s", "more than 1,000 moments"),
+        ("every save", "Calls are write, fsync, rename, unlink."),
+        ("every write of a b", "For example `every write of *.pt`"),
+    ],
+)
+def test_what_is_no_moment_is_refused_with_what_is_known(text: str, said: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        parse(text)
+    assert said in str(refusal.value)
+
+
+def test_of_too_many_moments_some_are_chosen_evenly() -> None:
+    moments = [Moment(str(number), {"step": number}) for number in range(11)]
+    assert [one.words for one in spread(moments, 3)] == ["0", "5", "10"]
+    assert spread(moments, 11) == spread(moments, 99) == moments
+    assert [one.words for one in spread(moments, 1)] == ["0"]
+
+
+# --- The calls of a save --------------------------------------------------------------------------
+
+
+def call(kind: str, path: str, to: str | None = None, task: str = "worker-0") -> KernelCall:
+    size = 10 if kind == "write" else None
+    return KernelCall(task=task, call=kind, path=path, to=to, bytes=size)
+
+
+def line(state: str, task: str = "worker-0", phase: str = "checkpoint") -> KernelCall:
+    told = {"emulate": "phase", "phase": phase, "state": state, "step": 1}
+    return KernelCall(task=task, line=json.dumps(told))
+
+
+def whole_save(name: str) -> list[Entry]:
+    tmp = f"/runs/a/shared/{name}.tmp"
+    return [
+        *(call("write", tmp), call("write", tmp), call("fsync", tmp)),
+        call("rename", tmp, f"/runs/a/shared/{name}"),
+    ]
+
+
+def in_phase(calls: Sequence[Entry]) -> list[Entry]:
+    return [line("begin"), *calls, line("end")]
+
+
+FOLDERS = [("/runs/a/shared", "/shared/"), ("/runs/a/work/worker-0", "")]
+CACHE = call("write", "/runs/a/work/worker-0/__pycache__/x-311.pyc")
+SAVES = [CACHE, *in_phase(whole_save("m-10.pt")), CACHE, *in_phase(whole_save("m-20.pt"))]
+
+
+def aimed(history: Sequence[Entry], *asked: CallsOfSave, target: str = "worker-0") -> list[object]:
+    found = recorded(history, "worker-0")
+    return [moment.at for moment in of_second_save(asked, found, FOLDERS, target)]
+
+
+def test_the_moments_are_those_of_the_second_save_and_count_from_the_beginning() -> None:
+    of = "/shared/m-*.pt.tmp"
+    assert aimed(SAVES, CallsOfSave("write"), CallsOfSave("rename")) == [
+        {"write": 3, "of": of},
+        {"write": 4, "of": of},
+        {"rename": 2, "of": of},
+    ]
+    assert aimed(SAVES, CallsOfSave("fsync"), target="worker-1") == [
+        {"fsync": 2, "of": of, "task": "worker-0"}
+    ]
+    assert aimed(SAVES, CallsOfSave("rename", "*.pt")) == [{"rename": 2, "of": of}]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "of"),
+    [
+        ("m-10.pt", "m-20.pt", "/shared/m-*.pt"),
+        ("m.pt", "m.pt", "/shared/m.pt"),
+        ("gpt2.pt", "gpt2.pt", "/shared/gpt2.pt"),
+        ("tmpk3x/m.pt", "tmpaab/m.pt", "/shared/tmp*/m.pt"),
+        ("a[1].pt", "a[2].pt", "/shared/a?*?.pt"),
+        ("aa.pt", "aaa.pt", "/shared/aa*.pt"),
+    ],
+)
+def test_a_name_that_changes_becomes_a_glob(first: str, second: str, of: str) -> None:
+    saves = [in_phase([call("write", f"/runs/a/shared/{name}")]) for name in (first, second)]
+    (moment,) = aimed([*saves[0], *saves[1]], CallsOfSave("write"))
+    assert moment == {"write": 2, "of": of}
+
+
+def test_without_phases_a_save_is_what_is_done_again_and_again() -> None:
+    calls = [one for number in (10, 20, 30) for one in whole_save(f"m-{number}.pt")]
+    assert [(one.first, one.end) for one in recorded(calls, "worker-0").saves] == [
+        (0, 4),
+        (4, 8),
+        (8, 12),
+    ]
+    assert aimed(calls, CallsOfSave("fsync")) == [{"fsync": 2, "of": "/shared/m-*.pt.tmp"}]
+
+
+@pytest.mark.parametrize(
+    ("history", "asked", "said"),
+    [
+        ([], CallsOfSave("write"), "worker-0 made no save that can be told"),
+        (in_phase(whole_save("m-10.pt")), CallsOfSave("write"), "worker-0 made only one save"),
+        ([call("write", "/a")] * 9, CallsOfSave("write"), "worker-0 made no save that can be told"),
+        (SAVES, CallsOfSave("unlink"), "The second save of worker-0 has no unlink of *."),
+    ],
+)
+def test_where_there_is_nothing_to_aim_at_it_says_so(
+    history: Sequence[Entry], asked: CallsOfSave, said: str
+) -> None:
+    with pytest.raises(UsageError) as refusal:
+        aimed(history, asked)
+    assert said in str(refusal.value)

@@ -92,11 +92,17 @@ def recount(folder: Path) -> Recount:
     return Recount(tasks)
 
 
+CLOCK_WAS_SET = 0.5
+"""Seconds by which the two times of an event differ only where one of the clocks was set."""
+
+
 def happened(folder: Path) -> list[dict[str, Any]]:
-    """Return the events in the order in which they happened, with `at`, seconds since 1970.
+    """Return the events in the order in which they happened, with `at`, seconds since the first.
 
     That is the engine's stamp where a task did it, or a fault ended, held or healed it; but nothing
     happens later than it was written, before its task was started, or before what it did last.
+    The clock of stamps is related to ours by the first event, and again by one of ours after it was
+    set.
     """
     events = list(map(json.loads, (folder / "history.jsonl").read_text().splitlines()))
     began = events[0]["wall"] - events[0]["t"]
@@ -104,13 +110,15 @@ def happened(folder: Path) -> list[dict[str, Any]]:
     running: dict[str, float] = {}
     for event in events:
         task, name = event.get("task", ""), event["event"]
-        event["at"] = began + event["t"]
+        event["at"] = event["t"]
         ends = name == "exit" or (name == "fault" and "exit_code" in event)
         own = name in ("step", "phase", "exit")
         if own or ends or (name == "fault" and event["stage"] in ("reapplied", "healed")):
-            least = max(running.get(task, began) if ends else began,
-                        earliest.get(task, began) if own else began)  # fmt: skip
-            event["at"] = max(least, min(event["wall"], event["at"]))
+            least = max(running.get(task, 0.0) if ends else 0.0,
+                        earliest.get(task, 0.0) if own else 0.0)  # fmt: skip
+            event["at"] = max(least, min(event["wall"] - began, event["t"]))
+        elif abs(event["wall"] - event["t"] - began) > CLOCK_WAS_SET:
+            began = event["wall"] - event["t"]
         if own or name == "start":
             earliest[task] = event["at"]
         if name in ("exit", "running"):
@@ -123,7 +131,7 @@ Span = tuple[float, float]
 
 @dataclass
 class Work:
-    """What a task, or the job, made; times since 1970."""
+    """What a task, or the job, made; times since the run began."""
 
     stretches: list[tuple[float, float, float]] = field(default_factory=list)
     """Begin, end, and number of steps."""
@@ -366,7 +374,7 @@ def total(spans: Sequence[Span]) -> float:
 
 
 def fault_times(folder: Path, fault: str, target: str) -> dict[str, float | None]:
-    """Return when a fault that was applied reached what, in seconds since 1970; None: never."""
+    """Return when a fault that was applied reached what, in seconds of the run; None: never."""
     events = happened(folder)
     stages = {e["stage"]: n for n, e in enumerate(events) if e.get("id") == fault and "stage" in e}
     begin, applied = stages["triggered"], stages["applied"]

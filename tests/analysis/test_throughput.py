@@ -31,7 +31,6 @@ from emulator.analysis.throughput import (
 from emulator.record.events import line_of
 from emulator.record.timeline import Timeline
 from tests.histories import (
-    BEGAN,
     Told,
     a_plan,
     began_again,
@@ -580,7 +579,7 @@ def test_what_was_made_is_the_same_counted_again(
         work = found[name]
         assert work.rate(None).steps_per_second == near(of.rate())
         for begin in range(0, 40, 7):
-            rate = of.rate_between(BEGAN + begin, BEGAN + begin + 10)
+            rate = of.rate_between(begin, begin + 10)
             assert work.rate_within(begin, begin + 10) == near(rate), (name, begin)
     examples = made(folder, "examples")
     for name, work in found.items():

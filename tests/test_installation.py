@@ -70,6 +70,33 @@ def test_where_it_came_from_is_where_others_get_it(
     assert line is None or Requirement(line).extras == {"test"}  # as pip reads it
 
 
+# --- The versions of a checkout ------------------------------------------------------------------
+
+CONSTRAINTS = (ROOT / "constraints.txt").read_text()
+
+
+def test_constraints_are_names_and_versions_alone() -> None:
+    lines = [line for line in CONSTRAINTS.splitlines() if not line.startswith("#")]
+    assert [line for line in lines if not re.fullmatch(r"[a-z0-9-]+==[\w.]+", line)] == []
+
+
+@pytest.mark.parametrize("of", ["pyproject.toml", "cpu", "gpu", "pytorch", "jax"])
+def test_all_that_is_required_has_a_version_that_is_allowed(of: str) -> None:
+    """`make constraints` was forgotten otherwise."""
+    if of == "pyproject.toml":
+        lines = [*PROJECT["dependencies"], *EXTRAS["dev"], *EXTRAS["tensorflow"]]
+        for extra in Requirement(EXTRAS["dev"][0]).extras:
+            lines += EXTRAS[extra]
+    else:
+        text = (ROOT / "images" / "requirements" / f"{of}.txt").read_text()
+        lines = [line for line in text.splitlines() if not line.startswith("#")]
+    versions = dict(line.split("==") for line in CONSTRAINTS.splitlines() if "==" in line)
+    for required in map(Requirement, lines):
+        name = canonicalize_name(required.name)
+        if name != "training-emulator" and (not required.marker or required.marker.evaluate()):
+            assert required.specifier.contains(versions[name], prereleases=True), name
+
+
 # --- What people are told -------------------------------------------------------------------------
 
 

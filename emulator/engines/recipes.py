@@ -71,7 +71,7 @@ def stable_tag(kind: str) -> str:
 
 
 def recipe_tag(kind: str) -> str:
-    """Return `emulator-<kind>:<hash of the Dockerfile and its requirements>`."""
+    """Return `emulator-<kind>:<hash of the Dockerfile, its requirements and versions>`."""
     digest = hashlib.sha256()
     for name, path in recipe_files(kind).items():
         digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
@@ -83,6 +83,8 @@ def recipe_files(kind: str) -> dict[str, Path]:
     if kind == "emulator":
         return project_files()
     paths = [ROOT / f"Dockerfile.{kind}", ROOT / "images" / "requirements" / f"{kind}.txt"]
+    if kind != "network":  # it has packages of Debian alone
+        paths.append(ROOT / "constraints.txt")
     return {path.name: path for path in paths}
 
 

@@ -18,7 +18,7 @@ def project_files() -> dict[str, Path]:
 
     Nothing that is made there is among it, nor what `images/build` holds for a build.
     """
-    files = [ROOT / name for name in ("pyproject.toml", "README.md", "LICENSE")]
+    files = [ROOT / name for name in ("pyproject.toml", "constraints.txt", "README.md", "LICENSE")]
     files += sorted(ROOT.glob("Dockerfile.*"))
     files += [ROOT / "images" / "build" / "README.md"]
     for folder in ("programs", "requirements", "starters", "suite"):

@@ -2,11 +2,13 @@
 VENV    := .venv
 BIN     := $(VENV)/bin
 PYTHON  ?= python3
+# Exactly these versions, also of what builds the package: no release of somebody else changes anything here.
+PIP     := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt $(BIN)/pip
 REQUIRE := $(if $(filter 1,$(EMULATOR_REQUIRE_DOCKER)),--emulator-require docker)
 # A busy machine takes several times as long. What trainings must reach does not depend on it.
 PATIENT := --emulator-set timeout=20m --timeout 1500
 
-.PHONY: help demo quickstart quick test test-all test-rest fuzz long gallery bench images images-basic check format docs reference docker browser compiler registry slurm kubernetes kubernetes-stop clean
+.PHONY: help demo quickstart quick test test-all test-rest fuzz long gallery bench images images-basic check check-size format constraints docs reference docker browser compiler registry slurm kubernetes kubernetes-stop clean
 
 help:            ## Show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 17
@@ -27,16 +29,20 @@ quick: $(VENV)/.dev ## What starts nothing outside its own process: after each c
 	$(BIN)/pytest tests -m quick -n auto --durations 10 --hypothesis-profile quick
 
 # One after the other: quick tests compute, and synchronous training beside them takes minutes.
-test: $(VENV)/.dev images-basic  ## The tests for a laptop: those, real engines, a training of each kind; 5 to 15 minutes
-	@failed=0; \
-	$(BIN)/pytest tests scenarios -n auto -m quick || failed=1; \
-	$(BIN)/pytest tests scenarios -n 3 --dist loadscope -m basic $(REQUIRE) $(PATIENT) || failed=1; \
-	exit $$failed
+test: $(VENV)/.dev images-basic  ## The gate: those, real engines, a training of each kind; 4 minutes, 10 the first time
+	@$(BIN)/python -m tests.gate '-n auto -m quick' '-n 3 --dist loadscope -m basic $(REQUIRE) $(PATIENT)'
 
-test-all: test test-rest ## Everything, as CI runs it; half an hour to an hour
+test-all: test test-rest ## Everything; an hour
 
-# In one run, so that no core waits (tests/scheduling.py).
-test-rest: $(VENV)/.dev $(VENV)/.tensorflow images ## What test-all adds to test: all trainings, commands, cluster, browser
+# In one run, so that no core waits (tests/scheduling.py). What it needs and lacks, it fails for.
+test-rest: REQUIRE := --emulator-require docker
+test-rest: export EMULATOR_REQUIRE_DOCKER := 1
+test-rest: export EMULATOR_REQUIRE_COMPILER := 1
+test-rest: export EMULATOR_REQUIRE_BROWSER := 1
+test-rest: export EMULATOR_REQUIRE_REGISTRY := 1
+test-rest: export EMULATOR_REQUIRE_SLURM := 1
+test-rest: export EMULATOR_REQUIRE_KUBERNETES := 1
+test-rest: docker compiler browser registry slurm kubernetes $(VENV)/.dev $(VENV)/.tensorflow images ## What test-all adds to test: all trainings, commands, cluster, browser
 	$(BIN)/pytest tests scenarios -n 6 --dist loadscope $(REQUIRE) $(PATIENT) \
 		-m '$(ALL) and not (quick or basic)'
 
@@ -69,9 +75,15 @@ check: $(VENV)/.dev  ## Format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+check-size: $(VENV)/.dev ## Whether code and tests have more lines than they may
+	$(BIN)/python -m scripts.structure --check
+
 format: $(VENV)/.dev ## Put the code in order
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+constraints: $(VENV)/.dev ## Write constraints.txt: the versions of today of all that pip installs here and in images
+	$(BIN)/python -m scripts.constraints
 
 docs: $(VENV)/.dev ## The documentation as a site in build/site; a broken link fails it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
@@ -108,18 +120,18 @@ $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
 
 # Until 0.2.0 the distribution was called `emulator`.
-$(VENV)/.installed: pyproject.toml | $(VENV)/bin/pip
+$(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	-@$(BIN)/pip uninstall --quiet --yes emulator 2>/dev/null
-	$(BIN)/pip install --quiet --editable '.[test]'
+	$(PIP) install --quiet --editable '.[test]'
 	@touch $@
 
 # What the demo does without: 1 GB of tools, and of libraries that only tests use. TensorFlow and these
 # are resolved together, so that neither replaces a version that the other needs.
-$(VENV)/.dev: pyproject.toml $(VENV)/.installed
-	$(BIN)/pip install --quiet --editable ".[dev$$(test ! -e $(VENV)/.tensorflow || echo ,tensorflow)]"
+$(VENV)/.dev: pyproject.toml constraints.txt $(VENV)/.installed
+	$(PIP) install --quiet --editable ".[dev$$(test ! -e $(VENV)/.tensorflow || echo ,tensorflow)]"
 	@touch $@
 
 # Tasks of the process engine run on this machine: they need TensorFlow here.
-$(VENV)/.tensorflow: pyproject.toml $(VENV)/.installed
-	$(BIN)/pip install --quiet --editable ".[test,tensorflow$$(test ! -e $(VENV)/.dev || echo ,dev)]"
+$(VENV)/.tensorflow: pyproject.toml constraints.txt $(VENV)/.installed
+	$(PIP) install --quiet --editable ".[test,tensorflow$$(test ! -e $(VENV)/.dev || echo ,dev)]"
 	@touch $@

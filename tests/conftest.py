@@ -139,7 +139,7 @@ def default_hangup() -> Iterator[None]:
 def host_tensorflow() -> None:
     """Tasks of the process engine need TensorFlow in this environment."""
     if importlib.util.find_spec("tensorflow") is None:
-        pytest.skip("TensorFlow is not installed here; `make test-all` installs it")
+        pytest.skip("TensorFlow is not installed here; `make test-rest` installs it")
 
 
 # Of a module: as long as it is open, Playwright has an event loop running on this thread.

@@ -1,4 +1,4 @@
-"""Which tests `make quick` and `make test` run; `make test-all` runs all.
+"""Which tests `make quick` and `make test` run; `make test-rest` runs the others.
 
 - quick: what starts nothing outside pytest's own process.
 - basic: the contract of the engines that a laptop has, and one training of each kind.
@@ -48,7 +48,7 @@ LONG = {
     "tests/kubeflow/test_jobs.py::test_a_manifest_runs_to_its_end[elastic]",
     "tests/test_scenarios.py::test_a_cluster_gives_the_verdicts_that_docker_gives[mwms-preemption-2]",
 }
-"""Tests of minutes that are not part of `make test-all`."""
+"""Tests of minutes that are not part of `make test-rest`."""
 
 
 def is_quick(item: pytest.Item) -> bool:

@@ -193,7 +193,8 @@ OF_TRAININGS = [kind for kind in KINDS if kind != "emulator"]
 
 @pytest.mark.parametrize("kind", OF_TRAININGS)
 def test_a_context_holds_its_recipe_and_no_more(kind: str) -> None:
-    own = (f"Dockerfile.{kind}", f"images/requirements/{kind}.txt", "images/build/README.md")
+    own = [f"Dockerfile.{kind}", f"images/requirements/{kind}.txt", "images/build/README.md"]
+    own += ["constraints.txt"] if kind != "network" else []
     files = unpacked(recipe_context(kind, BuildOptions()))
     assert files == {name: (ROOT / name).read_bytes() for name in own}
 
@@ -209,7 +210,7 @@ def test_the_context_of_the_emulator_is_what_its_wheel_is_built_from(tmp_path: P
         text=True,
         check=True,
     ).stdout.split()
-    assert files.keys() == {*tracked, "README.md", "LICENSE", "pyproject.toml"}
+    assert files.keys() == {*tracked, "README.md", "LICENSE", "pyproject.toml", "constraints.txt"}
     assert all((ROOT / name).read_bytes() == content for name, content in files.items())
 
 

@@ -20,7 +20,7 @@ OUTSIDE = {
     *("emulate", "pytester", "emulator"),
 }
 """Fixtures that are an engine, a cluster, a scheduler, a registry, a browser or a command."""
-STARTS = {"subprocess", "multiprocessing", "ProcessEngine"}
+STARTS = {"subprocess", "multiprocessing", "ProcessEngine", "ENGINES"}
 """What starts processes; a test that uses one, itself or through what it calls, is not quick."""
 NOT_QUICK = {
     *("docker", "kubernetes", "tensorflow", "gallery", "campaign", "programs", "long", "slow"),

@@ -100,7 +100,7 @@ def test_every_key_of_a_fault_is_explained(summary: dict[str, Any]) -> None:
 
 # --- docs/limits.md says which faults each engine has ---------------------------------------------
 
-ENGINES = (DockerEngine, ProcessEngine, KubernetesEngine)
+CLASSES = (DockerEngine, ProcessEngine, KubernetesEngine)
 
 
 def test_the_page_of_limits_says_which_faults_each_engine_has() -> None:
@@ -116,7 +116,7 @@ def test_the_page_of_limits_says_which_faults_each_engine_has() -> None:
     needed = {name: kind.capability or "replace" for name, kind in FAULTS.items()}
     needed["disk"] = "calls"  # of a volume that is full, another one
     found = {
-        name: [capability in engine.capabilities for engine in ENGINES]
+        name: [capability in engine.capabilities for engine in CLASSES]
         for name, capability in needed.items()
     }
     assert has == found

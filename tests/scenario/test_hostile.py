@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -256,10 +255,8 @@ def test_what_is_no_file_is_refused_by_its_line(
     odd: Path, text: str, name: str, problem: str
 ) -> None:
     (odd / "Dockerfile").write_text("FROM scratch\n")
-    begin = time.process_time()
     found = only_problem(text % name, folder=odd)
     assert found.startswith("s.yaml:4: " + problem.format(odd.resolve()))
-    assert time.process_time() - begin < 2
 
 
 @pytest.mark.parametrize(

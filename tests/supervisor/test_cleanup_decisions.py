@@ -437,11 +437,12 @@ def test_a_wait_is_as_long_as_the_last_engine_may_need(
     tmp_path: Path, known: dict[str, Noting], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     records = [a_run(tmp_path / f"run-{number}") for number in range(3)]
-    until, paused, said = {"run-0": time.time() + 50, "run-2": time.time() + 90}, [0.0], list[str]()
+    until = {"run-0": time.time() + 5_000, "run-2": time.time() + 9_000}
+    paused, said = [0.0], list[str]()
     monkeypatch.setattr(cleanup, "settles_at", lambda record: until.get(record.run_id, 0.0))
     monkeypatch.setattr(cleanup, "pause", lambda seconds, check: paused.append(seconds))
     cleanup.let_settle(records, said.append)
-    assert paused[1:] == [pytest.approx(90, abs=20)]
+    assert paused[1:] == [pytest.approx(9_000, abs=1_000)]
     assert said == ["waiting a moment for what the engine may still be making for run-0, run-2"]
     cleanup.let_settle(records[1:2], said.append)
     assert len(said) == 1

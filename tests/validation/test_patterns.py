@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import time
 
 import pytest
 import re2
@@ -56,33 +55,26 @@ CATASTROPHIC = {
     "counted": (r"(?:9?){1000}(?P<step>9{900})x", "9" * MIB),
     "nested counts": (r"(?:(?:9?){30}){30}(?P<step>x)", "9" * MIB),
 }
-BOUND = 20.0
-"""Seconds for one line on the slowest and busiest of machines; an idle one takes 0.01 to 2."""
+# Each takes 0.01 to 2 s. It would take years if it went back and tried again, and pytest ends it.
 
 
 @pytest.mark.parametrize("rule", ["auto", "json", *FORMATS])
 @pytest.mark.parametrize("line", UNLUCKY.values(), ids=UNLUCKY)
 def test_no_line_blocks_a_named_pattern(rule: str, line: str) -> None:
-    begin = time.process_time()
     StepReader(rule).read(line)
-    assert time.process_time() - begin < BOUND
 
 
 @pytest.mark.parametrize(("pattern", "line"), CATASTROPHIC.values(), ids=CATASTROPHIC)
 def test_no_line_blocks_a_pattern_of_the_users(pattern: str, line: str) -> None:
-    begin = time.process_time()
     assert StepReader(pattern).read(line) is None
     trigger = Trigger(log=pattern)
     assert not trigger_matches(trigger, "worker-0", event="", data={}, line=line)
-    assert time.process_time() - begin < BOUND
 
 
 def test_the_largest_pattern_that_is_taken_is_bounded_as_well() -> None:
     pattern = r"(?:9?){1000}" * 2 + "x"
     assert patterns.WORK // re2.compile(pattern).programsize < 2**20
-    begin = time.process_time()
     assert not compiled(pattern).matches("9" * MIB)
-    assert time.process_time() - begin < BOUND
 
 
 def test_a_pattern_has_at_most_so_many_characters_and_instructions_and_reads_so_many_bytes(

@@ -28,8 +28,11 @@ MOST_FAILED = 10
 MOST_FLAKY = 3
 """More flaky tests than that fail the gate."""
 
-PASSED, FAILED, INTERRUPTED = 0, 1, 2
+PASSED, FAILED = 0, 1
 """Exit codes of pytest. Those above mean that it could not do its work."""
+
+NO_DOCKER = "no Docker engine answers"
+"""How the reasons begin of all that needs Docker; the words after that differ."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,8 @@ def _not_tested(outcomes: Sequence[Outcome]) -> list[str]:
     places: dict[str, Counter[str]] = defaultdict(Counter)
     for one in outcomes:
         for name, why in one.skipped.items():
-            places[why][name.partition("::")[0]] += 1
+            cause = NO_DOCKER if why.lower().startswith(NO_DOCKER.lower()) else why
+            places[cause][name.partition("::")[0]] += 1
     return [
         f"not tested, because {why}: "
         + ", ".join(f"{place} ({number})" for place, number in sorted(by_file.items()))

@@ -148,10 +148,15 @@ def test_a_run_that_was_killed_fails_the_gate() -> None:
 
 
 def test_what_was_not_tested_is_a_line_for_each_reason() -> None:
-    skipped: Mapping[str, str] = {A: "no engine", B: "no engine", "scenarios/a.yaml::a": "no GPU"}
+    skipped: Mapping[str, str] = {
+        A: "no GPU",
+        B: "no Docker engine answers; `make docker` starts one",
+        C: "no GPU",
+        "scenarios/a.yaml::a": "No Docker engine answers at unix:///x. Start Docker there.",
+    }
     assert verdict([Outcome(0, frozenset(), {}, (), skipped)], {}).lines == (
-        "not tested, because no engine: tests/test_x.py (2)",
-        "not tested, because no GPU: scenarios/a.yaml (1)",
+        "not tested, because no GPU: tests/test_x.py (2)",
+        "not tested, because no Docker engine answers: scenarios/a.yaml (1), tests/test_x.py (1)",
     )
 
 

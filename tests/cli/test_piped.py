@@ -53,8 +53,12 @@ def test_every_command_that_takes_a_scenario_takes_it(tmp_path: Path) -> None:
     assert typed("convert", "-", stdin=TEXT).ended().stdout == TEXT
     compose = typed("export", "-", "--to", "compose", cwd=tmp_path, stdin=TEXT).ended()
     assert "worker-0:" in compose.stdout
-    typed("build", "-", stdin=TEXT).ended()
-    for words in ("doctor - --engine process", "sweep - --fault {kill:w} --at x", "up -"):
+    for words in (
+        "build -",
+        "doctor - --engine process",
+        "sweep - --fault {kill:w} --at x",
+        "up -",
+    ):
         assert "standard input: name: is missing" in typed(*words.split(), stdin="seed: 1").stderr
 
 

@@ -153,7 +153,7 @@ def test_a_newcomer_meets_no_error(docker_engine: DockerEngine, tmp_path: Path) 
         if block.language == "text":
             assert missing(block.text.splitlines(), printed[last]) == []
     assert "5 passed" in done.stdout  # of the suite
-    assert "pytest tests scenarios" in (tmp_path / "suite.txt").read_text()
+    assert "tests.gate" in (tmp_path / "suite.txt").read_text()
     runs = [folder.name for folder in (tmp_path / "runs").iterdir()]
     assert len(runs) >= 4
     assert [run for run in runs if docker_engine.find(run)] == []

@@ -208,7 +208,7 @@ def test_it_says_how_to_repeat_the_run_and_what_was_printed_is_not_run(
     assert "<b>not bold</b>" in finished.log("worker-0")[0]
 
 
-def test_the_timeline_usage_and_loss_are_drawn_for_every_task(page: Page) -> None:
+def test_the_timeline_usage_and_loss_are_drawn_for_every_task(page: Page, finished: Record) -> None:
     chart = page.locator('[data-chart="timeline"]')
     assert chart.locator(".y2tick text").all_text_contents() == ["job", "worker-0", "worker-1"]
     assert chart.locator(".scatterlayer .trace .js-line").count() >= 1
@@ -216,7 +216,8 @@ def test_the_timeline_usage_and_loss_are_drawn_for_every_task(page: Page) -> Non
     bars = sum(len(trace["x"]) for trace in drawn if trace["type"] == "bar")
     assert chart.locator(".bars .point").count() == bars
     assert {t["name"] for t in drawn} >= {"running", "down", "checkpoint", "succeeded", "faults"}
-    assert {t["name"] for t in drawn} >= {"recovery", "productive"}  # of the job
+    time = json.loads((finished.path / "summary.json").read_text())["time"]
+    assert {t["name"] for t in drawn} >= {name for name, spent in time.items() if spent > 0.1}
     steps = page.locator('[data-chart="steps"] .scatterlayer .trace')
     assert steps.count() == 2
     titles = page.locator("#usage figcaption strong").all_inner_texts()

@@ -49,7 +49,7 @@ def recipe(
     shutil.copytree(bundled.ROOT / "images" / "requirements", root / "images" / "requirements")
     shutil.copytree(bundled.ROOT / "images" / "build", root / "images" / "build")
     monkeypatch.setattr(recipes, "ROOT", root)
-    for file in bundled.ROOT.glob("Dockerfile.*"):
+    for file in [*bundled.ROOT.glob("Dockerfile.*"), bundled.ROOT / "constraints.txt"]:
         shutil.copy(file, root)
     tags = []
 

@@ -13,13 +13,14 @@ tests/metrics/recorded.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
 from emulator.metrics.bars import ENDLESS, BarCounter
 from emulator.metrics.readings import NOTHING, Counter, Rank, Reading, fields_of, number
-from emulator.metrics.step_lines import HINTS, FieldsCounter
+from emulator.metrics.step_lines import HAS_STEP, HINTS, FieldsCounter
 from emulator.validation.patterns import Pattern
 
 
@@ -32,6 +33,8 @@ class Format:
     hints: Sequence[str]
     """Every line of this format has one of these in it: most lines of a program have none."""
     counter: Callable[[], Counter]
+    filter: re.Pattern[str] | None = None
+    """And all of these lines match this."""
     rank: Rank = Rank.EVIDENT
     is_drawn: bool = False
     """It is read as it is drawn, before its line is finished."""
@@ -404,7 +407,7 @@ FORMATS: Mapping[str, Format] = {
         " accuracy 0.9` of JAX' examples; the step is the number of epochs",
         ("poch", "Test set accuracy"),
         EpochsCounter,
-        Rank.EPOCHS,
+        rank=Rank.EPOCHS,
     ),
     "fields": Format(
         "any line that is all names and numbers, with a step and a second number or a total, such"
@@ -412,6 +415,7 @@ FORMATS: Mapping[str, Format] = {
         " 10.00ms`",
         HINTS,
         FieldsCounter,
+        HAS_STEP,
     ),
 }
 """Every format, by its name in `metrics: {steps: ...}`; `auto` tries them in this order."""

@@ -15,10 +15,7 @@ from typing import NamedTuple, Self
 
 from emulator.metrics.readings import Rank, Reading, Source
 
-HINTS = (
-    *("tep", "ter", "poch", "atch", "pdate", "TEP", "POCH"),
-    *("it ", "it:", "it=", "] loss", "]\tLoss"),
-)
+HINTS = (*("tep", "ter", "poch", "atch", "pdate", "TEP", "POCH", "] loss", "]\tLoss"),)
 """Every line that FieldsCounter reads has one of these in it."""
 LENGTH = 2000
 """Characters of a line that can be one of fields."""
@@ -289,7 +286,7 @@ _GLOBAL = (
 )
 """Names of steps that don't begin again with each epoch."""
 STEP_NAMES = (
-    *(*_GLOBAL, "step", "steps", "iter", "iters", "iteration", "iterations", "it"),
+    *(*_GLOBAL, "step", "steps", "iter", "iters", "iteration", "iterations"),
     *("update", "updates", "batch"),
 )
 """Names of a step, lower-cased and with spaces; of several in a line the first of these counts."""
@@ -325,8 +322,10 @@ def _is_count(one: Field) -> bool:
 
 # --- Counting -------------------------------------------------------------------------------------
 
-_HAS_STEP = re.compile(
-    r"(?:steps?|iters?|iterations?|\bit|updates?|batch|epoch(?:\s?\(train\))?)\W+[\d.]", re.I
+HAS_STEP = re.compile(
+    r"(?:[Ss]teps?|STEPS?|[Ii]ter(?:ation)?s?|ITER|[Uu]pdates?|[Bb]atch|BATCH"
+    r"|(?:[Ee]poch|EPOCH)(?:\s?\(train\))?)\W+[\d.]"
+    r"|\]\s[Ll]oss"
 )
 """Most lines with a hint are sentences without it."""
 _TABLE = re.compile(r"(?:\| +)?total_timesteps +\| +(\d+) +\|\s*")
@@ -357,13 +356,11 @@ class FieldsCounter:
 
     def read_text(self, text: str) -> Reading | None:
         """Return the step, counted across epochs, with what was measured."""
-        if len(text) > 2 * LENGTH or not any(hint in text for hint in HINTS):
+        if len(text) > 2 * LENGTH:
             return None
         body = body_of(text)
         if "total_timesteps" in body and (match := _TABLE.fullmatch(body)):
             return Reading(int(match[1]), {}, _TABLE_SOURCE)
-        if body[:1] != "[" and not _HAS_STEP.search(body):
-            return None
         line = fields_in(body)
         return None if line is None else self._reading(line)
 

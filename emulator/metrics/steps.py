@@ -94,17 +94,20 @@ class _Reader:
     lines again, and must come to the same state.
     """
 
-    def __init__(
-        self, hints: Sequence[str], counter: Counter, source: Source, *, is_drawn: bool
-    ) -> None:
-        self.hints, self.source, self.is_drawn = hints, source, is_drawn
+    def __init__(self, form: Format, counter: Counter, source: Source) -> None:
+        self.hints, self.is_drawn, self.source = form.hints, form.is_drawn, source
+        self._form, self._filter = form, form.filter
         self._counter = counter
         self._ahead: Counter | None = None
+
+    def may_read(self, text: str) -> bool:
+        """Return whether a text with a hint may have something to read."""
+        return self._filter is None or self._filter.search(text) is not None
 
     def again(self) -> _Reader:
         """Return a reader for the next start of the task."""
         counter = (self._ahead or self._counter).again()
-        return _Reader(self.hints, counter, self.source, is_drawn=self.is_drawn)
+        return _Reader(self._form, counter, self.source)
 
     def line(self, drawings: Sequence[str]) -> list[Reading]:
         """Return the readings of a finished line, in order."""
@@ -149,12 +152,12 @@ def _readers(rules: Sequence[str]) -> Iterator[_Reader]:
     names = [rule for rule in rules if not is_pattern(rule)]
     for rule in filter(is_pattern, rules):
         form = _groups(rule)
-        yield _Reader(form.hints, form.counter(), PATTERN, is_drawn=False)
+        yield _Reader(form, form.counter(), PATTERN)
     for name in FORMATS if "auto" in names or not names else names:
         if name in FORMATS:
             form = FORMATS[name]
             source = Source(f"format {name}", f"lines of the format `{name}`", form.rank)
-            yield _Reader(form.hints, form.counter(), source, is_drawn=form.is_drawn)
+            yield _Reader(form, form.counter(), source)
 
 
 # --- Sources --------------------------------------------------------------------------------------
@@ -354,25 +357,28 @@ class StepReader:
 
         What was returned of the line before it was finished is returned again, with its values.
         """
-        if line.startswith("{") and (observation := json_event(line)):
-            return self._json_report(replace(observation, wall=wall))
+        if line.startswith("{") and (observation := json_event(line, wall)):
+            return self._json_report(observation)
         readers = self._readers_of(line)
         if not readers:
             return []
-        drawings, bodies = _drawings(line), None
+        if self._current is not None and self._current.reader in readers[1:]:
+            readers.remove(self._current.reader)
+            readers.insert(0, self._current.reader)
+        drawings = _drawings(line)
+        bodies = [body_of(drawing) for drawing in drawings]
         steps: list[Observation] = []
         values: dict[str, object] = {}
         has_step = False
         for reader in readers:
-            if reader.source is PATTERN:
-                readings = reader.line(drawings)
-            elif has_step and reader.source.key == LAST:
-                continue  # it reads what is of no library's format
-            else:
-                bodies = bodies or [body_of(drawing) for drawing in drawings]
-                readings = reader.line(bodies)
-            if not reader.is_drawn:
-                has_step |= any(reading.step is not None for reading in readings)
+            is_given = reader.source is PATTERN
+            if has_step and not is_given and not reader.is_drawn:
+                continue  # a line is of one format
+            readings = reader.line(drawings if is_given else bodies)
+            if not readings:
+                continue
+            if not is_given and not reader.is_drawn:
+                has_step = any(reading.step is not None for reading in readings)
             more, beside = self._take(reader, readings, wall, is_line=True)
             steps += more
             values = {**beside, **values}
@@ -420,7 +426,7 @@ class StepReader:
         """Return the readers of the formats that a text may be of."""
         readers: list[_Reader] = []
         for hint, reader in self._hints:  # for most lines this is all
-            if hint in text and reader not in readers:
+            if hint in text and reader not in readers and reader.may_read(text):
                 readers.append(reader)
         return readers
 
@@ -594,8 +600,6 @@ SOURCES = 50
 """Sources of a task that are counted; of further ones the first is forgotten."""
 PATIENCE = 10
 """Advances after which a source counts although one that is surer had the steps before."""
-LAST = "format fields"
-"""The format of lines that are of no library's."""
 
 
 def _drawings(line: str) -> list[str]:
@@ -627,7 +631,7 @@ DECODER = json.JSONDecoder(
 """Decodes JSON lines; also checks numbers inside lists and objects."""
 
 
-def json_event(line: str) -> Observation | None:
+def json_event(line: str, wall: float = 0.0) -> Observation | None:
     """Return the step or phase of a JSON line of the protocol; None if it is something else."""
     try:
         data = DECODER.decode(line)
@@ -635,7 +639,7 @@ def json_event(line: str) -> Observation | None:
         return None
     match data:
         case {"emulate": "step", "step": int(step)} if not isinstance(step, bool):
-            return observation_of("step", data)
+            return observation_of("step", data, wall)
         case {"emulate": "phase", "phase": str(), "state": "begin" | "end"}:
-            return observation_of("phase", data)
+            return observation_of("phase", data, wall)
     return None

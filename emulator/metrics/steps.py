@@ -313,10 +313,11 @@ class StepReader:
     def _begin(self, readers: Sequence[_Reader]) -> None:
         self._all = readers
         self._patterns = [reader for reader in readers if reader.source is PATTERN]
-        self._is_given = any(
+        self.is_given = any(
             is_pattern(rule) and "step" in Pattern(rule).names for rule in self._rules
         )
-        self._is_named = "auto" not in self._rules and not self._is_given
+        """A pattern of the user's has the steps."""
+        self._is_named = "auto" not in self._rules and not self.is_given
         self._tracks: dict[str, _Track] = {}
         self._current: _Track | None = None
         """What has the steps."""
@@ -435,7 +436,7 @@ class StepReader:
             return [observation]
         if self._rules == (PHASES_ONLY,):
             return []
-        if self._is_given and self._current is not None:
+        if self.is_given and self._current is not None:
             return []
         step = _step(observation)
         if "auto" in self._rules and not self._is_json:
@@ -458,7 +459,7 @@ class StepReader:
                 if source is not None and source.rank is Rank.NONE:
                     self._note(source)
                 values.update(reading.values)
-            elif self._is_given and source is not PATTERN:
+            elif self.is_given and source is not PATTERN:
                 values.update(reading.values)
             else:
                 by_source.setdefault(source.key, []).append(reading)
@@ -575,7 +576,7 @@ class StepReader:
 
     def _has_values(self, reader: _Reader) -> bool:
         """Return whether values that a reader read without a step are of the last step."""
-        if self._is_given or reader.source is PATTERN:
+        if self.is_given or reader.source is PATTERN:
             return True
         current = self._current
         if current is None:

@@ -27,6 +27,7 @@ from emulator.engines.base import (
 from emulator.engines.capabilities import capable
 from emulator.errors import EngineLost
 from emulator.faults.checkpoint import FileAccess
+from emulator.metrics.unread import UnreadWatch
 from emulator.record.events import (
     AllRunning,
     Attached,
@@ -43,6 +44,7 @@ from emulator.record.events import (
     StepSource,
     TaskExit,
     TrainingBegan,
+    Unread,
     observed,
 )
 from emulator.scenario.extension import added
@@ -61,6 +63,7 @@ from emulator.supervisor.job import (
     is_stoppable,
     pending,
     pending_helpers,
+    step_reporters,
 )
 from emulator.supervisor.sampling import Measured, Sampling
 from emulator.supervisor.strategy import strategy_of
@@ -121,6 +124,10 @@ class Supervisor:
         )
         self._init_steps = {step.name for task in plan.tasks for step in task.init}
         self._helper_steps = recovered.helper_steps if recovered else helper_steps(plan)
+        self._unread = UnreadWatch(
+            step_reporters(plan) if recovered is None else (),
+            has_pattern=any(state.reader.is_given for state in tasks.values()),
+        )
         self._stopping = False
         self._tasks_begun = False
         """Whether the tasks were started, which wait for the helpers."""
@@ -291,6 +298,8 @@ class Supervisor:
             read = state.reader.read(line.text, line.wall)
             self._on_steps(line.task, read[:-1])
             self._on_observed(line.task, line.wall, read[-1] if read else None, line.text)
+            if not read and (told := self._unread.note(line.task, line.text, line.wall)):
+                self._history.write(Unread(task=line.task, line=told.line, pattern=told.pattern))
             self._requeue_if_asked(line)
         else:
             self._on_steps(line.task, state.reader.read_part(line.text, line.wall))
@@ -330,6 +339,7 @@ class Supervisor:
         if seen is not None:
             self._history.write(observed(seen.event, task, seen.data), wall=seen.wall or wall)
             if seen.event == "step":
+                self._unread.stop()
                 self._job.tasks[task].step = cast("int", seen.data["step"])
                 self._watchdog.on_step(task)
             self._injector.on_output(task, text, seen.event, seen.data)

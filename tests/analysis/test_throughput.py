@@ -120,6 +120,14 @@ def test_a_step_that_is_reported_again_took_no_time() -> None:
     assert measured(entries).tasks["worker-0"].steps_per_second == 1
 
 
+def test_steps_that_were_read_at_once_have_no_rate() -> None:
+    """Ten lines in one read: their stamps are 0.3 ms apart."""
+    at_once = {1 + n / 30_000: n for n in range(1, 11)}
+    assert measured(steps_of("worker-0", at_once)).job == Rate()
+    later = measured(steps_of("worker-0", {**at_once, 2: 11})).job
+    assert later.steps_per_second == pytest.approx(10 / 1, rel=0.01)
+
+
 def test_a_task_that_runs_again_has_a_new_life_also_if_its_end_was_not_seen() -> None:
     entries = [*began_again(0, "worker-0"), *steps_of("worker-0", {2: 1, 3: 2, 6: 3, 7: 4})]
     assert measured(entries).job.steps_per_second == 3 / 5

@@ -105,7 +105,7 @@ def _run_checks(
     if analysis.outcome in CUT_OFF:
         # The job might have met them if it had not been cut off.
         verdicts = _unknown(verdicts, "failed", REACHED, "when the run was cut off")
-    if any(fault.status != "applied" for fault in analysis.faults):
+    if any(fault.status != "applied" or fault.wrong_source for fault in analysis.faults):
         # Faults that did not happen were not survived.
         verdicts = _unknown(verdicts, "ok", ABOUT_FAULTS, "but not all faults happened")
     return verdicts
@@ -159,7 +159,7 @@ def _outcome(expect: Expectations, analysis: Analysis) -> Iterator[Verdict]:
 def _faults(expect: Expectations, analysis: Analysis) -> Iterator[Verdict]:
     """Check that all faults happened; otherwise the run proves nothing about them."""
     if faults := analysis.faults:
-        missed = [fault for fault in faults if fault.status != "applied"]
+        missed = [one for one in faults if one.status != "applied" or one.wrong_source]
         actual = f"{len(faults) - len(missed)} applied"
         actual += "".join(f"; {_missed(one)}" for one in missed[:3])
         yield Verdict("faults", "unknown" if missed else "ok", f"{len(faults)} applied", actual)
@@ -167,6 +167,11 @@ def _faults(expect: Expectations, analysis: Analysis) -> Iterator[Verdict]:
 
 def _missed(fault: FaultResult) -> str:
     """Return why a fault did not happen; a sentence of an engine becomes a part of one."""
+    if fault.wrong_source:
+        return (
+            f"fault {fault.id}: {fault.kind} {fault.target} struck at a step of"
+            f" {fault.wrong_source}, which has none of the training's"
+        )
     why = fault.reason.removesuffix(".")
     return f"fault {fault.id}: {fault.kind} {fault.target} {fault.status}: {why}"
 

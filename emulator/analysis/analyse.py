@@ -473,7 +473,10 @@ def _rates(
     until = None if restored is None or restored.t >= timeline.duration else restored.t
     if first_step is None and timeline.outcome == "succeeded":
         until = source.last
-    during = None if until is None else source.rate_within(applied.t, until)
+    if first_step is None and timeline.outcome and source.last <= applied.t:
+        during: float | None = 0.0  # the job ended without another step
+    else:
+        during = None if until is None else source.rate_within(applied.t, until)
     if first_step is None:
         return before, during, None
     end = min(first_step.t + WINDOW, source.last)

@@ -309,6 +309,15 @@ def test_a_chief_that_comes_back_takes_the_others_back() -> None:
     assert (result.time["wasted"], result.time["recovery"]) == (1 + 4, 1)
 
 
+def test_a_program_that_counts_from_0_loses_no_step_too_many() -> None:
+    """It has made 30 steps when it is at step 30, and makes these again."""
+    first = [*began_again(0, "worker-0"), *steps_of("worker-0", {1: 0, 2: 10, 3: 20, 4: 30})]
+    again = [*began_again(6, "worker-0"), *steps_of("worker-0", {7: 0, 8: 10})]
+    assert (
+        analysed([happened(0, "run"), *first, ended(5, "worker-0", 137), *again]).lost_steps == 30
+    )
+
+
 def source(task: str, words: str, *, counts: bool = True, retracts: bool = False) -> Told:
     about = {"source": words, "counts": counts, "retracts": retracts}
     return happened(1, "step-source", task, **about)

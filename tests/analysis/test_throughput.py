@@ -397,6 +397,13 @@ def test_rates_of_programs_are_those_at_which_they_made_steps(program: Program) 
     assert max(drawn) == pytest.approx(max(program.before, program.after), rel=0.05)
 
 
+@pytest.mark.parametrize("outcome", ["succeeded", "failed"])
+def test_a_job_that_ends_without_another_step_made_none_during_the_fault(outcome: str) -> None:
+    entries = [*began_again(0, "worker-0"), *steps_of("worker-0", {n: n for n in range(1, 10)})]
+    entries += [*paused(9.5, 20, "worker-0")[:2], ended(12, "worker-0", 1), job(12, outcome)]
+    assert of_job(struck(entries, "{pause: worker-0, for: 10s, at: 9.5s}"))[1:] == (0, None)
+
+
 # --- Pauses, and tasks that wait ----------------------------------------------------------------
 
 Rates = tuple[float | None, float | None, float | None]

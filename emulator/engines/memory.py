@@ -225,11 +225,10 @@ class MemoryEngine:
                 end = Exited(task, 0, code)
                 self._clock.call_at(self._clock.now() + delay, partial(self._end, one.start, end))
 
-    def signal_processes(self, task: str, numbers: Sequence[int], *, everyone: bool) -> int | None:
+    def signal_all(self, task: str, numbers: Sequence[int]) -> int | None:
         """Send the task the signals: a script has one process."""
         for number in numbers:
-            if number != signal.SIGCONT:
-                self.signal(task, number)
+            self.signal(task, number)
         return 1
 
     def pause(self, task: str) -> None:

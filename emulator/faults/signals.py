@@ -24,7 +24,7 @@ def _in_full(value: object) -> object:
 
 SignalName = Annotated[Named, BeforeValidator(_in_full, json_schema_input_type=Named | Short)]
 SignalOrNone = Annotated[
-    Named | Literal["none"],
+    Literal[Named, "none"],
     BeforeValidator(_in_full, json_schema_input_type=Named | Short | Literal["none"]),
 ]
 
@@ -69,14 +69,14 @@ class SignallingAll(Protocol):
         """
 
 
-def deliver(fault: FaultSpec, target: FaultContext, *before: str) -> Effect:
+def deliver(fault: FaultSpec, target: FaultContext, *before: str) -> Effect | None:
     """Send a fault's signal, after others, to those whom it is for."""
     names = [*before, fault.sends]
     numbers = [signal.Signals[name] for name in names]
     if not fault.to_all:
         for number in numbers:
             target.engine.signal(target.task, number)
-        return Effect()
+        return None
     reached = target.engine_as(SignallingAll).signal_all(target.task, numbers)
     count = "all processes" if reached is None else f"{reached} process{'es' * (reached != 1)}"
     return Effect(f"{' and '.join(names)} to {count} of {target.task}")

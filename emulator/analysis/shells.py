@@ -1,17 +1,18 @@
 """Signals that ended a shell and never got to the program below it (pure).
 
 A shell that runs a program passes no signal on to it. Where a signal is for a task's own command
-alone, and that is a shell, the program does not get it.
+alone, and that is a shell, the program does not get it. Where it is for all processes, the shell is
+the first to end, and its end is that of the task.
 """
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from emulator.record.events import FaultEvent, Phase, Reaction, TaskProcesses
+from emulator.record.events import Entry, FaultEvent, Phase, Reaction, TaskProcesses
 
 if TYPE_CHECKING:
     from emulator.record.timeline import FaultTimeline, Timeline
@@ -44,7 +45,7 @@ def _words(timeline: Timeline, fault: FaultTimeline, processes: Sequence[Mapping
     spec, stages = fault.planned.spec, fault.stages
     applied, signalled = stages.get("applied"), stages.get("triggered")
     main: Mapping[str, Any] = next((one for one in processes if one.get("main")), {})
-    below = [str(one.get("name", "?")) for one in processes if one.get("reached") is False]
+    below = [str(one.get("name", "?")) for one in processes if not one.get("main")]
     if applied is None or signalled is None or spec.sends == "none":
         return ""
     if not (below and _is_shell(str(main.get("name", "")))):
@@ -52,16 +53,21 @@ def _words(timeline: Timeline, fault: FaultTimeline, processes: Sequence[Mapping
     command = timeline.plan.task(fault.planned.target).command
     called = f"`{_shortened(command) or main['name']}`"
     name = next((one for one in below if one.startswith("python")), below[0])
-    helps = f"Write `exec {name} …` in {_script(command)}, or `signals: all`."
-    if applied.killed:
+    helps = f"Write `exec {name} …` in {_script(command)}."
+    if spec.to_all:
+        if _is_ended(applied, spec.sends, main) and not _saved(timeline, signalled, applied):
+            return (
+                f"{spec.sends} ended {called}, and that ended `{name}` below it, which had just "
+                f"got the signal too. {helps}"
+            )
+    elif applied.killed:
         # Of other faults nobody has looked for a reaction.
         if spec.replaces_target and not _has_reacted(timeline, signalled, applied):
             return (
                 f"{called} ran on after {spec.sends}, until SIGKILL; nothing shows that `{name}` "
                 f"below it got the signal. {helps}"
             )
-    # One with a trap of its own may have passed it on.
-    elif applied.exit_code == 128 + signal.Signals[spec.sends] and not main.get("handles"):
+    elif _is_ended(applied, spec.sends, main):
         return f"{spec.sends} ended {called}; `{name}` below it never got it. {helps}"
     return ""
 
@@ -70,13 +76,33 @@ def _is_shell(name: str) -> bool:
     return name in SHELLS or name.endswith(SCRIPTS)
 
 
+def _is_ended(applied: FaultEvent, sent: str, main: Mapping[str, Any]) -> bool:
+    """Return whether the signal ended a shell; one that has a trap may have passed it on."""
+    by_signal = applied.exit_code == 128 + signal.Signals[sent]
+    return by_signal and not applied.killed and not main.get("handles")
+
+
 def _has_reacted(timeline: Timeline, signalled: FaultEvent, applied: FaultEvent) -> bool:
     """Return whether a target printed a line, or began or ended a save, between two events."""
     return any(
         isinstance(entry, Reaction) or (isinstance(entry, Phase) and entry.phase == "checkpoint")
-        for entry in timeline.history
-        if signalled.n < entry.n < applied.n and entry.task == applied.task
+        for entry in _between(timeline, signalled, applied)
     )
+
+
+def _saved(timeline: Timeline, signalled: FaultEvent, applied: FaultEvent) -> bool:
+    """Return whether a target ended a save between two events."""
+    return any(
+        isinstance(entry, Phase) and (entry.phase, entry.state) == ("checkpoint", "end")
+        for entry in _between(timeline, signalled, applied)
+    )
+
+
+def _between(timeline: Timeline, signalled: FaultEvent, applied: FaultEvent) -> Iterator[Entry]:
+    """Yield what a target did between two events."""
+    for entry in timeline.history:
+        if signalled.n < entry.n < applied.n and entry.task == applied.task:
+            yield entry
 
 
 def _shortened(command: Sequence[str]) -> str:

@@ -227,9 +227,10 @@ class MemoryEngine:
 
     def signal_all(self, task: str, numbers: Sequence[int]) -> int | None:
         """Send the task the signals: a script has one process."""
+        runs = self._running(task) is not None
         for number in numbers:
             self.signal(task, number)
-        return 1
+        return int(runs)
 
     def pause(self, task: str) -> None:
         """Delay what the task would do."""

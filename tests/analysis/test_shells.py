@@ -17,8 +17,12 @@ from tests.histories import began_again, ended, fault, happened, phase, step, ti
 EXTRA = "faults: [{preempt: worker-1, at: 10s, grace: 5s}]"
 BEFORE = [*began_again(0, "worker-0", "worker-1"), step(6, "worker-1", 2)]
 TRIGGERED = fault(10, "worker-1", "triggered")
-HELPS = "Write `exec python3 …` in its script, or `signals: all`."
+HELPS = "Write `exec python3 …` in its script."
 NEVER = f"worker-1: SIGTERM ended `a`; `python3` below it never got it. {HELPS}"
+BOTH = (
+    "worker-1: SIGTERM ended `a`, and that ended `python3` below it, which had just got the signal "
+    f"too. {HELPS}"
+)
 RAN_ON = (
     "worker-1: `a` ran on after SIGTERM, until SIGKILL; nothing shows that `python3` below it "
     f"got the signal. {HELPS}"
@@ -83,6 +87,15 @@ def test_it_is_said_of_other_signals_and_of_faults_that_replace_nothing() -> Non
     restarted = EXTRA.replace("preempt", "restart")
     # Whether it has reacted nobody knows.
     assert said(seen("sh"), *end(137, killed=True), extra=restarted) == []
+
+
+def test_a_shell_that_ends_before_the_program_can_save_is_told_of() -> None:
+    extra = EXTRA.replace("grace: 5s", "signals: all")
+    assert said(seen("sh"), *end(143), extra=extra) == [BOTH]
+    assert said(seen("sh"), REACTION, *end(143), extra=extra) == [BOTH]
+    assert said(seen("sh"), *phase(11, 12, "worker-1", "checkpoint"), *end(143), extra=extra) == []
+    assert said(seen("sh", handles=True), *end(143), extra=extra) == []
+    assert said(seen("sh"), *end(137, killed=True), extra=extra) == []
 
 
 def test_several_tasks_are_told_of_in_one_warning() -> None:

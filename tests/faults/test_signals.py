@@ -179,7 +179,7 @@ def test_all_is_refused_before_anything_starts_with_an_engine_that_can() -> None
     given = scenario(ENTRIES[0], "signals: all\n")
     with pytest.raises(Unsupported, match="SIGTERM to all processes of worker-1") as refused:
         require(given, engine)
-    assert "process" in str(refused.value.hint)
+    assert "--engine" in str(refused.value.hint)
     require(given, ProcessEngine())
 
 

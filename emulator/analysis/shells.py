@@ -1,8 +1,8 @@
 """Signals that ended a shell and never got to the program below it (pure).
 
 A shell that runs a program passes no signal on to it. Where a signal is for a task's own command
-alone, and that is a shell, the program does not get it. Where it is for all processes, the shell is
-the first to end, and its end is that of the task.
+alone, and that is a shell, the program does not get it. Where it is for all processes, the shell
+ends at once, and with it the task: it is luck if the program saves before that.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def _words(timeline: Timeline, fault: FaultTimeline, processes: Sequence[Mapping
     if spec.to_all:
         if _is_ended(applied, spec.sends, main) and not _saved(timeline, signalled, applied):
             return (
-                f"{spec.sends} ended {called}, and that ended `{name}` below it, which had just "
-                f"got the signal too. {helps}"
+                f"{spec.sends} ended {called}, and with it the task; `{name}` below it got the "
+                f"signal too, but no time to save. {helps}"
             )
     elif applied.killed:
         # Of other faults nobody has looked for a reaction.

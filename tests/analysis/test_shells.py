@@ -20,8 +20,8 @@ TRIGGERED = fault(10, "worker-1", "triggered")
 HELPS = "Write `exec python3 …` in its script."
 NEVER = f"worker-1: SIGTERM ended `a`; `python3` below it never got it. {HELPS}"
 BOTH = (
-    "worker-1: SIGTERM ended `a`, and that ended `python3` below it, which had just got the signal "
-    f"too. {HELPS}"
+    "worker-1: SIGTERM ended `a`, and with it the task; `python3` below it got the signal too, but "
+    f"no time to save. {HELPS}"
 )
 RAN_ON = (
     "worker-1: `a` ran on after SIGTERM, until SIGKILL; nothing shows that `python3` below it "

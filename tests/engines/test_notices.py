@@ -180,7 +180,10 @@ echo cleaned up
 
 @pytest.mark.parametrize(
     ("signals", "said"),
-    [("main", "`sh` below it never got it"), ("all", "that ended `sh` below it")],
+    [
+        ("main", "`sh` below it never got it"),
+        ("all", "`sh` below it got the signal too, but no time to save"),
+    ],
 )
 def test_a_shell_that_keeps_the_signal_for_itself_gets_one_verdict(
     either_engine: tuple[str, str], signals: str, said: str, tmp_path: Path

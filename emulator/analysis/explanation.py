@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from emulator.analysis.failed_output import Found, known_errors, last_words, tells
+from emulator.analysis.shells import not_passed_on
 from emulator.analysis.values import StepSources, step_sources
 from emulator.faults.kinds import FAULTS
 from emulator.metrics.unread import looks_like, suggested
@@ -93,6 +94,7 @@ def explain(timeline: Timeline, analysis: Analysis, tail: Tail) -> Explanation:
     return Explanation(
         [
             *([_no_step(sources, timeline, outputs)] if trained_nothing else []),
+            *not_passed_on(timeline),
             *_never_went_on(timeline, analysis),
             *(one.words for one in timeline.left_out),
         ],

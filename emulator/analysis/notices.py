@@ -234,7 +234,9 @@ def _left(process: Mapping[str, Any]) -> Left:
 # --- What is expected of it -----------------------------------------------------------------------
 
 NO_SAVES = "no task reports when it saves"
-IN_CONTAINERS = "the engine can't see what outlives a main process; the process engine can"
+IN_CONTAINERS = (
+    "what outlives a main process is seen by the process engine, with `signals: all` alone"
+)
 
 
 def saved_within_grace(timeline: Timeline, results: Sequence[NoticeResult]) -> Observed:

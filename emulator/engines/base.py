@@ -17,6 +17,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -258,7 +260,10 @@ class Engine(Protocol):
         """
 
     def signal(self, task: str, number: int) -> None:
-        """Send a signal to a task, if it has not ended yet. Raises EngineError."""
+        """Send a signal to a task's own command, if that has not ended yet; SIGKILL ends all of it.
+
+        Raises EngineError.
+        """
 
     def remove(self, task: str) -> None:
         """Remove a task and its disk, running or not."""
@@ -374,8 +379,17 @@ class TaskProcess(NamedTuple):
     name: str
     main: bool
     """It runs the task's command, and its end is the end of the task."""
-    signalled: bool
-    """`Engine.signal` reaches it, directly or by an init that passes signals on."""
+    handled: frozenset[int] | None = None
+    """The signals that it catches or ignores; None: unknown."""
+
+
+def numbers_in(*masks: str) -> frozenset[int] | None:
+    """Return the signals in masks of the kernel, in hexadecimal; None where one is none (pure)."""
+    try:
+        bits = reduce(or_, (int(mask, 16) for mask in masks))
+    except (TypeError, ValueError):
+        return None
+    return frozenset(bit + 1 for bit in range(bits.bit_length()) if bits >> bit & 1)
 
 
 @runtime_checkable

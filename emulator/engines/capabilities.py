@@ -45,7 +45,6 @@ _APART_FROM_FAULTS: Mapping[str, type | None] = {
     "exec": Executing,
     "calls": Holding,
     "notices": Announcing,
-    "signal-main": None,
     "signals": None,
     "processes": Witnessing,
     "abort": None,

@@ -225,12 +225,12 @@ class MemoryEngine:
                 end = Exited(task, 0, code)
                 self._clock.call_at(self._clock.now() + delay, partial(self._end, one.start, end))
 
-    def signal_processes(self, task: str, numbers: Sequence[int], *, everyone: bool) -> int | None:
+    def signal_all(self, task: str, numbers: Sequence[int]) -> int | None:
         """Send the task the signals: a script has one process."""
+        runs = self._running(task) is not None
         for number in numbers:
-            if number != signal.SIGCONT:
-                self.signal(task, number)
-        return 1
+            self.signal(task, number)
+        return int(runs)
 
     def pause(self, task: str) -> None:
         """Delay what the task would do."""

@@ -18,15 +18,19 @@ from emulator.faults.platform import (
     Like,
     Loss,
     Metadata,
-    Reaches,
-    Reaching,
-    SignalName,
     at_scale,
     conflicts,
-    deliver,
     fill,
     needs_of,
     timeline,
+)
+from emulator.faults.signals import (
+    WHICH,
+    SignallingAll,
+    SignalName,
+    SignalOrNone,
+    Signals,
+    deliver,
 )
 from emulator.faults.spec import (
     Effect,
@@ -118,16 +122,14 @@ class EndingFault(FaultSpec):
         return None
 
     def apply(self, target: FaultContext) -> Effect | None:
-        """Cut the target's power, have the engine end it in its grace period, or signal it."""
-        if self.kills and self.is_silent:
+        """Cut the target's power, or kill it."""
+        if self.is_silent:
             target.engine_as(PowerCutting).cut_power(target.task)
-        elif self.kills_after is not None and (engine := ending_grace(target.engine)):
-            return Effect(engine.preempt(target.task, self.kills_after, self.means))
-        elif self.kills and isinstance(target.engine, Killing):
+        elif isinstance(target.engine, Killing):
             instead = target.engine.kill(target.task)
             return Effect(instead, is_milder=bool(instead))
         else:
-            target.engine.signal(target.task, signal.SIGKILL if self.kills else signal.SIGTERM)
+            target.engine.signal(target.task, signal.SIGKILL)
         return None
 
     def other_cause(self, exit_code: int, *, oom_killed: bool) -> str:
@@ -140,11 +142,51 @@ class EndingFault(FaultSpec):
         return ""
 
 
-class GracefulFault(EndingFault):
+def _is_default(default: object) -> Callable[[object], bool]:
+    """Return whether a record leaves a value out, so that it reads as one of before presets."""
+    return lambda value: value == default
+
+
+class AskingFault(Signals, EndingFault):
+    """A fault that asks its target to end, by a signal."""
+
+    protocols = {"signal-all": SignallingAll}
+
+    @property
+    def sends(self) -> str:
+        """The signal by which it asks."""
+        return getattr(self, "signal", None) or "SIGTERM"
+
+    def needs(self) -> Iterator[tuple[str, str]]:
+        """Yield requests to the engine, in words, each with the capability that it needs."""
+        yield from super().needs()
+        if self.kills:
+            return
+        if self.to_all:
+            yield f"{self.sends} to all processes of {self.target}", "signal-all"
+        if self.sends != "SIGTERM":
+            yield f"{self.sends} to {self.target}", "signals"
+
+    def apply(self, target: FaultContext) -> Effect | None:
+        """Ask it, or have an engine do so that ends grace periods itself."""
+        if self.kills:
+            return super().apply(target)
+        itself = ending_grace(target.engine) if self.is_usual else None
+        if itself is not None and self.kills_after is not None:
+            return Effect(itself.preempt(target.task, self.kills_after, self.means))
+        return deliver(self, target)
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether it asks as every engine does: by SIGTERM to the target's own command."""
+        return self.sends == "SIGTERM" and not self.to_all
+
+
+class GracefulFault(AskingFault):
     """A fault that asks its target to end, and restarts it itself."""
 
     restarts_target = True
-    protocols = {"own-grace": EndingGrace}
+    protocols = {**AskingFault.protocols, "own-grace": EndingGrace}
     grace: Duration = Field(default=30.0, description="Seconds between SIGTERM and SIGKILL.")
 
     @property
@@ -156,11 +198,6 @@ class GracefulFault(EndingFault):
 # --- The kinds ------------------------------------------------------------------------------------
 
 
-def _is_default(default: object) -> Callable[[object], bool]:
-    """Return whether a record leaves a value out, so that it reads as one of before presets."""
-    return lambda value: value == default
-
-
 class Preempt(GracefulFault):
     """SIGTERM, `grace`, SIGKILL if it still runs, `down`, then restarted on a fresh disk."""
 
@@ -170,7 +207,6 @@ class Preempt(GracefulFault):
     protocols = {
         **GracefulFault.protocols,
         "silent-loss": PowerCutting,
-        "signal-all": Reaching,
         "notices": Announcing,
     }
     replaces_target = True
@@ -210,15 +246,9 @@ class Preempt(GracefulFault):
         description="What that says of the machine; default: that it is taken away.",
         exclude_if=_is_default(None),
     )
-    signal: SignalName | None = Field(
+    signal: SignalOrNone | None = Field(
         default=None,
         description="The signal before `grace`, or `none`; SIGTERM by default.",
-        exclude_if=_is_default(None),
-    )
-    reaches: Reaches | None = Field(
-        default=None,
-        description="Who gets the signal: `main`, the first process, or `all`; with Docker `main` "
-        "by default, with processes `all`.",
         exclude_if=_is_default(None),
     )
     wakes: bool = Field(
@@ -276,7 +306,7 @@ class Preempt(GracefulFault):
         return at_scale(self, scale)
 
     @property
-    def sends(self) -> SignalName:
+    def sends(self) -> str:
         """The signal before `grace`; `none`: it has no chance to end cleanly."""
         return self.signal or ("none" if self.loss == "silent" else "SIGTERM")
 
@@ -372,7 +402,7 @@ class Preempt(GracefulFault):
 
     def timeline(self) -> Iterator[tuple[float, str]]:
         """Yield what it does: seconds since it begins, and words."""
-        if self.like or self.notice or self.metadata != "none" or self.signal or self.reaches:
+        if self.like or self.notice or self.metadata != "none" or self.signal or self.signals:
             yield from timeline(self)
 
     @property
@@ -393,11 +423,9 @@ class Preempt(GracefulFault):
         """Tell the target if it has not been told, then cut its power, kill it or signal it."""
         if not self.notice:
             self.announce(target)
-        if self.kills or (self.reaches is None and self.sends == "SIGTERM" and not self.wakes):
+        if self.kills or not self.wakes:
             return super().apply(target)
-        if self.reaches != "all" and self.sends == "SIGTERM" and ending_grace(target.engine):
-            return super().apply(target)  # it signals the first process
-        return deliver(self, target)
+        return deliver(self, target, "SIGCONT")
 
     def end_grace(self, target: FaultContext) -> None:
         """Cut the target's power or kill it: it has not ended in its grace period."""
@@ -408,7 +436,7 @@ class Preempt(GracefulFault):
 
     def repeat(self, target: FaultContext) -> None:
         """Send the signal once more."""
-        deliver(self, target)
+        deliver(self, target, *(["SIGCONT"] if self.wakes else []))
 
     def other_cause(self, exit_code: int, *, oom_killed: bool) -> str:
         """Describe what else ended the target; empty if it was this fault."""
@@ -432,7 +460,7 @@ class Kill(EndingFault):
         return True
 
 
-class Terminate(EndingFault):
+class Terminate(AskingFault):
     """SIGTERM and nothing else; the disk is kept."""
 
     kind = "terminate"
@@ -440,6 +468,9 @@ class Terminate(EndingFault):
 
     terminate: Glob
     """The task, or a glob such as `worker-*`."""
+    signal: SignalName | None = Field(
+        default=None, description=WHICH, examples=["USR1"], exclude_if=_is_default(None)
+    )
 
     @property
     def gives_notice(self) -> bool:
@@ -447,8 +478,8 @@ class Terminate(EndingFault):
         return True
 
     def apply(self, target: FaultContext) -> Effect | None:
-        """Send SIGTERM, which must not remove the task."""
-        if not isinstance(target.engine, Terminating):
+        """Send its signal, which must not remove the task."""
+        if not (self.is_usual and isinstance(target.engine, Terminating)):
             return super().apply(target)
         target.engine.terminate(target.task)
         return None
@@ -463,6 +494,9 @@ class Restart(GracefulFault):
 
     restart: Glob
     """The task, or a glob such as `worker-*`."""
+    signal: SignalName | None = Field(
+        default=None, description=WHICH, examples=["USR1"], exclude_if=_is_default(None)
+    )
 
 
 @runtime_checkable

@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 
 from emulator.faults.ending import Preempt
 from emulator.faults.netem import Link
+from emulator.faults.signals import Signals
 from emulator.faults.spec import Effect, FaultContext, LastingFault, matches
 from emulator.validation.fields import LATEST, Duration, Glob, Rate, Share
 
@@ -221,7 +222,7 @@ class Cordon(LastingFault):
         target.engine_as(Cordoning).uncordon(target.task)
 
 
-class Drain(LastingFault):
+class Drain(Signals, LastingFault):
     """Its node takes no new tasks `for` a time, and the run's tasks there are evicted.
 
     Each eviction is a preemption of its own, which a disruption budget may forbid. A task that was
@@ -241,12 +242,16 @@ class Drain(LastingFault):
         """Yield requests to the engine, in words, each with the capability that it needs."""
         yield from super().needs()
         yield f"evicting {self.target}", "eviction"
+        if self.to_all:
+            yield f"SIGTERM to all processes of what is evicted with {self.target}", "signal-all"
 
     def apply(self, target: FaultContext) -> Effect | None:
         """Cordon the task's node; the evictions follow."""
         cordoned = target.engine_as(Cordoning).cordon(target.task)
         evictions = (
-            Preempt.model_construct(preempt=task, grace=self.grace, down=0.0, via="eviction")
+            Preempt.model_construct(
+                preempt=task, grace=self.grace, down=0.0, via="eviction", signals=self.signals
+            )
             for task in cordoned.tasks
         )
         return Effect(_words(cordoned), tuple(evictions))

@@ -30,6 +30,7 @@ from emulator.faults.held import Pause, Throttle
 from emulator.faults.infrastructure import Cordon, Drain, Partition, Shape
 from emulator.faults.inside.hooked import Abort, NanLoss, RaisedException, SlowInput
 from emulator.faults.inside.traced import Hang, SwallowSigterm, Visibility
+from emulator.faults.signals import Signals, Whom
 from emulator.faults.spec import Entry, FaultSpec, matches
 from emulator.validation.fields import LONGEST, Duration, DurationOrForever, Glob, Model, once
 from emulator.validation.files import text_of
@@ -204,6 +205,10 @@ class RandomFaults(Entry):
         """Return it with the times that its fault has from its platform divided."""
         return self.model_copy(update={"random": self.random.at_scale(scale)})
 
+    def by_default(self, whom: Whom) -> RandomFaults:
+        """Return it with whom its fault's signals are for, where that does not say it."""
+        return self.model_copy(update={"random": self.random.by_default(whom)})
+
     def link_count(self, tasks: Sequence[str]) -> int:
         """Return the maximum number of ordered pairs of tasks whose network changes."""
         return self.random.link_count(tasks)
@@ -268,7 +273,7 @@ def _read_rows(path: Path) -> list[TraceRow]:
 _TRACE = "A CSV file with the columns time, target and down, in seconds; or such rows."
 
 
-class TraceFaults(Entry):
+class TraceFaults(Signals):
     """Recorded preemptions, from the beginning of the run, the time `at`, or another trigger on."""
 
     kind = "trace"
@@ -304,11 +309,15 @@ class TraceFaults(Entry):
         """Return the preemption of one of the targets of a row."""
         down = row.down / self.speed if self.down is None else self.down
         down = down if down == math.inf else round(min(down, LONGEST), 3)
-        return Preempt.model_construct(preempt=target, grace=self.grace, down=down)
+        return Preempt.model_construct(
+            preempt=target, grace=self.grace, down=down, signals=self.signals
+        )
 
     def needs(self) -> Iterator[tuple[str, str]]:
         """Yield requests to the engine, in words, each with the capability that it needs."""
         yield "preempting by a trace", Preempt.capability
+        if self.to_all:
+            yield "SIGTERM to all processes of what a trace preempts", "signal-all"
 
     def count(self, tasks: Sequence[str]) -> int:
         """Return the number of preemptions."""

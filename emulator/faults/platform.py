@@ -1,4 +1,4 @@
-"""A preemption as a platform does it: its preset, and who gets its signal.
+"""A preemption as a platform does it: its preset, and what it does when.
 
 `emulator/platforms/presets.py` has the values.
 """
@@ -6,13 +6,11 @@
 from __future__ import annotations
 
 import math
-import signal
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol, runtime_checkable
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, WithJsonSchema
 
-from emulator.faults.spec import Effect, FaultContext
 from emulator.platforms.notices import ACTIONS
 from emulator.platforms.presets import PRESETS, TIMES
 from emulator.validation.similar import suggestion
@@ -33,8 +31,6 @@ Action = Literal[
     "redeploy",
     "freeze",
 ]
-SignalName = Literal["SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "none"]
-Reaches = Literal["main", "all"]
 Loss = Literal["silent", "closed"]
 Disk = Literal["fresh", "kept"]
 
@@ -48,21 +44,6 @@ def _known(name: str) -> str:
 
 
 Like = Annotated[str, AfterValidator(_known), WithJsonSchema({"enum": [*PRESETS]})]
-
-
-@runtime_checkable
-class Reaching(Protocol):
-    """Capability `signal-all`: an engine that signals the first process of a task, or all of them.
-
-    Its engines have `signal-main` and `signals` as well: the first process alone, any signal.
-    """
-
-    def signal_processes(self, task: str, numbers: Sequence[int], *, everyone: bool) -> int | None:
-        """Send signals, in this order, to a task's own processes; return how many got them.
-
-        Not to what the engine itself runs there. None: the number is not known. Nothing happens if
-        the task has ended; a frozen task gets them later. Raises EngineError.
-        """
 
 
 # --- A preset -------------------------------------------------------------------------------------
@@ -127,33 +108,9 @@ def needs_of(fault: Preempt) -> Iterator[tuple[str, str]]:
     target = fault.target
     if not fault.fresh_disk:
         yield f"the old disk for {target}", "same-disk"
-    if fault.kills:
-        return
-    if fault.reaches is not None:
-        who = "all processes" if fault.reaches == "all" else "the first process"
-        yield f"{fault.sends} to {who} of {target}", f"signal-{fault.reaches}"
-    if fault.sends != "SIGTERM" or fault.wakes or fault.kill_wait:
+    if not fault.kills and fault.sends == "SIGTERM" and (fault.wakes or fault.kill_wait):
         what = "SIGCONT" if fault.wakes else fault.sends
         yield f"{what} to {target}", "signals"
-
-
-# --- The signal -----------------------------------------------------------------------------------
-
-
-def deliver(fault: Preempt, target: FaultContext) -> Effect:
-    """Send a preemption's signal, after SIGCONT if it `wakes`, to those whom it reaches."""
-    names = ["SIGCONT", fault.sends] if fault.wakes else [fault.sends]
-    numbers = [signal.Signals[name] for name in names]
-    if fault.reaches is None and not fault.wakes:
-        target.engine.signal(target.task, numbers[0])
-        return Effect()
-    everyone = fault.reaches != "main"
-    engine = target.engine_as(Reaching)
-    reached = engine.signal_processes(target.task, numbers, everyone=everyone)
-    if not everyone:
-        return Effect(f"{' and '.join(names)} to the first process of {target.task}")
-    count = "all processes" if reached is None else f"{reached} process{'es' * (reached != 1)}"
-    return Effect(f"{' and '.join(names)} to {count} of {target.task}")
 
 
 def scale_in_words(scale: float) -> str:
@@ -176,7 +133,7 @@ def timeline(fault: Preempt) -> Iterator[tuple[float, str]]:
         now += fault.notice
     elif told:
         yield now, told
-    who = {"main": "the first process", "all": "all processes", None: "the task"}[fault.reaches]
+    who = "all processes" if fault.to_all else "the task's own command"
     first = "SIGCONT and " if fault.wakes else ""
     if not fault.kills:
         yield now, f"{first}{fault.sends} to {who}"

@@ -20,6 +20,7 @@ from typing import (
     ClassVar,
     Literal,
     Protocol,
+    Self,
     TypeVar,
     runtime_checkable,
 )
@@ -49,6 +50,7 @@ from emulator.validation.patterns import compiled
 
 if TYPE_CHECKING:
     from emulator.faults.netem import Link
+    from emulator.faults.signals import Whom
 
 SETTLED = 5.0
 """Seconds after which a restarted task is surely running."""
@@ -180,6 +182,10 @@ class Entry(Model):
 
     def at_scale(self, scale: float) -> Entry:
         """Return it with the times that it has from its platform divided by `time_scale`."""
+        return self
+
+    def by_default(self, whom: Whom) -> Self:
+        """Return it with whom the scenario's signals are for, where it does not say that."""
         return self
 
     @property
@@ -393,6 +399,16 @@ class FaultSpec(Entry):
     def is_healed(self) -> bool:
         """Whether it is over when it has been healed; otherwise when it has been applied."""
         return self.lasting or self.restarts_target
+
+    @property
+    def sends(self) -> str:
+        """The signal by which it asks its target to end; `none`: it does not ask."""
+        return "none"
+
+    @property
+    def to_all(self) -> bool:
+        """Whether that is for all processes of its target, not for its own command alone."""
+        return False
 
     @property
     def kills_after(self) -> float | None:

@@ -87,64 +87,63 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
         "default": _preset(
             "What a preemption is without `like`",
             (OURS, {"grace": 30.0, "down": 10.0}),
-            remark="Who gets the signal is up to the engine: with Docker process 1, with "
-            "processes all.",
+            remark="Who gets the signal the scenario says: `signals`, `main` by default.",
         ),
         "gce-spot": _preset(
             "Compute Engine, Spot VM",
             (GCE_SPOT, {"metadata": "gce", "action": "preempt", "notice": 0.0, "grace": 30.0}),
-            (GCE_SPOT, {"signal": "SIGTERM", "reaches": "all"}),
+            (GCE_SPOT, {"signal": "SIGTERM", "signals": "all"}),
             (ASSUMED, {**_GONE, **_BACK}),
             remark="`preempted` becomes TRUE with the signal.",
         ),
         "gce-spot-120": _preset(
             "Compute Engine, Spot VM with advance notice",
             (GCE_NOTICE, {"metadata": "gce", "action": "preempt", "notice": 120.0}),
-            (GCE_SPOT, {"signal": "SIGTERM", "reaches": "all", "grace": 30.0}),
+            (GCE_SPOT, {"signal": "SIGTERM", "signals": "all", "grace": 30.0}),
             (ASSUMED, {**_GONE, **_BACK}),
         ),
         "gce-maintenance": _preset(
             "Compute Engine, host maintenance that ends the VM",
             (GCE_HOST, {"metadata": "gce", "action": "maintenance", "notice": 60.0}),
-            (ASSUMED, {"signal": "SIGTERM", "reaches": "all", "grace": 30.0}),
+            (ASSUMED, {"signal": "SIGTERM", "signals": "all", "grace": 30.0}),
             (ASSUMED, {"loss": "closed", "disk": "kept", "address": "same", **_BACK}),
             remark="A machine with GPUs is told an hour ahead: `notice: 1h`.",
         ),
         "gke": _preset(
             "GKE, node of Spot VMs",
             (GKE_SPOT, {"notice": 0.0, "grace": 15.0}),
-            (PODS, {"signal": "SIGTERM", "reaches": "main", "loss": "closed", "disk": "fresh"}),
+            (PODS, {"signal": "SIGTERM", "signals": "main", "loss": "closed", "disk": "fresh"}),
             (ASSUMED, _BACK),
             remark="30 s, of which Pods of users have 15.",
         ),
         "ec2-spot": _preset(
             "EC2, Spot Instance that is terminated",
             (EC2_SPOT, {"metadata": "ec2", "action": "terminate", "notice": 120.0}),
-            (ASSUMED, {"signal": "none", "reaches": "all", **_GONE, **_BACK}),
+            (ASSUMED, {"signal": "none", "signals": "all", **_GONE, **_BACK}),
             remark="The notice is all that is promised; no signal is.",
         ),
         "ec2-rebalance": _preset(
             "EC2, Spot Instance with a rebalance recommendation",
             (EC2_BALANCE, {"metadata": "ec2", "action": "rebalance"}),
-            (ASSUMED, {"notice": 300.0, "signal": "none", "reaches": "all", **_GONE, **_BACK}),
+            (ASSUMED, {"notice": 300.0, "signal": "none", "signals": "all", **_GONE, **_BACK}),
             remark="It comes earlier than a notice of interruption, and names no time; here the "
             "machine goes 5 min after it.",
         ),
         "azure-spot": _preset(
             "Azure, Spot VM",
             (AZURE_EVENTS, {"metadata": "azure", "action": "preempt", "notice": 30.0}),
-            (ASSUMED, {"signal": "none", "reaches": "all", **_GONE, **_BACK}),
+            (ASSUMED, {"signal": "none", "signals": "all", **_GONE, **_BACK}),
             remark="30 s are the least notice; no signal is promised.",
         ),
         "kubernetes": _preset(
             "Kubernetes, a Pod that is deleted, evicted or preempted",
-            (PODS, {"notice": 0.0, "signal": "SIGTERM", "reaches": "main", "grace": 30.0}),
+            (PODS, {"notice": 0.0, "signal": "SIGTERM", "signals": "main", "grace": 30.0}),
             (PODS, {"loss": "closed", "disk": "fresh"}),
             (ASSUMED, {"down": 10.0}),
         ),
         "slurm-preempt": _preset(
             "Slurm, preempted by a job of a higher partition and requeued",
-            (SLURM_MAN, {"signal": "SIGTERM", "reaches": "all", "wakes": True}),
+            (SLURM_MAN, {"signal": "SIGTERM", "signals": "all", "wakes": True}),
             (SLURM_MAN, {"notice": 0.0, "kill_wait": 30.0}),
             (ASSUMED, {"grace": 30.0, "loss": "closed", "disk": "fresh", "down": 10.0}),
             (SLURM_RUN, {"keep_away": 121.0}),
@@ -154,7 +153,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
         ),
         "slurm-timelimit": _preset(
             "Slurm, at the job's time limit",
-            (SLURM_MAN, {"signal": "SIGTERM", "reaches": "all", "notice": 0.0, "grace": 30.0}),
+            (SLURM_MAN, {"signal": "SIGTERM", "signals": "all", "notice": 0.0, "grace": 30.0}),
             (SLURM_RUN, {"wakes": True}),
             (ASSUMED, {"loss": "closed", "disk": "fresh", "down": 10.0}),
             (SLURM_RUN, {"keep_away": 121.0}),
@@ -163,7 +162,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
         ),
         "ray-drain": _preset(
             "Ray, a node that is drained with a deadline",
-            (RAY_DRAIN, {"metadata": "none", "signal": "none", "reaches": "all"}),
+            (RAY_DRAIN, {"metadata": "none", "signal": "none", "signals": "all"}),
             (ASSUMED, {"notice": 120.0, "loss": "closed", "disk": "fresh", "down": 60.0}),
             remark="It has the times alone: Ray is told by `ray drain-node`, which is yours to "
             "call; no task is told by the emulator.",
@@ -171,13 +170,13 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
         "sagemaker-spot": _preset(
             "SageMaker, managed Spot training",
             (SAGEMAKER, {"notice": 0.0, "signal": "SIGTERM", "grace": 120.0}),
-            (ASSUMED, {"reaches": "main", "loss": "closed", "disk": "fresh", "down": 60.0}),
+            (ASSUMED, {"signals": "main", "loss": "closed", "disk": "fresh", "down": 60.0}),
             remark="The 120 s are those of a job that is stopped; none are promised for an "
             "interruption.",
         ),
         "power-loss": _preset(
             "A machine that loses power",
-            (POWER, {"notice": 0.0, "signal": "none", "reaches": "all", **_GONE}),
+            (POWER, {"notice": 0.0, "signal": "none", "signals": "all", **_GONE}),
             (ASSUMED, _BACK),
         ),
     }

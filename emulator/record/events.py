@@ -521,7 +521,7 @@ class Reaction(Entry):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskProcesses(Entry):
-    """The processes of a task that is preempted; where the engine can't see them there is none."""
+    """The processes of a task that a fault signals, where the engine can see them."""
 
     event: ClassVar = "processes"
     fault: str
@@ -530,9 +530,10 @@ class TaskProcesses(Entry):
     """`signal`: just before its signal; `kill`: when the grace period was over, before SIGKILL;
     `end`: those that ran on when the main one had ended."""
     processes: Sequence[Mapping[str, Any]] = ()
-    """Of each `pid`, `name`, whether it is the `main` one; `reached`: the signal was for it. Of
-    `end`: for how many `seconds` it outlived the main one, and `how` it went: `ended` by itself,
-    was `killed` by SIGKILL, or was `left` when it had long enough, and was killed by the engine."""
+    """Of each `pid`, `name`, whether it is the `main` one; `reached`: the signal was for it;
+    `handles`: the main one caught or ignored it, where that is known. Of `end`: for how many
+    `seconds` it outlived the main one, and `how` it went: `ended` by itself, was `killed` by
+    SIGKILL, or was `left` when it had long enough, and was killed by the engine."""
     more: int = 0
     """How many more there were."""
 

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, mod
 from emulator.analysis.costs.prices import Currency, Prices
 from emulator.faults.kinds import AnyEntry
 from emulator.faults.netem import Link
+from emulator.faults.signals import Whom
 from emulator.metrics.readings import PHASES_ONLY
 from emulator.scenario.addresses import Addresses
 from emulator.scenario.container import (
@@ -466,6 +467,9 @@ class Scenario(Model):
         examples=[[{"preempt": "worker-1", "at": {"step": 120}, "grace": "5s", "down": "10s"}]],
     )
     """What happens to the tasks, and when."""
+    signals: Whom = Field(default="main", examples=["all"], exclude_if=lambda whom: whom == "main")
+    """Who gets the signals of faults: `main`, a task's own command alone, as with Docker and
+    Kubernetes, or `all` its processes, as with Slurm; SIGKILL ends all of it."""
     time_scale: float = Field(
         default=1.0, strict=True, gt=0, le=1e6, examples=[10], exclude_if=lambda scale: scale == 1
     )
@@ -498,9 +502,10 @@ class Scenario(Model):
     """Marks of its tests in pytest: a name, or `{name: arguments}`."""
 
     @model_validator(mode="after")
-    def _scaled(self, info: ValidationInfo) -> Scenario:
-        if self.time_scale != 1 and not is_stored(info):
-            self.faults[:] = [fault.at_scale(self.time_scale) for fault in self.faults]
+    def _for_all_faults(self, info: ValidationInfo) -> Scenario:
+        if (self.time_scale, self.signals) != (1, "main") and not is_stored(info):
+            scaled = [fault.at_scale(self.time_scale) for fault in self.faults]
+            self.faults[:] = [fault.by_default(self.signals) for fault in scaled]
         return self
 
     def to_yaml(self) -> str:

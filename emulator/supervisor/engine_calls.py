@@ -36,7 +36,7 @@ from emulator.engines.capabilities import capable
 from emulator.errors import EmulatorError, EngineLost, NotRunning
 from emulator.faults.spec import NOTHING_MORE, Effect, FaultContext, ending_grace
 from emulator.platforms.notices import Announcing
-from emulator.supervisor.task_processes import described, listed, reaches
+from emulator.supervisor.task_processes import described, listed
 from emulator.supervisor.tracing import Tracing
 
 if TYPE_CHECKING:
@@ -277,17 +277,19 @@ class EngineCalls:
             self._end_signal(fault.target)
 
     def _note_processes(self, fault: PlannedFault, moment: Literal["signal", "kill"]) -> None:
-        """Report which processes a preempted task has just before it gets a signal."""
-        engine, task = self._engine, fault.target
-        if not (fault.spec.replaces_target and "processes" in engine.capabilities):
+        """Report which processes a task has just before it gets a signal."""
+        engine, task, spec = self._engine, fault.target, fault.spec
+        if "processes" not in engine.capabilities or not (
+            spec.replaces_target or spec.sends != "none"
+        ):
             return
         assert isinstance(engine, Witnessing), "its capability"
         with contextlib.suppress(EmulatorError):  # then it is unknown, which is no failure
             found = engine.processes(task)
-            if moment == "signal":
+            # Else, as in a container, nothing outlives the command: all of it ends at once.
+            if moment == "signal" and spec.replaces_target and spec.to_all:
                 engine.watch_end(task)
-                found = [one._replace(signalled=reaches(fault.spec, one)) for one in found]
-            seen = [described(one, moment) for one in found]
+            seen = [described(one, spec, moment) for one in found]
             self._inbox.put(listed(task, fault.id, moment, seen))
 
     def _hold(self, task: str) -> tuple[dict[str, EmulatorError | None], float]:

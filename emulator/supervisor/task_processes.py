@@ -1,7 +1,8 @@
-"""Which processes a preempted task has: what the history says of them (pure)."""
+"""Which processes a task has that a fault signals: what the history says of them (pure)."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -21,7 +22,7 @@ def listed(
     moment: Literal["signal", "kill", "end"],
     found: Sequence[Mapping[str, Any]],
 ) -> TaskProcesses:
-    """Return the event that lists the processes of a preempted task at a moment."""
+    """Return the event that lists the processes of a task at a moment."""
     more = max(0, len(found) - LISTED)
     return TaskProcesses(
         task=task, fault=fault, moment=moment, processes=list(found[:LISTED]), more=more
@@ -29,22 +30,18 @@ def listed(
 
 
 def reaches(spec: FaultSpec, process: TaskProcess) -> bool:
-    """Say whether a preemption's signal is for a process of its target.
-
-    Where the fault does not say whom it `reaches`, that is whom a signal of the engine does.
-    """
-    if not spec.gives_notice or getattr(spec, "signal", None) == "none":
-        return False
-    match getattr(spec, "reaches", None):
-        case "main":
-            return process.main
-        case "all":
-            return True
-        case _:
-            return process.signalled
+    """Say whether a fault's signal is for a process of its target."""
+    return spec.sends != "none" and (spec.to_all or process.main)
 
 
-def described(process: TaskProcess, moment: Literal["signal", "kill"]) -> dict[str, Any]:
+def described(
+    process: TaskProcess, spec: FaultSpec, moment: Literal["signal", "kill"]
+) -> dict[str, Any]:
     """Return a process as the history has it."""
     found = {"pid": process.pid, "name": process.name[:LONGEST_NAME], "main": process.main}
-    return {**found, "reached": process.signalled} if moment == "signal" else found
+    if moment == "kill":
+        return found
+    found["reached"] = reaches(spec, process)
+    if process.main and process.handled is not None and spec.sends != "none":
+        found["handles"] = signal.Signals[spec.sends] in process.handled
+    return found

@@ -162,7 +162,10 @@ def test_an_engine_whose_clock_is_behind_has_a_target_that_ended_before_its_sign
 # --- Expectations ---------------------------------------------------------------------------------
 
 NONE = "the record has no preemptions with notice"
-CANT_SEE = "worker-1: the engine can't see what outlives a main process; the process engine can"
+CANT_SEE = (
+    "worker-1: what outlives a main process is seen by the process engine, with `signals: all` "
+    "alone"
+)
 ENDED = {"seconds": 0.1, "how": "ended"}
 LEFT = {"seconds": 5.0, "how": "left"}
 KILLED = {"seconds": 2.0, "how": "killed"}

@@ -31,6 +31,7 @@ from emulator.engines.process import ProcessEngine
 from emulator.errors import NotRunning, Unsupported, UsageError
 from emulator.faults.ending import PowerCutting
 from emulator.faults.held import Pausing, Throttling
+from emulator.faults.signals import SignallingAll
 from emulator.planning.requested import RunOptions
 from emulator.record.reader import Record
 from emulator.record.timeline import Timeline
@@ -264,6 +265,19 @@ def test_a_task_that_ignores_sigterm_ends_at_sigkill(stage: StageMaker) -> None:
     assert s.until_exit().exit_code == 128 + signal.SIGKILL
 
 
+def test_a_signal_may_be_for_all_processes(stage: StageMaker) -> None:
+    s = stage(worker=Deed(starts_child=True, says=["up"], forever=True))
+    if lacks(s, "signal-all", SignallingAll):
+        return
+    engine = capable(s.engine, SignallingAll)
+    s.start(until="up")
+    reached = engine.signal_all("worker-0", [signal.SIGCONT, signal.SIGTERM])
+    assert reached is None or reached >= 1
+    assert s.until_exit().exit_code == 128 + signal.SIGTERM
+    for name in ("worker-0", "unknown-0"):
+        assert not engine.signal_all(name, [signal.SIGTERM])
+
+
 def test_the_processes_of_a_task_are_known_while_it_runs(stage: StageMaker) -> None:
     s = stage(worker=Deed(starts_child=True, says=["up"], forever=True))
     if lacks(s, "processes", Witnessing):
@@ -272,11 +286,10 @@ def test_the_processes_of_a_task_are_known_while_it_runs(stage: StageMaker) -> N
     s.start(until="up")
     # Its shell, its child, and what it waits in, if it has got that far.
     main, *others = engine.processes("worker-0")
-    assert (main.main, main.signalled, main.name) == (True, True, "sh")
+    assert (main.main, main.name) == (True, "sh")
+    assert main.handled is None or signal.SIGTERM not in main.handled
     assert 1 <= len(others) <= 2
     assert not any(one.main for one in others)
-    # With processes a signal is for the group; in a container for its first process.
-    assert {one.signalled for one in others} == {s.engine.name == "process"}
     s.engine.signal("worker-0", signal.SIGKILL)
     s.until_exit()
     engine.watch_end("worker-0")

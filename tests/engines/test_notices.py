@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
 from emulator.analysis.notices import NoticeResult
+from emulator.engines import choose
 from emulator.engines.base import Engine
 from emulator.engines.docker import DockerEngine
 from emulator.engines.process import ProcessEngine
@@ -61,6 +64,7 @@ framework: none
 image: {image}
 program: {{command: {command}}}
 cluster: {{worker: 1}}
+signals: {signals}
 faults: [{{preempt: worker-0, at: {{step: 1}}, grace: {grace}, down: 0s}}]
 expect: {{saved_within_grace: true, nothing_outlives: true}}
 timeout: 4m
@@ -68,10 +72,15 @@ timeout: 4m
 
 
 def noticed(
-    engine: Engine, out: Path, command: object, grace: str, image: str = "none"
+    engine: Engine,
+    out: Path,
+    command: object,
+    grace: str,
+    image: str = "none",
+    signals: str = "main",
 ) -> tuple[NoticeResult, dict[str, str], Result]:
     """Run a task that is preempted once; return its notice, and the verdicts on it."""
-    text = SCENARIO.format(image=image, command=json.dumps(command), grace=grace)
+    text = SCENARIO.format(image=image, command=json.dumps(command), grace=grace, signals=signals)
     result = up(asked(text), engine, RunOptions(out=out))
     (notice,) = result.analysis.notices
     return notice, {one.expectation: one.status for one in result.verdicts[2:]}, result
@@ -80,7 +89,8 @@ def noticed(
 def trained(
     tmp_path: Path, how: str, grace: str = "2m"
 ) -> tuple[NoticeResult, dict[str, str], Result]:
-    return noticed(ProcessEngine(), tmp_path, [sys.executable, "-c", PROGRAM, how], grace)
+    command = [sys.executable, "-c", PROGRAM, how]
+    return noticed(ProcessEngine(), tmp_path, command, grace, signals="all")
 
 
 UNSEEN = sys.platform != "linux"
@@ -96,7 +106,7 @@ def test_the_best_program_saves_ends_and_leaves_nothing(tmp_path: Path) -> None:
     assert notice.ended_after is not None
     assert 0 <= notice.reacted_after <= notice.saved_after <= notice.ended_after
     assert notice.left == pytest.approx(120 - notice.saved_after)
-    # A signal is for the whole group here; its child does not end by that.
+    # Its child does not end by the signal.
     assert (len(notice.reached or ()), notice.not_reached) == (2, [])
     outlives = "unknown" if UNSEEN else "ok"
     assert verdicts == {"saved_within_grace": "ok", "nothing_outlives": outlives}
@@ -157,3 +167,34 @@ def test_in_a_container_the_signal_is_for_the_main_process_and_the_kernel_ends_t
     assert "sleep" in (notice.not_reached or ())
     assert (notice.outlived, notice.at_the_kill) == (None, [])
     assert verdicts == {"saved_within_grace": "ok", "nothing_outlives": "unknown"}
+
+
+ENTRY = """\
+[ -e "$EMULATOR_SHARED/ran" ] && exit 0
+touch "$EMULATOR_SHARED/ran"
+sh -c 'trap "echo $SAVED; exit 0" TERM; while :; do echo "$STEP"; sleep 0.1; done'
+echo cleaned up
+"""
+"""The usual entry point: set up, train, clean up."""
+
+
+@pytest.mark.parametrize(
+    ("signals", "said"),
+    [
+        ("main", "`sh` below it never got it"),
+        ("all", "`sh` below it got the signal too, but no time to save"),
+    ],
+)
+def test_a_shell_that_keeps_the_signal_for_itself_gets_one_verdict(
+    either_engine: tuple[str, str], signals: str, said: str, tmp_path: Path
+) -> None:
+    name, image = either_engine
+    step = '{"emulate": "step", "step": 1}'
+    command = ["env", "SAVED=saved", f"STEP={step}", "sh", "-c", ENTRY]
+    with contextlib.closing(choose(name)) as engine:
+        notice, _, result = noticed(engine, tmp_path, command, "2m", image, signals)
+    assert (notice.exit_code, notice.killed) == (128 + signal.SIGTERM, False)
+    (warning,) = [one for one in result.summary["warnings"] if "SIGTERM" in one]
+    assert warning.startswith("worker-0: SIGTERM ended `env ")
+    assert said in warning
+    assert "cleaned up" not in (result.folder / "logs" / "worker-0.log").read_text()

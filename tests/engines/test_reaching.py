@@ -1,4 +1,4 @@
-"""Whom a signal reaches: the first process of a task alone, or all of its processes."""
+"""To whom a signal goes: a task's own command alone, or all of its processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from emulator.engines.capabilities import capable
 from emulator.engines.docker import DockerEngine
 from emulator.engines.process import ProcessEngine
 from emulator.faults.held import Pausing
-from emulator.faults.platform import Reaching
+from emulator.faults.signals import SignallingAll
 from tests.engines.stage import Stage, shells, staged
 
 SAYS = 'trap "echo {0} TERM" TERM; trap "echo {0} USR1" USR1; echo {0} up; while :; do {1}; done'
@@ -48,12 +48,12 @@ def got(stage: Stage) -> set[str]:
     return {line for line in stage.lines["worker-0"] if line.endswith((" TERM", " USR1"))}
 
 
-def test_a_signal_reaches_the_first_process_or_all(family: Stage) -> None:
-    engine = capable(family.engine, Reaching)
-    engine.signal_processes("worker-0", [signal.SIGTERM], everyone=False)
+def test_a_signal_is_for_the_own_command_or_for_all(family: Stage) -> None:
+    engine = capable(family.engine, SignallingAll)
+    family.engine.signal("worker-0", signal.SIGTERM)
     family.until_line("worker-0", "main TERM")
     # SIGCONT is for who is stopped. What gets this has had SIGTERM before, if it ever gets it.
-    reached = engine.signal_processes("worker-0", [signal.SIGCONT, signal.SIGUSR1], everyone=True)
+    reached = engine.signal_all("worker-0", [signal.SIGCONT, signal.SIGUSR1])
     for name in NAMES:
         family.until_line("worker-0", f"{name} USR1")
     assert got(family) == {"main TERM", *(f"{name} USR1" for name in NAMES)}
@@ -63,7 +63,7 @@ def test_a_signal_reaches_the_first_process_or_all(family: Stage) -> None:
     pausing = capable(family.engine, Pausing)
     pausing.pause("worker-0")
     family.lines["worker-0"].clear()
-    engine.signal_processes("worker-0", [signal.SIGUSR1], everyone=True)
+    engine.signal_all("worker-0", [signal.SIGUSR1])
     family.until_quiet()
     assert got(family) <= {"left USR1"}  # with processes, it has left what is paused as well
     pausing.resume("worker-0")
@@ -72,4 +72,4 @@ def test_a_signal_reaches_the_first_process_or_all(family: Stage) -> None:
 
     family.engine.signal("worker-0", signal.SIGKILL)
     family.until_exit()
-    assert not engine.signal_processes("worker-0", [signal.SIGTERM], everyone=True)
+    assert not engine.signal_all("worker-0", [signal.SIGTERM])

@@ -19,8 +19,8 @@ from emulator.engines.requirements import require
 from emulator.errors import Unsupported
 from emulator.faults.ending import Preempt
 from emulator.faults.kinds import RandomFaults
-from emulator.faults.platform import SignalName
 from emulator.faults.schedule import build_schedule, from_json, to_json
+from emulator.faults.signals import Named
 from emulator.planning.context import PlanContext
 from emulator.planning.planner import make_plan
 from emulator.platforms.notices import ACTIONS, Notice
@@ -97,9 +97,9 @@ def test_the_default_preset_is_a_preemption_without_one() -> None:
 
 
 def test_what_is_written_wins_and_the_rest_is_the_platforms() -> None:
-    fault = preempted("like: gce-spot-120, grace: 5s, loss: closed, reaches: main")
+    fault = preempted("like: gce-spot-120, grace: 5s, loss: closed, signals: main")
     assert (fault.notice, fault.grace, fault.down) == (120, 5, 60)
-    assert (fault.loss, fault.reaches, fault.signal) == ("closed", "main", "SIGTERM")
+    assert (fault.loss, fault.signals, fault.signal) == ("closed", "main", "SIGTERM")
     fault = preempted("like: ec2-spot, signal: SIGTERM")
     assert (fault.kills, fault.kills_after) == (False, 30)
     assert preempted("like: gce-spot, metadata: azure").action == ACTIONS["azure"][0]
@@ -152,7 +152,7 @@ def test_a_preemption_without_a_preset_is_stored_as_before_there_were_any() -> N
         "metadata",
         "action",
         "signal",
-        "reaches",
+        "signals",
         "wakes",
         "kill_wait",
         "disk",
@@ -197,7 +197,7 @@ def test_an_engine_without_silence_refuses_a_preset_and_another_is_named() -> No
 @pytest.mark.parametrize(
     ("text", "needed"),
     [
-        ("like: kubernetes", {"replace", "signal-main"}),
+        ("like: kubernetes", {"replace"}),
         ("like: slurm-preempt", {"replace", "signal-all", "signals"}),
         ("signal: SIGUSR1", {"replace", "signals"}),
         ("disk: kept", {"replace", "same-disk"}),
@@ -338,21 +338,21 @@ def test_who_leaves_after_the_notice_is_replaced_when_its_machine_is(tmp_path: P
 def test_slurm_says_it_twice_before_it_kills(tmp_path: Path) -> None:
     deaf = Script(exits_at=None, on_sigterm=None)
     result, engine = run(tmp_path, "like: slurm-preempt", deaf)
-    assert engine.signals[:3] == [("worker-1", number) for number in (15, 15, 9)]
+    assert engine.signals[:5] == [("worker-1", number) for number in (18, 15, 18, 15, 9)]
     assert stages(history(result))[1:] == [("applied", 70), ("healed", 191)]
 
 
 def test_slurm_leaves_what_has_not_ended_kill_wait_to_do_so(tmp_path: Path) -> None:
     slow = Script(exits_at=None, on_sigterm=35.0)
     result, engine = run(tmp_path, "like: slurm-preempt", slow)
-    assert engine.signals[:2] == [("worker-1", 15), ("worker-1", 15)]
+    assert engine.signals[:4] == [("worker-1", number) for number in (18, 15, 18, 15)]
     (applied,) = [one for one in faults(history(result)) if one.stage == "applied"]
     assert stages(history(result))[1] == ("applied", 45)
     assert (applied.exit_code, applied.killed) == (143, False)
 
 
 @pytest.mark.parametrize(("name", "number"), [("SIGUSR1", 10), ("SIGINT", 2)])
-def test_another_signal_is_sent(tmp_path: Path, name: SignalName, number: int) -> None:
+def test_another_signal_is_sent(tmp_path: Path, name: Named, number: int) -> None:
     deaf = Script(exits_at=None, on_sigterm=None)
     _, engine = run(tmp_path, f"signal: {name}, grace: 5s", deaf)
     assert engine.signals[:2] == [("worker-1", number), ("worker-1", 9)]

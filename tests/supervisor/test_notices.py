@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from emulator.engines.base import Exited, TaskProcess
 from emulator.engines.memory import MemoryEngine, Script, Scripts
 from emulator.errors import EmulatorError, EngineError, NotRunning
+from emulator.faults.ending import Kill, Preempt, Restart, Terminate
+from emulator.faults.spec import FaultSpec
 from emulator.record.events import Entry, Reaction, TaskProcesses
 from emulator.results import Result
 from emulator.runtime.clock import ManualClock
@@ -20,7 +20,8 @@ from emulator.supervisor.task_processes import reaches
 from tests.supervisor import in_memory
 from tests.supervisor.in_memory import SERVES, faults, run_on, step, trains
 
-MAIN, CHILD = TaskProcess(7, "python3", True, True), TaskProcess(8, "worker", False, False)
+MAIN = TaskProcess(7, "sh", main=True, handled=frozenset({15}))
+CHILD = TaskProcess(8, "worker", main=False)
 
 
 class Witness(MemoryEngine):
@@ -56,6 +57,7 @@ def witnessed(history: Sequence[Entry]) -> list[tuple[str, float, int, int]]:
 
 TALKS = [(n + 0.5, f"line {n}") for n in range(20)]
 PREEMPTS = "faults: [{preempt: worker-1, at: 4s, grace: 2s, down: 3s}]"
+TO_ALL = f"signals: all\n{PREEMPTS}"
 
 
 def test_the_processes_of_a_preempted_task_are_written_before_each_signal_and_at_its_end(
@@ -63,13 +65,14 @@ def test_the_processes_of_a_preempted_task_are_written_before_each_signal_and_at
 ) -> None:
     deaf = Script(TALKS, exits_at=None, on_sigterm=None)
     engine = Witness({"worker-0": trains(), "worker-1": deaf, "*": SERVES})
-    history, result = run(tmp_path, PREEMPTS, engine)
+    history, result = run(tmp_path, TO_ALL, engine)
     assert witnessed(history) == [("signal", 4, 2, 0), ("kill", 6, 2, 0), ("end", 6, 50, 10)]
     first, *_ = (one for one in history if isinstance(one, TaskProcesses))
     assert [(one["main"], one["reached"]) for one in first.processes] == [
         (True, True),
-        (False, False),
+        (False, True),
     ]
+    assert [one.get("handles") for one in first.processes] == [True, None]
     assert engine.watched == [("worker-1", 0)]  # before its signal
     (notice,) = result.analysis.notices
     assert (notice.reaction, notice.reacted_after, notice.killed) == ("line 4", 0.5, True)
@@ -105,17 +108,34 @@ def test_a_line_is_a_reaction_only_to_a_notice_and_only_once(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("fields", "reached"),
+    ("text", "at"),
     [
-        ({}, [True, False]),
-        ({"reaches": "main"}, [True, False]),
-        ({"reaches": "all"}, [True, True]),
-        ({"reaches": "all", "signal": "none"}, [False, False]),
-        ({"gives_notice": False}, [False, False]),
+        (PREEMPTS, [("signal", 4), ("kill", 6)]),
+        ("faults: [{restart: worker-1, at: 4s, grace: 2s}]", [("signal", 4), ("kill", 6)]),
+        ("faults: [{terminate: worker-1, at: 4s}]", [("signal", 4)]),
+        ("signals: all\nfaults: [{terminate: worker-1, at: 4s}]", [("signal", 4)]),
     ],
 )
-def test_a_signal_is_for_those_that_its_fault_says_or_else_the_engine(
-    fields: dict[str, Any], reached: list[bool]
+def test_the_end_is_watched_of_what_is_replaced_and_was_told_as_a_whole(
+    text: str, at: list[tuple[str, float]], tmp_path: Path
 ) -> None:
-    spec: Any = SimpleNamespace(**{"gives_notice": True, **fields})
+    deaf = Script(TALKS, exits_at=None, on_sigterm=None)
+    engine = Witness({"worker-0": trains(), "worker-1": deaf, "*": SERVES})
+    history, _ = run(tmp_path, text, engine)
+    assert [(moment, t) for moment, t, *_ in witnessed(history)] == at
+    assert engine.watched == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "reached"),
+    [
+        (Preempt(preempt="a-0"), [True, False]),
+        (Preempt(preempt="a-0", signals="all"), [True, True]),
+        (Preempt(preempt="a-0", signals="all", signal="none"), [False, False]),
+        (Terminate(terminate="a-0"), [True, False]),
+        (Restart(restart="a-0", signals="all"), [True, True]),
+        (Kill(kill="a-0"), [False, False]),
+    ],
+)
+def test_a_signal_is_for_the_command_or_for_all(spec: FaultSpec, reached: list[bool]) -> None:
     assert [reaches(spec, one) for one in (MAIN, CHILD)] == reached

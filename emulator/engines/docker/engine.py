@@ -71,7 +71,7 @@ class DockerEngine(Faults):
         | {"silent-loss", "throttle", "oom", "network", "usage", "reattach"}
         | {"process-limits", "scratch", "mounts", "ports", "port-mapping", "pods", "same-disk"}
         | {"drawings", "exec", "files", "calls", "volume-size", "fill", "notices", "abort"}
-        | {"signal-main", "signal-all", "signals", "processes"}
+        | {"signal-all", "signals", "processes"}
     )
     machine_needs: Mapping[str, str] = {
         "gpus": "gpu",

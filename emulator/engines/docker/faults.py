@@ -106,10 +106,10 @@ class Faults(TaskContainers):
             else:
                 self._freezer.signal(container, number)
 
-    def signal_processes(self, task: str, numbers: Sequence[int], *, everyone: bool) -> int | None:
-        """Signal the child of the container's init, or all that descends from it, from inside."""
+    def signal_all(self, task: str, numbers: Sequence[int]) -> int | None:
+        """Signal all that descends from the container's init, from inside."""
         container = self._created.get(task)
-        if not everyone or container is None or (self._pods and self._pods.starts(task)):
+        if container is None or (self._pods and self._pods.starts(task)):
             for number in numbers:
                 self.signal(task, number)
             return None

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import docker
+from docker.errors import APIError
 
-from emulator.engines.base import TaskProcess
+from emulator.engines.base import TaskProcess, numbers_in
 from emulator.metrics.catalog import Usage
 
 
@@ -185,7 +186,11 @@ def processes_of(api: docker.APIClient, container: str) -> Sequence[TaskProcess]
     The daemon runs `ps` on its machine, which takes some hundredths of a second.
     """
     first = int(api.inspect_container(container)["State"]["Pid"])
-    return arranged(first, api.top(container, "-eo pid,ppid,stat,comm")["Processes"] or ())
+    try:
+        rows = api.top(container, "-eo pid,ppid,stat,caught,ignored,comm")["Processes"]
+    except APIError:  # it does not run, or that `ps` does not know the masks of signals
+        rows = api.top(container, "-eo pid,ppid,stat,tty,tty,comm")["Processes"]
+    return arranged(first, rows or ())
 
 
 def arranged(first: int, rows: Iterable[Sequence[str]]) -> Sequence[TaskProcess]:
@@ -195,13 +200,15 @@ def arranged(first: int, rows: Iterable[Sequence[str]]) -> Sequence[TaskProcess]
     the parent of a warm start. Either has started the main one before it could get other children.
     """
     found = [
-        (int(pid), int(parent), " ".join(name))
-        for pid, parent, state, *name in rows
+        (int(pid), int(parent), " ".join(name), numbers_in(caught, ignored))
+        for pid, parent, state, caught, ignored, *name in rows
         if not state.startswith("Z")
     ]
-    main = min((pid for pid, parent, _ in found if parent == first), default=None)
+    main = min((pid for pid, parent, *_ in found if parent == first), default=None)
     processes = [
-        TaskProcess(pid, name, pid == main, pid == main) for pid, _, name in found if pid != first
+        TaskProcess(pid, name, pid == main, handled)
+        for pid, _, name, handled in found
+        if pid != first
     ]
     return sorted(processes, key=lambda one: not one.main)
 

@@ -94,7 +94,7 @@ class KubernetesEngine:
     name = "kubernetes"
     capabilities = frozenset(
         {"limits", "gpus", "replace", "new-address", "usage", "reattach", "pods", "scratch"}
-        | {"own-grace", "eviction", "nodes", "exec", "signal-main"}
+        | {"own-grace", "eviction", "nodes", "exec"}
     )
     machine_needs: Mapping[str, str] = {"gpus": "gpu"}
     keeps_addresses = False

@@ -90,7 +90,7 @@ class ProcessEngine:
     name = "process"
     capabilities = frozenset(
         {"replace", "same-disk", "drawings", "same-address", "pause", "usage", "ports", "exec"}
-        | {"files", "calls", "notices", "signal-main", "signal-all", "signals", "processes"}
+        | {"files", "calls", "notices", "signal-all", "signals", "processes"}
         | {"abort"}
     )
     machine_needs: Mapping[str, str] = {}
@@ -226,22 +226,20 @@ class ProcessEngine:
             self._metadata.tell(lambda state: state.withdraw(task))
 
     def signal(self, task: str, number: int) -> None:
-        """Send the signal to the whole process group."""
+        """Signal the task's own command; SIGKILL ends its whole process group."""
+        self._send(task, number, os.killpg if number == signal.SIGKILL else os.kill)
+
+    def _send(self, task: str, number: int, send: Callable[[int, int], None]) -> None:
         started = self._started.get(task)
         if started is not None and started.keeper.poll() is None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(started.pid, number)
+                send(started.pid, number)
 
-    def signal_processes(self, task: str, numbers: Sequence[int], *, everyone: bool) -> int | None:
-        """Signal the task's first process, or its process group and what has left that group."""
+    def signal_all(self, task: str, numbers: Sequence[int]) -> int | None:
+        """Signal the task's process group, and what has left that group."""
         started = self._started.get(task)
         if started is None or started.keeper.poll() is not None:
             return 0
-        if not everyone:
-            with contextlib.suppress(ProcessLookupError):
-                for number in numbers:
-                    os.kill(started.pid, number)
-            return 1
         return process_table.signal_descendants(started.keeper.pid, numbers)
 
     def pause(self, task: str) -> None:
@@ -249,14 +247,14 @@ class ProcessEngine:
         started = self._started.get(task)
         if started is None or started.keeper.poll() is not None:
             raise NotRunning(f"Can't pause {task}: it does not run.")
-        self.signal(task, signal.SIGSTOP)
+        self._send(task, signal.SIGSTOP, os.killpg)
         if not _wait_until_stopped(started.pid):
             reason = f"it still runs {REMOVAL_TIMEOUT:.0f} s after SIGSTOP"
             raise EngineError(f"Can't pause {task}: {reason}.")
 
     def resume(self, task: str) -> None:
         """Continue the process group."""
-        self.signal(task, signal.SIGCONT)
+        self._send(task, signal.SIGCONT, os.killpg)
 
     def usage(self) -> Mapping[str, Usage]:
         """Return what the processes of each task have used."""
@@ -267,7 +265,7 @@ class ProcessEngine:
         return self._sampler.pids(self._leaders())
 
     def processes(self, task: str) -> Sequence[TaskProcess]:
-        """Return the processes below the task's keeper; a signal is for those of its group."""
+        """Return the processes below the task's keeper."""
         if (leader := self._leaders().get(task)) is None:
             raise NotRunning(f"{task} does not run.")
         found = []
@@ -275,8 +273,8 @@ class ProcessEngine:
             for one in psutil.Process(self._started[task].keeper.pid).children(recursive=True):
                 with contextlib.suppress(psutil.Error, OSError):
                     if one.status() != psutil.STATUS_ZOMBIE:
-                        in_group = os.getpgid(one.pid) == leader
-                        found.append(TaskProcess(one.pid, one.name(), one.pid == leader, in_group))
+                        handled = process_table.handled(one.pid)
+                        found.append(TaskProcess(one.pid, one.name(), one.pid == leader, handled))
         return sorted(found, key=lambda one: not one.main)
 
     def watch_end(self, task: str) -> None:

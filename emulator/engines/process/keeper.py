@@ -14,7 +14,8 @@ see `order`. It reports the task's pid, and the error number of a command that c
 exit code is the task's, 128 + N for signal N.
 
 After SIGUSR1 the end of the task is watched: the processes that it has left get LINGER to end by
-themselves, before they are killed, and are reported as JSON, see `left_of`.
+themselves, before they are killed, and are reported as JSON, see `left_of`. Not so where another
+signal than SIGKILL has ended the task.
 """
 
 from __future__ import annotations
@@ -166,7 +167,9 @@ def _wait_for(task: int, left: int | None) -> int:
         # It stays a zombie until its group is killed: the group's number can't be another's.
         while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)) and ended.si_pid != task:
             os.waitpid(ended.si_pid, 0)
-        if _watched and left is not None:
+        # The first signal that ends the task ends all of it at once, as in a container.
+        at_once = ended and ended.si_code != os.CLD_EXITED and ended.si_status != signal.SIGKILL
+        if _watched and left is not None and not at_once:
             _report_left(task, left)
         _kill_group(task)
         return os.waitpid(task, 0)[1]

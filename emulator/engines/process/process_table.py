@@ -24,6 +24,7 @@ from pathlib import Path
 
 import psutil
 
+from emulator.engines.base import numbers_in
 from emulator.runtime.host import HOST, this_host
 from emulator.validation.run_id import is_run_id
 
@@ -133,6 +134,16 @@ def signal_descendants(keeper: int, numbers: Sequence[int]) -> int:
                 process.send_signal(number)
                 reached.add(process.pid)
     return len(reached)
+
+
+def handled(pid: int) -> frozenset[int] | None:
+    """Return which signals a process catches or ignores; None: unknown."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text("utf-8", "replace").splitlines()
+    except OSError:  # macOS has no /proc
+        return None
+    masks = dict(line.split(":", 1) for line in lines if line.startswith(("SigCgt:", "SigIgn:")))
+    return numbers_in(*masks.values())
 
 
 def _labels_of(process: psutil.Process) -> Labels | None:

@@ -168,17 +168,17 @@ def test_limits_follow_a_throttle_and_counters_begin_at_zero_with_a_start(job: S
 
 def test_the_main_process_is_the_first_that_the_first_one_of_a_container_has_started() -> None:
     rows = [
-        ["900", "5", "Ss", "docker-init"],
-        ["931", "900", "S", "sleep"],  # its parent has ended
-        ["907", "900", "Sl", "python3"],
-        ["908", "907", "S", "my", "worker"],
-        ["909", "907", "Z", "gone", "<defunct>"],
-        ["950", "5", "R", "ps"],  # by `docker exec`
+        ["900", "5", "Ss", "0", "0", "docker-init"],
+        ["931", "900", "S", "0000000000000000", "0000000000000000", "sleep"],  # its parent ended
+        ["907", "900", "Sl", "0000000000004002", "0000000000001000", "python3"],
+        ["908", "907", "S", "-", "-", "my", "worker"],
+        ["909", "907", "Z", "0", "0", "gone", "<defunct>"],
+        ["950", "5", "R", "?", "?", "ps"],  # by `docker exec`; a `ps` without masks
     ]
     assert arranged(900, rows) == [
-        TaskProcess(907, "python3", main=True, signalled=True),
-        TaskProcess(931, "sleep", main=False, signalled=False),
-        TaskProcess(908, "my worker", main=False, signalled=False),
-        TaskProcess(950, "ps", main=False, signalled=False),
+        TaskProcess(907, "python3", main=True, handled=frozenset({2, 13, 15})),
+        TaskProcess(931, "sleep", main=False, handled=frozenset()),
+        TaskProcess(908, "my worker", main=False, handled=None),
+        TaskProcess(950, "ps", main=False, handled=None),
     ]
     assert arranged(900, rows[:1]) == []

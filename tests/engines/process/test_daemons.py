@@ -242,6 +242,15 @@ def test_what_ends_by_itself_after_its_task_is_not_left(stage: Make) -> None:
     assert {one["how"] for one in end.outlived} <= {"ended"}  # it may have ended at once
 
 
+@linux
+def test_what_a_first_signal_ends_takes_all_with_it_at_once_as_in_a_container(stage: Make) -> None:
+    s = stage(f"{DAEMON} while :; do sleep 0.01; done")
+    _, daemon = started(s)
+    told_to_end(s)
+    end = s.until_exit()
+    assert (end.exit_code, end.outlived, is_over(daemon)) == (143, None, True)
+
+
 def test_what_outlives_a_task_is_unknown_where_its_end_is_not_watched(stage: Make) -> None:
     s = stage("exit 7")
     s.start()

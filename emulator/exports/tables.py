@@ -89,6 +89,7 @@ _FAULT = (
     Column("target_rate_after", "float", "steps/s", "likewise"),
     Column("effect", "text", "", "what the engine says that it did"),
     Column("notes", "text", "", "what the engine said of the target until it was restored"),
+    Column("wrong_source", "text", "", "what its step was read from, if that was given up later"),
 )
 
 

@@ -271,7 +271,8 @@ class _Planner:
         """Return the reference of an image, or of the job's; each is resolved once: it is slow."""
         image = given or self._scenario.image
         if id(image) not in self._references:
-            self._references[id(image)] = image, self._context.image(image)
+            reference = self._context.image(self._scenario.chosen(image))
+            self._references[id(image)] = image, reference
         return self._references[id(image)][1]
 
 

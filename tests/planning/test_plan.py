@@ -54,6 +54,11 @@ def handed_out(text: str, *devices: str) -> dict[str, tuple[str, ...]]:
     return {task.name: task.gpus for task in plan(text, with_gpus(*devices)).tasks}
 
 
+def test_the_image_follows_the_framework_where_none_is_named() -> None:
+    made = plan("framework: pytorch\ncluster: {master: 1, worker: {image: cpu}}\n")
+    assert [task.image for task in made.tasks] == ["ref-pytorch", "ref-cpu"]
+
+
 def test_a_task_has_all_that_the_scenario_says() -> None:
     made = plan("cluster: {worker: {replicas: 2, cpus: 1.5, memory: 1g}, ps: 1}\nseed: 7\n")
     assert [task.name for task in made.tasks] == ["worker-0", "worker-1", "ps-0"]

@@ -287,6 +287,7 @@ class _Writer:
 
     def _reference(self, role: str, image: AnyImage, spec: AnyContainer) -> str:
         """Return the reference of an image; note one that only this machine has."""
+        image = self._scenario.chosen(image)
         if isinstance(image, Dockerfile):
             is_own = image is not self._scenario.image
             name = f"{self._scenario.name}-{role}" if is_own else self._scenario.name

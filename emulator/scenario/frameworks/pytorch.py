@@ -241,6 +241,7 @@ PYTORCH = Framework(
     "pytorch",
     _environment,
     roles=ROLES,
+    image="pytorch",
     overridable=frozenset(
         {
             "PET_NPROC_PER_NODE",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from emulator.analysis.failed_output import Found, known_errors, last_words, tells
+from emulator.analysis.failed_output import Found, Place, known_errors, last_words, tells
 from emulator.analysis.values import StepSources, step_sources
 from emulator.faults.kinds import FAULTS
 from emulator.scenario.frameworks.spec import role_of
@@ -56,7 +56,7 @@ class Explanation:
             "hints": [
                 {
                     "name": found.hint.name,
-                    "advice": found.hint.advice,
+                    "advice": found.advice,
                     "docs": found.hint.docs,
                     "tasks": list(found.tasks),
                     "line": found.line,
@@ -81,7 +81,8 @@ def explain(timeline: Timeline, analysis: Analysis, tail: Tail) -> Explanation:
     trained_nothing = _has_no_step(timeline, analysis)
     names = [] if analysis.outcome == "succeeded" else list(to_blame(timeline, analysis))
     outputs = {name: tail(name) for name in names[:READ]}
-    found = list(known_errors(outputs))
+    places = {task.name: Place(task.image) for task in timeline.plan.tasks}
+    found = list(known_errors(outputs, places))
     if trained_nothing and not outputs:
         outputs = dict(_first_output(timeline, tail))
     words = {name: last_words(lines, tells=tells) for name, lines in outputs.items()}

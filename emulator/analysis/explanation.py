@@ -81,7 +81,7 @@ def explain(timeline: Timeline, analysis: Analysis, tail: Tail) -> Explanation:
     trained_nothing = _has_no_step(timeline, analysis)
     names = [] if analysis.outcome == "succeeded" else list(to_blame(timeline, analysis))
     outputs = {name: tail(name) for name in names[:READ]}
-    places = {task.name: Place(task.image) for task in timeline.plan.tasks}
+    places = {task.name: Place(task.image, timeline.plan.python) for task in timeline.plan.tasks}
     found = list(known_errors(outputs, places))
     if trained_nothing and not outputs:
         outputs = dict(_first_output(timeline, tail))

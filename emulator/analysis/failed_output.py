@@ -200,6 +200,8 @@ class Place:
 
     image: str = ""
     """The reference of its image; empty: it ran on this machine."""
+    python: str = ""
+    """The Python of this machine that it ran in."""
 
 
 NOWHERE = Place()
@@ -263,9 +265,14 @@ _BUILT = re.compile(r"(?:.*/)?(emulator-(\w+)):[^/]*")
 def _without_module(line: str, place: Place) -> str:
     """Return what to do about a module that a task does not have."""
     found = _NO_MODULE.search(line)
-    if found is None or not place.image:
+    if found is None or not (place.image or place.python):
         return ""
     module = found[1]
+    if not place.image:
+        return (
+            f"{place.python} has no {module}: activate the environment that has it before `emulate "
+            "up`, or name its Python with `--python PATH`."
+        )
     package, built = _PACKAGES.get(module, module), _BUILT.fullmatch(place.image)
     if built is None:
         name = place.image.partition("@")[0]

@@ -179,12 +179,14 @@ def test_a_known_error_of_several_tasks_is_one_hint() -> None:
             "python:3.11-slim has no yaml: two lines of Dockerfile, `FR",
         ),
         ("cv2", "emulator-custom:01", "The image of your Dockerfile has no cv2: add `RUN pip inst"),
+        ("torch", "process", "/env/bin/python has no torch: activate the environment that has it "),
         ("a", "", "What the task runs in has not this module: "),
     ],
 )
 def test_a_missing_module_says_what_to_write(module: str, image: str, advice: str) -> None:
     lines = [*TRACE, f"ModuleNotFoundError: No module named '{module}'"]
-    (found,) = known_errors({"worker-0": lines}, {"worker-0": Place(image)})
+    place = Place(image) if image != "process" else Place(python="/env/bin/python")
+    (found,) = known_errors({"worker-0": lines}, {"worker-0": place})
     assert found.advice.startswith(advice)
     assert len(found.advice) <= LONGEST
 

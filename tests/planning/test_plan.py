@@ -303,9 +303,12 @@ cluster:
 
 def test_a_framework_that_tasks_can_not_import_is_a_warning() -> None:
     text = "name: a\nframework: pytorch\nprogram: {command: [python, a.py]}\ncluster: {worker: 1}\n"
-    bare = replace(SITE, has_module=lambda module: False)
+    bare = replace(SITE, python="/env/bin/python", has_module=lambda python, module: False)
     (warning,) = make_plan(parse(text), "test-1", bare).warnings
-    assert warning.startswith("torch is not installed beside emulate")
+    assert warning.startswith(
+        "/env/bin/python, in which tasks of the fake engine run, has no torch"
+    )
+    assert make_plan(parse(text), "test-1", bare).python == "/env/bin/python"
     assert make_plan(parse(text), "test-1", SITE).warnings == ()
     assert make_plan(parse(text.replace("python,", "sh,")), "test-1", bare).warnings == ()
 

@@ -28,7 +28,7 @@ class Dockerfile(Model):
     dockerfile: DockerfilePath = Field(examples=["docker/Dockerfile"])
     """The Dockerfile from which the image is built."""
     context: ContextPath | None = None
-    """The build context; default: the Dockerfile's folder."""
+    """The build context; default: the Dockerfile's folder, or nothing if it copies no files."""
     args: dict[Variable, str] = Field({}, examples=[{"PYTHON": "3.12"}])
     """Build arguments, which the Dockerfile declares by ARG."""
     preload: Preload = None

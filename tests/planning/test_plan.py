@@ -249,6 +249,10 @@ LOST = "torchrun without `elastic`: once a task is lost, the others end too, wit
             ["elastic: a task that comes back", "elastic with restart.scope job"],
         ),
         (
+            TORCHRUN.replace("torchrun,", "torchrun, --rdzv_backend=etcd, --rdzv_endpoint=etcd:1,"),
+            ["no task and no helper is called etcd, where torchrun's rendezvous is: leave"],
+        ),
+        (
             OWN_STORE.replace("torchrun", "python") + "restart: on-failure",
             ["elastic: no command runs torchrun"],
         ),
@@ -258,6 +262,32 @@ def test_what_is_rarely_meant_is_warned_of(text: str, warnings: list[str]) -> No
     result = plan(text).warnings
     assert len(result) == len(warnings)
     assert all(found.startswith(warning) for found, warning in zip(result, warnings, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "more", "answers"),
+    [
+        ("etcd:2379", "", False),
+        ("etcd.team.svc.cluster.local:2379", "", False),
+        ("worker-2:29400", "", False),  # there are two
+        ("worker-1:29400", "", True),
+        ("etcd:2379", "helpers: {etcd: {command: [etcd]}}\n", True),
+        ("10.0.0.7:2379", "", True),
+        ("localhost:29400", "", True),
+        ("etcd.example.com:2379", "", True),  # it may be there
+        ("$MASTER:2379", "", True),  # a shell knows
+    ],
+)
+def test_a_rendezvous_where_nothing_answers_is_warned_of(
+    endpoint: str, more: str, answers: bool
+) -> None:
+    for text in (
+        TORCHRUN.replace("torchrun,", f"torchrun, --rdzv-endpoint, '{endpoint}',"),
+        TORCHRUN.replace("torchrun,", f"torchrun, '--rdzv_endpoint={endpoint}',"),
+        TORCHRUN.replace("{r", f"{{env: {{PET_RDZV_ENDPOINT: '{endpoint}'}}, r"),
+    ):
+        found = [one for one in plan(text + more).warnings if "no task and no helper" in one]
+        assert bool(found) != answers
 
 
 # --- The plan as a value ------------------------------------------------------------------------

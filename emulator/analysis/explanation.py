@@ -9,7 +9,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from emulator.analysis.failed_output import Found, Place, known_errors, last_words, tells
+from emulator.analysis.failed_output import (
+    WIDTH,
+    Found,
+    Place,
+    exceptions,
+    known_errors,
+    last_words,
+    tells,
+)
 from emulator.analysis.values import StepSources, step_sources
 from emulator.faults.kinds import FAULTS
 from emulator.scenario.frameworks.spec import role_of
@@ -97,6 +105,15 @@ def explain(timeline: Timeline, analysis: Analysis, tail: Tail) -> Explanation:
         {name: lines for name, lines in words.items() if lines},
         sources,
     )
+
+
+def in_short(timeline: Timeline, tail: Tail) -> str:
+    """Return why a job ended, in half a sentence: the last exception of its task, or the reason."""
+    if timeline.ended_by:
+        lines = tail(timeline.ended_by)
+        if raised := exceptions(lines):
+            return f"{timeline.ended_by}: {lines[raised[-1].line].strip().rstrip('.')[:WIDTH]}"
+    return timeline.reason.rstrip(".") or "it has not ended by itself"
 
 
 def _no_step(sources: StepSources) -> str:

@@ -192,7 +192,7 @@ def test_the_end_of_a_job_in_half_a_sentence() -> None:
     trace = ["Traceback (most recent call last):", '  File "a.py", line 1', "ValueError: no. 3."]
     failed = timeline([ended(2, "worker-1", 1), replace(job(2, "failed"), task="worker-1")])
     assert in_short(failed, lambda task: trace) == "worker-1: ValueError: no. 3"
-    told = replace(job(2, "failed"), task="worker-1", reason="worker-1 failed with exit code 1")
+    told = replace(job(2, "failed", "worker-1 failed with exit code 1"), task="worker-1")
     assert in_short(timeline([told]), lambda task: ["bye"]) == "worker-1 failed with exit code 1"
     assert in_short(timeline([step(1, "worker-0", 1)]), lambda task: []) == (
         "it has not ended by itself"

@@ -65,7 +65,7 @@ def _image(value: object) -> object:
     if isinstance(value, str | Mapping | Dockerfile | NamedImage):
         return _reference(value)
     raise ValueError(
-        "an image is 'cpu', 'gpu', 'auto', 'pytorch', 'jax', a reference or a dockerfile:"
+        "an image is 'cpu', 'gpu', 'auto', 'pytorch', 'jax', 'python', a reference or a dockerfile:"
     )
 
 

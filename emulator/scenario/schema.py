@@ -440,8 +440,8 @@ class Scenario(Model):
     image: Image = Field(
         default="auto", examples=["cpu", "python:3.11-slim", {"dockerfile": "docker/Dockerfile"}]
     )
-    """What tasks run in: `auto` (that of the framework; for TensorFlow `gpu` if the engine has a
-    GPU, else `cpu`), an image of the emulator, any reference, or a Dockerfile."""
+    """What tasks run in: `auto` (that of the framework; of TensorFlow, MPI and Ray `gpu` if the
+    engine has a GPU, else `cpu`), an image of the emulator, any reference, or a Dockerfile."""
     program: Program
     """What every task runs, unless its role says otherwise."""
     cluster: Cluster = Field(min_length=1, examples=[{"worker": 2}])

@@ -320,7 +320,13 @@ def test_text_is_no_number_and_no_truth_but_in_a_csv_file_and_these_options() ->
 
 @pytest.mark.parametrize(
     ("framework", "image"),
-    [("tensorflow", "auto"), ("pytorch", "pytorch"), ("jax", "jax"), ("mpi", "auto")],
+    [
+        ("tensorflow", "auto"),
+        ("pytorch", "pytorch"),
+        ("jax", "jax"),
+        ("none", "python"),
+        ("mpi", "auto"),
+    ],
 )
 def test_an_image_that_is_not_named_is_that_of_the_framework(framework: str, image: str) -> None:
     roles = {"worker": {"image": {"name": "auto", "preload": ["a"]}}, "launcher": {"image": "b:1"}}

@@ -30,7 +30,8 @@ OWN = re.compile(r"EMULATOR_[A-Z]+")
 READ_BYTES = 2**20
 """A file of a program that is searched for them, at most."""
 IMAGES: Mapping[str, str] = {
-    name: f"emulator-{name}:latest" for name in ("cpu", "gpu", "pytorch", "jax", "network")
+    name: f"emulator-{name}:latest"
+    for name in ("cpu", "gpu", "pytorch", "jax", "python", "network")
 }
 """The images of the emulator, which are on this machine only."""
 DEFAULT_MODE = "0644"

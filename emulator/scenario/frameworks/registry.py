@@ -31,7 +31,9 @@ def _addresses(member: Member, members: Sequence[Member], job: Job) -> Mapping[s
     return {"EMULATOR_CLUSTER": json.dumps(cluster)}
 
 
-NONE = Framework("none", _addresses, roles=Roles(leaders=(*Roles().leaders, LAUNCHER)))
+NONE = Framework(
+    "none", _addresses, roles=Roles(leaders=(*Roles().leaders, LAUNCHER)), image="python"
+)
 """No framework: programs that find each other by themselves; a launcher leads them, as of MPI."""
 FRAMEWORKS: Mapping[FrameworkName, Framework] = {
     framework.name: framework for framework in (TENSORFLOW, PYTORCH, JAX, MPI, RAY, NONE)

@@ -207,9 +207,9 @@ def told(plan: Plan, task: Task) -> Iterator[Stamped]:
     reader = StepReader(plan.scenario.metrics.rules)
     for line in docker("logs", "--timestamps", container(plan, task)).splitlines():
         stamp, _, text = line.partition(" ")
-        found = reader.read(text)
-        if found is not None and found.event == "step":
-            yield seconds(stamp), int(str(found.data["step"]))
+        for seen in reader.read(text, seconds(stamp)):
+            if seen.event == "step":
+                yield seen.wall, int(str(seen.data["step"]))
 
 
 def docker(*words: str, stdin: bytes | None = None) -> str:

@@ -16,12 +16,14 @@ from emulator.analysis.throughput import JOB, Throughput, Work, follow, rates
 from emulator.analysis.traffic import Traffic, TrafficIndex, traffic_of
 from emulator.analysis.values import Values, last_values
 from emulator.faults.kinds import FAULTS
+from emulator.faults.schedule import trigger_matches
 from emulator.record.events import (
     EngineNote,
     Entry,
     HelperEvent,
     Stall,
     Step,
+    StepSource,
     TaskExit,
     TaskRunning,
 )
@@ -111,6 +113,8 @@ class FaultResult:
     """What the engine says that it did."""
     notes: Sequence[str] = field(default_factory=list)
     """What the engine said of its target, from the trigger until the task was restored."""
+    wrong_source: str = ""
+    """Its step was read from this, which was given up later: it struck at another step."""
 
 
 @dataclass(frozen=True)
@@ -397,7 +401,32 @@ def _fault(
         target_rate_after=target[2],
         effect=applied.effect or "",
         notes=_notes(planned, progress.between(trigger, restored)),
+        wrong_source=_wrong_source(planned, trigger, timeline, progress),
     )
+
+
+def _wrong_source(
+    fault: PlannedFault, trigger: Entry, timeline: Timeline, progress: ProgressIndex
+) -> str:
+    """Return from what the step that triggered a fault was read, if it was none of the training."""
+    if fault.trigger.step is None:
+        return ""
+    if any(
+        step.n < trigger.n
+        and trigger_matches(
+            fault.trigger, step.task, event="step", data={"step": step.step}, line=None
+        )
+        for step in progress.steps
+    ):
+        return ""
+    source: dict[str, str] = {}
+    for entry in timeline.history:
+        if isinstance(entry, StepSource) and entry.counts:
+            before = source.get(entry.task, "")
+            if entry.retracts and entry.n > trigger.n and before:
+                return before
+            source[entry.task] = entry.source
+    return ""
 
 
 def _detected(fault: PlannedFault, ends: Sequence[TaskExit | Stall]) -> Entry | None:
@@ -444,7 +473,10 @@ def _rates(
     until = None if restored is None or restored.t >= timeline.duration else restored.t
     if first_step is None and timeline.outcome == "succeeded":
         until = source.last
-    during = None if until is None else source.rate_within(applied.t, until)
+    if first_step is None and timeline.outcome and source.last <= applied.t:
+        during: float | None = 0.0  # the job ended without another step
+    else:
+        during = None if until is None else source.rate_within(applied.t, until)
     if first_step is None:
         return before, during, None
     end = min(first_step.t + WINDOW, source.last)

@@ -105,7 +105,7 @@ def _run_checks(
     if analysis.outcome in CUT_OFF:
         # The job might have met them if it had not been cut off.
         verdicts = _unknown(verdicts, "failed", REACHED, "when the run was cut off")
-    if any(fault.status != "applied" for fault in analysis.faults):
+    if any(fault.status != "applied" or fault.wrong_source for fault in analysis.faults):
         # Faults that did not happen were not survived.
         verdicts = _unknown(verdicts, "ok", ABOUT_FAULTS, "but not all faults happened")
     return verdicts
@@ -159,7 +159,7 @@ def _outcome(expect: Expectations, analysis: Analysis) -> Iterator[Verdict]:
 def _faults(expect: Expectations, analysis: Analysis) -> Iterator[Verdict]:
     """Check that all faults happened; otherwise the run proves nothing about them."""
     if faults := analysis.faults:
-        missed = [fault for fault in faults if fault.status != "applied"]
+        missed = [one for one in faults if one.status != "applied" or one.wrong_source]
         actual = f"{len(faults) - len(missed)} applied"
         actual += "".join(f"; {_missed(one)}" for one in missed[:3])
         yield Verdict("faults", "unknown" if missed else "ok", f"{len(faults)} applied", actual)
@@ -167,6 +167,11 @@ def _faults(expect: Expectations, analysis: Analysis) -> Iterator[Verdict]:
 
 def _missed(fault: FaultResult) -> str:
     """Return why a fault did not happen; a sentence of an engine becomes a part of one."""
+    if fault.wrong_source:
+        return (
+            f"fault {fault.id}: {fault.kind} {fault.target} struck at a step of"
+            f" {fault.wrong_source}, which has none of the training's"
+        )
     why = fault.reason.removesuffix(".")
     return f"fault {fault.id}: {fault.kind} {fault.target} {fault.status}: {why}"
 
@@ -242,6 +247,7 @@ def _bytes_per_step(expect: Expectations, analysis: Analysis) -> Iterator[Verdic
                 yield from (replace(v, expectation=f"{name}.{v.expectation}") for v in verdicts)
 
 
+NO_STEP_FOLLOWED = "no step followed the last failure"
 UNCOUNTED = "its bytes were not counted, or not often enough between the steps"
 
 
@@ -304,16 +310,25 @@ def _shares(name: str, expect: Expectations, analysis: Analysis) -> Iterator[Ver
 def _recovers_within(expect: Expectations, analysis: Analysis) -> Iterator[Verdict]:
     if expect.recovers_within is None:
         return
-    worst = analysis.worst_recovery
-    if worst is None:
+    bound, worst = expect.recovers_within, max(analysis.recoveries, default=None)
+    waited = [analysis.duration - one.at for one in analysis.recovered if one.seconds is None]
+    if worst is None and not waited:
         actual = "there was nothing to recover from"
     else:
-        actual = (
-            "no step followed the last failure" if math.isinf(worst) else format_duration(worst)
-        )
-    holds = None if worst is None else worst <= expect.recovers_within
-    expected = f"at most {format_duration(expect.recovers_within)}"
+        actual = NO_STEP_FOLLOWED if waited or worst is None else format_duration(worst)
+    late = [seconds for seconds in (*analysis.recoveries, *waited) if seconds > bound]
+    holds = False if late else None if waited or worst is None else True
+    expected = f"at most {format_duration(bound)}"
     yield Verdict("recovers_within", _status(holds), expected, actual)
+
+
+def _lost_steps(expect: Expectations, analysis: Analysis) -> Iterator[Verdict]:
+    """Compare the steps that were done again; those of a restart that no step followed are not."""
+    for verdict in _bound("max_lost_steps", "lost_steps", COUNT, expect, analysis):
+        if verdict.status == "ok" and analysis.unrecovered:
+            yield replace(verdict, status="unknown", actual=f"{verdict.actual}; {NO_STEP_FOLLOWED}")
+        else:
+            yield verdict
 
 
 def _noticed(
@@ -351,7 +366,7 @@ _CHECKS: Mapping[str, Check] = {
     "throughput.during": partial(_shares, "during"),
     "throughput.after": partial(_shares, "after"),
     "max_restarts": partial(_bound, "max_restarts", "restarts", COUNT),
-    "max_lost_steps": partial(_bound, "max_lost_steps", "lost_steps", COUNT),
+    "max_lost_steps": _lost_steps,
     "recovers_within": _recovers_within,
     "min_goodput": partial(_bound, "min_goodput", "goodput", SHARE),
 }

@@ -20,6 +20,8 @@ from emulator.analysis.failed_output import (
 )
 from emulator.analysis.values import StepSources, step_sources
 from emulator.faults.kinds import FAULTS
+from emulator.metrics.unread import looks_like, suggested
+from emulator.record.events import Unread
 from emulator.scenario.frameworks.spec import role_of
 
 if TYPE_CHECKING:
@@ -29,8 +31,10 @@ if TYPE_CHECKING:
 READ = 10
 """Tasks whose output is read at most."""
 
-NO_STEP = (
+_NO_STEP = (
     "No step was read from the output of any task, so nothing shows that the job has trained. "
+)
+NO_STEP = _NO_STEP + (
     "Set `metrics.steps` to a pattern, such as 'iter (?P<step>\\d+)', or print a line of JSON for "
     "each step; "
     "`expect: {steps: none}` is for programs that have no steps."
@@ -97,7 +101,7 @@ def explain(timeline: Timeline, analysis: Analysis, tail: Tail) -> Explanation:
     sources = step_sources(timeline)
     return Explanation(
         [
-            *([_no_step(sources)] if trained_nothing else []),
+            *([_no_step(sources, timeline, outputs)] if trained_nothing else []),
             *_never_went_on(timeline, analysis),
             *(one.words for one in timeline.left_out),
         ],
@@ -116,10 +120,19 @@ def in_short(timeline: Timeline, tail: Tail) -> str:
     return timeline.reason.rstrip(".") or "it has not ended by itself"
 
 
-def _no_step(sources: StepSources) -> str:
+def _no_step(sources: StepSources, timeline: Timeline, outputs: Mapping[str, Sequence[str]]) -> str:
     """Return the warning that no step was read, with what was seen instead."""
     if sources.has_trainer_lines:
         return NO_STEP_OF_TRAINER
+    told = [entry for entry in timeline.history if isinstance(entry, Unread)]
+    is_own = bool(told) and told[-1].pattern is None
+    begin = (
+        f"{_NO_STEP}The pattern of `metrics.steps` has matched nothing. " if is_own else _NO_STEP
+    )
+    lines = (line for printed in outputs.values() for line in printed)
+    likely = told[-1] if told and not is_own else suggested(lines)
+    if likely is not None and likely.pattern is not None:
+        return f"{begin}{looks_like(likely.line, likely.pattern)}."
     if not sources.seen:
         return NO_STEP
     seen = ", ".join(sources.seen)

@@ -325,7 +325,11 @@ def _restarts(_: Verdict, found: Evidence) -> str:
 
 
 def _lost_steps(_: Verdict, found: Evidence) -> str:
-    return _lost_in_words(found) or "No task reported a step, so lost steps can't be counted."
+    if words := _lost_in_words(found):
+        return words
+    if found.analysis.lost_steps is not None and found.analysis.unrecovered:
+        return "After the last failure no task reported a step, so lost steps can't be counted."
+    return "No task reported a step, so lost steps can't be counted."
 
 
 def _lost_in_words(found: Evidence) -> str:

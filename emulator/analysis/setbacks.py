@@ -53,8 +53,7 @@ def setbacks(task: TaskTimeline) -> Iterator[Setback]:
                     reached = None
                 case Step():
                     if resumes and reached is not None:
-                        lost = max(0, reached - report.first + 1)
-                        yield Setback(
-                            task.name, lost, reached, report.first - 1, False, report.t, before
-                        )
+                        resumed = max(0, report.first - 1)  # some count from 0
+                        lost = max(0, reached - resumed)
+                        yield Setback(task.name, lost, reached, resumed, False, report.t, before)
                     reached, resumes, of = report.step, False, incarnation

@@ -130,6 +130,8 @@ def workers(plan: Plan) -> int:
 
 JOB = ""
 """The job's name among the tasks'."""
+AT_ONCE = 0.01
+"""Seconds between the stamps of lines that may have been read at once."""
 
 
 @dataclass
@@ -157,14 +159,17 @@ class Work:
 
     def rate(self, examples_per_step: float | None) -> Rate:
         """Return its rate from first to last."""
-        steps, step_times = self._rate(), _step_times(self.stretches)
+        steps = self._rate()
+        step_times = _step_times(self.stretches) if steps is not None else None
         examples = None if self.examples is None else self.examples._rate()
         if examples is None and steps is not None and examples_per_step:
             examples = steps * examples_per_step
         return Rate(steps, examples, step_times)
 
     def _rate(self) -> float | None:
-        if not self.stretches or self.first is None or self.last is None or self.last <= self.first:
+        if not self.stretches or self.first is None or self.last is None:
+            return None
+        if self.last - self.first < AT_ONCE:  # when they were made is not known
             return None
         return sum(one.steps for one in self.stretches) / (self.last - self.first)
 

@@ -5,6 +5,9 @@ loaded and evaluated. So a bar needs evidence (`Rank.EVIDENT`): its title (`Trai
 its unit (`step/s`), a value such as a loss beside it, or the lines of Hugging Face's Trainer that
 are printed while it is drawn. A bar without a title (`for batch in tqdm(loader)`) counts as long as
 there is nothing better. A bar whose title or unit says something else never counts.
+
+The length of a bar is not fixed: it may be another in each epoch, or what is left. Several ranks of
+one task may draw the same bar on one output, each at its own step.
 """
 
 from __future__ import annotations
@@ -18,8 +21,19 @@ from typing import Self
 from emulator.metrics.readings import NOTHING, Rank, Reading, Source, fields_of
 from emulator.validation.patterns import Pattern
 
+ENDLESS = ("it", "batch", "batches", "step", "steps", "iter", "update", "ex", "img", "sample")
+"""Units of the bars without a length that are read."""
+_AMOUNT = r"\d+(?:\.\d+)?[kMG]?"
 _TQDM = Pattern(
-    r"^(?:(?P<title>.*?):? +)?\d+%\|[^|]*\| *(?P<done>\d+)/(?P<total>\d+)"
+    rf"^(?:(?P<title>.*?):? +)?\d+%\|[^|]*\| *(?P<done>{_AMOUNT})/(?P<total>{_AMOUNT})"
+    r" \[[^,\]<]*<[^,\]]*, *(?P<rate>[^,\]]+)(?:, (?P<values>[^\]]*))?\]"
+)
+_ENDLESS = Pattern(
+    rf"^(?:(?P<title>.*?):? +)?(?P<done>{_AMOUNT})(?P<total>)(?:{'|'.join(ENDLESS)})"
+    r" \[\d[\d:]*, *(?P<rate>[^,\]]+)(?:, (?P<values>[^\]]*))?\]\s*$"
+)
+_LIGHTNING_ENDLESS = Pattern(
+    r"^(?:(?P<title>.*?):? +)?\| +\| (?P<done>\d+)(?P<total>)/\?"
     r" \[[^,\]<]*<[^,\]]*, *(?P<rate>[^,\]]+)(?:, (?P<values>[^\]]*))?\]"
 )
 _IGNITE = Pattern(
@@ -59,7 +73,7 @@ _OTHERWISE = (
     "load", "download", "upload", "fetch", "read", "writ", "sav", "extract", "copy", "convert",
     "map", "filter", "tokeniz", "process", "preprocess", "prepar", "add", "apply", "pack", "group",
     "truncat", "cast", "creat", "build", "collect", "comput", "resolv", "cach", "index", "shuffl",
-    "split", "merg", "scan", "check", "encod", "decod", "running", "push", "quantiz", "calibrat",
+    "split", "merg", "scan", "check", "encod", "decod", "push", "quantiz", "calibrat",
 )  # fmt: skip
 """Beginnings of words that say that a bar is something else, where no word of training is first."""
 _EXACTLY_OTHERWISE = frozenset({"val", "vals", "valid", "dev"})
@@ -125,6 +139,11 @@ def _unit(rate: str) -> str:
 
 # --- Counting -------------------------------------------------------------------------------------
 
+_YOLO = re.compile(r"^\s*(\d+)/\d+\s+\S+(?:\s+\d\S*){3,}:?$")
+"""The title of YOLO's bars: the epoch, then memory and losses."""
+_FEW = 5
+"""Steps by which one rank may be behind another without having begun again, at least."""
+
 
 @dataclass(frozen=True)
 class _Habits:
@@ -136,19 +155,60 @@ class _Habits:
     """The global step is one of the values beside the bar."""
     has_local_step: bool = False
     """One of the values is named step, and begins again with each epoch."""
+    lengths: Mapping[int, int] = field(default_factory=dict)
+    """Steps of the epochs whose end was seen, by their number in the title."""
+    reached: int = 0
+    """The last step."""
+    end: int = 0
+    """The step at the end of the only bar, which has no number; 0: there were several, or it has no
+    length."""
+
+    def steps_before(self, epoch: int, first: int, length: int) -> int:
+        """Return the steps of the epochs before one; an unknown one is as long as that."""
+        known = [steps for number, steps in self.lengths.items() if first <= number < epoch]
+        return sum(known) + length * (epoch - first - len(known))
+
+
+EPOCHS = 10_000
+"""Epochs of a program whose lengths are kept."""
 
 
 @dataclass(frozen=True)
 class _Bar:
-    """All bars of one title and one length."""
+    """All bars of one title and one length, or of lengths that follow each other."""
 
+    key: str
+    total: int
+    """Its length now; 0: it has none."""
     before: int = 0
     """Steps of the bars before this one."""
     done: int = 0
-    """Of this bar."""
+    """Of this bar: the furthest of all ranks."""
     epoch: int | None = None
     step: int = 0
     """The last global step that was among its values."""
+    is_shared: bool = False
+    """Several ranks draw it."""
+
+    @property
+    def is_past_half(self) -> bool:
+        """Whether the next bar may begin."""
+        return self.done * 2 >= self.total if self.total else self.done > 2 * _FEW
+
+    def begins_again(self, done: int) -> bool:
+        """Return whether a drawing of less is the next bar, and not that of another rank.
+
+        An epoch begins near 1 after one that has ended near its total. A bar is drawn with 0 first.
+        """
+        if done == 0 and self.done > 2 * _FEW:
+            return True
+        if done * 50 <= max(self.total, 100):
+            return self.is_past_half
+        return 0 < self.total * 4 <= self.done * 5 and done * 2 <= self.total
+
+    def is_behind(self, done: int) -> bool:
+        """Return whether a drawing is that of a rank that is still at the bar before."""
+        return self.is_shared and 0 < self.total * 4 <= done * 5 and self.done * 5 <= self.total
 
 
 @dataclass(frozen=True)
@@ -186,23 +246,39 @@ class _Drawn:
 
 def _drawn(text: str) -> _Drawn | None:
     """Return what is drawn, if it is a bar."""
-    for pattern in (_TQDM, _IGNITE, _RICH):
+    for pattern in (_TQDM, _IGNITE, _RICH, _LIGHTNING_ENDLESS, _ENDLESS):
         if match := pattern.search(text):
             break
     else:
         return None
-    title, done, total, rate, beside = (one or "" for one in match[1:6])
+    names = pattern.names
+    title, done, total, rate, beside = (
+        (match[names[name]] or "") if name in names else ""
+        for name in ("title", "done", "total", "rate", "values")
+    )
     title = title[-TITLE:]
+    if yolo := _YOLO.search(title):
+        title = f"Epoch {yolo[1]}"
     values = {**_bar_values(beside), **fields_of(_losses(title), "=")}
     if pattern is _IGNITE and not title:
         title = "Epoch"  # it names its first bar late
     return _Drawn(
         _LOSS_IN_TITLE.sub(r"\1", title),
-        int(done),
-        int(total),
+        _amount(done),
+        _amount(total or "0"),
         _unit(rate),
         values,
         starts_at_0=pattern is _RICH,
+    )
+
+
+def _amount(text: str) -> int:
+    """Return `120`, or what `unit_scale` makes of larger numbers: `1.50k`."""
+    scale = {"k": 1e3, "M": 1e6, "G": 1e9}.get(text[-1:])
+    return (
+        int(text)
+        if scale is None and "." not in text
+        else round(float(text if scale is None else text[:-1]) * (scale or 1))
     )
 
 
@@ -223,13 +299,15 @@ def _bar_values(text: str) -> dict[str, object]:
 class BarCounter:
     """Bars of tqdm: its own, and those of Lightning, Ignite and Hugging Face's Trainer.
 
-    Each bar is counted by itself: bars with the same title and length are one. With the number of
-    an epoch in the title the step is counted from that; without one each further bar is the next
-    epoch. Where the bar shows a global step beside it (`step=29`), that is the step.
+    Each bar is counted by itself: bars with the same title and length are one, and those of another
+    length that follow them. With the number of an epoch in the title the step is counted from that;
+    without one each further bar is the next epoch. Where the bar shows a global step beside it
+    (`step=29`), that is the step.
     """
 
     bars: Mapping[str, _Bar] = field(default_factory=dict)
-    """Replaced, not changed: a copy of the counter reads ahead."""
+    """Replaced, not changed: a copy of the counter reads ahead. The one that was drawn last is the
+    last."""
     habits: Mapping[str, _Habits] = field(default_factory=dict)
     """By title."""
     evident: set[str] = field(default_factory=set)
@@ -242,7 +320,7 @@ class BarCounter:
         if text.startswith(_TRAINER):
             return self._trainer(fields_of(text.strip("{}").split(", "), ": "))
         drawn = _drawn(text)
-        return None if drawn is None else self._bar(drawn) if drawn.done else NOTHING
+        return None if drawn is None else self._read_bar(drawn)
 
     def again(self) -> Self:
         """Return a counter for the next start: how epochs are numbered is known."""
@@ -255,48 +333,120 @@ class BarCounter:
             self.evident.add(self.drawn_last)
         return Reading(None, values, Source("trainer", TRAINER_LINES, Rank.NONE))
 
-    def _bar(self, drawn: _Drawn) -> Reading:
-        source = self._source(drawn)
+    def _read_bar(self, drawn: _Drawn) -> Reading:
+        habits = self.habits.get(drawn.kind, _Habits())
+        bar = self._bar_of(drawn, habits)
+        source = _source(drawn, bar.key, is_evident=bar.key in self.evident)
         if source.rank is Rank.NONE:
-            return Reading(None, {}, source)
-        self.drawn_last = source.key if drawn.done < drawn.total else ""
+            return Reading(None, {}, source) if drawn.done else NOTHING
         values = {**drawn.values}
         shown = values.pop("step", values.pop("global_step", None))
-        step = self._count(drawn, source.key, shown if isinstance(shown, int) else None)
-        return Reading(step, values, source)
+        step = self._count(drawn, bar, habits, shown if isinstance(shown, int) else None)
+        if not drawn.done:
+            return NOTHING
+        is_over = drawn.done >= drawn.total > 0
+        self.drawn_last = "" if is_over else source.key
+        return Reading(step, values, source, is_over)
 
-    def _source(self, drawn: _Drawn) -> Source:
-        kind, key = drawn.kind, f"{drawn.kind}|{drawn.total}"
-        rank = rank_of(kind, drawn.unit)
-        if key in self.evident and rank is not Rank.NONE:
-            rank = Rank.EVIDENT
-        if rank in (None, Rank.PLAIN) and any(map(_HAS_LOSS.search, drawn.values)):
-            rank = Rank.EVIDENT
-        elif rank is None:
-            rank = Rank.PLAIN if any("acc" in name for name in drawn.values) else Rank.NONE
-        name = drawn.name
-        title = f"the bar `{name}`" if name else "a bar without a title"
-        return Source(key, f"{title} ({drawn.total})", rank)
+    def _bar_of(self, drawn: _Drawn, habits: _Habits) -> _Bar:
+        """Return the bar that this is a drawing of, as it was."""
+        last = None
+        for key, bar in reversed([*self.bars.items()]):
+            if key.rpartition("|")[0] == drawn.kind:
+                if bar.total == drawn.total:
+                    return bar
+                last = last or bar
+        if last is not None and _follows(drawn, last):
+            return last
+        new = _Bar(f"{drawn.kind}|{drawn.total}", drawn.total)
+        left = habits.end - drawn.total
+        if drawn.epoch is None and drawn.total and last is None and 0 < left <= habits.reached:
+            return replace(new, before=left)  # the length is that of what is left
+        return new
 
-    def _count(self, drawn: _Drawn, key: str, shown: int | None) -> int | None:
-        """Return the global step of a bar; None where only the values beside it have one."""
-        bar, habits = self.bars.get(key, _Bar()), self.habits.get(drawn.kind, _Habits())
-        epoch, before = drawn.epoch, bar.before
-        is_next = epoch != bar.epoch if epoch is not None else drawn.done < bar.done
-        if epoch is not None:
-            first = 0 if drawn.starts_at_0 else min(epoch, 1)
-            if habits.first_epoch is not None:
-                first = min(first, habits.first_epoch)
-            habits = replace(habits, first_epoch=first)
-            before = (epoch - first) * drawn.total
-        elif is_next:
-            before += bar.done
+    def _count(self, drawn: _Drawn, bar: _Bar, habits: _Habits, shown: int | None) -> int | None:
+        """Return the global step of a bar, and note where it is.
+
+        None where only the values beside it have one.
+        """
+        if drawn.epoch is not None:
+            bar, habits, is_next = _in_epoch(drawn, drawn.epoch, bar, habits)
+        else:
+            bar, is_next = _in_bar(drawn, bar)
         if shown is not None:
             local = habits.has_local_step or (is_next and shown < bar.step)
             habits = replace(habits, has_step=not local, has_local_step=local)
-        step = shown if habits.has_step else before + drawn.done
-        bar = _Bar(before, drawn.done, epoch, bar.step if shown is None else shown)
-        kept = {name: one for name, one in self.bars.items() if name != key}
-        self.bars = {**dict([*kept.items()][1 - BARS :]), key: bar}
+            bar = replace(bar, step=shown)
+        done = bar.done if drawn.epoch is None else drawn.done
+        step = shown if habits.has_step else bar.before + done
+        is_only = drawn.epoch is None and not (is_next or (bar.before and habits.end == 0))
+        habits = replace(
+            habits,
+            end=bar.before + drawn.total if is_only and drawn.total else 0,
+            reached=bar.before + bar.done,
+        )
+        kept = {name: other for name, other in self.bars.items() if name != bar.key}
+        self.bars = {**dict([*kept.items()][1 - BARS :]), bar.key: bar}
         self.habits = {**dict([*self.habits.items()][-BARS:]), drawn.kind: habits}
         return step
+
+
+def _source(drawn: _Drawn, key: str, *, is_evident: bool) -> Source:
+    rank = rank_of(drawn.kind, drawn.unit)
+    if is_evident and rank is not Rank.NONE:
+        rank = Rank.EVIDENT
+    if rank in (None, Rank.PLAIN) and any(map(_HAS_LOSS.search, drawn.values)):
+        rank = Rank.EVIDENT
+    elif rank is None:
+        rank = Rank.PLAIN if any("acc" in name for name in drawn.values) else Rank.NONE
+    title = f"the bar `{drawn.name}`" if drawn.name else "a bar without a title"
+    length = int(key.rpartition("|")[2])
+    return Source(key, f"{title} ({length})" if length else title, rank)
+
+
+def _follows(drawn: _Drawn, last: _Bar) -> bool:
+    """Return whether a bar of another length is the next of those before."""
+    if drawn.epoch is not None and last.epoch is not None:
+        return drawn.epoch > last.epoch or not last.total
+    is_near = abs(drawn.total - last.total) * 10 <= last.total
+    is_titled = rank_of(drawn.kind, drawn.unit) is Rank.EVIDENT
+    begins = drawn.done * 2 <= drawn.total if drawn.total else drawn.done <= _FEW
+    return begins and last.is_past_half and (is_near or is_titled)
+
+
+def _in_epoch(drawn: _Drawn, epoch: int, bar: _Bar, habits: _Habits) -> tuple[_Bar, _Habits, bool]:
+    """Return where a bar with the number of an epoch is, and whether that epoch has just begun."""
+    first = 0 if drawn.starts_at_0 else min(epoch, 1)
+    if habits.first_epoch is not None:
+        first = min(first, habits.first_epoch)
+    habits = replace(habits, first_epoch=first)
+    is_next = epoch != bar.epoch
+    if is_next and bar.epoch is not None and epoch == bar.epoch + 1 and bar.done:
+        lengths = {**habits.lengths, bar.epoch: _length(bar, drawn.total)}
+        habits = replace(habits, lengths=dict([*lengths.items()][-EPOCHS:]))
+    before = habits.steps_before(epoch, first, drawn.total or bar.done)
+    # A bar is drawn empty before it gets its next title, and ranks are at different steps.
+    done = drawn.done if is_next else max(drawn.done, bar.done)
+    bar = replace(bar, before=before, done=done, total=drawn.total, epoch=epoch)
+    return bar, habits, is_next
+
+
+def _length(bar: _Bar, total: int) -> int:
+    """Return the steps of a bar that has ended, where the next one has the length `total`."""
+    left = bar.total - total  # of a bar whose length is that of what is left
+    if 0 < total < bar.total and abs(left - bar.done) * 10 <= left:
+        return left
+    return bar.total if bar.done * 10 >= bar.total * 9 and bar.total else bar.done
+
+
+def _in_bar(drawn: _Drawn, bar: _Bar) -> tuple[_Bar, bool]:
+    """Return where a bar without a number is, and whether it has just begun."""
+    done, is_longer = drawn.done, drawn.total != bar.total
+    if is_longer or (done < bar.done and bar.begins_again(done)):
+        before = bar.before + bar.done
+        return replace(bar, before=before, done=done, total=drawn.total, epoch=None), True
+    if done < bar.done:
+        return replace(bar, is_shared=True), False
+    if bar.is_behind(done):
+        return bar, False
+    return replace(bar, done=done, epoch=None), False

@@ -13,12 +13,14 @@ tests/metrics/recorded.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from emulator.metrics.bars import BarCounter
-from emulator.metrics.readings import NOTHING, Counter, Reading, fields_of, number
+from emulator.metrics.bars import ENDLESS, BarCounter
+from emulator.metrics.readings import NOTHING, Counter, Rank, Reading, fields_of, number
+from emulator.metrics.step_lines import HAS_STEP, HINTS, FieldsCounter
 from emulator.validation.patterns import Pattern
 
 
@@ -31,6 +33,11 @@ class Format:
     hints: Sequence[str]
     """Every line of this format has one of these in it: most lines of a program have none."""
     counter: Callable[[], Counter]
+    filter: re.Pattern[str] | None = None
+    """And all of these lines match this."""
+    rank: Rank = Rank.EVIDENT
+    is_drawn: bool = False
+    """It is read as it is drawn, before its line is finished."""
 
 
 ACCURACY = (
@@ -68,7 +75,8 @@ class KerasCounter:
     """`Epoch 2/5`, then `12/100 [==>...] - loss: 0.41` or `12/100 ━━━ 1s 5ms/step - loss: 0.41`.
 
     Without more than one epoch there is no `Epoch` line. Over data of unknown length the first
-    epoch draws `12/Unknown`. `evaluate` and `predict` draw bars too, and downloads do.
+    epoch draws `12/Unknown`. After a resume in the fifth epoch over such data, Keras 2 shows five
+    times the steps of an epoch: `30/150`. `evaluate` and `predict` draw bars too, and downloads do.
     """
 
     epoch: int = 0
@@ -78,6 +86,10 @@ class KerasCounter:
     batches: int = 0
     """Steps of an epoch; 0: not known yet."""
     has_epoch_lines: bool = False
+    usual: int = 0
+    """Steps of an epoch in an earlier start, where this one does not know them yet."""
+    shown: int = 0
+    """The total that Keras 2 shows after a resume; 0: that of an epoch."""
     download: int = 0
     """Bytes of the last download; -1: its bar is the next."""
 
@@ -90,6 +102,11 @@ class KerasCounter:
         if not (match := _KERAS_BAR.search(text)):
             return None
         batch, total = int(match[1] or ""), int(match[2] or "") if match[2] != "Unknown" else 0
+        if total and not self.batches and 0 < self.batch < self.batch * (self.epoch + 1) <= total:
+            self.shown = total
+        if total == self.shown > 0:
+            total = total // (self.epoch + 1) if not self.batches else self.batches
+            batch = min(batch, total)
         if self.download < 0 < total:
             self.download = total
         if self.download < 0 or 0 < total == self.download:
@@ -101,9 +118,10 @@ class KerasCounter:
         if not self._trains(batch, total, is_bar="[" in rest or "━" in rest):
             return Reading(None, values)
         self.batch, self.batches = batch, total or self.batches
-        if self.epoch and not self.batches:
+        length = self.batches or self.usual
+        if self.epoch and not length:
             return NOTHING  # how many steps the epochs before it had is not known
-        return Reading(self.epoch * self.batches + batch, values)
+        return Reading(self.epoch * length + batch, values, is_over=batch == total)
 
     def _note(self, text: str) -> None:
         if text.startswith("Downloading data"):
@@ -127,7 +145,7 @@ class KerasCounter:
 
     def again(self) -> Self:
         """Return a counter for the next start: the length of an epoch may be another."""
-        return type(self)()
+        return type(self)(usual=self.batches or self.usual)
 
 
 # --- Lines ----------------------------------------------------------------------------------------
@@ -174,10 +192,14 @@ class GroupsCounter:
         return replace(self)
 
 
-_TF1_HOOKS = Pattern(r"(?:loss = (?P<loss>[\d.eE+-]+), )?\b(?:global_)?step = (?P<step>\d+)")
-_TF1_GLOBAL_STEP = Pattern(r"\bglobal[ _]step:? ?(?P<step>\d+)")
+_TF1_HOOKS = Pattern(
+    r"^loss = (?P<loss>[\d.eE+-]+), (?:global_)?step = (?P<step>\d+)(?: \([\d.]+ sec\))?$"
+)
+_TF1_GLOBAL_STEP = Pattern(
+    r"^(?:[\d.]+: )?(?:Worker \d+: )?[Tt]raining step \d+ done \(global step: (?P<step>\d+)\)$"
+)
 _PYTORCH_EXAMPLE = Pattern(
-    r"Train Epoch: (\d+) \[(\d+)/(\d+) \(\s*\d+%\)\](?:\s+[Ll]oss[:=] ?(\d+(?:\.\d+)?))?"
+    r"^Train Epoch: (\d+) \[(\d+)/(\d+) \(\s*\d+%\)\](?:\s+[Ll]oss[:=] ?(\d+(?:\.\d+)?))?"
 )
 _PYTORCH_RESULT = Pattern(r"(?:^accuracy=|Accuracy: )(\d+(?:\.\d+)?)(?:/(\d+))?")
 
@@ -331,12 +353,14 @@ FORMATS: Mapping[str, Format] = {
         " `12/100 ━━━ 1s - loss: 0.41` of Keras 3; steps are counted across epochs",
         ("/", "Downloading data"),
         KerasCounter,
+        is_drawn=True,
     ),
     "tqdm": Format(
         "bars of tqdm, Lightning, Hugging Face's Trainer and Ignite, such as"
         " `12%|█▏  | 12/100 [00:01<00:07, 11.5it/s, loss=0.41]`; steps are counted across bars",
-        ("%|", " • ", "{'"),
+        ("%|", " • ", "{'", "/? [", *(f"{unit} [" for unit in ENDLESS)),
         BarCounter,
+        is_drawn=True,
     ),
     "tf1-hooks": Format(
         "`loss = 0.41, step = 200` of `LoggingTensorHook` and Estimator",
@@ -383,6 +407,15 @@ FORMATS: Mapping[str, Format] = {
         " accuracy 0.9` of JAX' examples; the step is the number of epochs",
         ("poch", "Test set accuracy"),
         EpochsCounter,
+        rank=Rank.EPOCHS,
+    ),
+    "fields": Format(
+        "any line that is all names and numbers, with a step and a second number or a total, such"
+        " as `step 10: loss 1.81`, `Epoch [1/3], Step [10/60], Loss: 0.5`, `iter 10: loss 4.1, time"
+        " 10.00ms`",
+        HINTS,
+        FieldsCounter,
+        HAS_STEP,
     ),
 }
 """Every format, by its name in `metrics: {steps: ...}`; `auto` tries them in this order."""

@@ -45,6 +45,8 @@ class Reading(NamedTuple):
     values: Mapping[str, object]
     source: Source | None = None
     """What was read; None: the format as a whole."""
+    is_over: bool = False
+    """This is the end of a bar."""
 
 
 NOTHING = Reading(None, {})

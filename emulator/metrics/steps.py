@@ -1,9 +1,13 @@
-"""Parse one line of a task's output into a step, a phase, or nothing (pure).
+"""Parse the lines of a task's output into steps and phases, and decide what has the steps (pure).
 
 Tasks need no library. A JSON line `{"emulate": "step", "step": 120, ...}` is an event. Other lines
 are matched with the formats of common libraries (`formats.py`), and with the scenario's patterns. A
 progress bar is read before its line is finished: see `StepReader.read_part`. Described for users in
 docs/protocol.md.
+
+Many things in an output count: bars of data, sentences about a save, summaries of epochs. So each
+source keeps its own count, from the start of the task to its end. What a source had is held back
+until it has advanced twice; then it may have the steps, and what it had before counts too.
 """
 
 from __future__ import annotations
@@ -12,11 +16,13 @@ import copy
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from emulator.metrics.formats import FORMATS, Format, GroupsCounter, with_accuracy
 from emulator.metrics.readings import NOTHING, PHASES_ONLY, Counter, Rank, Reading, Source
+from emulator.metrics.step_lines import body_of
 from emulator.validation.patterns import Pattern
 
 RULES = ("auto", "json", *FORMATS)
@@ -38,10 +44,12 @@ _RESERVED = frozenset({"emulate", "n", "t", "wall", "event", "task", "self", "co
 
 @dataclass(frozen=True)
 class Observation:
-    """The content of one line: `event` is `step` or `phase`, `data` has its fields."""
+    """What was printed: `event` is `step` or `phase`, `data` has its fields."""
 
     event: str
     data: Mapping[str, object]
+    wall: float = field(default=0.0, compare=False)
+    """When it was printed, in seconds since 1970: what was held back is older than its line."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +68,15 @@ JSON = Source("json", "lines of JSON", Rank.GIVEN)
 PATTERN = Source("pattern", "the pattern of `metrics.steps`", Rank.GIVEN)
 NOTED = 10
 """Sources without steps of a task that are noted."""
+ENOUGH = 2
+"""Advances after which a source is progress: one number in a line is none."""
+HELD = 1000
+"""Steps of a source that are kept while another one has them, or none."""
+AGAIN = 3
+"""Growing steps below the last one after which a source has gone back: less is another rank."""
+
+
+# --- Readers --------------------------------------------------------------------------------------
 
 
 def _groups(pattern: str) -> Format:
@@ -77,14 +94,20 @@ class _Reader:
     lines again, and must come to the same state.
     """
 
-    def __init__(self, hints: Sequence[str], counter: Counter, source: Source) -> None:
-        self.hints, self.source = hints, source
+    def __init__(self, form: Format, counter: Counter, source: Source) -> None:
+        self.hints, self.is_drawn, self.source = form.hints, form.is_drawn, source
+        self._form, self._filter = form, form.filter
         self._counter = counter
         self._ahead: Counter | None = None
 
+    def may_read(self, text: str) -> bool:
+        """Return whether a text with a hint may have something to read."""
+        return self._filter is None or self._filter.search(text) is not None
+
     def again(self) -> _Reader:
         """Return a reader for the next start of the task."""
-        return _Reader(self.hints, (self._ahead or self._counter).again(), self.source)
+        counter = (self._ahead or self._counter).again()
+        return _Reader(self._form, counter, self.source)
 
     def line(self, drawings: Sequence[str]) -> list[Reading]:
         """Return the readings of a finished line, in order."""
@@ -102,21 +125,21 @@ class _Reader:
 
     def steps(self, drawings: Sequence[str]) -> list[int]:
         """Return every step of a line that is not read yet."""
-        found = self._all(copy.copy(self._counter), drawings)
-        return [one.step for one in found if one.step is not None]
+        readings = self._all(copy.copy(self._counter), drawings)
+        return [reading.step for reading in readings if reading.step is not None]
 
     def _all(self, counter: Counter, drawings: Sequence[str]) -> list[Reading]:
-        found = []
+        readings = []
         for drawing in drawings:
             try:
-                one = counter.read_text(drawing)
+                reading = counter.read_text(drawing)
             except ValueError:  # an integer of more than 4,300 digits
                 continue
-            if one is None or one is NOTHING:
+            if reading is None or reading is NOTHING:
                 continue
-            is_plain = one.source is None and one.step is not None
-            found.append(one._replace(source=self.source) if is_plain else one)
-        return found
+            is_plain = reading.source is None and reading.step is not None
+            readings.append(reading._replace(source=self.source) if is_plain else reading)
+        return readings
 
 
 def is_pattern(rule: str) -> bool:
@@ -129,19 +152,151 @@ def _readers(rules: Sequence[str]) -> Iterator[_Reader]:
     names = [rule for rule in rules if not is_pattern(rule)]
     for rule in filter(is_pattern, rules):
         form = _groups(rule)
-        yield _Reader(form.hints, form.counter(), PATTERN)
+        yield _Reader(form, form.counter(), PATTERN)
     for name in FORMATS if "auto" in names or not names else names:
         if name in FORMATS:
-            source = Source(f"format {name}", f"lines of the format `{name}`", Rank.EVIDENT)
-            yield _Reader(FORMATS[name].hints, FORMATS[name].counter(), source)
+            form = FORMATS[name]
+            source = Source(f"format {name}", f"lines of the format `{name}`", form.rank)
+            yield _Reader(form, form.counter(), source)
+
+
+# --- Sources --------------------------------------------------------------------------------------
+
+
+class _Track:
+    """The count of one source since the start of the task."""
+
+    def __init__(self, source: Source, reader: _Reader, *, is_known: bool) -> None:
+        self.source, self.reader = source, reader
+        self.is_known = is_known
+        """It had the steps in an earlier start of the task, or it is what the user named."""
+        self.last: int | None = None
+        self.stride = 0
+        """Its last advance."""
+        self.advances = 0
+        self.ends = 0
+        """How often a bar of it has come to its end."""
+        self.drawn = -1
+        """Its last step in a line that is not finished."""
+        self.rival_advances = 0
+        """Advances of what has the steps, when this began or advanced last."""
+        self._held: deque[Observation] = deque(maxlen=HELD)
+        self._back: list[Observation] = []
+        """Steps below the last one: another rank's, or the source has gone back."""
+
+    @property
+    def is_progress(self) -> bool:
+        """Whether it may have the steps."""
+        return self.is_known or self.advances >= ENOUGH
+
+    @property
+    def first_held(self) -> int | None:
+        """The first step that is held back."""
+        return _step(self._held[0]) if self._held else None
+
+    def take(self, readings: Sequence[Reading], wall: float, *, is_line: bool) -> None:
+        """Count the steps of what was printed; of a finished line the last is held with its values.
+
+        What was drawn of a line comes again with the line.
+        """
+        for reading in readings if not is_line else readings[-1:]:
+            step, values = reading.step, with_accuracy(reading.values) if is_line else {}
+            assert step is not None
+            seen = observation_of("step", {**values, "step": max(step, self.drawn)}, wall)
+            if seen is not None:
+                self._hold(seen)
+        if is_line:
+            steps = [reading.step for reading in readings[:-1] if reading.step is not None]
+            self.advances += len({step for step in steps if step > self.drawn})
+        self.drawn = -1 if is_line or self.last is None else self.last
+        self.ends += any(reading.is_over for reading in readings)
+
+    def _hold(self, seen: Observation) -> None:
+        step, last = _step(seen), self.last
+        if last is not None and step < last and self.source.rank is not Rank.GIVEN:
+            if self._back and step <= _step(self._back[-1]):
+                self._back.clear()
+            self._back.append(seen)
+            if len(self._back) < AGAIN:
+                return
+            self._held.extend(self._back)
+            self.last, self.advances = step, self.advances + 1
+            self._back.clear()
+            return
+        if last is None or step > last:
+            self.advances += last is not None
+            self.stride = step - (last or 0)
+            self._back.clear()
+        elif not seen.data.keys() - {"step"}:
+            return
+        self.last = step
+        self._held.append(seen)
+
+    def hold_values(self, values: Mapping[str, object], wall: float) -> None:
+        """Keep values of the step that was held back last."""
+        if self._held:
+            fields = {**with_accuracy(values), "step": self._held[-1].data["step"]}
+            if (seen := observation_of("step", fields, wall)) is not None:
+                self._held.append(seen)
+
+    def release(self) -> list[Observation]:
+        """Return what was held back."""
+        held = [*self._held]
+        self._held.clear()
+        return held
+
+    def agrees_with(self, other: _Track) -> bool:
+        """Return whether another source is as far, within what it draws at once."""
+        if self.last is None or other.last is None:
+            return False
+        return abs(self.last - other.last) <= 2 * max(self.stride, other.stride, 5)
+
+
+def _step(seen: Observation) -> int:
+    step = seen.data["step"]
+    assert isinstance(step, int)
+    return step
+
+
+def _is_finer(new: _Track, old: _Track) -> bool:
+    """Return whether a source advances more often than another one, and is as far."""
+    return new.advances > 2 * ENOUGH * (old.advances - new.rival_advances + 1) and new.agrees_with(
+        old
+    )
+
+
+def _is_better(new: _Track, old: _Track | None) -> bool:
+    """Return whether a source that is progress takes the steps from another one.
+
+    What the user gave comes first, then JSON, then what had the steps before a restart, then the
+    finest source that is sure. A summary of an epoch is coarser than a bar within it.
+    """
+    if old is None:
+        return True
+    rank, other = new.source.rank, old.source.rank
+    if Rank.GIVEN in (rank, other) or rank is other is Rank.NONE:
+        return rank > other
+    if new.is_known != old.is_known and rank >= min(other, Rank.PLAIN):
+        return new.is_known or (rank > other and not old.agrees_with(new))
+    is_stale = old.advances == new.rival_advances
+    if other is Rank.PLAIN:  # nothing says that this bar is the training's
+        if rank is Rank.PLAIN:
+            return is_stale and new.ends > 1
+        return is_stale if rank < other else is_stale or not old.agrees_with(new)
+    return rank > other or (rank is other is Rank.EVIDENT and _is_finer(new, old))
+
+
+# --- The decision ---------------------------------------------------------------------------------
 
 
 class StepReader:
     """Parses one task's output line by line, and decides which source in it has the steps.
 
-    The source with the highest `Rank` has them, of several the first. If a source of a higher rank
-    comes later, and it is not as far, the steps before were something else: they are retracted. A
-    pattern of the user's with a group `step` has the steps in any case; others have values.
+    A line of JSON and a pattern of the user's with a group `step` count from their first line. Any
+    other source is progress once it has advanced twice, or at once if it had the steps in an
+    earlier start of the task or the scenario names its format. Of several the best one has them
+    (`_is_better`). If that is not as far as what had them before, those steps were something else:
+    they are retracted.
 
     `rules` is the scenario's `metrics.steps`: `auto`, `json`, names of formats, and patterns; or
     PHASES_ONLY. Raises ValueError if one is not valid.
@@ -157,20 +312,21 @@ class StepReader:
 
     def _begin(self, readers: Sequence[_Reader]) -> None:
         self._all = readers
-        self._patterns = [one for one in readers if one.source is PATTERN]
-        self._is_given = any(
+        self._patterns = [reader for reader in readers if reader.source is PATTERN]
+        self.is_given = any(
             is_pattern(rule) and "step" in Pattern(rule).names for rule in self._rules
         )
-        self._source: Source | None = None
+        """A pattern of the user's has the steps."""
+        self._is_named = "auto" not in self._rules and not self.is_given
+        self._tracks: dict[str, _Track] = {}
+        self._current: _Track | None = None
         """What has the steps."""
+        self._is_json = False
         self._step: int | None = None
         """The last one that was returned."""
-        self._drawn = -1
-        """The last one of an unfinished line."""
         self._use(readers)
 
     def _use(self, readers: Sequence[_Reader]) -> None:
-        self._readers = readers
         self._hints = [(hint, reader) for reader in readers for hint in reader.hints]
         """Of all readers; most lines have none of them."""
 
@@ -178,152 +334,273 @@ class StepReader:
         """Return a reader for the next start of the task, which knows what this one has learnt."""
         other = StepReader(PHASES_ONLY)
         other._rules = self._rules
-        other._begin([one.again() for one in self._all])
+        other._begin([reader.again() for reader in self._all])
         other._known, other._noted = self._source or self._known, self._noted
         return other
 
+    @property
+    def _source(self) -> Source | None:
+        return JSON if self._is_json else self._current.source if self._current else None
+
     def continue_with(self, words: str) -> None:
-        """Note what had the steps, by the record: after a takeover that may not be read again."""
+        """Note what has the steps, by the record: after a takeover it counts at once."""
         if self._source is None or self._source.words != words:
             self._begin(self._all)
-            self._known = Source("", words, Rank.EVIDENT)
+            self._known = Source("", words, Rank.NONE)
 
     def take_news(self) -> Sequence[Seen]:
         """Return the sources that were seen since the last time; to be asked before each step."""
         news, self._news = self._news, []
         return news
 
-    def read(self, line: str) -> Observation | None:
-        """Return the step or phase in a line, or None; never raises.
+    def read(self, line: str, wall: float = 0.0) -> list[Observation]:
+        """Return the steps or the phase of a line, and what was held back until it; never raises.
 
         What was returned of the line before it was finished is returned again, with its values.
         """
-        if line.startswith("{") and (observation := json_event(line)):
+        if line.startswith("{") and (observation := json_event(line, wall)):
             return self._json_report(observation)
-        drawings: Sequence[str] = ()
-        looked: _Reader | None = None
-        merged = NOTHING
-        for hint, reader in self._hints:  # for most lines this is all
-            if hint not in line or reader is looked:
+        readers = self._readers_of(line)
+        if not readers:
+            return []
+        if self._current is not None and self._current.reader in readers[1:]:
+            readers.remove(self._current.reader)
+            readers.insert(0, self._current.reader)
+        drawings = _drawings(line)
+        bodies = [body_of(drawing) for drawing in drawings]
+        steps: list[Observation] = []
+        values: dict[str, object] = {}
+        has_step = False
+        for reader in readers:
+            is_given = reader.source is PATTERN
+            if has_step and not is_given and not reader.is_drawn:
+                continue  # a line is of one format
+            readings = reader.line(drawings if is_given else bodies)
+            if not readings:
                 continue
-            looked, drawings = reader, drawings or _drawings(line)
-            found = self._last(reader, reader.line(drawings))
-            if not self._patterns and (observation := self._observation(found)):
-                return observation
-            step = found.step if merged.step is None else merged.step
-            merged = Reading(step, {**found.values, **merged.values})
-        return self._observation(merged) if self._patterns else None
+            if not is_given and not reader.is_drawn:
+                has_step = any(reading.step is not None for reading in readings)
+            more, beside = self._take(reader, readings, wall, is_line=True)
+            steps += more
+            values = {**beside, **values}
+        return self._with_values(steps, values, wall)
 
-    def read_part(self, text: str) -> Observation | None:
-        """Return the step in a line that is not finished, if it is a later one; never raises.
+    def read_part(self, text: str, wall: float = 0.0) -> list[Observation]:
+        """Return the later steps in a line that is not finished; never raises.
 
         `text` is what has been drawn of it since the last time. The values come with the finished
         line.
         """
-        if not any(hint in text for hint, _ in self._hints):
-            return None
-        drawings = _drawings(text)
-        for reader in self._readers:
-            step = self._last(reader, reader.part(drawings)).step
-            if step is None or step <= (self._step or 0):
-                continue
-            if (observation := observation_of("step", {"step": step})) is not None:
-                self._step = self._drawn = step
-                return observation
-        return None
+        readers = [reader for reader in self._readers_of(text) if reader.is_drawn]
+        if not readers:
+            return []
+        bodies = [body_of(drawing) for drawing in _drawings(text)]
+        steps: list[Observation] = []
+        for reader in readers:
+            steps += self._take(reader, reader.part(bodies), wall, is_line=False)[0]
+        return self._with_values(steps, {}, wall)
+
+    def finish(self) -> list[Observation]:
+        """Return what is still held back, as the task has ended: of the source that is surest."""
+        if self._current is not None or self._is_json:
+            return []
+        ended = [
+            track
+            for track in self._tracks.values()
+            if track.source.rank > Rank.NONE and (track.advances or track.ends or track.is_known)
+        ]
+        if not ended:
+            return []
+        best = max(ended, key=lambda track: (track.source.rank, track.advances))
+        return self._with_values(self._switch(best), {}, 0.0)
 
     def steps_drawn(self, line: str) -> list[int]:
         """Return the steps that `read_part` may have returned of a line, before it is read."""
         drawings = _drawings(line)
         if len(drawings) == 1:
             return []
-        return [step for reader in self._readers for step in reader.steps(drawings)]
+        bodies = [body_of(drawing) for drawing in drawings]
+        readers = [reader for reader in self._all if reader.is_drawn]
+        return [step for reader in readers for step in reader.steps(bodies)]
 
-    def _json_report(self, observation: Observation) -> Observation | None:
+    def _readers_of(self, text: str) -> list[_Reader]:
+        """Return the readers of the formats that a text may be of."""
+        readers: list[_Reader] = []
+        for hint, reader in self._hints:  # for most lines this is all
+            if hint in text and reader not in readers and reader.may_read(text):
+                readers.append(reader)
+        return readers
+
+    def _json_report(self, observation: Observation) -> list[Observation]:
         if observation.event != "step":
-            return observation
+            return [observation]
         if self._rules == (PHASES_ONLY,):
-            return None
-        step = observation.data["step"]
-        assert isinstance(step, int)
-        if "auto" in self._rules and self._source != JSON:
-            if self._source is not None:
-                self._switch(JSON, step)
-            self._source = JSON
+            return []
+        if self.is_given and self._current is not None:
+            return []
+        step = _step(observation)
+        if "auto" in self._rules and not self._is_json:
+            if self._current is not None:
+                self._tell(JSON, step)
+            self._is_json = True
             self._use(self._patterns)  # else a progress bar would count twice
         self._step = step
-        return observation
+        return [observation]
 
-    def _last(self, reader: _Reader, readings: Iterable[Reading]) -> Reading:
-        """Return the last step of some readings that counts, and the last values."""
-        step, values = None, NOTHING.values
-        for one in readings:
-            if one.source is not None and (one.step is None or not self._counts(reader, one)):
-                if one.step is not None or one.source.rank is Rank.NONE:
-                    self._note(one.source)
-                if one.step is None or self._is_given:
-                    values = one.values or values
-                continue
-            step, values = one.step if one.step is not None else step, one.values
-        return Reading(step, values)
+    def _take(
+        self, reader: _Reader, readings: Sequence[Reading], wall: float, *, is_line: bool
+    ) -> tuple[list[Observation], dict[str, object]]:
+        """Return the steps of what a reader has read that count, and values of the last step."""
+        by_source: dict[str, list[Reading]] = {}
+        values: dict[str, object] = {}
+        for reading in readings:
+            source = reading.source
+            if source is None or reading.step is None:
+                if source is not None and source.rank is Rank.NONE:
+                    self._note(source)
+                values.update(reading.values)
+            elif self.is_given and source is not PATTERN:
+                values.update(reading.values)
+            else:
+                by_source.setdefault(source.key, []).append(reading)
+        steps: list[Observation] = []
+        beside: dict[str, object] = {}
+        for key, of_source in by_source.items():
+            steps += self._count(reader, of_source, wall, is_line=is_line)
+            if self._current is not None and self._current.source.key != key:
+                beside |= self._values_of(of_source[-1])
+        if not is_line:
+            return steps, {}
+        if values and not self._has_values(reader):
+            self._hold_values(reader, values, wall)
+            values = {}
+        return steps, {**beside, **values}
 
-    def _counts(self, reader: _Reader, reading: Reading) -> bool:
-        """Return whether the step of a reading is one of the task; decide on its source."""
-        source, step = reading.source, reading.step
+    def _values_of(self, reading: Reading) -> Mapping[str, object]:
+        """Return the values beside a step of a source that has none of them, if they are its."""
+        current, source = self._current, reading.source
+        assert current is not None
         assert source is not None
-        assert step is not None
-        if self._source is not None and self._source.key == source.key:
-            if source.rank > self._source.rank:
-                self._source = source
-                self._narrow(reader, source)
-            return True
-        if not self._is_better(source):
-            return False
-        self._switch(source, step)
-        self._source = source
-        self._narrow(reader, source)
-        return True
+        is_beside = source.rank is Rank.EPOCHS or current.source.rank < Rank.EVIDENT
+        return reading.values if is_beside else {}
 
-    def _is_better(self, source: Source) -> bool:
-        """Return whether the steps are those of this source from now on."""
-        if self._is_given and source is not PATTERN:
-            return False
-        if self._source is not None:
-            return source.rank > self._source.rank
-        known = self._known  # an elastic program may come back with a bar of another length
-        least = Rank.EPOCHS if known is None or known.words == source.words else known.rank
-        return source.rank >= least
+    def _hold_values(self, reader: _Reader, values: Mapping[str, object], wall: float) -> None:
+        """Keep the values of a step that is held back."""
+        for track in reversed(self._tracks.values()):
+            if track.reader is reader:
+                track.hold_values(values, wall)
+                return
 
-    def _switch(self, source: Source, step: int) -> None:
+    def _count(
+        self, reader: _Reader, readings: Sequence[Reading], wall: float, *, is_line: bool
+    ) -> list[Observation]:
+        """Take the steps of one source; return those that count from now on."""
+        source = readings[-1].source
+        assert source is not None
+        track = self._tracks.get(source.key)
+        if track is None:
+            known = self._had(source)
+            named = source is PATTERN or (self._is_named and source.key == reader.source.key)
+            track = _Track(source, reader, is_known=known or named)
+            track.rival_advances = self._current.advances if self._current else 0
+            self._tracks[source.key] = track
+            if len(self._tracks) > SOURCES:
+                self._forget()
+        if source.rank > track.source.rank:
+            track.source = replace(track.source, rank=source.rank)
+        track.take(readings, wall, is_line=is_line)
+        if track is self._current:
+            return track.release()
+        if track.is_progress:
+            if not self._waits(track) and _is_better(track, self._current):
+                return self._switch(track)
+            self._note(track.source)
+        return []
+
+    def _had(self, source: Source) -> bool:
+        """Return whether a source had the steps in an earlier start of the task."""
+        known = self._known
+        return (
+            known is not None
+            and known.words == source.words
+            and known.rank in (source.rank, Rank.NONE)  # a record has no ranks
+        )
+
+    def _waits(self, track: _Track) -> bool:
+        """Return whether what had the steps before the restart may still come."""
+        known = self._known
+        if known is None or track.is_known or self._current is not None:
+            return False
+        is_less_sure = known.rank is Rank.NONE or track.source.rank < known.rank
+        return is_less_sure and track.advances < PATIENCE
+
+    def _forget(self) -> None:
+        """Forget the source that was seen first and has no steps."""
+        for key, track in self._tracks.items():
+            if track is not self._current:
+                del self._tracks[key]
+                return
+
+    def _switch(self, track: _Track) -> list[Observation]:
+        """Return the steps of the source that has them from now on."""
+        first = track.first_held
+        if first is None:
+            return []
+        self._tell(track.source, first)
+        self._current = track
+        after = self._step
+        steps = track.release()
+        return [
+            seen
+            for seen in steps
+            if after is None or _step(seen) > after or (_step(seen) == after and len(seen.data) > 1)
+        ]
+
+    def _tell(self, source: Source, step: int) -> None:
         retracts = self._step is not None and step < self._step
         if retracts:
-            self._step, self._drawn = None, -1
-        if self._source is not None or self._known is None or self._known.words != source.words:
+            self._step = None
+        before = self._source or self._known
+        if before is None or before.words != source.words:
             self._news.append(Seen(source.words, counts=True, retracts=retracts))
-
-    def _narrow(self, reader: _Reader, source: Source) -> None:
-        """Leave the other readers out, once nothing better can come: a program uses one format."""
-        if source.rank is Rank.EVIDENT:
-            self._use([*self._patterns, reader])
 
     def _note(self, source: Source) -> None:
         """Note what has no steps, once; lines of a trainer only where there is no step yet."""
-        name = source.key.partition("|")[0]
+        name = source.key.partition("|")[0] if source.rank is Rank.NONE else source.words
         if name in self._noted or len(self._noted) >= NOTED:
             return
-        if source.key == "trainer" and self._source is not None:
+        if source.key == "trainer" and self._current is not None:
             return
         self._noted.add(name)
         self._news.append(Seen(source.words, counts=False))
 
-    def _observation(self, found: Reading) -> Observation | None:
-        step = self._step if found.step is None else max(found.step, self._drawn)
-        if step is None or (step == self._step and not found.values):
-            return None
-        observation = observation_of("step", {**with_accuracy(found.values), "step": step})
-        if observation is not None:
-            self._step = step
-        return observation
+    def _has_values(self, reader: _Reader) -> bool:
+        """Return whether values that a reader read without a step are of the last step."""
+        if self.is_given or reader.source is PATTERN:
+            return True
+        current = self._current
+        if current is None:
+            return False
+        return current.reader is reader or current.source.rank < Rank.EVIDENT
+
+    def _with_values(
+        self, steps: list[Observation], values: Mapping[str, object], wall: float
+    ) -> list[Observation]:
+        """Return the steps with the values that were printed beside or after them."""
+        if steps:
+            self._step = _step(steps[-1])
+        if not values or self._step is None:
+            return steps
+        last = steps.pop() if steps else Observation("step", {"step": self._step}, wall)
+        fields = {**with_accuracy({**last.data, **values}), "step": self._step}
+        seen = observation_of("step", fields, last.wall)
+        return [*steps, seen] if seen is not None else steps
+
+
+SOURCES = 50
+"""Sources of a task that are counted; of further ones the first is forgotten."""
+PATIENCE = 10
+"""Advances after which a source counts although one that is surer had the steps before."""
 
 
 def _drawings(line: str) -> list[str]:
@@ -332,10 +609,12 @@ def _drawings(line: str) -> list[str]:
     return _REDRAW.split(line)[-REDRAWN:] if "\r" in line or "\b" in line else [line]
 
 
-def observation_of(event: str, fields: Mapping[str, object]) -> Observation | None:
+def observation_of(
+    event: str, fields: Mapping[str, object], wall: float = 0.0
+) -> Observation | None:
     """Return the event with storable values only; None if its main field is missing."""
     data = {key: _storable(value) for key, value in fields.items() if key not in _RESERVED}
-    return Observation(event, data) if data.get(event) is not None else None
+    return Observation(event, data, wall) if data.get(event) is not None else None
 
 
 def _storable(value: object) -> object:
@@ -353,7 +632,7 @@ DECODER = json.JSONDecoder(
 """Decodes JSON lines; also checks numbers inside lists and objects."""
 
 
-def json_event(line: str) -> Observation | None:
+def json_event(line: str, wall: float = 0.0) -> Observation | None:
     """Return the step or phase of a JSON line of the protocol; None if it is something else."""
     try:
         data = DECODER.decode(line)
@@ -361,7 +640,7 @@ def json_event(line: str) -> Observation | None:
         return None
     match data:
         case {"emulate": "step", "step": int(step)} if not isinstance(step, bool):
-            return observation_of("step", data)
+            return observation_of("step", data, wall)
         case {"emulate": "phase", "phase": str(), "state": "begin" | "end"}:
-            return observation_of("phase", data)
+            return observation_of("phase", data, wall)
     return None

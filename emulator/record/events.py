@@ -317,6 +317,18 @@ class StepSource(Entry):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Unread(Entry):
+    """No step was read of the output of a task so far, although there are numbers in it."""
+
+    event: ClassVar = "unread"
+    line: str
+    """A line that it has printed."""
+    pattern: str | None = None
+    """What `metrics.steps` reads a step of it with; none: the scenario's own pattern has matched
+    nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Phase(Entry):
     """A task began or ended a phase of its work."""
 
@@ -595,6 +607,7 @@ KINDS: Mapping[str, type[Entry]] = {
         Stall,
         Step,
         StepSource,
+        Unread,
         Phase,
         PortPublished,
         Sidecar,

@@ -95,8 +95,8 @@ def as_it_happened(history: Sequence[Entry]) -> list[Entry]:
     were retracted are left out.
     """
     happened_at = HappenedAt()
-    timed = [entry.having(t=happened_at(entry)) for entry in history]
-    return sorted(_by_themselves(_without_retracted(timed)), key=lambda entry: entry.t)
+    timed = [entry.having(t=happened_at(entry)) for entry in _without_retracted(history)]
+    return sorted(_by_themselves(timed), key=lambda entry: entry.t)
 
 
 def _by_themselves(timed: Iterable[Entry]) -> Iterator[Entry]:
@@ -127,14 +127,27 @@ _SIGNALS = 128
 
 
 def _without_retracted(history: Sequence[Entry]) -> Sequence[Entry]:
-    """Return a history as written without the steps that were those of something else."""
-    until = {
-        entry.task: entry.n for entry in history if isinstance(entry, StepSource) and entry.retracts
-    }
-    if not until:
+    """Return a history as written without the steps that were those of something else.
+
+    A source that is retracted had no steps in the starts before either.
+    """
+    source: dict[str, str] = {}
+    of: dict[int, tuple[str, str]] = {}
+    retracted: dict[tuple[str, str], int] = {}
+    for entry in history:
+        match entry:
+            case Step():
+                of[entry.n] = entry.task, source.get(entry.task, "")
+            case StepSource(counts=True):
+                if entry.retracts:
+                    retracted[entry.task, source.get(entry.task, "")] = entry.n
+                source[entry.task] = entry.source
+            case _:
+                pass
+    if not retracted:
         return history
     return [
         entry
         for entry in history
-        if not isinstance(entry, Step) or entry.n > until.get(entry.task, -1)
+        if not isinstance(entry, Step) or entry.n > retracted.get(of[entry.n], -1)
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from emulator.faults.kinds import FAULTS
+from emulator.metrics.unread import unread
 from emulator.record import events
 from emulator.validation.units import format_duration
 
@@ -20,6 +21,8 @@ def describe(entry: events.Entry) -> str:
         case events.StepSource(counts=True):
             again = "; the steps before were something else" if entry.retracts else ""
             return f"steps of {entry.task} are read from {entry.source}{again}"
+        case events.Unread():
+            return f"warning: {unread(entry)}"
         case events.BeforeTraining():
             return "all tasks before training are running"
         case events.TrainingBegan():

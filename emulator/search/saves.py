@@ -16,6 +16,7 @@ from itertools import groupby, takewhile
 from typing import Any
 
 from emulator.errors import UsageError
+from emulator.metrics.readings import PHASES_ONLY
 from emulator.metrics.steps import StepReader
 from emulator.record.events import Entry, KernelCall
 from emulator.search.moments import CallsOfSave, Moment
@@ -47,20 +48,20 @@ def recorded(history: Sequence[Entry], task: str) -> Recorded:
     does again and again: the same kinds of calls to files of the same names, but for numbers.
     """
     calls: list[KernelCall] = []
-    begins, saves, reader = None, list[Save](), StepReader()
+    begins, saves, reader = None, list[Save](), StepReader(PHASES_ONLY)
     own = [one for one in history if isinstance(one, KernelCall) and one.task == task]
     for one in own:
         if one.line is None:
             calls.append(one)
             continue
-        seen = reader.read(one.line)
-        if seen is None or seen.event != "phase" or seen.data["phase"] != "checkpoint":
-            continue
-        if seen.data["state"] == "begin":
-            begins = len(calls)
-        elif begins is not None:
-            saves.append(Save(task, begins, len(calls)))
-            begins = None
+        for seen in reader.read(one.line):
+            if seen.event != "phase" or seen.data["phase"] != "checkpoint":
+                continue
+            if seen.data["state"] == "begin":
+                begins = len(calls)
+            elif begins is not None:
+                saves.append(Save(task, begins, len(calls)))
+                begins = None
     if not saves:
         saves = list(_repeated(task, calls))
     return Recorded(task, calls, [one for one in saves if one.end > one.first])

@@ -91,6 +91,13 @@ def pending_helpers(plan: Plan) -> dict[str, TaskState]:
     return {one.name: TaskState(one, StepReader(()), is_helper=True) for one in plan.helpers}
 
 
+def step_reporters(plan: Plan) -> list[str]:
+    """Return the tasks in whose output steps are expected."""
+    if plan.scenario.expect.steps is not None or plan.scenario.metrics.helper:
+        return []
+    return [task.name for task in plan.in_training if plan.roles.trains(task.role)]
+
+
 def have_started(tasks: Iterable[TaskState]) -> bool:
     """Return whether each of some tasks has run, or runs."""
     return all(state.state not in ("pending", "starting") for state in tasks)

@@ -28,6 +28,7 @@ from emulator.engines.base import (
 from emulator.engines.capabilities import capable
 from emulator.errors import EngineLost
 from emulator.faults.checkpoint import FileAccess
+from emulator.metrics.unread import UnreadWatch
 from emulator.record.events import (
     AllRunning,
     Attached,
@@ -44,6 +45,7 @@ from emulator.record.events import (
     StepSource,
     TaskExit,
     TrainingBegan,
+    Unread,
     observed,
 )
 from emulator.record.folder import RunFolder
@@ -63,6 +65,7 @@ from emulator.supervisor.job import (
     is_stoppable,
     pending,
     pending_helpers,
+    step_reporters,
 )
 from emulator.supervisor.sampling import Measured, Sampling
 from emulator.supervisor.strategy import strategy_of
@@ -123,6 +126,10 @@ class Supervisor:
         )
         self._init_steps = {step.name for task in plan.tasks for step in task.init}
         self._helper_steps = recovered.helper_steps if recovered else helper_steps(plan)
+        self._unread = UnreadWatch(
+            step_reporters(plan) if recovered is None else (),
+            has_pattern=any(state.reader.is_given for state in tasks.values()),
+        )
         self._stopping = False
         self._tasks_begun = False
         """Whether the tasks were started, which wait for the helpers."""
@@ -290,14 +297,14 @@ class Supervisor:
         elif line.is_finished:
             self._strategy.on_line()
             self._history.log(line.task, line.text, wall=line.wall)
-            seen = state.reader.read(line.text)
-            self._note_sources(line.task, state.reader.take_news())
-            self._on_observed(line.task, line.wall, seen, line.text)
+            read = state.reader.read(line.text, line.wall)
+            self._on_steps(line.task, read[:-1])
+            self._on_observed(line.task, line.wall, read[-1] if read else None, line.text)
+            if not read and (told := self._unread.note(line.task, line.text, line.wall)):
+                self._history.write(Unread(task=line.task, line=told.line, pattern=told.pattern))
             self._requeue_if_asked(line)
         else:
-            seen = state.reader.read_part(line.text)
-            self._note_sources(line.task, state.reader.take_news())
-            self._on_observed(line.task, line.wall, seen)
+            self._on_steps(line.task, state.reader.read_part(line.text, line.wall))
 
     def _on_line_beside(self, line: Line) -> None:
         """Take a line of a helper, or of an init step or a side-car of a task (`TASK.NAME`)."""
@@ -315,6 +322,11 @@ class Supervisor:
             self._job.helpers[line.task].last_words.append(line.text[:LONGEST_WORD])
             self._begin_tasks()
 
+    def _on_steps(self, task: str, steps: Sequence[Observation]) -> None:
+        self._note_sources(task, self._job.tasks[task].reader.take_news())
+        for seen in steps:
+            self._on_observed(task, seen.wall, seen)
+
     def _note_sources(self, task: str, news: Sequence[Seen]) -> None:
         """Write what was seen for the first time that counts, before its first step."""
         for one in news:
@@ -327,8 +339,9 @@ class Supervisor:
     ) -> None:
         """Do what follows from a step or phase, and from the `text` of a finished line."""
         if seen is not None:
-            self._history.write(observed(seen.event, task, seen.data), wall=wall)
+            self._history.write(observed(seen.event, task, seen.data), wall=seen.wall or wall)
             if seen.event == "step":
+                self._unread.stop()
                 self._job.tasks[task].step = cast("int", seen.data["step"])
                 self._watchdog.on_step(task)
             self._injector.on_output(task, text, seen.event, seen.data)
@@ -391,6 +404,7 @@ class Supervisor:
             self._job.end_helper(event.task, event.exit_code)
             self._begin_tasks()
             return
+        self._on_steps(event.task, state.reader.finish())
         oom = event.oom_killed
         fault = self._injector.on_exit(event)
         evicted = bool(fault)
@@ -617,7 +631,7 @@ class Supervisor:
             self._note_sources(name, recovered.unwritten_sources[name])
             for step in steps:
                 event = observed("step", name, step.data)
-                self._history.write(event, wall=record.printed_until(name))
+                self._history.write(event, wall=step.wall or record.printed_until(name))
         for one in recovered.unwritten_events:
             self._history.write(observed("step", one.task, one.seen.data), wall=one.wall)
         self._tasks_begun = True

@@ -104,8 +104,11 @@ def recover_run(plan: Plan, record: RunWriter, began: float) -> RecoveredState:
             since = 0.0
             log = task_log.printed(record.path / "logs" / f"{name}.log")
             own = [line for line in log if not _is_of_init(state.task, line.text)]
+            noted = _noted_sources(state, timeline)
             recovered.unwritten[name] = _read_again(state, own)
-            recovered.unwritten_sources[name] = _unwritten_sources(state, timeline)
+            recovered.unwritten_sources[name] = [
+                seen for seen in state.reader.take_news() if seen.words not in noted
+            ]
         elif state.state == "starting" and (start := timeline.tasks[name].incarnations[-1].start):
             since = start.wall
         recovered.known[name] = ResumePoint(printed, since)
@@ -313,19 +316,16 @@ def _read_events_again(recovered: RecoveredState, printed: Sequence[str]) -> lis
     return sorted(late, key=lambda one: one.wall)
 
 
-def _unwritten_sources(state: TaskState, timeline: Timeline) -> Sequence[Seen]:
-    """Return what a task's output has that counts and is not in the history; go on from there."""
+def _noted_sources(state: TaskState, timeline: Timeline) -> set[str]:
+    """Return what counts in a task's output by the history; what has the steps counts at once."""
     noted = [
         entry
         for entry in timeline.history
         if isinstance(entry, StepSource) and entry.task == state.task.name
     ]
-    known = {entry.source for entry in noted}
-    unwritten = [one for one in state.reader.take_news() if one.words not in known]
-    counted = [entry.source for entry in noted if entry.counts]
-    if counted and not any(one.counts for one in unwritten):
+    if counted := [entry.source for entry in noted if entry.counts]:
         state.reader.continue_with(counted[-1])
-    return unwritten
+    return {entry.source for entry in noted}
 
 
 def _read_again(state: TaskState, printed: Sequence[Printed]) -> Sequence[Observation]:
@@ -341,16 +341,19 @@ def _read_again(state: TaskState, printed: Sequence[Printed]) -> Sequence[Observ
         while later and line.wall is not None and line.wall >= later[0]:
             state.reader = state.reader.again()
             later = later[1:]
-        was_drawn = state.step in state.reader.steps_drawn(line.text)
-        one = state.reader.read(line.text)
-        if one is None or one.event != "step":
-            continue
-        steps.append(one)
-        if one.data["step"] == state.step:
-            written = len(steps)
-        elif was_drawn:
-            written = len(steps) - 1
-    # The first step after a start is written at once, so without a written one there is nothing.
-    if steps and (written is not None or state.step is None):
+        drawn = state.reader.steps_drawn(line.text)
+        read = state.reader.read(line.text, line.wall or 0.0)
+        for seen in read:
+            if seen.event != "step":
+                continue
+            steps.append(seen)
+            if seen.data["step"] == state.step:
+                written = len(steps)
+        if state.step in drawn and written != len(steps):
+            later_ones = [seen for seen in read if cast("int", seen.data["step"]) > state.step]
+            written = len(steps) - len(later_ones)
+    if state.step is None:  # what is read was held back, or nothing is written of it
+        written = 0
+    if steps and written is not None:
         state.step = cast("int", steps[-1].data["step"])
     return steps[written:] if written is not None else []

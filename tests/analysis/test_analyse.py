@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from emulator.analysis.analyse import Analysis, FaultResult, HelperResult, TaskResult, analyse
+from emulator.analysis.expectations import judge
 from emulator.analysis.goodput import CAUSES
 from emulator.analysis.throughput import Rate, StepTimes, Throughput
 from emulator.analysis.values import StepSources, step_sources
@@ -308,9 +309,44 @@ def test_a_chief_that_comes_back_takes_the_others_back() -> None:
     assert (result.time["wasted"], result.time["recovery"]) == (1 + 4, 1)
 
 
+def test_a_program_that_counts_from_0_loses_no_step_too_many() -> None:
+    """It has made 30 steps when it is at step 30, and makes these again."""
+    first = [*began_again(0, "worker-0"), *steps_of("worker-0", {1: 0, 2: 10, 3: 20, 4: 30})]
+    again = [*began_again(6, "worker-0"), *steps_of("worker-0", {7: 0, 8: 10})]
+    assert (
+        analysed([happened(0, "run"), *first, ended(5, "worker-0", 137), *again]).lost_steps == 30
+    )
+
+
 def source(task: str, words: str, *, counts: bool = True, retracts: bool = False) -> Told:
     about = {"source": words, "counts": counts, "retracts": retracts}
     return happened(1, "step-source", task, **about)
+
+
+@pytest.mark.parametrize("last", [40, 100])
+def test_a_fault_at_a_step_of_something_else_struck_at_another_step(last: int) -> None:
+    """A bar of data had the steps until then; unless the training was as far."""
+    told = [
+        happened(0, "run"),
+        *began_again(0, "worker-0"),
+        source("worker-0", "a bar"),
+        *steps_of("worker-0", {2: 90, 3: 100}),
+        fault(4, "worker-0", "triggered", kind="pause"),
+        fault(4, "worker-0", "applied", kind="pause"),
+        fault(5, "worker-0", "healed", kind="pause"),
+        *([source("worker-0", "the format", retracts=True)] if last < 100 else []),
+        *steps_of("worker-0", {6: 10, 7: 40}),
+        ended(9, "worker-0", 0),
+        job(9),
+    ]
+    extra = "faults: [{pause: worker-0, for: 1s, at: {step: 100}}]"
+    whole = timeline(told, extra=extra)
+    analysis = analyse(whole)
+    assert [one.wrong_source for one in analysis.faults] == ["a bar" if last < 100 else ""]
+    verdicts = judge(whole.plan.scenario.expect, analysis, whole)
+    verdict = {one.expectation: one for one in verdicts}["faults"]
+    assert verdict.status == ("unknown" if last < 100 else "ok")
+    assert ("struck at a step of a bar" in verdict.actual) is (last < 100)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import yaml
 
 import emulator
 from emulator.analysis import expectations as checks
-from emulator.analysis.analyse import Analysis, FaultResult, TaskResult, analyse
+from emulator.analysis.analyse import Analysis, FaultResult, Recovery, TaskResult, analyse
 from emulator.analysis.expectations import Comparison, Status, Verdict, judge, overall
 from emulator.analysis.figures import in_summary
 from emulator.analysis.notices import NoticeResult
@@ -81,7 +81,8 @@ NOT_REPORTED = "the tasks did not report it"
 NO_SHARE = "the tasks reported 1.236, which is not between 0 and 1"
 NEVER_AGAIN = "no step followed the last failure"
 NO_FAILURE = "there was nothing to recover from"
-NEVER = replace(RAN, unrecovered=1)
+NEVER = replace(RAN, unrecovered=1, recovered=[Recovery("worker-0", 4.0, None)])
+"""The run ends 6 s after the last failure."""
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,10 @@ NEVER = replace(RAN, unrecovered=1)
         ("max_lost_steps", 0, SILENT, "unknown", "at most 0", NOT_REPORTED),
         ("recovers_within", "7500ms", RAN, "ok", "at most 7.50s", "7.50s"),
         ("recovers_within", "7s", RAN, "failed", "at most 7.00s", "7.50s"),
-        ("recovers_within", "1h", NEVER, "failed", "at most 1h 00m", NEVER_AGAIN),
+        ("recovers_within", "1h", NEVER, "unknown", "at most 1h 00m", NEVER_AGAIN),
+        ("recovers_within", "5500ms", NEVER, "failed", "at most 5.50s", NEVER_AGAIN),
+        ("max_lost_steps", 10, NEVER, "unknown", "at most 10", f"10; {NEVER_AGAIN}"),
+        ("max_lost_steps", 9, NEVER, "failed", "at most 9", "10"),
         ("recovers_within", "1h", SILENT, "unknown", "at most 1h 00m", NO_FAILURE),
         ("min_goodput", 0.4, RAN, "ok", "at least 0.400", "0.400"),
         ("min_goodput", 0.5, RAN, "failed", "at least 0.500", "0.400"),

@@ -120,6 +120,14 @@ def test_a_step_that_is_reported_again_took_no_time() -> None:
     assert measured(entries).tasks["worker-0"].steps_per_second == 1
 
 
+def test_steps_that_were_read_at_once_have_no_rate() -> None:
+    """Ten lines in one read: their stamps are 0.3 ms apart."""
+    at_once = {1 + n / 30_000: n for n in range(1, 11)}
+    assert measured(steps_of("worker-0", at_once)).job == Rate()
+    later = measured(steps_of("worker-0", {**at_once, 2: 11})).job
+    assert later.steps_per_second == pytest.approx(10 / 1, rel=0.01)
+
+
 def test_a_task_that_runs_again_has_a_new_life_also_if_its_end_was_not_seen() -> None:
     entries = [*began_again(0, "worker-0"), *steps_of("worker-0", {2: 1, 3: 2, 6: 3, 7: 4})]
     assert measured(entries).job.steps_per_second == 3 / 5
@@ -387,6 +395,13 @@ def test_rates_of_programs_are_those_at_which_they_made_steps(program: Program) 
     drawn = curve(whole, 91).job  # 0 while none of the tasks runs
     assert set(drawn[int(STRUCK) + 1 : int(STRUCK + 2 * program.away)]) == {0.0}
     assert max(drawn) == pytest.approx(max(program.before, program.after), rel=0.05)
+
+
+@pytest.mark.parametrize("outcome", ["succeeded", "failed"])
+def test_a_job_that_ends_without_another_step_made_none_during_the_fault(outcome: str) -> None:
+    entries = [*began_again(0, "worker-0"), *steps_of("worker-0", {n: n for n in range(1, 10)})]
+    entries += [*paused(9.5, 20, "worker-0")[:2], ended(12, "worker-0", 1), job(12, outcome)]
+    assert of_job(struck(entries, "{pause: worker-0, for: 10s, at: 9.5s}"))[1:] == (0, None)
 
 
 # --- Pauses, and tasks that wait ----------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -55,7 +56,7 @@ EXPECTED: Mapping[str, Expected] = {
     "tf1-hooks": Expected("tf1-hooks", [1, 11, 21], {"loss": 0.04761905}),
     "tqdm-plain": Expected("tqdm", EPOCHS, {}, 10),
     "tqdm-epochs": Expected("tqdm", EPOCHS, {"loss": 0.0455, "acc": 0.9, "accuracy": 0.9}, 12),
-    "tqdm-nested": Expected("tqdm", [*range(4, 61, 4)], {}, 2),
+    "tqdm-nested": Expected("tqdm", [*range(4, 61, 4)], {}, 1),
     "lightning": Expected(
         "tqdm", [20, 40, 60, 60, 60], {"train_loss": 0.567, "val_acc": 0.809, "accuracy": 0.809}, 55
     ),
@@ -99,6 +100,25 @@ EXPECTED: Mapping[str, Expected] = {
 WITHOUT_STEPS = "trl-sft-no-bar"
 
 
+def truths() -> Mapping[str, Mapping[str, tuple[int, int]]]:
+    """Return the first and the last step of each part of the recordings of whole programs."""
+    lives = {
+        name: true["lives"]
+        for name, true in json.loads((RECORDED / "truths.json").read_text()).items()
+    }
+    return {
+        name: {
+            f"{name}-{number}" if len(parts) > 1 else name: (part["first"], part["last"])
+            for number, part in enumerate(parts, 1)
+        }
+        for name, parts in lives.items()
+    }
+
+
+def lines_of(name: str) -> list[str]:
+    return recorded(name).decode().split("\n")
+
+
 def recorded(name: str) -> bytes:
     return (RECORDED / f"{name}.txt").read_bytes()
 
@@ -113,22 +133,28 @@ def read(printed: bytes, rule: str, size: int) -> tuple[list[Observation], list[
         piece = printed[at : at + size]
         drawn.feed(piece)
         for line in splitter.feed(piece):
-            if found := reader.read(line):
+            for found in reader.read(line):
                 assert int(str(found.data["step"])) >= reported
                 lines.append(found)
                 reported = int(str(found.data["step"]))
-        if drawn.is_drawn and (part := reader.read_part(drawn.take_drawn())):
+        for part in reader.read_part(drawn.take_drawn()) if drawn.is_drawn else ():
             assert set(part.data) == {"step"}
             parts.append(int(str(part.data["step"])))
             assert parts[-1] > reported
             reported = parts[-1]
-    lines += [found for line in splitter.finish() if (found := reader.read(line))]
+    lines += [found for line in splitter.finish() for found in reader.read(line)]
+    lines += reader.finish()
     return lines, parts
 
 
 def test_every_recording_is_expected_here_and_every_format_recorded() -> None:
-    assert {path.stem for path in RECORDED.glob("*.txt")} == {*EXPECTED, WITHOUT_STEPS}
-    assert {one.format for one in EXPECTED.values()} == FORMATS.keys()
+    names = {path.stem for path in RECORDED.glob("*.txt")}
+    assert names == {
+        *EXPECTED,
+        WITHOUT_STEPS,
+        *(part for parts in truths().values() for part in parts),
+    }
+    assert {one.format for one in EXPECTED.values()} | {"fields"} == FORMATS.keys()
 
 
 @pytest.mark.parametrize("rule", ["auto", "by its name"])
@@ -171,9 +197,9 @@ def test_after_a_restart_a_program_that_counts_epochs_from_0_goes_on() -> None:
     reader, of_bars = StepReader(), StepReader()
     steps, drawn = [], []
     for text in (recorded("diffusers-1").decode(), recorded("diffusers-2").decode()):
-        steps.append([one.data["step"] for line in text.split("\n") if (one := reader.read(line))])
+        steps.append([one.data["step"] for line in text.split("\n") for one in reader.read(line)])
         bars = re.sub(r", step=\d+", "", text).split("\r")  # without a step beside the bar
-        drawn.append([one.data["step"] for bar in bars if (one := of_bars.read_part(bar))])
+        drawn.append([one.data["step"] for bar in bars for one in of_bars.read_part(bar)])
         reader, of_bars = reader.again(), of_bars.again()
     assert steps == [[9, 16, 19, 26], [29, 32, 39, 48, 49, 59, 64]]
     assert drawn == [[*range(1, 27)], [*range(21, 65)]]
@@ -181,7 +207,7 @@ def test_after_a_restart_a_program_that_counts_epochs_from_0_goes_on() -> None:
 
 def test_a_trainer_without_its_bar_has_no_steps_and_says_so() -> None:
     reader = StepReader()
-    assert [*filter(None, map(reader.read, recorded(WITHOUT_STEPS).decode().split("\n")))] == []
+    assert [one for line in lines_of(WITHOUT_STEPS) for one in reader.read(line)] == []
     seen = [one.words for one in reader.take_news()]
     assert TRAINER_LINES in seen
     assert "the bar `Adding EOS to train dataset` (600)" in seen
@@ -191,9 +217,13 @@ def test_a_trainer_without_its_bar_has_no_steps_and_says_so() -> None:
 def test_every_hint_is_needed_and_enough(name: str) -> None:
     """A line with a reading has a hint of its format: others are not even looked at."""
     hints = FORMATS[EXPECTED[name].format].hints
-    lines = [line.removesuffix("\r") for line in recorded(name).decode().split("\n")]
+    lines = [line.removesuffix("\r") for line in lines_of(name)]
     kept = [line for line in lines if any(hint in line for hint in hints)]
-    found = [[*filter(None, map(StepReader().read, each))] for each in (lines, kept)]
+    every, only = StepReader(), StepReader()
+    found = [
+        [*(one for line in each for one in reader.read(line)), *reader.finish()]
+        for reader, each in ((every, lines), (only, kept))
+    ]
     assert found[0] == found[1]
 
 

@@ -387,7 +387,8 @@ def test_steps_are_not_read_from_the_lines_of_an_init_step_again(
     """Another word in brackets is the program's own."""
     record = RunWriter(job.folder, job.plan, POD, job.clock)
     record.write(TaskStart(task="worker-0", fresh=False))
-    record.log("worker-0", f"[{part}] INFO:tensorflow:loss = 1, step = 9")
+    for n in (7, 8, 9):
+        record.log("worker-0", f"[{part}] Training: 45%|####   | {n}/20 [00:01<00:01, 5.0it/s]")
     record.write(TaskRunning(task="worker-0", id="x"))
     record.close()
     recovered = recover_run(job.plan, record, 0.0)

@@ -60,8 +60,8 @@ bench: $(VENV)/.dev images ## Measure everything that docs/benchmarks.md shows, 
 
 # Before the tests, whose time limits are for tests: on a fresh machine this takes minutes.
 # Two at a time: one unpacks while the other waits for its packages.
-images: IMAGES := network cpu pytorch jax emulator
-images-basic: IMAGES := network cpu pytorch jax
+images: IMAGES := network python cpu pytorch jax emulator
+images-basic: IMAGES := network python cpu pytorch jax
 images images-basic: $(VENV)/.installed ## The images that the tests run in, where a Docker engine answers
 	@if docker version >/dev/null 2>&1; then \
 		$(MAKE) --no-print-directory --jobs 2 $(addprefix image-,$(IMAGES)); \

@@ -167,6 +167,9 @@ AT_WORK = f"{socket.gethostname()}-tests"
 # What the tests of this process make is found under a name of its own: `emulate clean` in one of
 # them leaves alone what others at work beside it have.
 os.environ[HOST] = f"{AT_WORK}-{os.getpid()}"
+# Processes run in the Python of these tests, whatever is active where they were started.
+for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+    os.environ.pop(variable, None)
 
 
 def remove_left_by_killed(engine: DockerEngine) -> None:

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from emulator.analysis.analyse import analyse
-from emulator.analysis.explanation import NO_STEP, NO_STEP_OF_TRAINER, explain
+from emulator.analysis.explanation import NO_STEP, NO_STEP_OF_TRAINER, explain, in_short
 from emulator.analysis.failed_output import HINTS, LEFT_OUT
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.planning.requested import RunOptions
@@ -186,6 +186,17 @@ def test_the_output_of_a_task_that_hangs_is_searched_after_a_timeout(tmp_path: P
     assert result.outcome == "timeout"
     assert [found["name"] for found in result.summary["hints"]] == ["name-resolution"]
     assert list(result.last_words) == ["chief-0", "worker-0", "ps-0"]
+
+
+def test_the_end_of_a_job_in_half_a_sentence() -> None:
+    trace = ["Traceback (most recent call last):", '  File "a.py", line 1', "ValueError: no. 3."]
+    failed = timeline([ended(2, "worker-1", 1), replace(job(2, "failed"), task="worker-1")])
+    assert in_short(failed, lambda task: trace) == "worker-1: ValueError: no. 3"
+    told = replace(job(2, "failed", "worker-1 failed with exit code 1"), task="worker-1")
+    assert in_short(timeline([told]), lambda task: ["bye"]) == "worker-1 failed with exit code 1"
+    assert in_short(timeline([step(1, "worker-0", 1)]), lambda task: []) == (
+        "it has not ended by itself"
+    )
 
 
 def test_ten_tasks_are_read_the_one_that_ended_the_job_first_then_by_the_time_they_failed() -> None:

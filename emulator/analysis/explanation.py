@@ -9,7 +9,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from emulator.analysis.failed_output import Found, known_errors, last_words, tells
+from emulator.analysis.failed_output import (
+    WIDTH,
+    Found,
+    Place,
+    exceptions,
+    known_errors,
+    last_words,
+    tells,
+)
 from emulator.analysis.shells import not_passed_on
 from emulator.analysis.values import StepSources, step_sources
 from emulator.faults.kinds import FAULTS
@@ -61,7 +69,7 @@ class Explanation:
             "hints": [
                 {
                     "name": found.hint.name,
-                    "advice": found.hint.advice,
+                    "advice": found.advice,
                     "docs": found.hint.docs,
                     "tasks": list(found.tasks),
                     "line": found.line,
@@ -86,7 +94,8 @@ def explain(timeline: Timeline, analysis: Analysis, tail: Tail) -> Explanation:
     trained_nothing = _has_no_step(timeline, analysis)
     names = [] if analysis.outcome == "succeeded" else list(to_blame(timeline, analysis))
     outputs = {name: tail(name) for name in names[:READ]}
-    found = list(known_errors(outputs))
+    places = {task.name: Place(task.image, timeline.plan.python) for task in timeline.plan.tasks}
+    found = list(known_errors(outputs, places))
     if trained_nothing and not outputs:
         outputs = dict(_first_output(timeline, tail))
     words = {name: last_words(lines, tells=tells) for name, lines in outputs.items()}
@@ -102,6 +111,15 @@ def explain(timeline: Timeline, analysis: Analysis, tail: Tail) -> Explanation:
         {name: lines for name, lines in words.items() if lines},
         sources,
     )
+
+
+def in_short(timeline: Timeline, tail: Tail) -> str:
+    """Return why a job ended, in half a sentence: the last exception of its task, or the reason."""
+    if timeline.ended_by:
+        lines = tail(timeline.ended_by)
+        if raised := exceptions(lines):
+            return f"{timeline.ended_by}: {lines[raised[-1].line].strip().rstrip('.')[:WIDTH]}"
+    return timeline.reason.rstrip(".") or "it has not ended by itself"
 
 
 def _no_step(sources: StepSources, timeline: Timeline, outputs: Mapping[str, Sequence[str]]) -> str:

@@ -14,9 +14,11 @@ section with its name.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from types import MappingProxyType
 
 from emulator.metrics.steps import json_event
 
@@ -88,6 +90,7 @@ def last_words(
     lines = [shown for line in lines if not _EMPTY.fullmatch(shown := _shown(line))]
     lines = [line for line in lines if not is_boilerplate(line)] or lines
     lines = [line for line in lines if not _is_step(line)] or lines
+    lines = _each_traceback_once(lines)
     begin = len(lines) - len(about_the_end(lines))
     telling = [number for number in range(begin, len(lines)) if tells(lines[number])]
     # A task that was restarted has often raised the same one each time: the last one is enough.
@@ -107,6 +110,25 @@ def last_words(
             break
         kept.add(number)
     return tuple(_marked(lines, sorted(kept)))
+
+
+def _each_traceback_once(lines: Sequence[str]) -> list[str]:
+    """Return the lines with the last of equal tracebacks alone, and how often it was there."""
+    raised = exceptions(lines)
+    texts = [tuple(lines[one.header : one.line + 1]) for one in raised]
+    counts = Counter(texts)
+    shown = {one.line: counts[text] for text, one in dict(zip(texts, raised, strict=True)).items()}
+    repeated = {
+        number
+        for one in raised
+        if one.line not in shown
+        for number in range(one.header, one.line + 1)
+    }
+    return [
+        f"{line} ({shown[number]} times)" if shown.get(number, 1) > 1 else line
+        for number, line in enumerate(lines)
+        if number not in repeated
+    ]
 
 
 def _is_step(line: str) -> bool:
@@ -173,6 +195,20 @@ DOCS = "docs/troubleshooting.md"
 
 
 @dataclass(frozen=True)
+class Place:
+    """What a task ran in."""
+
+    image: str = ""
+    """The reference of its image; empty: it ran on this machine."""
+    python: str = ""
+    """The Python of this machine that it ran in."""
+
+
+NOWHERE = Place()
+NO_PLACES: Mapping[str, Place] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
 class Hint:
     """One known error."""
 
@@ -182,6 +218,8 @@ class Hint:
     """Found in a line of the output."""
     advice: str
     """One sentence: what to do."""
+    advise: Callable[[str, Place], str] = lambda line, place: ""
+    """The same for a line of a task that runs in a place; empty: there is nothing to add."""
 
     @property
     def docs(self) -> str:
@@ -209,7 +247,61 @@ TLS = Hint(
     "REQUESTS_CA_BUNDLE.",
 )
 
+_NO_MODULE = re.compile(r"No module named '?([A-Za-z_]\w*)'?(?:$|[\s;])")
+_IN_IMAGES = {"torch": "pytorch", "jax": "jax", "orbax": "jax", "tensorflow": "cpu", "keras": "cpu"}
+"""The images that have a module which others lack."""
+_PACKAGES = {
+    "cv2": "opencv-python-headless",
+    "PIL": "pillow",
+    "sklearn": "scikit-learn",
+    "skimage": "scikit-image",
+    "yaml": "PyYAML",
+    "dotenv": "python-dotenv",
+}
+"""What pip calls a module, if not by its name."""
+_BUILT = re.compile(r"(?:.*/)?(emulator-(\w+)):[^/]*")
+
+
+def _without_module(line: str, place: Place) -> str:
+    """Return what to do about a module that a task does not have."""
+    found = _NO_MODULE.search(line)
+    if found is None or not (place.image or place.python):
+        return ""
+    module = found[1]
+    if not place.image:
+        return (
+            f"{place.python} has no {module}: activate the environment that has it before `emulate "
+            "up`, or name its Python with `--python PATH`."
+        )
+    package, built = _PACKAGES.get(module, module), _BUILT.fullmatch(place.image)
+    if built is None:
+        name = place.image.partition("@")[0]
+        lines = f"`FROM {name}` and `RUN pip install {package}`"
+        return f"{name} has no {module}: {_IN_DOCKERFILE.format(lines)}"
+    if built[2] == "custom":
+        return (
+            f"The image of your Dockerfile has no {module}: add `RUN pip install {package}`, or if "
+            "it is a file of yours, let `source:` have it."
+        )
+    if (image := _IN_IMAGES.get(module, built[2])) != built[2]:
+        return f"{built[1]} has no {module}: `image: {image}`."
+    lines = f"`FROM {built[1]}` and `RUN pip install {package}`"
+    return f"{built[1]} has no {module}: {_IN_DOCKERFILE.format(lines)}"
+
+
+_IN_DOCKERFILE = (
+    "two lines of Dockerfile, {}, and `image: {{dockerfile: Dockerfile}}`, or if it is a file of "
+    "yours, let `source:` have it."
+)
+
 HINTS: Sequence[Hint] = (
+    Hint(
+        "missing-module",
+        _any(r"\bModuleNotFoundError: No module named ", r"^\S*python[\d.]*: No module named "),
+        "What the task runs in has not this module: take an image that has it, or install it there "
+        "with two lines of Dockerfile; if it is a file of yours, let `source:` have it.",
+        _without_module,
+    ),
     Hint(
         "keras-3-multi-worker",
         _any(
@@ -304,6 +396,8 @@ class Found:
     """The tasks that have printed it."""
     line: str
     """The first line that has it."""
+    advice: str
+    """What to do, for where these tasks ran."""
 
 
 def tells(line: str) -> bool:
@@ -311,8 +405,13 @@ def tells(line: str) -> bool:
     return any(hint.pattern.search(line) for hint in HINTS)
 
 
-def known_errors(outputs: Mapping[str, Sequence[str]]) -> Iterator[Found]:
-    """Yield the known errors in the outputs of failed tasks, each once."""
+def known_errors(
+    outputs: Mapping[str, Sequence[str]], places: Mapping[str, Place] = NO_PLACES
+) -> Iterator[Found]:
+    """Yield the known errors in the outputs of failed tasks, each once.
+
+    `places` are what these tasks ran in.
+    """
     ends = {task: about_the_end(lines) for task, lines in outputs.items()}
     for hint in HINTS:
         lines = {
@@ -321,4 +420,6 @@ def known_errors(outputs: Mapping[str, Sequence[str]]) -> Iterator[Found]:
             if (line := next((one for one in end if hint.pattern.search(one)), None)) is not None
         }
         if lines:
-            yield Found(hint, tuple(lines), next(iter(lines.values())).strip())
+            task, line = next(iter(lines.items()))
+            advice = hint.advise(line, places.get(task, NOWHERE)) or hint.advice
+            yield Found(hint, tuple(lines), line.strip(), advice)

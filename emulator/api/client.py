@@ -23,7 +23,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from emulator.errors import EngineError, EngineLost, UsageError
+from emulator.analysis.explanation import in_short
+from emulator.errors import EmulatorError, EngineError, EngineLost, UsageError
 from emulator.faults.kinds import FAULTS
 from emulator.metrics.samples import Sample, from_json
 from emulator.record.events import Entry, FaultEvent, Step, entry_of
@@ -217,20 +218,30 @@ class Cluster:
         Raises UsageError if the run is over before, or the fault was skipped, EngineError if it
         failed, and TimeoutError if none of this has happened within `timeout`.
         """
+        __tracebackhide__ = True  # in a test, the traceback ends where it calls this
         within = parse_duration(timeout) if isinstance(timeout, str) else timeout
-        with contextlib.closing(self.history(timeout=within)) as events:
-            for entry in events:
-                if fault is not None:
-                    fits = _has_reached(entry, fault, stage)
-                else:
-                    fits = (
-                        task in (None, entry.task)
-                        and event in (None, entry.event)
-                        and (step is None or (isinstance(entry, Step) and entry.step >= step))
-                    )
-                if fits:
-                    return entry
-        raise UsageError(f"{self.run_id} was over before that happened.")
+
+        def fits(entry: Entry) -> bool:
+            if fault is not None:
+                return _has_reached(entry, fault, stage)
+            return (
+                task in (None, entry.task)
+                and event in (None, entry.event)
+                and (step is None or (isinstance(entry, Step) and entry.step >= step))
+            )
+
+        try:
+            with contextlib.closing(self.history(timeout=within)) as events:
+                found = next(filter(fits, events), None)
+        except (EmulatorError, TimeoutError) as error:
+            raise error.with_traceback(None) from None  # the sentence says enough
+        if found is not None:
+            return found
+        awaited = _awaited(step, event, task, fault and f"fault {fault} was {stage}")
+        record = Record(self.folder)
+        raise UsageError(
+            f"{self.run_id} was over before {awaited}: {in_short(record.timeline, record.tail)}."
+        )
 
     def wait(self) -> Result:
         """Wait until the run is over; return its result. Raises EngineLost."""
@@ -346,6 +357,14 @@ def _after(
         yield
     finally:
         timer.cancel()
+
+
+def _awaited(step: int | None, event: str | None, task: str | None, fault: str | None) -> str:
+    """Return in words what was waited for (pure)."""
+    if fault:
+        return fault
+    what = [f"step {step}"] * (step is not None) + [f"event {event}"] * (event is not None)
+    return " ".join([" and ".join(what) or "an event", *([f"of {task}"] if task else [])])
 
 
 def _has_reached(entry: Entry, fault: str, stage: str) -> bool:

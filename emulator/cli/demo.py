@@ -45,7 +45,9 @@ def demo(
     with view(quiet=not sys.stdout.isatty()) as live:
         path = next(path for path in scenarios() if path.stem == SCENARIO)
         asked = read(path, [path.parent])
-        result = perform(asked, "process", RunOptions(out=out), live.callbacks())
+        result = perform(
+            asked, "process", RunOptions(out=out, python=sys.executable), live.callbacks()
+        )
     page = result.folder / HTML
     with perhaps_unread():
         _print_end(result, page, console())

@@ -165,6 +165,15 @@ WhichEngine = Annotated[
     ),
 ]
 Out = Annotated[Path, typer.Option("--out", help="The folder of run folders.")]
+Python = Annotated[
+    str | None,
+    typer.Option(
+        "--python",
+        metavar="PATH",
+        help="With the process engine: the Python that tasks run in [default: that of the active "
+        "environment, else the emulator's own].",
+    ),
+]
 
 Plain = Annotated[bool, typer.Option("--plain", help="Plain lines, no live panel.")]
 

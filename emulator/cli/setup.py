@@ -62,7 +62,8 @@ def build(
         str,
         typer.Argument(
             metavar="IMAGE",
-            help="cpu, gpu, pytorch, jax, network, emulator or all; or a scenario: its images.",
+            help="cpu, gpu, pytorch, jax, python, network, emulator or all; or a scenario: its "
+            "images.",
             autocompletion=_complete_images,
         ),
     ] = "cpu",

@@ -22,6 +22,7 @@ from emulator.cli.options import (
     Others,
     Out,
     Plain,
+    Python,
     Quiet,
     RunArgument,
     RunOption,
@@ -104,6 +105,7 @@ def up(
     detach: Detach = False,
     seed: Seed = None,
     run_id: RunId = None,
+    python: Python = None,
     json: Json = False,
     warm: Warm = False,
     plain: Plain = False,
@@ -139,7 +141,7 @@ def up(
     if ui:
         _refuse_ui(vary, detach=detach)
         run_id = RunOptions(run_id=run_id).named(asked.scenario)  # its page has an address now
-    options = RunOptions(out=out, run_id=run_id, keep=keep, warm=warm)
+    options = RunOptions(out=out, run_id=run_id, keep=keep, warm=warm, python=python)
     shown = partial(view, quiet=quiet, verbose=verbose)
     if vary:
         raise typer.Exit(_variants(asked, vary, engine, options, partial(shown, plain=True), json))
@@ -285,6 +287,7 @@ def _in_background(
         *(f"--run-id={folder.name}", *(f"--set={one}" for one in asked.chosen)),
         *asked.added.arguments,
         *([] if api_port is None else [f"--api-port={api_port}"]),
+        *([] if options.python is None else [f"--python={options.python}"]),
         *["--keep"] * options.keep,
         *["--warm"] * options.warm,
     ]
@@ -311,6 +314,7 @@ def plan(
     engine: WhichEngine = "auto",
     seed: Seed = None,
     run_id: RunId = None,
+    python: Python = None,
     json: Annotated[
         bool, typer.Option("--json", help="Tasks and engine requests as data.")
     ] = False,
@@ -340,7 +344,8 @@ def plan(
     refused: list[Unsupported | Misfit] = []
     with contextlib.closing(choose(engine, note)) as chosen:
         with asked.placed():
-            planned, folder = make_ready(asked, chosen, RunOptions(run_id=run_id), refused)
+            options = RunOptions(run_id=run_id, python=python)
+            planned, folder = make_ready(asked, chosen, options, refused)
         requests = chosen.requests(planned, folder) if isinstance(chosen, Explaining) else []
         capacity = None if chosen.name in REMOTE else chosen.capacity()
     if json:

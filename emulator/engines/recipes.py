@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from emulator.scenario.image import AnyImage, Dockerfile
 
-KINDS = ("cpu", "gpu", "pytorch", "jax", "network", "emulator")
+KINDS = ("cpu", "gpu", "pytorch", "jax", "python", "network", "emulator")
 """The images that come with the emulator, each with a Dockerfile of its own."""
 
 
@@ -82,6 +82,8 @@ def recipe_files(kind: str) -> dict[str, Path]:
     """Return the files of a recipe by what the tag has of their names."""
     if kind == "emulator":
         return project_files()
+    if kind == "python":  # alone
+        return {f"Dockerfile.{kind}": ROOT / f"Dockerfile.{kind}"}
     paths = [ROOT / f"Dockerfile.{kind}", ROOT / "images" / "requirements" / f"{kind}.txt"]
     if kind != "network":  # it has packages of Debian alone
         paths.append(ROOT / "constraints.txt")

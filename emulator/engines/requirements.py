@@ -21,6 +21,7 @@ from emulator.validation.units import format_size
 
 if TYPE_CHECKING:
     from emulator.broker import Capacity
+    from emulator.planning.context import PlanContext
     from emulator.planning.plan import Plan
     from emulator.scenario.container import ContainerBase
     from emulator.scenario.document import KeyPath
@@ -64,6 +65,8 @@ def make_ready(
     context = engine.plan_context(run_id, folder)
     if (gpus := options.gpus) is not None:
         context = replace(context, gpus=lambda: gpus)
+    if options.python is not None:
+        context = replace(context, python=_python(options.python, context))
     full = shortages([*disk("the run folder", folder), *context.disks(scenario)])
     planned = partial(
         make_plan,
@@ -81,6 +84,17 @@ def make_ready(
             raise
         refused += [error] if "gpus" in engine.capabilities else []  # else it is there already
         return planned(replace(context, gpus=lambda: _as_many_gpus(scenario))), folder
+
+
+def _python(path: str, context: PlanContext) -> str:
+    """Return the Python that a run was asked to use. Raises UsageError."""
+    if context.python_of is None:
+        raise UsageError(
+            f"--python is for tasks that are processes here; with the {context.engine} engine "
+            "their image has the Python.",
+            "Leave it out, or use --engine process.",
+        )
+    return context.python_of(path)
 
 
 def _as_many_gpus(scenario: Scenario) -> list[str]:

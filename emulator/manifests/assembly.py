@@ -385,12 +385,37 @@ def format_of(documents: Sequence[Document], file: str) -> Format:
     return found
 
 
+_OF_ANY = "write a scenario: `framework: none`, `cluster: {worker: 2}`, and its command"
+_INSTEAD = {
+    "Job": "write a scenario with its tasks as roles, such as `cluster: {master: 1, worker: 1}`, "
+    "`framework: pytorch` for its plugin, and `restart: {policy: on-failure, scope: job}`",
+    "MPIJob": "write a scenario: `framework: mpi`, `cluster: {launcher: 1, worker: 2}`",
+    "JAXJob": "write a scenario: `framework: jax`, `cluster: {worker: 2}`",
+    "RayJob": "write a scenario: `framework: ray`, `cluster: {head: 1, worker: 2}`",
+    "RayCluster": "write a scenario: `framework: ray`, `cluster: {head: 1, worker: 2}`",
+    **dict.fromkeys(
+        ("Pod", "Deployment", "StatefulSet", "ReplicaSet", "LeaderWorkerSet", "XGBoostJob"),
+        _OF_ANY,
+    ),
+}
+"""What to write instead of a kind that can't run."""
+
+
+def _instead(kind: str, version: str) -> str:
+    """Return what to write instead of a kind; empty: nothing is known of it."""
+    if kind == "Job" and not version.startswith("batch.volcano.sh/"):
+        return ""
+    return _INSTEAD.get(kind, "")
+
+
 def _unknown(documents: Sequence[Document], file: str) -> Problem:
     known = ", ".join(one.name for one in FORMATS)
     for document in documents:
         kind, version = document.get("kind"), document.get("apiVersion")
         if kind is not None:
             what = shown(f"{kind} of {version}" if version else str(kind), 100)
-            return document.problem(("kind",), f"{what} can't run here", f"known: {known}")
+            instead = _instead(str(kind), str(version or ""))
+            hint = f"{instead}; known: {known}" if instead else f"known: {known}"
+            return document.problem(("kind",), f"{what} can't run here", hint)
     hint = f"known: a scenario, {known}"
     return Problem(f"{file}:1", "", "neither a scenario nor a manifest", hint)

@@ -265,7 +265,7 @@ def _written(value: object) -> str:
 # Each task gets the cluster as JSON in CLUSTER_CONFIG and its name in POD_NAME; only workers get
 # GPUs. The same map at the top of the values, `ps: 8`, is read the same way.
 
-OWN = ("auto", "cpu", "gpu", "pytorch", "jax", "network")
+OWN = ("auto", "cpu", "gpu", "pytorch", "jax", "python", "network")
 """Images of the emulator, which have no program of their own."""
 ROLES = TENSORFLOW.roles.names
 ALIASES = {f"{role}s": role for role in ROLES}

@@ -113,6 +113,12 @@ def _mount(pod: Pod, container: Mapping[str, Any], made: Mounted, place: _Place)
         _put_files(pod, made, place, source, at)
         return
     made.origins["mounts", place.target] = place.path
+    if place.target == SHM and source == "hostPath" and _is_shm(volume[source], place):
+        made.shm_size = _shm_size({}, container)
+        made.origins["shm_size",] = (*at, source)
+        text = f"at {SHM} it is `shm_size`, here {made.shm_size}"
+        pod.findings.note((*at, source), "approximated", text)
+        return
     if place.target == SHM and source == "emptyDir":
         made.shm_size = _shm_size(volume.get("emptyDir", {}), container)
         made.origins["shm_size",] = (*at, source)
@@ -135,6 +141,11 @@ def _mount(pod: Pod, container: Mapping[str, Any], made: Mounted, place: _Place)
         is_read_only = is_read_only or volume[source].get("readOnly", False) is True
         entry = {"volume": volume_name(pod, claim or volume["name"], place.sub_path)}
     made.mounts[place.target] = {**entry, **({"writable": False} if is_read_only else {})}
+
+
+def _is_shm(volume: Mapping[str, Any], place: _Place) -> bool:
+    """Return whether a hostPath is all of the machine's /dev/shm."""
+    return posixpath.normpath(volume["path"]) == SHM and not place.sub_path
 
 
 def _shm_size(volume: Mapping[str, Any], container: Mapping[str, Any]) -> str:

@@ -33,8 +33,12 @@ class PlanContext:
     """What a task that asks for the hook inside it has in its PYTHONPATH; empty: there is none."""
     named: bool = False
     """Whether its tasks have the names on the network that a scenario sets."""
-    has_module: Callable[[str], bool] = lambda module: True
-    """Whether tasks can import a Python module; True where that depends on their image."""
+    python: str = ""
+    """The path of the Python that tasks run in; empty: that of their image."""
+    python_of: Callable[[str], str] | None = None
+    """What a user names as that Python -> its path; None: tasks run in images."""
+    has_module: Callable[[str, str], bool] = lambda python, module: True
+    """Whether such a Python can import a module; True where that depends on an image."""
     disks: Callable[[Scenario], Sequence[Disk]] = lambda scenario: ()
     """Disks of this machine that a run writes to, other than the disk of its folder."""
 

@@ -151,6 +151,8 @@ class Plan(BaseModel):
     """The files whose calls the run records: a glob; empty: none."""
     metadata: tuple[str, ...] = ()
     """The platforms whose metadata is served to its tasks, of `notices.ACTIONS`."""
+    python: str = ""
+    """The Python that its tasks run in; empty: that of their images."""
     warm: WarmStart | None = None
     """How its tasks start warm; None: all start cold."""
 

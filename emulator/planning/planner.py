@@ -77,6 +77,7 @@ def make_plan(
         reference=reference,
         calls_of=calls_of,
         metadata=tuple(sorted(scenario.platforms)),
+        python=context.python,
     )
 
 
@@ -159,10 +160,12 @@ class _Planner:
     def warnings(self) -> Iterator[str]:
         """Yield what the engine, and the operator of a manifest, do unlike the scenario."""
         scenario, context = self._scenario, self._context
-        if (module := module_of(scenario)) and not context.has_module(module):
+        module = module_of(scenario)
+        if module and not context.has_module(context.python, module):
             yield (
-                f"{module} is not installed beside emulate, with whose Python tasks of the "
-                f"{context.engine} engine run: install it there, or use --engine docker"
+                f"{context.python}, in which tasks of the {context.engine} engine run, has no "
+                f"{module}: activate the environment that has it, name its Python with --python, "
+                "or use --engine docker"
             )
         if self._naming is not None and not context.named:
             first = next(iter(self._members.values()))
@@ -271,7 +274,8 @@ class _Planner:
         """Return the reference of an image, or of the job's; each is resolved once: it is slow."""
         image = given or self._scenario.image
         if id(image) not in self._references:
-            self._references[id(image)] = image, self._context.image(image)
+            reference = self._context.image(self._scenario.chosen(image))
+            self._references[id(image)] = image, reference
         return self._references[id(image)][1]
 
 

@@ -44,6 +44,8 @@ class RunOptions:
     waiting for the next run."""
     reports: bool = True
     """Write the pages for people."""
+    python: str | None = None
+    """The Python in which tasks run that are processes here; None: the caller's."""
     calls_of: str = ""
     """Record the calls to the kernel for these files: a glob; empty: none."""
 

@@ -613,6 +613,7 @@ def _origin(facts: Facts) -> list[tuple[str, str]]:
         ("Program", "" if program.source is None else str(program.source)),
         ("Its commit", known.get("commit", "")),
         ("Machine", ", ".join(filter(None, (machine, cores)))),
+        ("Python of the tasks", facts.plan.python),
         ("Python of the emulator", known.get("python", "")),
     ]
     return [(name, text) for name, text in found if text]

@@ -48,7 +48,8 @@ def print_plan(
     settings = [*_settings(plan), ""] if any(_settings(plan)) else []
     pods = [*_pods(plan), ""] if any(_pods(plan)) else []
     limits = [_about_limits(plan), *([] if capacity is None else [_about_need(plan, capacity)])]
-    for line in (*limits, "", *commands, "", *pods, *settings, *_rules(plan)):
+    python = [f"Python of the tasks: {plan.python}"] if plan.python else []
+    for line in (*limits, "", *commands, *python, "", *pods, *settings, *_rules(plan)):
         console.out(line, highlight=False)
     for task in plan.tasks:
         if task.index == 0:

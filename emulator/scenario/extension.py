@@ -43,6 +43,10 @@ class AnyElastic(Protocol):
     def max_restarts(self) -> int | None:
         """How often an agent starts its processes again."""
 
+    @property
+    def rdzv_host(self) -> str | None:
+        """Where the agents meet; None: at a task that the job chooses."""
+
 
 class AnyRules(Protocol):
     """A section of a scenario with the rules by which another system restarts and ends the job."""

@@ -28,7 +28,7 @@ class Dockerfile(Model):
     dockerfile: DockerfilePath = Field(examples=["docker/Dockerfile"])
     """The Dockerfile from which the image is built."""
     context: ContextPath | None = None
-    """The build context; default: the Dockerfile's folder."""
+    """The build context; default: the Dockerfile's folder, or nothing if it copies no files."""
     args: dict[Variable, str] = Field({}, examples=[{"PYTHON": "3.12"}])
     """Build arguments, which the Dockerfile declares by ARG."""
     preload: Preload = None
@@ -65,7 +65,7 @@ def _image(value: object) -> object:
     if isinstance(value, str | Mapping | Dockerfile | NamedImage):
         return _reference(value)
     raise ValueError(
-        "an image is 'cpu', 'gpu', 'auto', 'pytorch', 'jax', a reference or a dockerfile:"
+        "an image is 'cpu', 'gpu', 'auto', 'pytorch', 'jax', 'python', a reference or a dockerfile:"
     )
 
 

@@ -28,6 +28,7 @@ from emulator.scenario.container import (
 )
 from emulator.scenario.extension import added
 from emulator.scenario.frameworks.pytorch import Elastic
+from emulator.scenario.frameworks.registry import chosen
 from emulator.scenario.frameworks.spec import FrameworkName, RendezvousForm
 from emulator.scenario.image import AnyImage as AnyImage
 from emulator.scenario.image import Dockerfile as Dockerfile
@@ -440,8 +441,8 @@ class Scenario(Model):
     image: Image = Field(
         default="auto", examples=["cpu", "python:3.11-slim", {"dockerfile": "docker/Dockerfile"}]
     )
-    """What tasks run in: `auto` (the GPU image if the engine has a GPU, else `cpu`), an image of
-    the emulator, any reference, or a Dockerfile."""
+    """What tasks run in: `auto` (that of the framework; of TensorFlow, MPI and Ray `gpu` if the
+    engine has a GPU, else `cpu`), an image of the emulator, any reference, or a Dockerfile."""
     program: Program
     """What every task runs, unless its role says otherwise."""
     cluster: Cluster = Field(min_length=1, examples=[{"worker": 2}])
@@ -556,7 +557,13 @@ class Scenario(Model):
     @property
     def images(self) -> Iterator[AnyImage]:
         """Each image that it names: its own, and those of roles, their parts and helpers."""
-        yield from filter(None, (self.image, *(one.image for _, one, _ in self.containers)))
+        for image in (self.image, *(one.image for _, one, _ in self.containers)):
+            if image is not None:
+                yield self.chosen(image)
+
+    def chosen(self, image: AnyImage | None) -> AnyImage:
+        """Return an image, or that of the job; for `auto` that of the framework."""
+        return chosen(self.image if image is None else image, self.framework)
 
     @property
     def containers(self) -> Iterator[tuple[KeyPath, AnyContainer, int]]:

@@ -109,6 +109,11 @@ class Injector:
         return any(one.stage == "active" and one.healing for one in self._faults.values())
 
     @property
+    def in_force(self) -> bool:
+        """Whether a fault is under way, of whatever task."""
+        return any(one.stage not in ("planned", "waiting", "over") for one in self._faults.values())
+
+    @property
     def awaits_output(self) -> bool:
         """Whether a line may trigger a fault, or a target is about to end."""
         return any(

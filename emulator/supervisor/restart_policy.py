@@ -77,6 +77,10 @@ class Fail:
 Decision = Wait | RestartTask | RestartJob | BeginTraining | Succeed | Fail
 
 
+Again = RestartTask | RestartJob
+"""What was decided for a task that is started again."""
+
+
 def decide(
     task: str,
     exit_code: int,
@@ -104,6 +108,13 @@ def decide(
         return Fail(_exhausted("the job" if by_job else task, exit_code, restart))
     kind = RestartJob if by_job else RestartTask
     return kind(delay=_backoff(restart, restarts), number=restarts + 1)
+
+
+def unless_incurable(decision: Decision, task: str, exit_code: int, died_of: str) -> Decision:
+    """Return the decision, but no restart of what has `died_of` something that no restart heals."""
+    if died_of and isinstance(decision, Again):
+        return Fail(f"{task} failed with exit code {exit_code}, and no restart heals: {died_of}")
+    return decision
 
 
 def decide_before_training(

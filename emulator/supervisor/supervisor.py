@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
+from emulator.analysis.incurable import incurable
 from emulator.engines.base import (
     REST,
     Engine,
@@ -47,6 +48,7 @@ from emulator.record.events import (
     Unread,
     observed,
 )
+from emulator.record.folder import RunFolder
 from emulator.scenario.extension import added
 from emulator.scenario.schema import STATUS
 from emulator.supervisor import restart_policy as policy
@@ -434,6 +436,9 @@ class Supervisor:
     def _decide(self, state: TaskState, event: Exited, *, evicted: bool = False) -> None:
         """Do what follows from an exit; `evicted`: by a fault that may bring the task back."""
         decision = self._strategy.decide(state, event, evicted=evicted)
+        if isinstance(decision, policy.Again) and self._is_first_death(state):
+            died_of = incurable(RunFolder(self._history.path).tail(event.task), event.exit_code)
+            decision = policy.unless_incurable(decision, event.task, event.exit_code, died_of)
         match decision:
             case policy.BeginTraining():
                 self._begin_training()
@@ -457,6 +462,14 @@ class Supervisor:
                 self._restart_job(event.task, decision)
             case policy.Wait():
                 pass
+
+    def _is_first_death(self, state: TaskState) -> bool:
+        """Return whether a task has ended for the first time, and by itself.
+
+        Another system starts its tasks again whatever they have died of.
+        """
+        by_itself = not self._injector.in_force and self._plan.scenario.system is None
+        return by_itself and len(state.starts) == 1
 
     def _note_restart(self, task: str, what: policy.RestartTask | policy.RestartJob) -> None:
         scope: RestartScope = "job" if isinstance(what, policy.RestartJob) else "task"

@@ -336,7 +336,7 @@ TASKS = "worker-0 worker-1 worker-2"
         ("export --to tr", "trainjob"),
         ("runs --scenario quicks", "quickstart"),
         ("doctor quicks", "quickstart"),
-        ("build py", "pytorch"),
+        ("build pyto", "pytorch"),
         ("logs --out {runs} wor", TASKS),
         ("preempt --out {runs} worker-", TASKS),
         ("fault pause --out {runs} worker-", TASKS),

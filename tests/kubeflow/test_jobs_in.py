@@ -100,7 +100,11 @@ CPU, GPU = ".requests.cpu:", "[nvidia.com/gpu]:"
 PATH, ELSEWHERE = "[0].mountPath:", "can't be mounted at"
 OF_THE_JOB = [
     ("apiVersion", "kubeflow.org/v1beta2", ": kubeflow.org/v1beta2 is another version"),
-    ("kind", "MPIJob", ": MPIJob of kubeflow.org/v1 can't run here (known: TFJob, PyTorchJob"),
+    (
+        "kind",
+        "MPIJob",
+        ": MPIJob of kubeflow.org/v1 can't run here (write a scenario: `framework: m",
+    ),
     ("metadata", "~", ": is missing"),
     ("metadata", "5", ": 5 should be a mapping of keys and values"),
     ("metadata.name", "~", ": is missing"),
@@ -442,6 +446,8 @@ CLAIM = "persistentVolumeClaim: {claimName: c}"
         (CLAIM, {}, at_data(volume="pvc-default-c")),
         (f"{CLAIM[:-1]}, readOnly: true}}", {}, at_data(volume="pvc-default-c", writable=False)),
         ("hostPath: {path: /}", {}, at_data(scratch="v")),
+        ("hostPath: {path: /dev/shm/}", SHM, {"shm_size": "1g"}),
+        ("hostPath: {path: /dev/shm}", {}, at_data(scratch="v")),
         ("nfs: {server: s, path: /}", {}, at_data(volume="pvc-default-v")),
         ("configMap: {name: settings, defaultMode: 0755}", {}, {"files": ALL_FILES}),
         (

@@ -192,3 +192,17 @@ def test_a_plan_warns_of_them_among_others(text: str, beginnings: list[str]) -> 
     found = make_plan(parse(text), "x-1", site).warnings
     assert len(found) == len(beginnings)
     assert all(map(str.startswith, found, beginnings))
+
+
+@pytest.mark.parametrize(
+    ("host", "answers"), [("etcd", False), ("j-worker-1", True), ("j-worker-1.default.svc", True)]
+)
+def test_a_rendezvous_of_an_elastic_policy_where_nothing_answers_is_warned_of(
+    host: str, answers: bool
+) -> None:
+    elastic = f"elastic: {{max_restarts: 3, rdzv_host: {host}}}"
+    text = f"{TORCHRUN}operator: {{kind: PyTorchJob, job: j, {elastic}}}"
+    found = make_plan(parse(text), "x-1", plans.NAMED).warnings
+    assert (
+        any(one.startswith(f"no task and no helper is called {host},") for one in found) != answers
+    )

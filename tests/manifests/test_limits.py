@@ -146,8 +146,8 @@ NEITHER = "m:1: neither a scenario nor a manifest (known: a scenario, {formats})
         ("worker: [a]\n---\nworker: [a]\n", NEITHER),
         ("worker: x\n", NEITHER),
         ("apiVersion: v1\nps: 1\n", NEITHER),
-        ("kind: Pod\nps: 1\n", "m:1: kind: Pod can't run here (known: {formats})"),
-        ("apiVersion: v1\nkind: Pod\n", "m:2: kind: Pod of v1 can't run here (known: {formats})"),
+        ("kind: Shard\nps: 1\n", "m:1: kind: Shard can't run here (known: {formats})"),
+        ("apiVersion: v1\nkind: Node\n", "m:2: kind: Node of v1 can't run here (known: {formats})"),
         (f"kind: {'x' * 120}\n", f"m:1: kind: {'x' * 50}…{'x' * 50} can't run here (known: "
          "{formats})"),
     ],
@@ -159,6 +159,26 @@ def test_the_format_of_a_file(text: str, name: str) -> None:
         found = str(error)
     assert found == name.format(formats=", ".join(one.name for one in FORMATS))
     assert [one.name for one in FORMATS[-2:]] == ["Helm values", "cluster JSON"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "instead"),
+    [
+        ("Job", "batch.volcano.sh/v1alpha1", "cluster: {master: 1, worker: 1}"),
+        ("Job", "example.com/v1", ""),
+        ("MPIJob", "kubeflow.org/v2beta1", "framework: mpi"),
+        ("RayCluster", "ray.io/v1", "framework: ray"),
+        ("Pod", "v1", "framework: none"),
+    ],
+)
+def test_a_kind_that_can_not_run_says_what_to_write_instead(
+    kind: str, version: str, instead: str
+) -> None:
+    text = f"apiVersion: {version}\nkind: {kind}\n"
+    with pytest.raises(ScenarioError) as refused:
+        format_of(read_documents(text, "m"), "m")
+    assert ("write a scenario" in str(refused.value)) == bool(instead)
+    assert instead in str(refused.value)
 
 
 def test_an_image_is_given_by_role_then_by_itself_then_by_container() -> None:

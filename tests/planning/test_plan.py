@@ -54,6 +54,11 @@ def handed_out(text: str, *devices: str) -> dict[str, tuple[str, ...]]:
     return {task.name: task.gpus for task in plan(text, with_gpus(*devices)).tasks}
 
 
+def test_the_image_follows_the_framework_where_none_is_named() -> None:
+    made = plan("framework: pytorch\ncluster: {master: 1, worker: {image: cpu}}\n")
+    assert [task.image for task in made.tasks] == ["ref-pytorch", "ref-cpu"]
+
+
 def test_a_task_has_all_that_the_scenario_says() -> None:
     made = plan("cluster: {worker: {replicas: 2, cpus: 1.5, memory: 1g}, ps: 1}\nseed: 7\n")
     assert [task.name for task in made.tasks] == ["worker-0", "worker-1", "ps-0"]
@@ -244,6 +249,10 @@ LOST = "torchrun without `elastic`: once a task is lost, the others end too, wit
             ["elastic: a task that comes back", "elastic with restart.scope job"],
         ),
         (
+            TORCHRUN.replace("torchrun,", "torchrun, --rdzv_backend=etcd, --rdzv_endpoint=etcd:1,"),
+            ["no task and no helper is called etcd, where torchrun's rendezvous is: leave"],
+        ),
+        (
             OWN_STORE.replace("torchrun", "python") + "restart: on-failure",
             ["elastic: no command runs torchrun"],
         ),
@@ -253,6 +262,32 @@ def test_what_is_rarely_meant_is_warned_of(text: str, warnings: list[str]) -> No
     result = plan(text).warnings
     assert len(result) == len(warnings)
     assert all(found.startswith(warning) for found, warning in zip(result, warnings, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "more", "answers"),
+    [
+        ("etcd:2379", "", False),
+        ("etcd.team.svc.cluster.local:2379", "", False),
+        ("worker-2:29400", "", False),  # there are two
+        ("worker-1:29400", "", True),
+        ("etcd:2379", "helpers: {etcd: {command: [etcd]}}\n", True),
+        ("10.0.0.7:2379", "", True),
+        ("localhost:29400", "", True),
+        ("etcd.example.com:2379", "", True),  # it may be there
+        ("$MASTER:2379", "", True),  # a shell knows
+    ],
+)
+def test_a_rendezvous_where_nothing_answers_is_warned_of(
+    endpoint: str, more: str, answers: bool
+) -> None:
+    for text in (
+        TORCHRUN.replace("torchrun,", f"torchrun, --rdzv-endpoint, '{endpoint}',"),
+        TORCHRUN.replace("torchrun,", f"torchrun, '--rdzv_endpoint={endpoint}',"),
+        TORCHRUN.replace("{r", f"{{env: {{PET_RDZV_ENDPOINT: '{endpoint}'}}, r"),
+    ):
+        found = [one for one in plan(text + more).warnings if "no task and no helper" in one]
+        assert bool(found) != answers
 
 
 # --- The plan as a value ------------------------------------------------------------------------
@@ -298,9 +333,12 @@ cluster:
 
 def test_a_framework_that_tasks_can_not_import_is_a_warning() -> None:
     text = "name: a\nframework: pytorch\nprogram: {command: [python, a.py]}\ncluster: {worker: 1}\n"
-    bare = replace(SITE, has_module=lambda module: False)
+    bare = replace(SITE, python="/env/bin/python", has_module=lambda python, module: False)
     (warning,) = make_plan(parse(text), "test-1", bare).warnings
-    assert warning.startswith("torch is not installed beside emulate")
+    assert warning.startswith(
+        "/env/bin/python, in which tasks of the fake engine run, has no torch"
+    )
+    assert make_plan(parse(text), "test-1", bare).python == "/env/bin/python"
     assert make_plan(parse(text), "test-1", SITE).warnings == ()
     assert make_plan(parse(text.replace("python,", "sh,")), "test-1", bare).warnings == ()
 

@@ -61,6 +61,29 @@ def test_a_cluster_ends_with_its_block(suite: Suite, body: str, outcome: dict[st
     assert ("what happened:" in done.stdout.str()) is ("failed" in outcome)
 
 
+RAISES = (
+    STEPS
+    + """\
+echo 'Traceback (most recent call last):
+  File "train.py", line 9, in step
+ValueError: bad shard 3' >&2
+exit 1
+"""
+)
+
+
+def test_what_is_waited_for_in_vain_says_why_and_shows_the_test_alone(suite: Suite) -> None:
+    suite.scenario("raises", script=RAISES)
+    text = """
+        def test_it(emulator):
+            with emulator.up("raises") as cluster:
+                cluster.wait_for(step=200)
+        """
+    shown = suite.test(text, failed=1).stdout.str()
+    assert " was over before step 200: worker-0: ValueError: bad shard 3." in shown
+    assert "emulator/" not in shown.partition("what happened:")[0].partition("FAILURES")[2]
+
+
 def test_a_timeout_ends_the_cluster_and_waiting_for_a_turn_does_not_count(suite: Suite) -> None:
     suite.pytester.makeconftest("import os; open('pid', 'w').write(str(os.getpid()))")
     # The timer's own signal, once the task runs: on a busy machine, seconds may end before that.

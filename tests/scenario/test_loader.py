@@ -98,7 +98,7 @@ EXPECTATIONS = [
         ),
         ("description: [a]", 'description: ["a"] should be text'),
         ("description: 3", 'description: 3 should be text (write "3" in quotes)'),
-        ("image: 3", "image: an image is 'cpu', 'gpu', 'auto', 'pytorch', 'jax', a ref"),
+        ("image: 3", "image: an image is 'cpu', 'gpu', 'auto', 'pytorch', 'jax', 'python', a"),
         ("metrics: {events: ../logs}", "metrics.events: '../logs' is not a folder of the shared"),
         ("metrics: {events: /shared/logs}", "metrics.events: '/shared/logs' is not a folder"),
         ("metrics: {events: a/./b}", "metrics.events: 'a/./b' is not a folder"),

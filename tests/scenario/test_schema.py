@@ -22,7 +22,15 @@ from emulator.scenario.frameworks.registry import FRAMEWORKS
 from emulator.scenario.frameworks.spec import Framework, FrameworkName, role_of
 from emulator.scenario.pytest_options import mark_arguments
 from emulator.scenario.restart import Restart
-from emulator.scenario.schema import Dockerfile, Gpus, Program, Role, Scenario, json_schema
+from emulator.scenario.schema import (
+    Dockerfile,
+    Gpus,
+    NamedImage,
+    Program,
+    Role,
+    Scenario,
+    json_schema,
+)
 from emulator.validation.fields import Model
 
 SCHEMA = Draft202012Validator(json_schema())
@@ -308,6 +316,25 @@ def test_text_is_no_number_and_no_truth_but_in_a_csv_file_and_these_options() ->
         *("TraceRow.time", "TraceRow.down", "Gpus.shared", "Mount.writable", "Network.internet"),
         *("Partition.oneway", "Shape.oneway"),
     }
+
+
+@pytest.mark.parametrize(
+    ("framework", "image"),
+    [
+        ("tensorflow", "auto"),
+        ("pytorch", "pytorch"),
+        ("jax", "jax"),
+        ("none", "python"),
+        ("mpi", "auto"),
+    ],
+)
+def test_an_image_that_is_not_named_is_that_of_the_framework(framework: str, image: str) -> None:
+    roles = {"worker": {"image": {"name": "auto", "preload": ["a"]}}, "launcher": {"image": "b:1"}}
+    if framework != "mpi":
+        del roles["launcher"]
+    own, of_role, *_ = make(framework=framework, cluster=roles).images
+    assert own == image
+    assert of_role == NamedImage(name=image, preload=["a"])
 
 
 def test_images_and_ways_to_read_steps_are_known() -> None:

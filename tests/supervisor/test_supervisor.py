@@ -113,6 +113,46 @@ def test_restarts_wait_twice_as_long_each_time(tmp_path: Path) -> None:
     assert result.exit_code == 0
 
 
+NO_TORCH = "ModuleNotFoundError: No module named 'torch'"
+IMPORTS = [
+    (1.0, "Traceback (most recent call last):"),
+    (1.0, '  File "/job/train.py", line 1, in <module>'),
+    (1.0, NO_TORCH),
+]
+LACKS = Script(IMPORTS, exits_at=1.1, exit_code=1)
+
+
+@pytest.mark.parametrize("scope", ["task", "job"])
+def test_what_dies_at_once_of_what_cannot_heal_is_not_started_again(
+    tmp_path: Path, scope: str
+) -> None:
+    extra = f"cluster: {{worker: 2}}\nrestart: {{policy: on-failure, scope: {scope}}}"
+    result, _ = run(tmp_path, extra, {"worker-1": LACKS, "*": SERVES})
+    assert starts(result) == [("worker-0", 0), ("worker-1", 0)]
+    assert (
+        result.end.reason == f"worker-1 failed with exit code 1, and no restart heals: {NO_TORCH}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("extra", "first"),
+    [
+        ("", Script(exits_at=2, exit_code=1)),  # what it dies of is that of its second life
+        ("faults: [{pause: worker-0, at: 0.5s, for: 9s}]", LACKS),
+        ("faults: [{kill: worker-1, at: 0.5s}]", LACKS),
+        ("jobset: {jobs: {worker: {backoff_limit: 2}}}", LACKS),
+    ],
+)
+def test_what_may_heal_is_started_again(tmp_path: Path, extra: str, first: Script) -> None:
+    rules = "restart: {policy: on-failure, limit: 2}" if "jobset" not in extra else ""
+    result, _ = run(
+        tmp_path,
+        f"cluster: {{worker: 2}}\n{rules}\n{extra}",
+        {"worker-1": lambda start: first if start == 1 else LACKS, "*": SERVES},
+    )
+    assert [task for task, _ in starts(result)].count("worker-1") > 1
+
+
 def test_a_gang_restarts_together_after_all_have_ended(tmp_path: Path) -> None:
     slow = Script(exits_at=5, on_sigterm=3)
     result, _ = run(

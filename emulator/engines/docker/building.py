@@ -29,7 +29,13 @@ from docker.utils.build import PatternMatcher
 
 from emulator.engines.byte_stream import socket_of
 from emulator.engines.docker.connection import answer_behind, translate_errors
-from emulator.engines.docker.dockerfiles import FOLDER, NO_INPUTS, BuildInputs, with_instructions
+from emulator.engines.docker.dockerfiles import (
+    FOLDER,
+    NO_INPUTS,
+    BuildInputs,
+    needs_context,
+    with_instructions,
+)
 from emulator.engines.recipes import in_registry, remember
 from emulator.errors import ImageError, UsageError
 from emulator.runtime import signals
@@ -51,15 +57,19 @@ END_TIMEOUT = 30.0
 def custom_context(image: Dockerfile, inputs: BuildInputs = NO_INPUTS) -> bytes:
     """Return the build context of a user's image, with its Dockerfile as `Dockerfile.emulator`.
 
+    A Dockerfile that copies nothing gets no other files, unless the image names its context: the
+    program beside it is copied into containers anyway, and builds nothing when it changes.
     `inputs` are added to the context, and to each stage of the Dockerfile. Raises UsageError where
     it can't be read or is too large.
     """
     context = image.context or image.dockerfile.parent
     try:
-        files: dict[str, Path | bytes] = {**_context_files(context)}
+        text = dockerfile_text(image)
+        is_used = image.context is not None or needs_context(text)
+        files: dict[str, Path | bytes] = {**(_context_files(context) if is_used else {})}
         files["Dockerfile.emulator"] = image.dockerfile
         if inputs:
-            text = with_instructions(dockerfile_text(image), inputs.instructions)
+            text = with_instructions(text, inputs.instructions)
             files["Dockerfile.emulator"] = text.encode()
             files |= {f"{FOLDER}/{name}": file for name, file in inputs.files.items()}
         return packed(files)

@@ -41,6 +41,8 @@ BUNDLE_VARIABLES = (
 _ESCAPE = re.compile(r"#\s*escape\s*=\s*(\S)\s*", re.IGNORECASE)
 _DIRECTIVE = re.compile(r"#\s*\w+\s*=\s*\S+\s*")
 _FROM = re.compile(r"\s*FROM\s+(?:--\S+\s+)*(\S+)(?:\s+AS\s+(\S+))?\s*", re.IGNORECASE)
+_COPY = re.compile(r"\s*(?:COPY|ADD)\s(?!.*--from=)|\s*RUN\s.*--mount=", re.IGNORECASE)
+"""What takes files of the build context; `COPY --from=stage` does not."""
 _ARG = re.compile(r"\s*ARG\s+(\w+)=(\S*)\s*", re.IGNORECASE)
 _STEP = re.compile(r"Step (\d+)/(\d+) : (.*)")
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?::-([^}]*))?\}|(\w+))")
@@ -136,6 +138,11 @@ def bases(dockerfile: str, args: Mapping[str, str]) -> Sequence[str]:
                 found.append(base)
             stages.add((match[2] or "").lower())
     return found
+
+
+def needs_context(dockerfile: str) -> bool:
+    """Return whether a step takes files of the build context."""
+    return any(_COPY.match(instruction) for instruction, _ in _instructions(dockerfile))
 
 
 def _instructions(dockerfile: str) -> Iterator[tuple[str, list[str]]]:

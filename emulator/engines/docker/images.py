@@ -500,7 +500,8 @@ def _needs(kind: str) -> str:
         project = tomllib.loads(recipe_files(kind)["pyproject.toml"].read_text("utf-8"))["project"]
         extra = project["optional-dependencies"]["kubernetes"]
         return "\n".join([*project["dependencies"], *extra])
-    return recipe_files(kind)[f"{kind}.txt"].read_text("utf-8")
+    requirements = recipe_files(kind).get(f"{kind}.txt")
+    return requirements.read_text("utf-8") if requirements else ""
 
 
 def _canonical(name: str) -> str:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.metadata
-import importlib.util
+import os
 import platform
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from emulator.engines.base import Finding, Status
+from emulator.engines.process.interpreter import has_module, of_caller, versions
 from emulator.engines.process.keeper import adopts
 
 if TYPE_CHECKING:
@@ -32,28 +30,28 @@ def examine(scenario: Scenario | None = None) -> Iterator[Finding]:
     """Yield findings on Python, on the framework of the scenario or on all, and on daemons."""
     from emulator.scenario.frameworks.registry import module_of  # not needed to remove what is left
 
-    yield Finding("Python", "ok", f"{sys.version.split()[0]} in {sys.executable}")
+    python = of_caller(os.environ)
+    found = versions(python)
+    yield Finding("Python", "ok", f"{found.get('python', 'tasks run')} in {python}")
     if scenario is None:
-        yield from (_framework(module, "optional") for module in FRAMEWORKS)
+        yield from (_framework(module, "optional", python, found) for module in FRAMEWORKS)
     elif module := module_of(scenario):
-        yield _framework(module, "fatal")
+        yield _framework(module, "fatal", python, found)
     yield _daemons()
 
 
-def is_installed(module: str) -> bool:
-    """Return whether tasks, which run in this interpreter, can import a module."""
-    return importlib.util.find_spec(module) is not None
-
-
-def _framework(module: str, without: Status) -> Finding:
+def _framework(module: str, without: Status, python: str, found: Mapping[str, str]) -> Finding:
     title, packages = FRAMEWORKS[module]
-    if not is_installed(module):
-        advice = f"Only for the process engine: pip install {packages}."
-        return Finding(title, without, "not installed beside emulate", advice)
+    if not has_module(python, module):
+        advice = (
+            f"Only for the process engine: {python} -m pip install {packages}. Or activate the "
+            "environment that has it, or name its Python with --python."
+        )
+        return Finding(title, without, f"not installed in {python}", advice)
     for name in (module, f"{module}-cpu"):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            return Finding(title, "ok", f"{name} {importlib.metadata.version(name)}")
-    return Finding(title, "ok", "installed beside emulate")
+        if version := found.get(name):
+            return Finding(title, "ok", f"{name} {version}")
+    return Finding(title, "ok", f"installed in {python}")
 
 
 def _daemons() -> Finding:
@@ -66,33 +64,3 @@ def _daemons() -> Finding:
         "a process that leaves its session and clears its environment outlives its task",
         "This applies to the process engine only; with Docker they end with their container.",
     )
-
-
-PACKAGES = (
-    "tensorflow",
-    "tensorflow-cpu",
-    "tf_keras",
-    "keras",
-    "torch",
-    "lightning",
-    "accelerate",
-    "transformers",
-    "jax",
-    "jaxlib",
-    "orbax-checkpoint",
-    "ray",
-    "mpi4py",
-    "numpy",
-)
-"""What trainings are made with; to read the versions of all packages would take long."""
-
-
-def installed() -> dict[str, str]:
-    """Return the versions of Python and of those of PACKAGES that are installed, by name."""
-    found = {"python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found

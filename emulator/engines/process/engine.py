@@ -41,7 +41,7 @@ from emulator.engines.base import (
 )
 from emulator.engines.gate import gated
 from emulator.engines.lines import DrawnLine, EndOfOutput, LineSplitter
-from emulator.engines.process import doctor, keeper, process_table
+from emulator.engines.process import doctor, interpreter, keeper, process_table
 from emulator.engines.process.process_table import KEEPER, labelled, owned
 from emulator.engines.streams import PIECE, Arrived, Streams
 from emulator.errors import EngineError, EngineLost, NotRunning
@@ -106,6 +106,8 @@ class ProcessEngine:
         self._metadata: MetadataServer | None = None
         self._metadata_at: dict[str, str] = {}
         """Where each task asks, as host:port."""
+        self._python = sys.executable
+        """Of the tasks."""
         self._scratch: Scratch | None = None
         self._inbox: Inbox | None = None
         self._streams: Streams | None = None
@@ -124,7 +126,9 @@ class ProcessEngine:
             image=lambda image: "",
             gpus=lambda: (),
             shared=str(folder / "shared"),
-            has_module=doctor.is_installed,
+            python=interpreter.of_caller(os.environ),
+            python_of=interpreter.named,
+            has_module=interpreter.has_module,
             hook=os.pathsep.join(filter(None, [str(HOOK), os.environ.get("PYTHONPATH")])),
         )
 
@@ -136,8 +140,8 @@ class ProcessEngine:
         """Do nothing: tasks run with what this machine has installed."""
 
     def software(self, plan: Plan) -> Mapping[str, Mapping[str, str]]:
-        """Return the versions of this interpreter and its packages: tasks find it first."""
-        return {"": doctor.installed()}
+        """Return the versions of the tasks' Python and its packages."""
+        return {"": interpreter.versions(_python(plan))}
 
     def requests(self, plan: Plan, folder: Path) -> list[dict[str, Any]]:
         """Return command and environment of each process."""
@@ -166,6 +170,7 @@ class ProcessEngine:
             for number in numbers:
                 require_free(number, name, "Another program listens there: end it.")
         self._published = dict(ports)
+        self._python = _python(plan)
         self._inbox, self._streams = inbox, Streams(inbox)
         with os_errors(EngineError, "Can't make the shared folder"):
             folder.mkdir(FOR_OWNER, parents=True, exist_ok=True)
@@ -192,7 +197,8 @@ class ProcessEngine:
                 program.copy(task.source, home)
             pipe = _open_pipe(home.with_suffix(".out"))
             try:
-                started = _spawn(self._told(task), scratch.run_id, scratch.folder, home, pipe)
+                told, of_run = self._told(task), (scratch.run_id, scratch.folder)
+                started = _spawn(told, *of_run, home, pipe, self._python)
             except BaseException:
                 os.close(pipe)
                 raise
@@ -306,7 +312,7 @@ class ProcessEngine:
         if not any(one.labels.keeper and one.labels.task == task for one in found):
             raise not_running(task, plan.run_id)
         folder = folder.resolve()
-        environment = _environment(plan.task(task), plan.run_id, folder)[1]
+        environment = _environment(plan.task(task), plan.run_id, folder, _python(plan))[1]
         with signals.deferred() as deferral:
             with os_errors(EngineError, f"Can't run {command[0]} in {task}"):
                 home = Scratch(folder, plan.run_id).home(task)
@@ -566,14 +572,22 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def _spawn(task: Task, run_id: str, folder: Path, home: Path, output: int) -> _Started:
+def _python(plan: Plan) -> str:
+    """Return the Python of a run's tasks."""
+    return plan.python or sys.executable
+
+
+def _spawn(task: Task, run_id: str, folder: Path, home: Path, output: int, python: str) -> _Started:
     """Start a task in its working directory; what it prints goes to the descriptor `output`.
 
     Returns once its program runs. Raises EngineError where it can't be run, OSError.
     """
     labels = labelled(run_id, task.name, folder)
-    inherited, environment = _environment(task, run_id, folder)
-    executable, *arguments = gated(task.command, sys.executable) if task.held else task.command
+    inherited, environment = _environment(task, run_id, folder, python)
+    name, *words = task.command
+    # By its path: its folder may have no `python`, or that of another version.
+    command = [python if name in interpreter.NAMES else name, *words]
+    executable, *arguments = gated(command, sys.executable) if task.held else command
     if "/" not in executable:
         executable = shutil.which(executable, path=environment["PATH"]) or executable
     order = keeper.order([executable, *arguments], environment)
@@ -614,7 +628,9 @@ def _spawn(task: Task, run_id: str, folder: Path, home: Path, output: int) -> _S
     return _Started(process, pid, left)
 
 
-def _environment(task: Task, run_id: str, folder: Path) -> tuple[dict[str, str], dict[str, str]]:
+def _environment(
+    task: Task, run_id: str, folder: Path, python: str
+) -> tuple[dict[str, str], dict[str, str]]:
     """Return what of our environment tasks may have, and the whole environment of a task."""
     from emulator.scenario.values import VARIABLES  # only runs start tasks
 
@@ -622,7 +638,7 @@ def _environment(task: Task, run_id: str, folder: Path) -> tuple[dict[str, str],
     # Not those of a task in which `emulate` itself runs: a task that does not train has no rank.
     ours = {SECRET, *VARIABLES}
     inherited = {name: value for name, value in os.environ.items() if name not in ours}
-    path = os.pathsep.join([str(Path(sys.executable).parent), inherited.get("PATH", os.defpath)])
+    path = os.pathsep.join([str(Path(python).parent), inherited.get("PATH", os.defpath)])
     # The labels come last: if a scenario could set them, the processes would not be found again.
     labels = labelled(run_id, task.name, folder)
     return inherited, {**inherited, "PATH": path, **task.env, **shared, **labels}

@@ -30,7 +30,8 @@ OWN = re.compile(r"EMULATOR_[A-Z]+")
 READ_BYTES = 2**20
 """A file of a program that is searched for them, at most."""
 IMAGES: Mapping[str, str] = {
-    name: f"emulator-{name}:latest" for name in ("cpu", "gpu", "pytorch", "jax", "network")
+    name: f"emulator-{name}:latest"
+    for name in ("cpu", "gpu", "pytorch", "jax", "python", "network")
 }
 """The images of the emulator, which are on this machine only."""
 DEFAULT_MODE = "0644"
@@ -287,6 +288,7 @@ class _Writer:
 
     def _reference(self, role: str, image: AnyImage, spec: AnyContainer) -> str:
         """Return the reference of an image; note one that only this machine has."""
+        image = self._scenario.chosen(image)
         if isinstance(image, Dockerfile):
             is_own = image is not self._scenario.image
             name = f"{self._scenario.name}-{role}" if is_own else self._scenario.name

@@ -50,6 +50,7 @@ JAX = Framework(
     "jax",
     _environment,
     roles=ROLES,
+    image="jax",
     overridable=frozenset({"JAX_LOCAL_DEVICE_IDS"}),
     preload=("jax",),
 )

@@ -7,12 +7,14 @@ Source: torch/distributed/run.py, torch/distributed/argparse_util.py (PyTorch 2.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from emulator.scenario.addresses import naming
 from emulator.scenario.frameworks.spec import WORKER, Framework, Job, Member, Roles
 from emulator.validation.fields import Model, Text
 
@@ -53,6 +55,11 @@ class Elastic(Model):
     conf: dict[ConfName, ConfValue] = Field({}, examples=[{"last_call_timeout": 5}])
     """Options of the rendezvous, such as `last_call_timeout`: torchrun's --rdzv-conf."""
 
+    @property
+    def rdzv_host(self) -> str | None:
+        """Where the agents meet: nowhere else than at the first task."""
+        return None
+
     @model_validator(mode="after")
     def _in_order(self) -> Elastic:
         if self.min is not None and self.max is not None and self.min > self.max:
@@ -68,6 +75,8 @@ class Torchrun:
     """Each task trains alone."""
     backend: str
     """As given by `--rdzv-backend`; empty: not given."""
+    endpoint: str = ""
+    """As given by `--rdzv-endpoint`, `host:port`; empty: not given."""
 
 
 def torchrun(command: Sequence[str]) -> Torchrun | None:
@@ -79,9 +88,17 @@ def torchrun(command: Sequence[str]) -> Torchrun | None:
     starts = [n for n, word in enumerate(words) if word.endswith("torchrun") or word in MODULES]
     if not starts:
         return None
-    options = [word.replace("_", "-") for word in words[starts[0] + 1 :]]
-    given = "=".join(options).partition("--rdzv-backend=")[2]
-    return Torchrun("--standalone" in options, given.split("=")[0])
+    words = words[starts[0] + 1 :]
+    options = [word.replace("_", "-") for word in words]
+    # The value is the rest of the word, or the next one.
+    given = [part for word in words for part in word.split("=", 1)]
+    named = [part.replace("_", "-") for part in given]
+
+    def value(option: str) -> str:
+        at = named.index(option) + 1 if option in named else len(given)
+        return given[at] if at < len(given) else ""
+
+    return Torchrun("--standalone" in options, value("--rdzv-backend"), value("--rdzv-endpoint"))
 
 
 def _environment(member: Member, members: Sequence[Member], job: Job) -> Mapping[str, str]:
@@ -196,11 +213,12 @@ def _warnings(scenario: Scenario) -> Iterator[str]:
     found = [launch for job in jobs if (launch := torchrun(job.command))]
     count = sum(spec.replicas for spec in scenario.in_training.values())
     operator = scenario.operator
-    elastic = scenario.elastic or (operator and operator.elastic)
+    elastic = scenario.elastic or (operator.elastic if operator else None)
     if elastic:
         yield from _elastic_arguments(scenario, elastic, jobs)
         if not found and all(_is_python(job.command) for job in jobs):
             yield "elastic: no command runs torchrun, which reads its variables"
+    yield from _unanswered(scenario, jobs, elastic)
     if count > 1 and any(launch.standalone for launch in found):
         yield f"torchrun --standalone: each task waits alone for the {count} of PET_NNODES"
     fixed = any(launch.backend != C10D and not launch.standalone for launch in found)
@@ -212,6 +230,38 @@ def _warnings(scenario: Scenario) -> Iterator[str]:
             f"{STORE_TIMEOUT} s; `{key}: {{min: 1, max: {count}, max_restarts: 3}}` survives it, "
             "with `restart: on-failure`"
         )
+
+
+def _unanswered(
+    scenario: Scenario, jobs: Sequence[Job], elastic: AnyElastic | None
+) -> Iterator[str]:
+    """Yield a warning for each endpoint of a rendezvous at which nothing of the job answers."""
+    names, roles = naming(scenario), scenario.cluster.items()
+    tasks = [(role, index) for role, spec in roles for index in range(spec.replicas)]
+    known = {f"{role}-{index}" for role, index in tasks} | scenario.helpers.keys()
+    if names:
+        known |= {names.place(role, index).pod for role, index in tasks}
+    given = [elastic.rdzv_host] if elastic and elastic.rdzv_host else []
+    for job in jobs:
+        launch = torchrun(job.command)
+        if launch is not None and not launch.standalone:
+            given.append(launch.endpoint or job.env.get("PET_RDZV_ENDPOINT", ""))
+    for host in dict.fromkeys(_own_host(one) for one in given):
+        if host and host not in known:
+            yield (
+                f"no task and no helper is called {host}, where torchrun's rendezvous is: leave "
+                "endpoint and backend out, and worker 0 holds it (c10d); or add a helper, "
+                f"`helpers: {{{host}: {{image: .., command: [..]}}}}`"
+            )
+
+
+def _own_host(endpoint: str) -> str:
+    """Return the name of an endpoint if it is one of the cluster's own; else nothing."""
+    host = endpoint.partition(":")[0]
+    name, _, domain = host.partition(".")
+    outside = bool(domain) and "svc" not in domain.split(".")
+    is_name = re.fullmatch(r"[A-Za-z][A-Za-z0-9-]*", name) is not None  # no address, no value
+    return name if is_name and not outside and name != "localhost" else ""
 
 
 def _elastic_arguments(
@@ -241,6 +291,7 @@ PYTORCH = Framework(
     "pytorch",
     _environment,
     roles=ROLES,
+    image="pytorch",
     overridable=frozenset(
         {
             "PET_NPROC_PER_NODE",

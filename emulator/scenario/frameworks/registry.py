@@ -12,9 +12,15 @@ from emulator.scenario.frameworks.pytorch import PYTORCH
 from emulator.scenario.frameworks.ray import RAY
 from emulator.scenario.frameworks.spec import Framework, FrameworkName, Job, Member, Roles
 from emulator.scenario.frameworks.tensorflow import TENSORFLOW
+from emulator.scenario.image import NamedImage
 
 if TYPE_CHECKING:
+    from emulator.scenario.image import AnyImage
     from emulator.scenario.schema import Scenario
+
+
+AUTO = "auto"
+"""The name of the image that fits the framework."""
 
 
 def _addresses(member: Member, members: Sequence[Member], job: Job) -> Mapping[str, str]:
@@ -25,7 +31,9 @@ def _addresses(member: Member, members: Sequence[Member], job: Job) -> Mapping[s
     return {"EMULATOR_CLUSTER": json.dumps(cluster)}
 
 
-NONE = Framework("none", _addresses, roles=Roles(leaders=(*Roles().leaders, LAUNCHER)))
+NONE = Framework(
+    "none", _addresses, roles=Roles(leaders=(*Roles().leaders, LAUNCHER)), image="python"
+)
 """No framework: programs that find each other by themselves; a launcher leads them, as of MPI."""
 FRAMEWORKS: Mapping[FrameworkName, Framework] = {
     framework.name: framework for framework in (TENSORFLOW, PYTORCH, JAX, MPI, RAY, NONE)
@@ -37,6 +45,15 @@ def roles_of(scenario: Scenario) -> Roles:
     """Return what the roles of a scenario's tasks mean."""
     operator = scenario.operator
     return (operator and operator.roles) or FRAMEWORKS[scenario.framework].roles
+
+
+def chosen(image: AnyImage, framework: FrameworkName) -> AnyImage:
+    """Return the image of a framework for `auto`, and any other image as it is."""
+    if image == AUTO:
+        return FRAMEWORKS[framework].image
+    if isinstance(image, NamedImage) and image.name == AUTO:
+        return image.model_copy(update={"name": FRAMEWORKS[framework].image})
+    return image
 
 
 def module_of(scenario: Scenario) -> str:

@@ -137,6 +137,8 @@ class Framework:
     forms: Mapping[RendezvousForm, Environment] = field(default_factory=dict)
     """The variables instead of those of `environment`, where a scenario selects their form."""
     roles: Roles = Roles()
+    image: str = "auto"
+    """The image that `auto` is; `auto`: that of TensorFlow, for GPUs or for CPUs."""
     overridable: frozenset[str] = frozenset()
     """Variables of `environment` that the scenario may set."""
     preload: tuple[str, ...] = ()

@@ -88,7 +88,7 @@ def test_a_tag_changes_with_what_goes_into_the_image(recipes: Path, name: str) -
 @pytest.fixture
 def custom(tmp_path: Path) -> Dockerfile:
     context = tmp_path / "context"
-    image = a_dockerfile(context, "FROM scratch\n", A="1", B="2")
+    image = a_dockerfile(context, "FROM scratch\nCOPY . /\n", A="1", B="2")
     (context / "main.py").write_text("pass\n")
     (context / "secret.key").write_text("hush\n")
     (context / ".dockerignore").write_text("# not for others\n*.key\n")
@@ -106,6 +106,19 @@ def test_the_tag_of_a_users_image_follows_its_content(custom: Dockerfile) -> Non
     assert images.custom_tag(custom.model_copy(update={"args": {"A": "1"}})) != tag
     (folder / "main.py").write_text("print()\n")
     assert images.custom_tag(custom) != tag
+
+
+def test_a_dockerfile_that_copies_nothing_needs_no_context(custom: Dockerfile) -> None:
+    """An edit of the program beside it builds nothing."""
+    folder = custom.dockerfile.parent
+    (folder / "Dockerfile").write_text("FROM scratch\nRUN x\n")
+    tag = images.custom_tag(custom)
+    (folder / "main.py").write_text("print()\n")
+    assert images.custom_tag(custom) == tag
+    assert unpacked(custom_context(custom)).keys() == {"Dockerfile.emulator"}
+    # A context that is named may be for what an image below copies (ONBUILD).
+    asked = custom.model_copy(update={"context": folder})
+    assert "main.py" in unpacked(custom_context(asked))
 
 
 def test_what_the_builder_sends_in_pieces_and_colours_is_read_by_lines() -> None:
@@ -193,8 +206,9 @@ OF_TRAININGS = [kind for kind in KINDS if kind != "emulator"]
 
 @pytest.mark.parametrize("kind", OF_TRAININGS)
 def test_a_context_holds_its_recipe_and_no_more(kind: str) -> None:
-    own = [f"Dockerfile.{kind}", f"images/requirements/{kind}.txt", "images/build/README.md"]
-    own += ["constraints.txt"] if kind != "network" else []
+    own = [f"Dockerfile.{kind}", "images/build/README.md"]
+    own += [f"images/requirements/{kind}.txt"] if kind != "python" else []  # which has it alone
+    own += ["constraints.txt"] if kind not in ("network", "python") else []
     files = unpacked(recipe_context(kind, BuildOptions()))
     assert files == {name: (ROOT / name).read_bytes() for name in own}
 

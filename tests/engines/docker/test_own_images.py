@@ -32,6 +32,7 @@ from emulator.engines.docker.dockerfiles import (
     Steps,
     bases,
     inputs,
+    needs_context,
     with_instructions,
 )
 from emulator.engines.docker.images import BuildOptions, Images
@@ -97,6 +98,25 @@ def test_a_line_within_a_step_is_no_stage_and_bases_are_images_and_not_stages() 
     assert bases(TRICKY, {"BASE": "mine", "OTHER": "scratch"}) == ["mine", "scratch", "scratch"]
 
 
+@pytest.mark.parametrize(
+    ("step", "needed"),
+    [
+        ("COPY . /app", True),
+        ("  add a.tar /", True),
+        ("copy \\\n  . /", True),
+        ("COPY --chown=1 a b", True),
+        ("RUN --mount=type=bind,target=/x make", True),
+        ("COPY --from=one /x /x", False),
+        ("RUN COPY", False),
+        ("RUN cp a b \\\n  && ADD", False),
+        ("# COPY . /", False),
+        ("ONBUILD COPY . /", False),
+    ],
+)
+def test_only_what_copies_files_of_the_context_needs_one(step: str, needed: bool) -> None:
+    assert needs_context(f"FROM a AS one\n{step}\nRUN b\n") == needed
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_tag_follows_the_recipe_of_the_image_below(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -125,12 +145,10 @@ def test_a_build_gets_what_it_can_use(tmp_path: Path) -> None:
 
 def test_without_inputs_a_dockerfile_is_sent_as_it_is(tmp_path: Path) -> None:
     image = a_dockerfile(tmp_path / "a", "FROM a\nRUN b")
-    own = {"Dockerfile": b"FROM a\nRUN b"}
-    assert unpacked(custom_context(image)) == {**own, "Dockerfile.emulator": b"FROM a\nRUN b"}
+    assert unpacked(custom_context(image)) == {"Dockerfile.emulator": b"FROM a\nRUN b"}
     stage, copy = "FROM a\nLABEL emulator.stage=builder\n", f"COPY {FOLDER}/ /{FOLDER}/\n"
     for files, lines in (({}, ""), ({"x": b"1"}, copy)):
         assert unpacked(custom_context(image, BuildInputs(files, {"A": "2"}))) == {
-            **own,
             "Dockerfile.emulator": f"{stage}{lines}ARG A\nRUN b\n".encode(),
             **{f"{FOLDER}/{name}": data for name, data in files.items()},
         }

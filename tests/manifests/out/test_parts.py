@@ -50,6 +50,8 @@ MAIN = (*JOB, "containers", 0)
         ("kubernetes", {"image": "auto", "cluster": {"worker": {"gpus": 1}}}, -1,
          (*MAIN, "image"), "emulator-gpu:latest"),
         ("kubernetes", {"image": "auto"}, -1, (*MAIN, "image"), "emulator-cpu:latest"),
+        ("kubernetes", {"image": "auto", "framework": "jax"}, -1, (*MAIN, "image"),
+         "emulator-jax:latest"),
         ("kubernetes", {"program": {"command": []}}, -1, (*MAIN, "args"), None),
         ("kubernetes", {"program": {"command": ["$EMULATOR_INDEX"]}}, -1, (*MAIN, "env", 0, "name"),
          "EMULATOR_INDEX"),

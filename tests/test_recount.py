@@ -166,9 +166,12 @@ def same_fault(
             until = None  # only because the job was over
         if summary["outcome"] == "succeeded" and stepped is None:
             until = of.told[-1]
+        during = None if until is None else of.rate_between(gone, until)
+        if stepped is None and of.told[-1] <= gone:
+            during = 0.0  # the job ended without another step
         rates = {
             "before": of.rate_between(max(of.told[0], trigger - 10), trigger),
-            "during": None if until is None else of.rate_between(gone, until),
+            "during": during,
             "after": stepped and of.rate_between(stepped, min(stepped + 10, of.told[-1])),
         }
         for when, rate in rates.items():

@@ -18,6 +18,8 @@ import tempfile
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[1] / "tests" / "metrics" / "recorded"
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "PYTHONWARNINGS": "ignore"}
+"""Variables of a program that is recorded."""
 
 _KERAS = """
 import os, time
@@ -60,7 +62,7 @@ saved = keras.callbacks.ModelCheckpoint("/tmp/recorded.keras", verbose=1)
 model.fit(x, y, batch_size=32, epochs=2, verbose=1, callbacks=[Slow(), saved])
 model.evaluate(x[:320], y[:320], verbose=1)
 """
-_TORCH = """
+TORCH = """
 import time, warnings
 import torch
 from torch import nn
@@ -70,7 +72,7 @@ y = (x.sum(1) > 4).long()
 model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
 """
 _LIGHTNING = (
-    _TORCH
+    TORCH
     + """
 import lightning as L
 class Model(L.LightningModule):
@@ -99,7 +101,7 @@ trainer.fit(Model(), loader, short)
 """
 )
 _HUGGING_FACE = (
-    _TORCH
+    TORCH
     + """
 from transformers import Trainer, TrainingArguments
 class Classifier(nn.Module):
@@ -122,7 +124,7 @@ Trainer(Classifier(), arguments, train_dataset=data, eval_dataset=data[:320],
 """
 )
 _IGNITE = (
-    _TORCH
+    TORCH
     + """
 from ignite.engine import create_supervised_trainer
 from ignite.contrib.handlers import ProgressBar
@@ -305,7 +307,6 @@ with tf.train.MonitoredTrainingSession(hooks=hooks) as session:
 
 def record(name: str) -> bytes:
     """Run a program; return all that it printed. Raises CalledProcessError if it fails."""
-    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "PYTHONWARNINGS": "ignore"}
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             [sys.executable, "-c", PROGRAMS[name]],
@@ -313,7 +314,7 @@ def record(name: str) -> bytes:
             stderr=subprocess.STDOUT,
             check=False,
             cwd=folder,
-            env={**os.environ, **quiet},
+            env={**os.environ, **QUIET},
         )
     if done.returncode:
         sys.stderr.buffer.write(done.stdout)

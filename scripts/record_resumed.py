@@ -4,7 +4,7 @@ Each program runs twice in one folder. In its first run it kills itself with SIG
 `LAST`; in the second it resumes from what it has saved, and ends. It notes every step that it has
 done in a file of its own: what is true does not come from what is printed.
 
-    python scripts/record_resumed.py NAME...      (without a name: all)
+    python -m scripts.record_resumed NAME...      (without a name: all)
 
 The two outputs are NAME-1.txt and NAME-2.txt in tests/metrics/recorded, and the true steps are in
 `truths.json` there. This needs torch, lightning, transformers, accelerate, tqdm, pytorch-ignite,
@@ -21,7 +21,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-FOLDER = Path(__file__).parents[1] / "tests" / "metrics" / "recorded"
+from scripts.record_progress import FOLDER, QUIET, TORCH
+
 TRUTHS = FOLDER / "truths.json"
 
 _BEGIN = """
@@ -61,14 +62,6 @@ for epoch in range(restored() // 20, 3):
     {summary}
     save(epoch * 20 + 20)
 """
-_TORCH = """
-import torch
-from torch import nn
-torch.manual_seed(1)
-x = torch.rand(640, 8)
-y = (x.sum(1) > 4).long()
-model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
-"""
 
 
 def _lines(prints: str, *, before: str = "") -> str:
@@ -82,7 +75,7 @@ def _epochs(prints: str, *, batches: str = "range(20)", summary: str = "pass") -
 
 _LIGHTNING = (
     _BEGIN.format(last=47)
-    + _TORCH
+    + TORCH
     + """
 import lightning as L
 from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
@@ -112,7 +105,7 @@ trainer.fit(Model(), torch.utils.data.DataLoader(data, batch_size=32),
 )
 _HUGGING_FACE = (
     _BEGIN.format(last=47)
-    + _TORCH
+    + TORCH
     + """
 import transformers
 from transformers import Trainer, TrainerCallback, TrainingArguments
@@ -165,7 +158,7 @@ _KERAS_2 = "import tf_keras as keras; import tensorflow as tf"
 _KERAS_3 = "import keras; import tensorflow as tf"
 _IGNITE = (
     _BEGIN.format(last=47)
-    + _TORCH
+    + TORCH
     + """
 from ignite.engine import Engine, Events
 from ignite.contrib.handlers import ProgressBar
@@ -296,7 +289,6 @@ def _command(name: str, program: Path) -> list[str]:
 
 def record(name: str) -> dict[str, object]:
     """Run a program twice and write what it printed; return its true steps."""
-    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "PYTHONWARNINGS": "ignore"}
     with tempfile.TemporaryDirectory() as kept:
         folder = Path(kept)
         program = folder / "train.py"
@@ -309,7 +301,7 @@ def record(name: str) -> dict[str, object]:
                 stderr=subprocess.STDOUT,
                 check=False,
                 cwd=folder,
-                env={**os.environ, **quiet},
+                env={**os.environ, **QUIET},
             )
             if (ran.returncode != 0) is (run == 2):
                 sys.stderr.buffer.write(ran.stdout)

@@ -166,7 +166,9 @@ def _readers(rules: Sequence[str]) -> Iterator[_Reader]:
 class _Track:
     """The count of one source since the start of the task."""
 
-    def __init__(self, source: Source, reader: _Reader, *, is_known: bool) -> None:
+    def __init__(
+        self, source: Source, reader: _Reader, others: Mapping[str, int], *, is_known: bool
+    ) -> None:
         self.source, self.reader = source, reader
         self.is_known = is_known
         """It had the steps in an earlier start of the task, or it is what the user named."""
@@ -178,8 +180,8 @@ class _Track:
         """How often a bar of it has come to its end."""
         self.drawn = -1
         """Its last step in a line that is not finished."""
-        self.rival_advances = 0
-        """Advances of what has the steps, when this began or advanced last."""
+        self._advances_then = dict(others)
+        """Advances of the other sources when this one began."""
         self._held: deque[Observation] = deque(maxlen=HELD)
         self._back: list[Observation] = []
         """Steps below the last one: another rank's, or the source has gone back."""
@@ -245,6 +247,10 @@ class _Track:
         self._held.clear()
         return held
 
+    def advances_since(self, other: _Track) -> int:
+        """Return how often this source has advanced since another one began."""
+        return self.advances - other._advances_then.get(self.source.key, 0)
+
     def agrees_with(self, other: _Track) -> bool:
         """Return whether another source is as far, within what it draws at once."""
         if self.last is None or other.last is None:
@@ -260,9 +266,8 @@ def _step(seen: Observation) -> int:
 
 def _is_finer(new: _Track, old: _Track) -> bool:
     """Return whether a source advances more often than another one, and is as far."""
-    return new.advances > 2 * ENOUGH * (old.advances - new.rival_advances + 1) and new.agrees_with(
-        old
-    )
+    more = new.advances > 2 * ENOUGH * (old.advances_since(new) + 1)
+    return more and new.agrees_with(old)
 
 
 def _is_better(new: _Track, old: _Track | None) -> bool:
@@ -274,11 +279,11 @@ def _is_better(new: _Track, old: _Track | None) -> bool:
     if old is None:
         return True
     rank, other = new.source.rank, old.source.rank
-    if Rank.GIVEN in (rank, other) or rank is other is Rank.NONE:
+    if Rank.GIVEN in (rank, other):
         return rank > other
     if new.is_known != old.is_known and rank >= min(other, Rank.PLAIN):
         return new.is_known or (rank > other and not old.agrees_with(new))
-    is_stale = old.advances == new.rival_advances
+    is_stale = not old.advances_since(new)
     if other is Rank.PLAIN:  # nothing says that this bar is the training's
         if rank is Rank.PLAIN:
             return is_stale and new.ends > 1
@@ -501,8 +506,8 @@ class StepReader:
         if track is None:
             known = self._had(source)
             named = source is PATTERN or (self._is_named and source.key == reader.source.key)
-            track = _Track(source, reader, is_known=known or named)
-            track.rival_advances = self._current.advances if self._current else 0
+            others = {key: other.advances for key, other in self._tracks.items()}
+            track = _Track(source, reader, others, is_known=known or named)
             self._tracks[source.key] = track
             if len(self._tracks) > SOURCES:
                 self._forget()

@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Protocol
 
 from emulator.errors import shown
 from emulator.metrics.step_lines import body_of
@@ -30,18 +29,6 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _STEP_WORD = re.compile(r"(?:step|iter|batch|update|round|epoch|it)\w*\W{0,3}$", re.I)
 _BEFORE = re.compile(r"\w*\W{0,3}$")
 _LOSS = re.compile(r"loss\w*(?:\W| is ){1,4}$", re.I)
-
-
-class Told(Protocol):
-    """What is said of a task's output without steps; also an event of the history."""
-
-    @property
-    def line(self) -> str:
-        """One that was printed."""
-
-    @property
-    def pattern(self) -> str | None:
-        """Of `metrics.steps`; None: that of the scenario matches nothing."""
 
 
 @dataclass(frozen=True)
@@ -169,12 +156,12 @@ class UnreadWatch:
         self._outputs.clear()
 
 
-def unread(told: Told) -> str:
-    """Return in words that no step is read so far, and why."""
-    if told.pattern is None:
-        line = shown(told.line.strip(), SHOWN)
-        return f"the pattern of `metrics.steps` has matched nothing yet, such as `{line}`"
-    return f"no step is read yet: {looks_like(told.line, told.pattern)}"
+def unread(line: str, pattern: str | None) -> str:
+    """Return in words that no step is read so far, and why; the arguments are as in `Unread`."""
+    if pattern is None:
+        line = shown(line.strip(), SHOWN)
+        return f"the pattern of `metrics.steps` has matched nothing yet: a line is `{line}`"
+    return f"no step is read yet: {looks_like(line, pattern)}"
 
 
 def looks_like(line: str, pattern: str) -> str:

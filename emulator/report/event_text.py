@@ -22,7 +22,7 @@ def describe(entry: events.Entry) -> str:
             again = "; the steps before were something else" if entry.retracts else ""
             return f"steps of {entry.task} are read from {entry.source}{again}"
         case events.Unread():
-            return f"warning: {unread(entry)}"
+            return f"warning: {unread(entry.line, entry.pattern)}"
         case events.BeforeTraining():
             return "all tasks before training are running"
         case events.TrainingBegan():

@@ -66,7 +66,7 @@ def test_something_is_said_once_after_five_seconds_of_lines_with_numbers() -> No
         if (told := watch.note(task, ODD.format(n=wall), float(wall)))
     ]
     assert [wall for wall, _ in said] == [105]
-    assert unread(said[0][1]) == (
+    assert unread(said[0][1].line, said[0][1].pattern) == (
         "no step is read yet: `finished step 105 of my training, the loss is 0.105` looks like a "
         r"step. Add `metrics: {steps: 'step (?P<step>\d+).*loss is (?P<loss>\S+)'}` to the scenario"
     )
@@ -85,9 +85,8 @@ def test_a_pattern_that_matches_none_of_200_lines_is_told_then() -> None:
     assert [n for n, one in enumerate(told, 1) if one is not None] == [LINES_OF_PATTERN]
     last = told[LINES_OF_PATTERN - 1]
     assert last is not None
-    assert (
-        unread(last) == "the pattern of `metrics.steps` has matched nothing yet, such as `line 200`"
-    )
+    words = "the pattern of `metrics.steps` has matched nothing yet: a line is `line 200`"
+    assert unread(last.line, last.pattern) == words
 
 
 def test_a_quote_in_a_pattern_is_yaml() -> None:

@@ -64,7 +64,7 @@ def test_what_moves_the_cursor_is_left_out(printed: str, shown: str) -> None:
         ("step-source", {"source": "a bar", "counts": True}, "steps of w-0 are read from a bar"),
         ("step-source", {"source": "a bar", "counts": False}, ""),
         ("unread", {"line": "odd 7"}, "warning: the pattern of `metrics.steps` has matched nothing"
-                                      " yet, such as `odd 7`"),
+                                      " yet: a line is `odd 7`"),
         ("step-source", {"source": "a bar", "counts": True, "retracts": True},
          "steps of w-0 are read from a bar; the steps before were something else"),
         ("before-training", {}, "all tasks before training are running"),

@@ -311,7 +311,7 @@ def conditions_of(timeline: Timeline) -> list[dict[str, Any]]:
 
 def _task(task: TaskResult) -> dict[str, Any]:
     values = asdict(task)
-    del values["first_step"], values["lost_steps"]
+    del values["first_step"], values["lost_steps"], values["lost_at_least"]
     return values
 
 

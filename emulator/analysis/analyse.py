@@ -49,7 +49,9 @@ class TaskResult:
     first_step: int | None = None
     last_step: int | None = None
     lost_steps: int = 0
-    """Steps that it repeated after it was restarted or went back."""
+    """Steps that it repeated after it was restarted or went back, at most."""
+    lost_at_least: int = 0
+    """How many of them are certain: all, where every step is seen."""
 
     @property
     def state_in_words(self) -> str:
@@ -162,6 +164,8 @@ class Analysis:
     restarts: int = 0
     lost_steps: int | None = None
     """Of the task that lost most; None if no task reported a step."""
+    lost_at_least: int | None = None
+    """How many of them are certain."""
     recoveries: Sequence[float] = field(default_factory=tuple)
     """Seconds from each failure that was followed by a restart to the job's next step."""
     unrecovered: int = 0
@@ -300,6 +304,7 @@ def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
         traffic=traffic,
         restarts=len(timeline.restarts),
         lost_steps=max(task.lost_steps for task in tasks.values()) if steps else None,
+        lost_at_least=max(task.lost_at_least for task in tasks.values()) if steps else None,
         recoveries=[seconds for seconds in recoveries if seconds is not None],
         unrecovered=recoveries.count(None),
         recovered=tuple(recovered),
@@ -321,6 +326,7 @@ def _task(task: TaskTimeline) -> TaskResult:
         first_step=steps[0].first if steps else None,
         last_step=steps[-1].step if steps else None,
         lost_steps=sum(one.steps for one in setbacks(task)),
+        lost_at_least=sum(one.fewest for one in setbacks(task)),
     )
 
 

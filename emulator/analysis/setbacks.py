@@ -18,7 +18,9 @@ class Setback:
 
     task: str
     steps: int
-    """How many it makes again; 0 if it went on from where it was."""
+    """How many it makes again at most; 0 if it went on from where it was."""
+    fewest: int
+    """How many at least: fewer than `steps` where not every step is seen."""
     reached: int
     """The last step that it had made."""
     resumed: int
@@ -49,11 +51,13 @@ def setbacks(task: TaskTimeline) -> Iterator[Setback]:
                     if reached is not None:
                         before = None if of is incarnation else of
                         lost = max(0, reached - step)
-                        yield Setback(task.name, lost, reached, step, True, report.t, before)
+                        yield Setback(task.name, lost, lost, reached, step, True, report.t, before)
                     reached = None
                 case Step():
                     if resumes and reached is not None:
                         resumed = max(0, report.first - 1)  # some count from 0
                         lost = max(0, reached - resumed)
-                        yield Setback(task.name, lost, reached, resumed, False, report.t, before)
+                        yield Setback(
+                            task.name, lost, lost, reached, resumed, False, report.t, before
+                        )
                     reached, resumes, of = report.step, False, incarnation

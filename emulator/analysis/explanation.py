@@ -20,6 +20,7 @@ from emulator.analysis.failed_output import (
 )
 from emulator.analysis.shells import not_passed_on
 from emulator.analysis.values import StepSources, step_sources
+from emulator.analysis.why import why
 from emulator.faults.kinds import FAULTS
 from emulator.metrics.unread import looks_like, suggested
 from emulator.record.events import Unread
@@ -55,6 +56,8 @@ Tail = Callable[[str], Sequence[str]]
 class Explanation:
     """What a report says beside numbers and verdicts."""
 
+    why: Sequence[str] = ()
+    """What interrupted the training, what followed, and which tasks failed: sentences."""
     warnings: Sequence[str] = ()
     hints: Sequence[Found] = ()
     last_words: Mapping[str, Sequence[str]] | None = None
@@ -65,6 +68,7 @@ class Explanation:
     def as_data(self) -> dict[str, Any]:
         """Return its part of `summary.json`."""
         return {
+            "why": list(self.why),
             "warnings": list(self.warnings),
             "hints": [
                 {
@@ -101,6 +105,7 @@ def explain(timeline: Timeline, analysis: Analysis, tail: Tail) -> Explanation:
     words = {name: last_words(lines, tells=tells) for name, lines in outputs.items()}
     sources = step_sources(timeline)
     return Explanation(
+        why(timeline),
         [
             *([_no_step(sources, timeline, outputs)] if trained_nothing else []),
             *not_passed_on(timeline),

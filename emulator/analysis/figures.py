@@ -44,6 +44,8 @@ class Figure:
     """Its unit is the currency of the scenario's prices."""
     of_one: str = ""
     """The phrase for exactly one of what is counted; empty if it is the same."""
+    of_never: str = ""
+    """The phrase for an infinite time."""
 
     def value_in(self, analysis: Analysis) -> float | None:
         """Return its value in a run; None: unknown."""
@@ -61,6 +63,8 @@ class Figure:
     def in_words(self, value: float, currency: str = "") -> str:
         """Return a value in a phrase."""
         phrase = self.of_one if self.of_one and value == 1 else self.phrase
+        if self.of_never and math.isinf(value):
+            return self.of_never
         return phrase.format(self.text(value, currency=currency))
 
     @property
@@ -96,7 +100,7 @@ FIGURES: Mapping[str, Figure] = {
         Figure("goodput", "goodput", "Goodput", "goodput", "goodput {}",
                "productive share of the time", _percent),
         Figure("worst_recovery", "worst_recovery", "Worst recovery", "recovery", "recovered in {}",
-               "from a failure to the next step", format_duration),
+               "from a failure to the next step", format_duration, of_never="never recovered"),
         Figure("restarts", "restarts", "Restarts", "restarts", "{} restarts",
                "by the restart policy", format_number, of_one="{} restart"),
         Figure("accuracy", "accuracy", "Accuracy", "accuracy", "accuracy {}",

@@ -13,21 +13,17 @@ from functools import partial
 from typing import Any
 
 from emulator.analysis.analyse import Analysis, FaultResult, Recovery
+from emulator.analysis.ends import LISTED, end_in_words, sentence, several
 from emulator.analysis.expectations import CUT_OFF, Verdict
 from emulator.analysis.invariants import ALWAYS, INVARIANTS, Observed
 from emulator.analysis.notices import NOTICED, NoticeResult
-from emulator.analysis.setbacks import Setback, setbacks
 from emulator.analysis.values import step_sources
-from emulator.faults.kinds import FAULTS
-from emulator.record.events import Phase, Step, TaskExit
-from emulator.record.timeline import Incarnation, Timeline
+from emulator.analysis.why import why_lost
+from emulator.record.events import Step
+from emulator.record.timeline import Timeline
 from emulator.scenario.frameworks.spec import role_of
 from emulator.validation.units import format_count, format_duration, format_rate, format_size
 
-LISTED = 3
-"""Things of one kind that a sentence lists; of more it says how many."""
-CLOSE = 0.5
-"""Seconds by which the stamps of an exit and of the fault that caused it may differ."""
 UNKNOWN = "The record does not show why"
 
 
@@ -56,73 +52,6 @@ def _cut_off(found: Evidence) -> str:
     return f"The job was cut off after {end}: {analysis.reason}."
 
 
-# --- Ends of tasks --------------------------------------------------------------------------------
-
-
-def fault_behind(timeline: Timeline, task: str, life: Incarnation) -> str:
-    """Return the id of the fault that ended a life of a task; empty if none did."""
-    if life.exit is None:
-        return ""
-    if life.exit.fault:
-        return life.exit.fault
-    for fault in timeline.faults.values():
-        begin, end = (fault.stages.get(stage) for stage in ("triggered", "applied"))
-        if not FAULTS[fault.kind].ends_target or begin is None or end is None:
-            continue
-        in_life = life.begin <= begin.t <= life.exit.t + CLOSE and end.t >= life.exit.t - CLOSE
-        if fault.planned.target == task and in_life:
-            return fault.id
-    return ""
-
-
-def end_in_words(timeline: Timeline, task: str, life: Incarnation) -> str:
-    """Return how a life of a task ended, with its last step: `worker-1 was ended by fault 0`."""
-    life, task, others = _cause(timeline, task, life)
-    at = f" at step {life.steps[-1].step:,}" if life.steps else " before its first step"
-    if fault := fault_behind(timeline, task, life):
-        how = f"was ended by fault {fault} ({timeline.faults[fault].kind})"
-    elif life.exit is None:
-        how = "went on"
-    else:
-        how = _exit_in_words(life.exit)
-    return f"{task} {how}{at}" + ("; all tasks were restarted" if others else "")
-
-
-def _exit_in_words(end: TaskExit) -> str:
-    if end.oom_killed:
-        return "ran out of memory"
-    return f"ended with exit code {end.exit_code}" + (f" ({end.reason})" if end.reason else "")
-
-
-def _cause(timeline: Timeline, task: str, life: Incarnation) -> tuple[Incarnation, str, bool]:
-    """Return the life whose end had this one ended, its task, and whether all were restarted."""
-    restart, end = life.restart, life.exit
-    if restart is None and end is not None and end.told_to_stop:
-        earlier = [one for one in timeline.restarts if one.scope == "job" and one.t <= end.t]
-        restart = earlier[-1] if earlier else None
-    if restart is None or restart.scope != "job":
-        return life, task, False
-    ended = [
-        one
-        for one in timeline.tasks[restart.task].incarnations
-        if one.exit is not None and one.exit.t <= restart.t + CLOSE
-    ]
-    return (ended[-1], restart.task, True) if ended else (life, task, True)
-
-
-def _several(words: Sequence[str]) -> str:
-    """Return up to LISTED texts, and how many more there are."""
-    more = len(words) - LISTED
-    return "; ".join(words[:LISTED]) + (f"; and {more} more" if more > 0 else "")
-
-
-def _sentence(text: str) -> str:
-    """Return a text with a full stop, and a capital unless it begins with a task's name."""
-    first = text.split(" ", 1)[0]
-    begin = text[:1] if "-" in first else text[:1].upper()
-    return f"{begin}{text[1:].rstrip('.')}." if text else ""
-
-
 # --- The outcome, and how far it came -------------------------------------------------------------
 
 
@@ -145,7 +74,7 @@ def _outcome(_: Verdict, found: Evidence) -> str:
         case "failed" if timeline.ended_by in timeline.tasks and not scenario.jobset:
             task = timeline.tasks[timeline.ended_by]
             if task.last is None:
-                return _sentence(analysis.reason)
+                return sentence(analysis.reason)
             words = end_in_words(timeline, task.name, task.last)
             policy = scenario.policy_of(role_of(task.name))
             tried = (
@@ -153,9 +82,9 @@ def _outcome(_: Verdict, found: Evidence) -> str:
                 if task.restarts
                 else f"it was not restarted (policy {policy})"
             )
-            return _sentence(f"{words}; {tried}")
+            return sentence(f"{words}; {tried}")
         case _:
-            return _sentence(f"{analysis.reason}; {far}")
+            return sentence(f"{analysis.reason}; {far}")
 
 
 def _final_step(verdict: Verdict, found: Evidence) -> str:
@@ -174,7 +103,7 @@ def _final_step(verdict: Verdict, found: Evidence) -> str:
 def _steps(_: Verdict, found: Evidence) -> str:
     used = step_sources(found.timeline).used
     read = [f"{source} of {', '.join(tasks[:LISTED])}" for source, tasks in used.items()]
-    return _sentence(f"steps were read from {_several(read)}") if read else f"{UNKNOWN}."
+    return sentence(f"steps were read from {several(read)}") if read else f"{UNKNOWN}."
 
 
 def _values(verdict: Verdict, found: Evidence) -> str:
@@ -192,9 +121,9 @@ def _values(verdict: Verdict, found: Evidence) -> str:
         return f"No task reported {key}.{others}"
     last = dict(reported)
     shown = [f"{task} {_number(step.values[key])} at {_at(step)}" for task, step in last.items()]
-    back = _lost_in_words(found)
+    back = why_lost(found.timeline)
     again = f" Steps were lost: {back}" if back else ""
-    return f"The last values of {key} were: {_several(shown)}. {UNKNOWN} they are no better.{again}"
+    return f"The last values of {key} were: {several(shown)}. {UNKNOWN} they are no better.{again}"
 
 
 def _number(value: object) -> str:
@@ -228,7 +157,7 @@ def _throughput(verdict: Verdict, found: Evidence) -> str:
         when, _, bound = part.partition(".")
         return _share(when, found, max if bound == "max" else min)
     if verdict.status == "unknown":
-        return _sentence(verdict.actual)
+        return sentence(verdict.actual)
     return _slow(found)
 
 
@@ -263,7 +192,7 @@ def _slow(found: Evidence) -> str:
     """Return what took the time between the steps, and which task was the slowest."""
     analysis = found.analysis
     causes = _costly(analysis, but=("startup",))
-    words = [f"besides training, the time went into {_several(causes)}"] if causes else []
+    words = [f"besides training, the time went into {several(causes)}"] if causes else []
     rate = analysis.throughput.job
     if rate.step_times is not None:
         times = rate.step_times
@@ -276,7 +205,7 @@ def _slow(found: Evidence) -> str:
     if len(slowest) > 1:
         name = max(slowest, key=lambda one: slowest[one])
         words.append(f"the slowest task was {name}, with {_ms(slowest[name])}")
-    return _sentence("; ".join(words)) if words else f"{UNKNOWN}: no step times are known."
+    return sentence("; ".join(words)) if words else f"{UNKNOWN}: no step times are known."
 
 
 def _ms(seconds: float) -> str:
@@ -304,8 +233,8 @@ def _goodput(_: Verdict, found: Evidence) -> str:
     analysis = found.analysis
     if analysis.goodput is None:
         return "No task reported steps, so the time can't be divided into causes."
-    back = _lost_in_words(found)
-    words = f"Besides training, the time went into: {_several(_costly(analysis))}."
+    back = why_lost(found.timeline)
+    words = f"Besides training, the time went into: {several(_costly(analysis))}."
     return f"{words} {back}".rstrip() if analysis.time.get("wasted") else words
 
 
@@ -321,50 +250,15 @@ def _restarts(_: Verdict, found: Evidence) -> str:
                 end = end_in_words(found.timeline, task.name, life)
                 when = "" if life.exit is None else f" ({format_duration(life.exit.t)})"
                 words.append(f"{end}{when}")
-    return _sentence(_several(words)) or f"{UNKNOWN}."
+    return sentence(several(words)) or f"{UNKNOWN}."
 
 
 def _lost_steps(_: Verdict, found: Evidence) -> str:
-    if words := _lost_in_words(found):
+    if words := why_lost(found.timeline):
         return words
     if found.analysis.lost_steps is not None and found.analysis.unrecovered:
         return "After the last failure no task reported a step, so lost steps can't be counted."
     return "No task reported a step, so lost steps can't be counted."
-
-
-def _lost_in_words(found: Evidence) -> str:
-    """Return how the task that lost most steps lost them; empty if none did."""
-    every = [[one for one in setbacks(task) if one.steps] for task in found.timeline.tasks.values()]
-    worst = max(every, key=lambda some: sum(one.steps for one in some), default=[])
-    words = [_setback(one, found.timeline) for one in worst]
-    more = [f"And {len(words) - LISTED} more times."] if len(words) > LISTED else []
-    return " ".join([*words[:LISTED], *more])
-
-
-def _setback(one: Setback, timeline: Timeline) -> str:
-    """Return what made a task repeat steps, and why it was not fewer."""
-    end = (
-        f"{one.task} went back while it ran, at step {one.reached:,}"
-        if one.before is None
-        else end_in_words(timeline, one.task, one.before)
-    )
-    saved = [
-        entry.step
-        for entry in timeline.history
-        if isinstance(entry, Phase)
-        and (entry.phase, entry.state) == ("checkpoint", "end")
-        and entry.t <= one.at
-    ]
-    latest = max((step for step in saved if step is not None), default=None)
-    begin = f"{one.task} went on from step {one.resumed:,}"
-    if one.restored:
-        begin += ", which it restored"
-    elif latest is not None and latest > one.resumed:
-        begin += f", although a checkpoint of step {latest:,} had been saved"
-    elif not saved:
-        begin += ", and no checkpoint had been reported"
-    again = f"{one.steps:,} step{' was' if one.steps == 1 else 's were'} done again"
-    return f"{end}; {begin}; {again}."
 
 
 def _recovers(_: Verdict, found: Evidence) -> str:
@@ -372,7 +266,7 @@ def _recovers(_: Verdict, found: Evidence) -> str:
     if not every:
         return "No task failed, and no fault restarted one, so there was nothing to recover from."
     worst = max(every, key=lambda one: math.inf if one.seconds is None else one.seconds)
-    return _sentence(recovery_in_words(worst, found))
+    return sentence(recovery_in_words(worst, found))
 
 
 def recovery_in_words(one: Recovery, found: Evidence) -> str:
@@ -407,7 +301,7 @@ def _faults(_: Verdict, found: Evidence) -> str:
             else "the record does not say why"
         )
         words.append(f"{_title(fault)}, {fault.status}: {why.removesuffix('.')}")
-    return _sentence(_several(words))
+    return sentence(several(words))
 
 
 # --- What is observed -----------------------------------------------------------------------------
@@ -421,7 +315,7 @@ def _seen(observe: Callable[[Evidence], Observed], means: str, _: Verdict, found
     said = observed.violations or observed.undecided
     if not said:
         return f"{UNKNOWN}."
-    return f"{_sentence(_several(said))} {means if observed.violations else ''}".rstrip()
+    return f"{sentence(several(said))} {means if observed.violations else ''}".rstrip()
 
 
 def _noticed(name: str) -> Callable[[Evidence], Observed]:

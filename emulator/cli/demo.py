@@ -58,18 +58,13 @@ def demo(
 
 def _print_end(result: Result, page: Path, target: Console) -> None:
     """Print what became of the training, where to look at it, and what to do next."""
-    from rich.text import Text
-
-    from emulator.analysis.survival import survival
-    from emulator.record.reader import Record
-    from emulator.report.terminal import print_result, print_verdicts
+    from emulator.report.terminal import print_result, print_verdicts, print_why
 
     if result.verdict != "ok":
         print_result(result, target)  # with why it failed
     else:
         print_verdicts(result.summary, target)
-    if sentence := survival(Record(result.folder).timeline, result.analysis):
-        target.print(Text(sentence, "bold"), soft_wrap=True)
+        print_why(result.summary, target)
     if page.is_file():
         target.out(f"Look at it: {page.as_uri()}", highlight=False)
     width = max(map(len, NEXT))

@@ -326,6 +326,18 @@ class Storing(Protocol):
 
 
 @runtime_checkable
+class Looking(Protocol):
+    """An engine that can see which files tasks have left. It has no capability name."""
+
+    def look(self, where: str, since: float) -> Mapping[str, Any]:
+        """Return what was written on a task's own disk, or on the volume `shared`, since a time.
+
+        As `saved_files.listed` has it; `since` in seconds since 1970. A task has ended.
+        Raises EngineError where that can't be seen.
+        """
+
+
+@runtime_checkable
 class GpusElsewhere(Protocol):
     """An engine whose GPUs are not this machine's: it measures them itself, not NVML here.
 

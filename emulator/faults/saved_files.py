@@ -45,7 +45,9 @@ PIECE = 2**20
 BIT = 6
 """The bit that is flipped: in each byte of a number, it changes more than the last digit."""
 SHOWN = 8
-"""Names that an error shows."""
+"""Names that an error, or a list, shows."""
+LIST = "list"
+"""`how` of a request that changes nothing: the answer is that of `listed`."""
 
 
 class File(NamedTuple):
@@ -212,6 +214,20 @@ def split_absolute(pattern: str) -> tuple[str, str]:
     return "/".join(parts[:count]) or "/", "/" + "/".join(parts[count:])
 
 
+def listed(files: Sequence[File]) -> dict[str, Any]:
+    """Return what there is in a few words: `saved`, the checkpoints, and `others`; latest first."""
+    found = [one for one in checkpoints(files) if one.files]
+    known = {file.path for one in found for file in one.files}
+    rest = [one for one in files if not one.is_folder and one.path not in known]
+    return {
+        "saved": [
+            {"path": one.name, "format": one.format, "bytes": one.size, "wall": one.time / 1e9}
+            for one in found[:SHOWN]
+        ],
+        "others": [one.path for one in sorted(rest, key=lambda one: -one.time)[:SHOWN]],
+    }
+
+
 def _latest_first(found: Sequence[Checkpoint]) -> list[Checkpoint]:
     return sorted(found, key=lambda one: (one.time, _number(one.name), one.name), reverse=True)
 
@@ -281,6 +297,10 @@ class Folder:
         self.deadline = time.monotonic() + PATIENCE
         """Until when a file that is open has to be closed (monotonic)."""
         self._left_out = NOT_ITS_OWN if os.path.realpath(path) == "/" else ()
+
+    def close(self) -> None:
+        """Close it; nothing can be asked of it any more."""
+        os.close(self._root)
 
     def files(self, since: float = 0.0) -> list[File]:
         """Return the folders, and the regular files that were written since a time (since 1970).
@@ -545,6 +565,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     try:
         folder = Folder(path)
         files = folder.files(request.get("since", 0.0))
+        if request["how"] == LIST:
+            return listed(files)
         found = checkpoints(files) if of == "latest" else matching(files, of)
         found = [one for one in found if one.files or one.is_folder]
         if not found:

@@ -396,6 +396,20 @@ class EngineNote(Entry):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SavedFiles(Entry):
+    """What lay on the disk of a task, or on /shared (no `task`), when a task was started again."""
+
+    event: ClassVar = "saved-files"
+    saved: Sequence[Mapping[str, Any]]
+    """The files and folders that look like checkpoints, the latest first: `path`, `format`, `bytes`
+    and `wall`, when the last of it was written (seconds since 1970). At most 8."""
+    others: Sequence[str] = ()
+    """Names of other files on /shared, the latest first. At most 8."""
+    removed: bool = False
+    """The disk was removed then: the task has got a new one."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class OutputLeftOut(Entry):
     """The outcome was settled, and more of a task's output was left than is read after that.
 
@@ -613,6 +627,7 @@ KINDS: Mapping[str, type[Entry]] = {
         PortPublished,
         Sidecar,
         EngineNote,
+        SavedFiles,
         OutputLeftOut,
         LogCut,
         HelperEvent,

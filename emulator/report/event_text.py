@@ -57,6 +57,8 @@ def describe(entry: events.Entry) -> str:
             return (
                 "" if entry.is_routine else f"the cluster: {_task_prefix(entry.task)}{entry.words}"
             )
+        case events.SavedFiles(removed=True) if entry.saved:
+            return f"{entry.task} gets a new disk; on the old one was {entry.saved[0]['path']}"
         case events.OutputLeftOut() | events.LogCut():
             return entry.words
         case events.HelperEvent():

@@ -98,6 +98,8 @@ def _lines(facts: Facts) -> Iterator[str]:
         f"{_text(facts.state + reason)}; {format_duration(analysis.duration)} "
         f"on the {summary['engine']} engine{began}, run `{summary['run_id']}`."
     )
+    for line in facts.summary["why"]:
+        yield from ("", _text(line))
     for kind, text in notes(facts.summary):
         yield from ("", f"> **{kind.capitalize()}:** {_text(text)}")
     yield from _table(

@@ -139,6 +139,7 @@ def context_of(facts: Facts, drawn: Drawn, place: Path | None = None) -> dict[st
         "facts": facts,
         "summary": facts.summary,
         "failure": failure,
+        "briefly": facts.summary["why"] if failure is None else failure.briefly,
         "figures": list(key_figures(facts)),
         "sources": sources_of_steps(facts.summary),
         "causes": causes(facts.analysis.time, facts.analysis.costs),
@@ -311,7 +312,9 @@ def failure_of(facts: Facts) -> Failure | None:
             for verdict, why in reasons
             if verdict.expectation != "outcome"
         ],
-        briefly=_each_once([*raised, *(why for _, why in reasons)]),
+        briefly=_each_once(
+            [*raised, *(why for _, why in reasons), *map(printable, facts.summary["why"])]
+        ),
     )
 
 

@@ -47,6 +47,8 @@ IN_A_LINE = (
     "accuracy",
 )
 """Figures in the line below the tables; the tables and verdicts contain the others."""
+COST_OF_FAULTS = ("lost_steps", "worst_recovery")
+"""Figures in the last line."""
 NO_STEP = "no step reported"
 """What the time of a job is called that reported none."""
 _NUMBERS = 88
@@ -97,6 +99,15 @@ def print_summary(summary: Mapping[str, Any], console: Console) -> None:
     text = f"{summary['scenario']}: {summary['outcome']}, verdict {summary['verdict']}"
     text += ", with a warning" if summary["warnings"] else ""
     console.print(Text(text, f"bold {STYLES[summary['verdict']]}"))
+    print_why(summary, console)
+
+
+def print_why(summary: Mapping[str, Any], console: Console) -> None:
+    """Print what interrupted the training, what followed, and what that cost."""
+    for line in summary["why"]:
+        console.print(Text(printable(line)))
+    if cost := list(_phrases(summary, COST_OF_FAULTS)):
+        console.out(", ".join(cost), highlight=False)
 
 
 def _failed_helper(name: str, helper: Mapping[str, Any]) -> str:
@@ -240,6 +251,7 @@ def story(result: Result) -> str:
     """Return a summary of a run as plain text, from its folder."""
     text = StringIO()
     console = Console(file=text, width=WIDTH, color_system=None, force_terminal=False)
+    print_why(result.summary, console)
     print_verdicts(result.summary, console)
     print_figures(result.summary, console)
     tables = "\n".join(line.rstrip() for line in text.getvalue().splitlines())

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from emulator.engines.base import (
     Engine,
     Inbox,
+    Looking,
     Publishing,
     Queueing,
     Shaping,
@@ -36,6 +37,7 @@ from emulator.engines.capabilities import capable
 from emulator.errors import EmulatorError, EngineLost, NotRunning
 from emulator.faults.spec import NOTHING_MORE, Effect, FaultContext, ending_grace
 from emulator.platforms.notices import Announcing
+from emulator.record.events import SavedFiles
 from emulator.supervisor.task_processes import described, listed
 from emulator.supervisor.tracing import Tracing
 
@@ -84,8 +86,16 @@ class EngineCalls:
     """The engine's calls for supervisor, injector and watchdog; they return at once."""
 
     def __init__(
-        self, plan: Plan, engine: Engine, inbox: Inbox, workers: Workers, clock: Clock
+        self,
+        plan: Plan,
+        engine: Engine,
+        inbox: Inbox,
+        workers: Workers,
+        clock: Clock,
+        *,
+        is_first: bool = True,
     ) -> None:
+        """`is_first`: no other supervisor has started these tasks before."""
         self._plan, self._engine, self._inbox, self._workers = plan, engine, inbox, workers
         self._wall = clock.wall
         self._links: dict[str, Sequence[Link]] = {BASE: plan.links} if plan.links else {}
@@ -96,6 +106,11 @@ class EngineCalls:
         self._tracing = Tracing(plan, engine, inbox, workers, clock.wall, Called, self._lost)
         self.watch, self.let_go = self._tracing.watch, self._tracing.let_go
         self.go = self._tracing.go
+        self._looks = isinstance(engine, Looking) and is_first
+        self._first_starts: dict[str, float] = {}
+        """When each task was first started (seconds since 1970)."""
+        self._looking = False
+        """A look at /shared is under way."""
         self._asked: dict[str, float] = {}
         """When the engine was first asked for a fault (seconds since 1970), by id."""
         self._signals_lock = threading.Lock()
@@ -122,6 +137,9 @@ class EngineCalls:
     def start(self, task: Task, *, fresh: bool = False, same_address: bool = False) -> None:
         """Start a task, on a fresh disk if asked to."""
         queueing = isinstance(self._engine, Queueing) and self._engine.starts_wait
+        if self._looks and task.name in self._first_starts and not self._looking:
+            self._looking = True
+            self._workers.aside(self._look_at_shared)
         start = partial(self._start, task, fresh, same_address)
         # What it waits for may be another task, which must not wait for a thread.
         aside = task.init or queueing or task.held
@@ -203,6 +221,7 @@ class EngineCalls:
             if task.name in self._renewed:
                 self._renewed.discard(task.name)
                 capable(self._engine, Announcing).withdraw(task.name)
+            self._look_at_disk(task.name, removed=fresh)
             if fresh:
                 self._engine.remove(task.name)
             found["answer"] = answer = self._engine.start(task, same_address=same_address)
@@ -212,6 +231,22 @@ class EngineCalls:
             self._begin(task, answer)
         elif task.ports:
             self._look_up_ports(task)
+
+    def _look_at_disk(self, task: str, *, removed: bool) -> None:
+        """Report what a task that is started again has on its disk."""
+        if task not in self._first_starts:
+            self._first_starts[task] = self._wall()
+        elif self._looks:
+            self._look(task, self._first_starts[task], task=task, removed=removed)
+
+    def _look_at_shared(self) -> None:
+        self._look("shared", min(self._first_starts.values()))
+        self._looking = False
+
+    def _look(self, where: str, since: float, **of: Any) -> None:  # noqa: ANN401  fields
+        assert isinstance(self._engine, Looking)
+        with contextlib.suppress(EmulatorError):  # it is unknown then
+            self._inbox.put(SavedFiles(**self._engine.look(where, since), **of))
 
     def begin_again(self, task: Task, answer: str) -> None:
         """Trace a task that may wait behind its gate since its emulator was killed."""

@@ -106,7 +106,9 @@ class Supervisor:
         self._plan, self._engine, self._history = plan, engine, history
         self._clock, self._recovered, self._origin = clock, recovered, origin
         self._timers = Timers(clock)
-        self._calls = EngineCalls(plan, engine, self.inbox, workers, clock)
+        self._calls = EngineCalls(
+            plan, engine, self.inbox, workers, clock, is_first=recovered is None
+        )
         tasks = recovered.tasks if recovered else pending(plan)
         helpers = recovered.helpers if recovered else pending_helpers(plan)
         self._job = Job(

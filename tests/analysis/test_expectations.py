@@ -312,6 +312,7 @@ verdicts:
 - {expectation: outcome, status: ok, expected: succeeded, actual: "succeeded: worker-0 finished"}
 - {expectation: faults, status: ok, expected: 1 applied, actual: 1 applied}
 - {expectation: final_step, status: failed, expected: at least 51, actual: "50"}
+why: []
 warnings: []
 hints: []
 last_words: {}

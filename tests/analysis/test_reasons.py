@@ -19,11 +19,8 @@ from tests.histories import (
     ended,
     fault,
     happened,
-    in_time,
     job,
-    phase,
     restart,
-    restored,
     step,
     steps_of,
     timeline,
@@ -79,27 +76,15 @@ def test_a_verdict_that_is_ok_has_none_and_one_of_a_run_that_was_cut_off_says_so
 def test_lost_steps_name_what_ended_the_task_and_why_it_went_on_where_it_did() -> None:
     (said,) = why(KILLED, "max_lost_steps: 100", KILL).values()
     assert said == (
-        "worker-1 was ended by fault 0 (kill) at step 1,000; all tasks were restarted; worker-1 "
-        "went on from step 0, and no checkpoint had been reported; 1,000 steps were done again."
+        "worker-1 was killed at step 1,000; all tasks began again at step 1 after 6.00s: no "
+        "checkpoint had been reported. 1,000 steps were done twice (2.00s)."
     )
-    saved = [*KILLED, *phase(3.5, 4, "worker-0", "checkpoint", step=300)]
-    (said,) = why(in_time(saved), "max_lost_steps: 100", KILL).values()
-    assert "went on from step 0, although a checkpoint of step 300 had been saved;" in said
-    (said,) = why(in_time([*saved, restored(11, "worker-1", 300)]), "max_lost_steps: 100", KILL
-                  ).values()  # fmt: skip
-    # worker-0 reports no restore, so it is now the one that lost most.
-    assert "worker-0 went on from step 0, although" in said
-    assert said.startswith("worker-1 was ended by fault 0 (kill) at step 1,000; all tasks")
 
 
-def test_a_task_that_goes_back_while_it_runs_is_said_to() -> None:
-    told = [happened(0, "run"), *began_again(0, "worker-0"), *steps_of("worker-0", {2: 1, 3: 50})]
-    told += [restored(4, "worker-0", 20), step(5, "worker-0", 60), job(6)]
-    (said,) = why(told, "max_lost_steps: 1", cluster="{worker: 1}").values()
-    assert said == (
-        "worker-0 went back while it ran, at step 50; worker-0 went on from step 20, which it "
-        "restored; 30 steps were done again."
-    )
+def test_lost_steps_that_no_step_has_made_again_are_said_to_be_unknown() -> None:
+    told = [*KILLED[:17], job(15)]
+    (said,) = why(told, "max_lost_steps: 100", KILL).values()
+    assert said == "After the last failure no task reported a step, so lost steps can't be counted."
 
 
 @pytest.mark.parametrize(

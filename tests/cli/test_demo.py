@@ -45,12 +45,11 @@ def test_a_training_loses_a_worker_and_resumes(emulate: Emulate, tmp_path: Path)
     (fault,) = (record.result("summary.json") or {})["faults"]
     assert fault["status"] == "applied"
     (lost,) = re.findall(
-        r"^worker-1 was preempted at step \d+; training (.*) and was back after \S+s\.$",
-        done.stdout,
-        re.M,
+        r"worker-1 was preempted at step \d+; all tasks restored step \d+ and went on after (.*)",
+        " ".join(done.stdout.split("\n")),
     )
     # None only where the machine is so slow that the next checkpoint came before the signal.
-    assert re.fullmatch(r"lost (\d+ steps?|no step)", lost)
+    assert "twice" in lost or " lost" in lost
     (address,) = re.findall(r"^Look at it: (\S+)$", done.stdout, re.M)
     assert urlsplit(address).scheme == "file"
     assert Path(unquote(urlsplit(address).path)) == folder / "report.html"

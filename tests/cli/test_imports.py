@@ -49,14 +49,14 @@ def imported(tmp_path: Path, *command: str) -> set[str]:
     [
         (("--help",), HEAVY | OF_SCENARIOS, 28),
         (("--nonsense",), HEAVY | OF_SCENARIOS, 8),
-        (("fault", "--help"), HEAVY | {"emulator.record", "emulator.analysis"}, 36),
+        (("fault", "--help"), HEAVY | {"emulator.record", "emulator.analysis"}, 37),
         (
             ("plan", "quickstart", "--engine", "process"),
             HEAVY | {"emulator.record.events", "emulator.manifests.assembly"},
-            112,
+            114,
         ),
         (("ps", "--all"), HEAVY - {"docker"} | MODELS, 82),
-        (("down", "old"), HEAVY | MODELS | {"rich"}, 53),
+        (("down", "old"), HEAVY | MODELS | {"rich"}, 54),
         (("down", "nothing"), HEAVY | MODELS | {"rich", "psutil"}, 30),
         (("logs", "old"), HEAVY | MODELS | {"rich", "psutil"}, 26),
     ],

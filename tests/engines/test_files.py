@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from emulator.engines.base import Engine
+from emulator.engines.base import Engine, Looking
 from emulator.engines.capabilities import capable
 from emulator.engines.docker import DockerEngine
 from emulator.engines.process import ProcessEngine
@@ -78,6 +78,23 @@ def test_the_files_of_a_task_are_changed_while_it_runs(saving: Stage) -> None:
     saving.until_exit()
     with pytest.raises(NotRunning):
         ask(saving, "worker-0", "torn")
+
+
+def test_what_a_task_has_saved_is_seen_when_it_has_ended(saving: Stage) -> None:
+    engine = saving.engine
+    assert isinstance(engine, Looking)
+    saving.engine.signal("worker-0", 9)
+    saving.until_exit()
+    (shared,) = engine.look("shared", 0.0)["saved"]
+    assert (shared["path"], shared["format"], shared["bytes"]) == ("run/model-1.pt", "torch", 8)
+    (own,) = engine.look("worker-0", shared["wall"] - 60)["saved"]
+    assert (Path(own["path"]).name, own["bytes"]) == ("own-1.pt", 6)
+    assert abs(own["wall"] - shared["wall"]) < 60
+    after = own["wall"] + 60  # what is older came with the program
+    assert engine.look("worker-0", after) == {"saved": [], "others": []}
+    assert engine.look("shared", after) == {"saved": [], "others": []}
+    with pytest.raises(EngineError):
+        engine.look("worker-9", 0.0)
 
 
 def test_a_program_that_fails_says_why(saving: Stage) -> None:

@@ -33,6 +33,16 @@ def recorded(folder: str) -> list[File]:
     return [one._replace(path=one.path[len(folder) + 1 :]) for one in inside]
 
 
+def test_a_list_has_the_checkpoints_and_the_other_files_the_latest_first() -> None:
+    numbered = [File(f"model-{n}.pt", 7, n * 10**9) for n in range(1, 12)]
+    others = [File("state.json", 2, 5 * 10**9), File("run", 0, 6 * 10**9, True), File("log", 1, 1)]
+    told = saved_files.listed([*numbered, *others])
+    assert told["saved"][0] == {"path": "model-11.pt", "format": "torch", "bytes": 7, "wall": 11.0}
+    assert len(told["saved"]) == saved_files.SHOWN
+    assert told["others"] == ["state.json", "log"]
+    assert saved_files.listed([]) == {"saved": [], "others": []}
+
+
 @pytest.mark.parametrize(
     ("folder", "form", "names", "files"),
     [

@@ -13,6 +13,8 @@ from typing import Any
 
 from emulator.analysis import expectations as checks
 from emulator.analysis.analyse import analyse
+from emulator.analysis.explanation import Explanation
+from emulator.analysis.why import why
 from emulator.engines.memory import MemoryEngine, Scripts
 from emulator.metrics.catalog import Usage
 from emulator.metrics.samples import Sample
@@ -62,13 +64,15 @@ def facts_of(
     replay = timeline(events, cluster, extra)
     analysis = analyse(replay)
     verdicts = checks.judge(replay.plan.scenario.expect, analysis, replay)
+    said = Explanation(why(replay))
     defaults: dict[str, Any] = {
         "folder": Path("/runs/r"),
         "scenario": "name: s\n",
         "logs": {},
         "files": frozenset(),
         "running": False,
-        "summary": summary(replay.plan, analysis, verdicts) | {"run_id": "r", "scenario": "s"},
+        "summary": summary(replay.plan, analysis, verdicts, (), said)
+        | {"run_id": "r", "scenario": "s"},
         "verdicts": verdicts,
     }
     return Facts(timeline=replay, analysis=analysis, samples=samples, **{**defaults, **more})

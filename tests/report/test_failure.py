@@ -59,7 +59,7 @@ def test_what_was_not_met_is_said_of_a_job_that_succeeded() -> None:
     assert step_.text == "final_step: expected at least 40, got 32"
     assert step_.why.startswith("The program ended by itself: worker-0 finished.")
     assert accuracy.text.startswith("accuracy: expected at least 0.900; not known: ")
-    assert found.briefly == [step_.why, accuracy.why]
+    assert found.briefly == [step_.why, accuracy.why, "worker-1 ended with exit code 1 at 20.0s."]
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,8 @@ def test_it_has_verdicts_events_and_the_last_output_of_the_failed_task(tmp_path:
     text = f"{BASE}cluster: {{worker: 2}}\nexpect: {{final_step: 3}}\n"
     result = ran(tmp_path, text, scripts, reports=False)
     lines = story(result).splitlines()
-    assert lines[0].split() == ["expectation", "verdict", "expected", "actual"]
+    assert lines[0] == "worker-1 ran out of memory at 2.00s."
+    assert lines[2].split() == ["expectation", "verdict", "expected", "actual"]
     assert any(line.split()[:2] == ["final_step", "unknown"] for line in lines)
     assert "   2.00s  worker-1 ended with exit code 3 (out of memory)" in lines
     assert lines[lines.index("the last output of worker-1:") + 1] == "  no room"

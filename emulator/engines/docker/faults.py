@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import signal
@@ -9,6 +10,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import docker
@@ -41,6 +43,7 @@ from emulator.platforms.notices import Notice, no_metadata
 
 if TYPE_CHECKING:
     from emulator.faults.netem import Link
+    from emulator.faults.saved_files import File
 
 
 PYTHON = (
@@ -73,6 +76,10 @@ echo "${count:-0}"
 Not the init, which is ours, and not what an engine or a user runs beside it (`docker exec`): the
 parent of that is outside. `status` escapes the names of processes, which may have any characters.
 """
+DELETED = 2
+"""`Kind` of a change of a container's file system (Docker's API, ContainerChanges)."""
+LOOKED_AT = 64
+"""Files of a container that are looked at when it has ended; each is a request."""
 FILES_TIMEOUT = 150
 """Seconds for a program that changes files, which may wait until nobody has one open."""
 
@@ -255,6 +262,52 @@ class Faults(TaskContainers):
                 text = (errors or output or b"").decode("utf-8", "replace")
                 raise EngineError(f"Changing files failed: {text.strip()[-300:]}")
         return str((output or b"").decode("utf-8", "replace"))
+
+    def look(self, where: str, since: float) -> Mapping[str, Any]:
+        """Have a helper look at the shared volume; of a container the engine says what changed."""
+        from emulator.faults import saved_files  # only a task that is started again needs it
+
+        with translate_errors(f"look at the files of {where}"):
+            if where != "shared":
+                changed = self.api.diff(self._container(where)) or ()
+                left = saved_files.listed([*self._own_files(where, changed, since)])
+                return {
+                    **left,
+                    "saved": [{**one, "path": f"/{one['path']}"} for one in left["saved"]],
+                }
+            program = Path(saved_files.__file__).read_text("utf-8")
+            asked = {"how": saved_files.LIST, "of": "latest", "folder": SHARED, "since": since}
+            command = [*PYTHON, program, json.dumps(asked)]
+            image = self._run.tasks[0].image
+            config = files_request(image, self._run.resources, command, self._labels)
+            printed = run_helper(self.api, config, "Looking at /shared failed", FILES_TIMEOUT)
+        try:
+            answer = json.loads(printed)
+        except ValueError:
+            raise EngineError(f"Looking at {SHARED} failed: {printed.strip()[-300:]}") from None
+        if "error" in answer:
+            raise EngineError(f"{answer['error']}.")
+        return dict(answer)
+
+    def _own_files(
+        self, task: str, changed: Sequence[Mapping[str, Any]], since: float
+    ) -> Iterator[File]:
+        """Yield those of the changed files of a task that may be of checkpoints."""
+        from emulator.faults import saved_files
+
+        paths = [one["Path"].lstrip("/") for one in changed if one["Kind"] != DELETED]
+        own = [path for path in paths if path.split("/")[0] not in saved_files.NOT_ITS_OWN]
+        folders = {path.rpartition("/")[0] for path in own}
+        seen = [saved_files.File(path, is_folder=path in folders) for path in own]
+        parts = [file.path for one in saved_files.checkpoints(seen) for file in one.files]
+        container = self._container(task)
+        for path in parts[:LOOKED_AT]:
+            url = f"{self.api.base_url}/v{self.api.api_version}/containers/{container}/archive"
+            answer = self.api.head(url, params={"path": f"/{path}"})
+            if told := answer.headers.get("X-Docker-Container-Path-Stat"):
+                status = json.loads(base64.b64decode(told))
+                if (written := seconds(status["mtime"])) >= since:
+                    yield saved_files.File(path, status["size"], int(written * 1e9))
 
     def fill(self, volume: str) -> int:
         """Have a container of the first task's image fill the shared volume, which has a size."""

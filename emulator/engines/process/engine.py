@@ -359,6 +359,18 @@ class ProcessEngine:
             raise EngineError(f"Changing files failed: {found.stderr.strip()[-300:]}")
         return found.stdout
 
+    def look(self, where: str, since: float) -> Mapping[str, Any]:
+        """Look into the folder of a task, or into the shared one."""
+        from emulator.faults import saved_files  # only a task that is started again needs it
+
+        assert self._scratch is not None, "prepare comes first"
+        folder = self._scratch.shared() if where == "shared" else self._scratch.home(where)
+        with (
+            os_errors(EngineError, f"Can't look into {folder}"),
+            contextlib.closing(saved_files.Folder(str(folder))) as opened,
+        ):
+            return saved_files.listed(opened.files(since))
+
     def hold(
         self, task: str, program: str, request: Mapping[str, Any], told: Callable[[str], None]
     ) -> None:

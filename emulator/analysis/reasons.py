@@ -357,13 +357,16 @@ def _setback(one: Setback, timeline: Timeline) -> str:
     ]
     latest = max((step for step in saved if step is not None), default=None)
     begin = f"{one.task} went on from step {one.resumed:,}"
-    if one.restored:
+    if one.anew:
+        begin = f"then {one.anew}"
+    elif one.restored:
         begin += ", which it restored"
     elif latest is not None and latest > one.resumed:
         begin += f", although a checkpoint of step {latest:,} had been saved"
     elif not saved:
         begin += ", and no checkpoint had been reported"
-    again = f"{one.steps:,} step{' was' if one.steps == 1 else 's were'} done again"
+    count = f"{one.fewest:,} to {one.steps:,}" if one.fewest < one.steps else f"{one.steps:,}"
+    again = f"{count} step{' was' if one.steps == 1 else 's were'} done again"
     return f"{end}; {begin}; {again}."
 
 

@@ -72,6 +72,7 @@ def test_a_plain_run() -> None:
         values={"accuracy": {"worker-0": 0.9}},
         restarts=0,
         lost_steps=0,
+        lost_at_least=0,
         recoveries=[],
         faults=[],
         unrecovered=0,

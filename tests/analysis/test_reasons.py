@@ -85,8 +85,10 @@ def test_lost_steps_name_what_ended_the_task_and_why_it_went_on_where_it_did() -
     saved = [*KILLED, *phase(3.5, 4, "worker-0", "checkpoint", step=300)]
     (said,) = why(in_time(saved), "max_lost_steps: 100", KILL).values()
     assert "went on from step 0, although a checkpoint of step 300 had been saved;" in said
-    (said,) = why(in_time([*saved, restored(11, "worker-1", 300)]), "max_lost_steps: 100", KILL
-                  ).values()  # fmt: skip
+    again = step(12.1, "worker-1", 1)
+    resumed = [step(12.1, "worker-1", 301) if one == again else one for one in saved]
+    resumed.append(restored(11, "worker-1", 300))
+    (said,) = why(in_time(resumed), "max_lost_steps: 100", KILL).values()
     # worker-0 reports no restore, so it is now the one that lost most.
     assert "worker-0 went on from step 0, although" in said
     assert said.startswith("worker-1 was ended by fault 0 (kill) at step 1,000; all tasks")

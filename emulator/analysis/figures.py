@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from emulator.validation.units import format_duration, format_money, format_number, format_rate
 
@@ -21,14 +21,17 @@ UNKNOWN = "—"
 """Shown for an unknown value."""
 
 
+_Known = TypeVar("_Known")
+
+
 class AtMost(int):
     """A count of which only bounds are known: it is at most this, and at least `least`."""
 
     least: int
 
     @classmethod
-    def of(cls, most: float | None, least: object) -> float | None:
-        """Return the count; a plain number where it is known."""
+    def of(cls, most: _Known, least: object) -> _Known | AtMost:
+        """Return the count; what was given where that is all that is known."""
         if not isinstance(most, int) or not isinstance(least, int) or least >= most:
             return most
         count = cls(most)

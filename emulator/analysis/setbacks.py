@@ -205,20 +205,18 @@ def _unseen(old: Sequence[Step], new: Sequence[Step]) -> int:
 def _begin(task: TaskTimeline, new: Sequence[Step], old: Sequence[Step] = ()) -> Begin:
     """Return from which step a task went on, by its first steps since then and those before.
 
-    A bar that opens at 0 may be moved on at once by what was restored, as Hugging Face's Trainer
-    does: then what is drawn first is further than one stride.
+    A bar may be moved on at once by what was restored: then what is drawn first is further than one
+    stride. Hugging Face's Trainer does so with one that opens at 0.
     """
     first, opened = new[0].first, new[0].bar_opened
     latest = max(0, first - 1)  # some count from 0
     if not _is_drawn(task, new[0]):
         return Begin(latest, latest)
-    if opened:
-        return Begin(opened, opened)
     before, after = _advances(old), _advances(new)
     stride = max(*before, min(after, default=0), 0) if before else max(after, default=first)
-    if opened is None or first > 2 * stride + 1:
+    if opened is None or (not opened and first > 2 * stride + 1):
         return Begin(max(0, first - stride), latest)
-    return Begin(0, 0 if first <= stride + 1 else latest)
+    return Begin(opened, opened if first - opened <= stride + 1 else latest)
 
 
 def _source(task: TaskTimeline, step: Step) -> StepSource | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from emulator.analysis.analyse import Analysis, FaultResult, ProgressIndex
-from emulator.analysis.figures import FIGURES
+from emulator.analysis.figures import FIGURES, AtMost
 from emulator.faults.kinds import FAULTS
 from emulator.validation.units import format_count, format_duration
 
@@ -51,8 +51,8 @@ def _lost(analysis: Analysis) -> str:
     """Return how many steps a training lost, in words."""
     if analysis.lost_steps is None:
         return "reported no step"
-    if analysis.lost_at_least != analysis.lost_steps:
-        return f"lost {FIGURES['lost_steps'].text(FIGURES['lost_steps'].value_in(analysis))} steps"
+    if isinstance(lost := FIGURES["lost_steps"].value_in(analysis), AtMost):
+        return f"lost {FIGURES['lost_steps'].text(lost)} steps"
     return f"lost {format_count(analysis.lost_steps, 'step') if analysis.lost_steps else 'no step'}"
 
 

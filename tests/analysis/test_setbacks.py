@@ -13,12 +13,14 @@ from emulator.analysis.explanation import explain
 from emulator.analysis.figures import FIGURES, in_summary, put_in_summary
 from emulator.analysis.reasons import Evidence, reason_of
 from emulator.analysis.setbacks import setbacks
+from emulator.analysis.survival import survival
 from emulator.record.events import Entry, Step, entry_of, line_of
 from emulator.record.timeline import Timeline
 from emulator.record.writer import Coalescer
 from tests.histories import (
     began_again,
     ended,
+    fault,
     happened,
     job,
     phase,
@@ -83,6 +85,7 @@ SKIPS = [source(2), *made(2, 10, 120, opened=0), *again(8)]
         # Hugging Face's Trainer opens its bar at 0 and moves it on with the first step.
         ([*SKIPS, *made(12, 101, 200, opened=0)], 20, 39),
         ([*SKIPS, *made(12, 15, 200, opened=0)], 106, 130),  # or it went on from 5 to 14
+        ([*SKIPS, *made(12, 81, 200, opened=50)], 40, 80),  # within an epoch that opened at 50
         # Slower than before: what it draws at first is no more than a stride.
         ([*SKIPS, *made(12, 3, 30, by=3, opened=0)], 120, 130),
         # It was at the end of its bar.
@@ -132,6 +135,14 @@ def test_the_interval_is_shown_and_its_bounds_are_in_the_summary() -> None:
     assert figure.text(in_summary({"steps": {"lost": 30}}, "lost_steps")) == "30"  # an older one
     verdict = judge(replay.plan.scenario.expect, found, replay)[1]
     assert "20 to 30 steps were done again" in reason_of(verdict, Evidence(found, replay))
+
+
+def test_what_became_of_a_fault_says_the_interval() -> None:
+    killed = [fault(8, TASK, stage, "kill", exit_code=137) for stage in ("triggered", "applied")]
+    told = [*began_again(0, TASK), *SKIPS[:-4], *killed, *again(8), *made(12, 110, 200, opened=100)]
+    extra = "faults: [{kill: worker-0, at: {step: 120}}]\nrestart: {policy: on-failure}"
+    replay = timeline([*told, job(29)], "{worker: 1}", extra)
+    assert "training lost 20 to 30 steps and was back" in survival(replay, analyse(replay))
 
 
 def test_one_step_is_said_as_one() -> None:

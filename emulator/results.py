@@ -311,7 +311,8 @@ def conditions_of(timeline: Timeline) -> list[dict[str, Any]]:
 
 def _task(task: TaskResult) -> dict[str, Any]:
     values = asdict(task)
-    del values["first_step"], values["lost_steps"], values["lost_at_least"]
+    for name in ("first_step", "lost_steps", "lost_at_least", "counted_anew"):
+        del values[name]
     return values
 
 

@@ -52,6 +52,8 @@ class TaskResult:
     """Steps that it repeated after it was restarted or went back, at most."""
     lost_at_least: int = 0
     """How many of them are certain: all, where every step is seen."""
+    counted_anew: str = ""
+    """How its counter began anew, in words, so that its steps are not those of the job."""
 
     @property
     def state_in_words(self) -> str:
@@ -317,7 +319,7 @@ def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
 
 
 def _task(task: TaskTimeline) -> TaskResult:
-    exits, steps = task.exits, task.steps
+    exits, steps, back = task.exits, task.steps, [*setbacks(task)]
     return TaskResult(
         state=task.state,
         exit_code=exits[-1].exit_code if exits else None,
@@ -325,8 +327,9 @@ def _task(task: TaskTimeline) -> TaskResult:
         oom_killed=any(exit_.oom_killed for exit_ in exits),
         first_step=steps[0].first if steps else None,
         last_step=steps[-1].step if steps else None,
-        lost_steps=sum(one.steps for one in setbacks(task)),
-        lost_at_least=sum(one.fewest for one in setbacks(task)),
+        lost_steps=sum(one.steps for one in back),
+        lost_at_least=sum(one.fewest for one in back),
+        counted_anew=next((one.anew for one in back if one.anew), ""),
     )
 
 

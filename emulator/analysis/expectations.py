@@ -325,8 +325,28 @@ def _recovers_within(expect: Expectations, analysis: Analysis) -> Iterator[Verdi
 def _lost_steps(expect: Expectations, analysis: Analysis) -> Iterator[Verdict]:
     """Compare the steps that were done again; those of a restart that no step followed are not."""
     for verdict in _bound("max_lost_steps", "lost_steps", COUNT, expect, analysis):
+        least, most = analysis.lost_at_least, analysis.lost_steps
+        if least is not None and least != most:
+            assert expect.max_lost_steps is not None
+            is_known = verdict.status == "ok" or least > expect.max_lost_steps
+            actual = f"{COUNT(least)} to {verdict.actual}"
+            verdict = replace(
+                verdict, status=verdict.status if is_known else "unknown", actual=actual
+            )
         if verdict.status == "ok" and analysis.unrecovered:
             yield replace(verdict, status="unknown", actual=f"{verdict.actual}; {NO_STEP_FOLLOWED}")
+        else:
+            yield verdict
+
+
+def _counted(
+    name: str, figure: str, form: Format, expect: Expectations, analysis: Analysis
+) -> Iterator[Verdict]:
+    """Judge as `_bound` does what follows from step numbers; they are too low if counted anew."""
+    anew = next((task.counted_anew for task in analysis.tasks.values() if task.counted_anew), "")
+    for verdict in _bound(name, figure, form, expect, analysis):
+        if anew and verdict.status == "failed":
+            yield replace(verdict, status="unknown", actual=f"{verdict.actual}; {anew}")
         else:
             yield verdict
 
@@ -357,7 +377,7 @@ _CHECKS: Mapping[str, Check] = {
     "outcome": _outcome,
     "faults": _faults,
     "steps": _steps,
-    "final_step": partial(_bound, "final_step", "final_step", COUNT),
+    "final_step": partial(_counted, "final_step", "final_step", COUNT),
     "accuracy": _accuracy,
     "values": _values,
     "bytes_per_step": _bytes_per_step,
@@ -368,7 +388,7 @@ _CHECKS: Mapping[str, Check] = {
     "max_restarts": partial(_bound, "max_restarts", "restarts", COUNT),
     "max_lost_steps": _lost_steps,
     "recovers_within": _recovers_within,
-    "min_goodput": partial(_bound, "min_goodput", "goodput", SHARE),
+    "min_goodput": partial(_counted, "min_goodput", "goodput", SHARE),
 }
 
 

@@ -110,6 +110,7 @@ def explain(timeline: Timeline, analysis: Analysis, tail: Tail) -> Explanation:
             *([_no_step(sources, timeline, outputs)] if trained_nothing else []),
             *not_passed_on(timeline),
             *_never_went_on(timeline, analysis),
+            *_counted_anew(analysis),
             *(one.words for one in timeline.left_out),
         ],
         found,
@@ -168,6 +169,13 @@ def _never_went_on(timeline: Timeline, analysis: Analysis) -> Iterator[str]:
             f"{what}, until the time limit: the job seems to wait. `restart: {{stall: 1m}}` "
             "restarts a job that makes no step for a minute."
         )
+
+
+def _counted_anew(analysis: Analysis) -> Iterator[str]:
+    """Yield a warning for each task whose steps are not those of the job since it came back."""
+    for task in analysis.tasks.values():
+        if words := task.counted_anew:
+            yield f"{words[0].upper()}{words[1:]}: what was made again is not known from them."
 
 
 def _has_no_step(timeline: Timeline, analysis: Analysis) -> bool:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from emulator.validation.units import format_duration, format_money, format_number, format_rate
 
@@ -19,6 +19,24 @@ if TYPE_CHECKING:
 
 UNKNOWN = "—"
 """Shown for an unknown value."""
+
+
+_Known = TypeVar("_Known")
+
+
+class AtMost(int):
+    """A count of which only bounds are known: it is at most this, and at least `least`."""
+
+    least: int
+
+    @classmethod
+    def of(cls, most: _Known, least: object) -> _Known | AtMost:
+        """Return the count; what was given where that is all that is known."""
+        if not isinstance(most, int) or not isinstance(least, int) or least >= most:
+            return most
+        count = cls(most)
+        count.least = least
+        return count
 
 
 @dataclass(frozen=True)
@@ -46,23 +64,28 @@ class Figure:
     """The phrase for exactly one of what is counted; empty if it is the same."""
     of_never: str = ""
     """The phrase for an infinite time."""
+    least: str = ""
+    """The name of the number that it is at least, beside it; empty: it is known exactly."""
 
     def value_in(self, analysis: Analysis) -> float | None:
         """Return its value in a run; None: unknown."""
         of = getattr(analysis, self.section) if self.section else analysis
         value: float | None = None if of is None else getattr(of, self.key)
-        return value
+        return AtMost.of(value, getattr(of, self.least)) if self.least else value
 
     def text(self, value: float | None, unknown: str = UNKNOWN, currency: str = "") -> str:
         """Return a value as text; `never` for an infinite time. Amounts have the `currency`."""
         if value is None:
             return unknown
         text = "never" if math.isinf(value) else self.form(value)
+        if isinstance(value, AtMost):
+            text = f"{self.form(value.least)} to {text}"
         return f"{text} {currency}" if currency and self.is_money else text
 
     def in_words(self, value: float, currency: str = "") -> str:
         """Return a value in a phrase."""
-        phrase = self.of_one if self.of_one and value == 1 else self.phrase
+        is_one = value == 1 and not isinstance(value, AtMost)
+        phrase = self.of_one if self.of_one and is_one else self.phrase
         if self.of_never and math.isinf(value):
             return self.of_never
         return phrase.format(self.text(value, currency=currency))
@@ -96,7 +119,8 @@ FIGURES: Mapping[str, Figure] = {
         Figure("final_step", "steps.final", "Final step", "steps", "step {}",
                "the furthest of any task", format_number),
         Figure("lost_steps", "steps.lost", "Steps lost", "lost", "{} steps lost",
-               "done again after restarts", format_number, of_one="{} step lost"),
+               "done again after restarts", format_number, of_one="{} step lost",
+               least="lost_at_least"),
         Figure("goodput", "goodput", "Goodput", "goodput", "goodput {}",
                "productive share of the time", _percent),
         Figure("worst_recovery", "worst_recovery", "Worst recovery", "recovery", "recovered in {}",
@@ -158,10 +182,13 @@ def fault_rates(fault: Mapping[str, Any]) -> str:
 
 def put_in_summary(summary: dict[str, Any], key: str, value: float | None) -> None:
     """Write a figure to its place in a summary; an infinite one as null, as JSON requires."""
-    *sections, last = FIGURES[key].path.split(".")
+    figure = FIGURES[key]
+    *sections, last = figure.path.split(".")
     for name in sections:
         summary = summary.setdefault(name, {})
-    summary[last] = None if value == math.inf else rounded(value, FIGURES[key].digits)
+    summary[last] = None if value == math.inf else rounded(value, figure.digits)
+    if figure.least:
+        summary[f"{last}_at_least"] = getattr(value, "least", value)
 
 
 def in_summary(summary: Mapping[str, Any], key: str) -> float | None:
@@ -170,8 +197,10 @@ def in_summary(summary: Mapping[str, Any], key: str) -> float | None:
         return math.inf
     value: Any = summary
     for name in FIGURES[key].path.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value if isinstance(value, int | float) else None
+        section, value = value, value.get(name) if isinstance(value, Mapping) else None
+    if not isinstance(value, int | float):
+        return None
+    return AtMost.of(value, section.get(f"{name}_at_least")) if FIGURES[key].least else value
 
 
 COSTS = tuple(key for key, figure in FIGURES.items() if figure.section == "costs")

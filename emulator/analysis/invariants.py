@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
+from emulator.analysis.setbacks import begin_of, setbacks
 from emulator.record.events import FaultEvent, Phase, Step, TaskExit
 from emulator.record.timeline import FaultTimeline, TaskTimeline, Timeline
 
@@ -45,7 +46,11 @@ def monotone_checkpoints(timeline: Timeline) -> Observed:
     count, violations = 0, []
     saved, latest = {0}, dict[str, int]()
     for entry in timeline.history:
-        if not isinstance(entry, Phase) or (step := entry.step) is None:
+        if not isinstance(entry, Phase):
+            continue
+        if (step := entry.step) is None:
+            if entry.phase == "restore":  # from where it goes on is not said
+                latest.pop(entry.task, None)
             continue
         match entry.phase, entry.state:
             case "checkpoint", "begin":
@@ -109,16 +114,18 @@ def never_from_scratch(timeline: Timeline) -> Observed:
 
     Of a task that was started after a completed checkpoint, what it restores decides, or else its
     first step: it must be later than that of the task's first start. It decides nothing where a
-    checkpoint may be of an earlier step, after which the task would also begin with that one.
+    checkpoint may be of an earlier step, after which the task would also begin with that one; where
+    not all steps of a bar are seen; nor where the task has reported that it restored something: its
+    counter may have begun anew.
     """
     done = [one for one in timeline.history if isinstance(one, Phase) and one.state == "end"]
     saved = [one for one in done if one.phase == "checkpoint"]
     count, violations, undecided = 0, list[str](), list[str]()
     for task in timeline.tasks.values():
-        first = next((step for one in task.incarnations for step in one.steps), None)
+        origin = next((one.steps for one in task.incarnations if one.steps), [])
         for one, after in zip_longest(task.incarnations, task.incarnations[1:]):
             before = [entry for entry in saved if entry.t < one.begin]
-            if first is None or not before or not one.steps:
+            if not origin or not before or not one.steps:
                 continue
             count += 1
             until = timeline.end if after is None else after.begin
@@ -134,12 +141,17 @@ def never_from_scratch(timeline: Timeline) -> Observed:
             )
             if 0 in restored:
                 violations.append(begun)
-            elif not any(restored) and one.steps[0].first <= first.first:
-                may_be_earlier = any(
-                    entry.t < first.t if entry.step is None else entry.step < first.first
-                    for entry in before
-                )
-                (undecided if may_be_earlier else violations).append(begun)
+                continue
+            begin, first = begin_of(task, one.steps, origin), begin_of(task, origin, [])
+            resumed = any(step is not None and step <= begin.most for step in restored)
+            if resumed or begin.least > first.most:
+                continue
+            may_be_earlier = any(
+                entry.t < origin[0].t if entry.step is None else entry.step < origin[0].first
+                for entry in before
+            )
+            is_unsure = bool(restored) or begin.most > first.least or may_be_earlier
+            (undecided if is_unsure else violations).append(begun)
     return Observed(
         "no start from scratch once there is a checkpoint",
         count,
@@ -221,7 +233,10 @@ def steps_exactly_once(timeline: Timeline) -> Observed:
     count = sum(report.entry.count - report.again for report in steps)
     if count < 2:
         return Observed("each step once", 0, "steps", [])
-    return Observed("each step once", count, "steps", list(_gaps(leader, steps)))
+    found = list(_gaps(leader, steps))
+    if anew := [one.anew for one in setbacks(timeline.tasks[leader]) if one.anew]:
+        return Observed("each step once", count, "steps", undecided=[*anew, *found])
+    return Observed("each step once", count, "steps", found)
 
 
 def no_step_while_paused(timeline: Timeline) -> Observed:

@@ -1,4 +1,4 @@
-"""What interrupted a training, from where it went on and why there, and the cost (pure).
+"""What interrupted a training, from where it went on and why there, and what was lost (pure).
 
 `why` has a sentence or two for each interruption. The terminal, the page, pytest and report.md show
 the same ones. `CAUSES` is the table of causes: why a task did not go on from where it was.
@@ -49,25 +49,25 @@ class Interruption:
 def why(timeline: Timeline) -> list[str]:
     """Return what became of the training after each interruption, in sentences.
 
-    Of many the costliest are told, in the order of time, and then how many more there were.
+    Of many those that lost most are told, in the order of time, and then how many more there were.
     """
-    return [*_costliest(interruptions(timeline), timeline), *_failed(timeline)]
+    return [*_worst(interruptions(timeline), timeline), *_failed(timeline)]
 
 
 def why_lost(timeline: Timeline) -> str:
     """Return the same of the interruptions after which steps were made again; empty: none were."""
     found = [one for one in interruptions(timeline) if any(back.steps for back in one.setbacks)]
-    return " ".join(_costliest(found, timeline))
+    return " ".join(_worst(found, timeline))
 
 
-def _costliest(found: Sequence[Interruption], timeline: Timeline) -> Iterator[str]:
-    told = sorted(found, key=_cost, reverse=True)[:LISTED]
+def _worst(found: Sequence[Interruption], timeline: Timeline) -> Iterator[str]:
+    told = sorted(found, key=_weight, reverse=True)[:LISTED]
     yield from (_told(one, timeline) for one in found if one in told)
     if len(found) > len(told):
         yield f"And {format_count(len(found) - len(told), 'more interruption')}."
 
 
-def _cost(one: Interruption) -> tuple[bool, int]:
+def _weight(one: Interruption) -> tuple[bool, int]:
     return one.followed is None, max((back.steps for back in one.setbacks), default=0)
 
 
@@ -165,6 +165,8 @@ def _told(one: Interruption, timeline: Timeline) -> str:
     who = _who(worst, one, timeline)
     if worst.at == one.at:
         took = ""  # it went back while it ran
+    if worst.anew:
+        return " ".join([sentence(f"{what}; {worst.anew}"), sentence(_twice(worst, one, timeline))])
     if worst.restored:
         where = f"{who} restored step {worst.resumed:,}" + (f" and went on{took}" if took else "")
     elif _is_anew(worst, timeline):
@@ -231,6 +233,8 @@ def _twice(back: Setback, one: Interruption, timeline: Timeline) -> str:
     steps = timeline.tasks[back.task].steps
     again = next((s.t for s in steps if s.t >= back.at and s.step >= back.reached), None)
     were = "was" if back.steps == 1 else "were"
+    if back.anew:
+        return f"between {back.fewest:,} and {back.steps:,} steps {were} done twice"
     if again is None:
         return f"{many} {were} lost"
     seconds = f" ({format_duration(again - back.at)})" if again > back.at else ""

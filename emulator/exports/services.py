@@ -72,7 +72,8 @@ class Exported:
     def figures(self) -> dict[str, float]:
         """The known figures of the job; those that are infinite are left out."""
         values = {key: figure.value_in(self.analysis) for key, figure in FIGURES.items()}
-        return {key: v for key, v in values.items() if v is not None and math.isfinite(v)}
+        known = {key: v for key, v in values.items() if v is not None and math.isfinite(v)}
+        return {key: int(v) if isinstance(v, int) else v for key, v in known.items()}
 
     @cached_property
     def moments(self) -> Mapping[str, list[Moment]]:

@@ -222,6 +222,8 @@ class _Drawn:
     values: Mapping[str, object]
     starts_at_0: bool = False
     """Its epochs are numbered from 0, whatever its first one is."""
+    opens: bool = False
+    """Nothing was done yet: `0/200`, or `50/200 [00:00<?, ?it/s]` of one that goes on from 50."""
 
     @property
     def epoch(self) -> int | None:
@@ -269,6 +271,7 @@ def _drawn(text: str) -> _Drawn | None:
         _unit(rate),
         values,
         starts_at_0=pattern is _RICH,
+        opens=_amount(done) == 0 or rate.lstrip().startswith("?"),
     )
 
 
@@ -342,8 +345,8 @@ class BarCounter:
         values = {**drawn.values}
         shown = values.pop("step", values.pop("global_step", None))
         step = self._count(drawn, bar, habits, shown if isinstance(shown, int) else None)
-        if not drawn.done:
-            return NOTHING
+        if drawn.opens:
+            return NOTHING if step is None else Reading(None, {}, source, opened=step)
         is_over = drawn.done >= drawn.total > 0
         self.drawn_last = "" if is_over else source.key
         return Reading(step, values, source, is_over)

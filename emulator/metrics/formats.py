@@ -117,11 +117,14 @@ class KerasCounter:
         values = fields_of(rest.split(" - "), ": ") if has_values else {}
         if not self._trains(batch, total, is_bar="[" in rest or "━" in rest):
             return Reading(None, values)
+        begins = not self.batch
         self.batch, self.batches = batch, total or self.batches
         length = self.batches or self.usual
         if self.epoch and not length:
             return NOTHING  # how many steps the epochs before it had is not known
-        return Reading(self.epoch * length + batch, values, is_over=batch == total)
+        before = self.epoch * length
+        opened = before if begins else None
+        return Reading(before + batch, values, is_over=batch == total, opened=opened)
 
     def _note(self, text: str) -> None:
         if text.startswith("Downloading data"):

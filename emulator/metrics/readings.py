@@ -47,6 +47,9 @@ class Reading(NamedTuple):
     """What was read; None: the format as a whole."""
     is_over: bool = False
     """This is the end of a bar."""
+    opened: int | None = None
+    """The step from which a bar goes on: of the drawing with which it opens, which has no step, or
+    of the first step."""
 
 
 NOTHING = Reading(None, {})

@@ -38,7 +38,9 @@ REDRAWN = 10_000
 
 _LARGEST = 2**63 - 1
 """The largest integer of Parquet and TensorBoard."""
-_RESERVED = frozenset({"emulate", "n", "t", "wall", "event", "task", "self", "coalesced"})
+_RESERVED = frozenset(
+    {"emulate", "n", "t", "wall", "event", "task", "self", "coalesced", "bar_opened"}
+)
 """Fields set by the emulator; a program's values with these names are dropped."""
 
 
@@ -50,6 +52,8 @@ class Observation:
     data: Mapping[str, object]
     wall: float = field(default=0.0, compare=False)
     """When it was printed, in seconds since 1970: what was held back is older than its line."""
+    opened: int | None = field(default=None, compare=False)
+    """The step from which a bar went on, of the first step that is read of a start."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,8 @@ class Seen:
     """From here on it has the task's steps; else it has none of them."""
     retracts: bool = False
     """The steps before were those of something else."""
+    is_drawn: bool = field(default=False, compare=False)
+    """It is drawn now and then: not every step of it is seen."""
 
 
 JSON = Source("json", "lines of JSON", Rank.GIVEN)
@@ -180,6 +186,12 @@ class _Track:
         """How often a bar of it has come to its end."""
         self.drawn = -1
         """Its last step in a line that is not finished."""
+        self._made_at = 0.0
+        """When its last step was drawn or printed first."""
+        self._opened: int | None = None
+        """The step from which its bar goes on, of which no step is read yet."""
+        self.is_at_end = False
+        """The last that was drawn is the end of a bar: it has no steps that were not drawn."""
         self._advances_then = dict(others)
         """Advances of the other sources when this one began."""
         self._held: deque[Observation] = deque(maxlen=HELD)
@@ -199,22 +211,44 @@ class _Track:
     def take(self, readings: Sequence[Reading], wall: float, *, is_line: bool) -> None:
         """Count the steps of what was printed; of a finished line the last is held with its values.
 
-        What was drawn of a line comes again with the line.
+        What was drawn of a line comes again with the line, and was made when it was drawn.
         """
-        for reading in readings if not is_line else readings[-1:]:
-            step, values = reading.step, with_accuracy(reading.values) if is_line else {}
-            assert step is not None
-            seen = observation_of("step", {**values, "step": max(step, self.drawn)}, wall)
-            if seen is not None:
-                self._hold(seen)
         if is_line:
-            steps = [reading.step for reading in readings[:-1] if reading.step is not None]
-            self.advances += len({step for step in steps if step > self.drawn})
-        self.drawn = -1 if is_line or self.last is None else self.last
+            self._take_line(readings, wall)
+        else:
+            for reading in readings:
+                self._open(reading.opened)
+                if reading.step is not None:
+                    self._hold(reading.step, {}, wall, is_end=reading.is_over)
+            self.drawn = -1 if self.last is None else self.last
         self.ends += any(reading.is_over for reading in readings)
 
-    def _hold(self, seen: Observation) -> None:
-        step, last = _step(seen), self.last
+    def _take_line(self, readings: Sequence[Reading], wall: float) -> None:
+        if self.drawn < 0:
+            self._open(next((one.opened for one in readings if one.opened is not None), None))
+        steps = [(one.step, one.values) for one in readings if one.step is not None]
+        if steps:
+            step, values = steps[-1]
+            last = max(step, self.drawn)
+            at = self._made_at if last == self.drawn else wall
+            self._hold(last, with_accuracy(values), at, is_end=readings[-1].is_over)
+        self.advances += len({step for step, _ in steps[:-1] if step > self.drawn})
+        self.drawn = -1
+
+    def _open(self, opened: int | None) -> None:
+        """Note from where a bar goes on, if that is not where the last one was."""
+        if opened is not None:
+            self.is_at_end = False
+            self._opened = opened if self.last is None or opened < self.last else None
+
+    def _hold(self, step: int, values: Mapping[str, object], wall: float, *, is_end: bool) -> None:
+        seen = observation_of("step", {**values, "step": step}, wall)
+        if seen is None:
+            return
+        last = self.last
+        if step != last and self._opened is not None:
+            seen = replace(seen, opened=self._opened)
+        self.is_at_end = is_end
         if last is not None and step < last and self.source.rank is not Rank.GIVEN:
             if self._back and step <= _step(self._back[-1]):
                 self._back.clear()
@@ -222,17 +256,24 @@ class _Track:
             if len(self._back) < AGAIN:
                 return
             self._held.extend(self._back)
-            self.last, self.advances = step, self.advances + 1
+            self.advances += 1
             self._back.clear()
+            self._go_on(seen)
             return
         if last is None or step > last:
             self.advances += last is not None
             self.stride = step - (last or 0)
             self._back.clear()
+            self._go_on(seen)
         elif not seen.data.keys() - {"step"}:
             return
-        self.last = step
+        elif step < last:
+            self._go_on(seen)
         self._held.append(seen)
+
+    def _go_on(self, seen: Observation) -> None:
+        self.last, self._made_at = _step(seen), seen.wall
+        self._opened = None
 
     def hold_values(self, values: Mapping[str, object], wall: float) -> None:
         """Keep values of the step that was held back last."""
@@ -419,6 +460,11 @@ class StepReader:
         best = max(ended, key=lambda track: (track.source.rank, track.advances))
         return self._with_values(self._switch(best), {}, 0.0)
 
+    @property
+    def is_at_end(self) -> bool:
+        """Whether what has the steps is a bar at its end: no step of it is unseen."""
+        return not self._is_json and self._current is not None and self._current.is_at_end
+
     def steps_drawn(self, line: str) -> list[int]:
         """Return the steps that `read_part` may have returned of a line, before it is read."""
         drawings = _drawings(line)
@@ -460,7 +506,7 @@ class StepReader:
         values: dict[str, object] = {}
         for reading in readings:
             source = reading.source
-            if source is None or reading.step is None:
+            if source is None or (reading.step is None and reading.opened is None):
                 if source is not None and source.rank is Rank.NONE:
                     self._note(source)
                 values.update(reading.values)
@@ -551,7 +597,7 @@ class StepReader:
         first = track.first_held
         if first is None:
             return []
-        self._tell(track.source, first)
+        self._tell(track.source, first, is_drawn=track.reader.is_drawn)
         self._current = track
         after = self._step
         steps = track.release()
@@ -561,13 +607,13 @@ class StepReader:
             if after is None or _step(seen) > after or (_step(seen) == after and len(seen.data) > 1)
         ]
 
-    def _tell(self, source: Source, step: int) -> None:
+    def _tell(self, source: Source, step: int, *, is_drawn: bool = False) -> None:
         retracts = self._step is not None and step < self._step
         if retracts:
             self._step = None
         before = self._source or self._known
         if before is None or before.words != source.words:
-            self._news.append(Seen(source.words, counts=True, retracts=retracts))
+            self._news.append(Seen(source.words, counts=True, retracts=retracts, is_drawn=is_drawn))
 
     def _note(self, source: Source) -> None:
         """Note what has no steps, once; lines of a trainer only where there is no step yet."""
@@ -599,7 +645,7 @@ class StepReader:
         last = steps.pop() if steps else Observation("step", {"step": self._step}, wall)
         fields = {**with_accuracy({**last.data, **values}), "step": self._step}
         seen = observation_of("step", fields, last.wall)
-        return [*steps, seen] if seen is not None else steps
+        return [*steps, replace(seen, opened=last.opened)] if seen is not None else steps
 
 
 SOURCES = 50

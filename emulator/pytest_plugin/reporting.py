@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from emulator.analysis.figures import FIGURES, in_summary
+from emulator.analysis.figures import FIGURES, AtMost, in_summary
 
 if TYPE_CHECKING:
     from emulator.pytest_plugin.harness import Emulator
@@ -56,6 +56,8 @@ def properties(results: Iterable[Result]) -> Iterator[tuple[str, object]]:
     """Yield a test's runs as properties for junit.xml; those of later runs have a number."""
     for number, result in enumerate(results, start=1):
         figures = {key: in_summary(result.summary, key) for key in FIGURES_OF_A_TEST}
+        if isinstance(lost := figures["lost_steps"], AtMost):  # xdist takes plain numbers only
+            figures |= {"lost_steps": int(lost), "lost_at_least": lost.least}
         report = (result.folder / "report.html").as_uri()
         named = {"run": result.run_id, "verdict": result.verdict, **figures, "report": report}
         for name, value in named.items():
@@ -79,6 +81,8 @@ def lines(
             if {f"{name}{suffix}" for name in OF_EVERY_RUN} <= named.keys():
                 keys = (*OF_EVERY_RUN, *FIGURES_OF_A_TEST)
                 run = {key: named.get(f"{key}{suffix}") for key in keys}
+                least = named.get(f"lost_at_least{suffix}")
+                run["lost_steps"] = AtMost.of(run["lost_steps"], least)
                 tests.setdefault(run["run"], []).append(test)
                 runs[run["run"]] = run
     for run_id, (first, *others) in tests.items():

@@ -11,13 +11,16 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from emulator.errors import shown
 from emulator.faults.kinds import FAULTS
 from emulator.record.version import FORMAT, version
 from emulator.validation.stored import value_of
 from emulator.validation.units import LAST_MOMENT, format_size
+
+if TYPE_CHECKING:
+    from emulator.metrics.steps import Observation
 
 FaultStage = Literal[
     "planned",
@@ -207,6 +210,8 @@ class TaskExit(Entry):
     """The id of the fault that ended it, if the fault also starts it again."""
     reason: str | None = None
     """Why, in the engine's word, where it has one: `Evicted`, `OOMKilled`."""
+    bar_ended: bool | None = None
+    """Its progress bar was at its end: it had made no step after the last that was drawn."""
 
     @property
     def state(self) -> Literal["down", "succeeded", "stopped", "failed"]:
@@ -284,6 +289,8 @@ class Step(Entry):
     """What the task reported with it: loss, examples, accuracy, ..."""
     coalesced: Mapping[str, int] | None = None
     """Of merged steps: the `first` of them, and the `count` of different steps."""
+    bar_opened: int | None = None
+    """The step from which its bar went on, of the first step that is read of a start."""
 
     @property
     def first(self) -> int:
@@ -314,6 +321,8 @@ class StepSource(Entry):
     """From here on the steps of the task are read from it; else none are."""
     retracts: bool = False
     """The steps that the task reported before were those of something else: they do not count."""
+    drawn: bool | None = None
+    """It is a bar, which is drawn now and then: steps between two drawings are not seen."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -642,7 +651,7 @@ KINDS: Mapping[str, type[Entry]] = {
 
 _HEADER = ("n", "t", "wall", "task")
 _OWN: Mapping[type[Entry], Sequence[str]] = {
-    Step: (*_HEADER, "step", "coalesced"),
+    Step: (*_HEADER, "step", "coalesced", "bar_opened"),
     Phase: (*_HEADER, "phase", "state"),
 }
 """Of events with `values`: the keys of a line that are not among them."""
@@ -672,12 +681,12 @@ def entry_of(line: Mapping[str, Any]) -> Entry:
     return event
 
 
-def observed(name: str, task: str, data: Mapping[str, Any]) -> Entry:
+def observed(task: str, seen: Observation) -> Entry:
     """Return the step or phase that a task reported, as `steps.StepReader` reads it."""
-    values = dict(data)
-    if name == "step":
-        return Step(task=task, step=values.pop("step"), values=values)
-    return entry_of({**values, "event": name, "task": task})
+    values: dict[str, Any] = dict(seen.data)
+    if seen.event == "step":
+        return Step(task=task, step=values.pop("step"), values=values, bar_opened=seen.opened)
+    return entry_of({**values, "event": seen.event, "task": task})
 
 
 def fields_of(event: Entry) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from emulator.record.events import (
     Prepared,
     Restart,
     Step,
+    StepSource,
     StopSignal,
     Suspension,
     TaskExit,
@@ -101,6 +102,8 @@ class TaskTimeline:
     incarnations: list[Incarnation] = field(default_factory=list)
     restarts: int = 0
     """By the policy, with those of the whole job."""
+    sources: list[StepSource] = field(default_factory=list)
+    """What had its steps, one after the other; none: what is as certain as can be."""
 
     @property
     def last(self) -> Incarnation | None:
@@ -408,6 +411,8 @@ class Timeline:
                     self.restarting = False
                 elif isinstance(entry, Step):
                     self.steps.append((task.incarnations[-1], entry))
+            case StepSource(counts=True) if entry.task in self.tasks:
+                self.tasks[entry.task].sources.append(entry)
             case HelperEvent():
                 self.helpers[entry.task] = entry
             case OutputLeftOut() | LogCut():

@@ -87,6 +87,7 @@ class _Buffer:
             self.at_once
             or entry.step < self.last.step
             or (not self.count and entry.step == self.last.step)
+            or entry.bar_opened is not None
             or entry.wall - self.last.wall >= interval
         )
 
@@ -110,8 +111,8 @@ class Coalescer:
 
     Exact as without merging: the times around failures, because the buffer is written before any
     other event (for a phase, only the buffer of its task), and the first step after it at once;
-    lost and repeated steps, because a smaller step ends the buffer and is written at once; pauses
-    of an interval or longer, which end the buffer as well.
+    lost and repeated steps, because a smaller step ends the buffer and is written at once, and so
+    does the first one of a bar; pauses of an interval or longer, which end the buffer as well.
 
     Lost: within a merged event the steps count as evenly spaced, in number and in time. So a pause
     that is shorter than the interval is spread over the steps around it, and it is no longer known

@@ -105,7 +105,7 @@ def print_summary(summary: Mapping[str, Any], console: Console) -> None:
 def print_why(summary: Mapping[str, Any], console: Console) -> None:
     """Print what interrupted the training, what followed, and what that cost."""
     for line in summary["why"]:
-        console.print(Text(printable(line)))
+        console.print(Text(printable(line)), soft_wrap=not console.is_terminal)
     if cost := list(_phrases(summary, COST_OF_FAULTS)):
         console.out(", ".join(cost), highlight=False)
 

@@ -333,7 +333,13 @@ class Supervisor:
         """Write what was seen for the first time that counts, before its first step."""
         for one in news:
             self._history.write(
-                StepSource(task=task, source=one.words, counts=one.counts, retracts=one.retracts)
+                StepSource(
+                    task=task,
+                    source=one.words,
+                    counts=one.counts,
+                    retracts=one.retracts,
+                    drawn=one.is_drawn or None,
+                )
             )
 
     def _on_observed(
@@ -341,7 +347,7 @@ class Supervisor:
     ) -> None:
         """Do what follows from a step or phase, and from the `text` of a finished line."""
         if seen is not None:
-            self._history.write(observed(seen.event, task, seen.data), wall=seen.wall or wall)
+            self._history.write(observed(task, seen), wall=seen.wall or wall)
             if seen.event == "step":
                 self._unread.stop()
                 self._job.tasks[task].step = cast("int", seen.data["step"])
@@ -422,6 +428,7 @@ class Supervisor:
                 told_to_stop=state.was_told_before(event),
                 fault=fault or None,
                 reason=event.reason or None,
+                bar_ended=state.reader.is_at_end or None,
             ),
             wall=event.wall,
         )
@@ -632,10 +639,10 @@ class Supervisor:
         for name, steps in recovered.unwritten.items():
             self._note_sources(name, recovered.unwritten_sources[name])
             for step in steps:
-                event = observed("step", name, step.data)
-                self._history.write(event, wall=step.wall or record.printed_until(name))
+                wall = step.wall or record.printed_until(name)
+                self._history.write(observed(name, step), wall=wall)
         for one in recovered.unwritten_events:
-            self._history.write(observed("step", one.task, one.seen.data), wall=one.wall)
+            self._history.write(observed(one.task, one.seen), wall=one.wall)
         self._tasks_begun = True
         undecided = recovered.undecided(evictions=self._strategy.decides_evictions)
         self._strategy.take_over(timeline, began, undecided)

@@ -321,7 +321,7 @@ duration: 10.0
 tasks:
   worker-0: {state: succeeded, exit_code: 0, restarts: 0, oom_killed: false, last_step: 50}
 helpers: {}
-steps: {final: 50, lost: 10}
+steps: {final: 50, lost: 10, lost_at_least: 10}
 startup: {network: 0.5, all_running: 3.0, first_step: 5.0}
 throughput:
   steps_per_second: 10.0

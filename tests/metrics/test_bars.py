@@ -208,3 +208,87 @@ def test_a_value_beside_a_bar_is_evidence() -> None:
         assert seen is not None
         assert seen.source is not None
         assert seen.source.rank is rank
+
+
+# --- Where a bar opens, and ends ------------------------------------------------------------------
+
+
+def opening(done: int, total: int, title: str = "") -> str:
+    head = f"{title}: " if title else ""
+    return f"\r{head}{done * 100 // total:3}%|##        | {done}/{total} [00:00<?, ?it/s]"
+
+
+def opened(reader: StepReader, *bars: str) -> list[tuple[object, int | None]]:
+    return [(one.data["step"], one.opened) for text in bars for one in reader.read_part(text)]
+
+
+def test_a_bar_opens_with_the_step_from_which_it_goes_on_which_is_no_step_itself() -> None:
+    reader = StepReader()
+    assert opened(reader, opening(0, 200)) == []
+    assert opened(reader, bar(10, 200), bar(20, 200)) == [(10, 0), (20, None)]
+    again = reader.again()
+    assert opened(again, opening(50, 200), opening(50, 200)) == []
+    assert opened(again, bar(60, 200), bar(70, 200)) == [(60, 50), (70, None)]
+
+
+def test_a_whole_line_of_a_bar_tells_where_it_opened_too() -> None:
+    reader = StepReader()
+    (seen,) = reader.read(opening(50, 200) + bar(60, 200) + bar(200, 200, values="loss=1"))
+    assert (seen.data["step"], seen.opened) == (200, 50)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("Epoch 0/3 ━━━━━━ {}/60 0:00:00 • -:--:-- {}it/s", "Epoch 1"),  # of Rich
+        ("Epoch 1:  50%|##   | {}/60 [00:00<?, {}it/s]", "Epoch 2"),
+    ],
+)
+def test_each_epoch_opens_where_the_one_before_ended(first: str, second: str) -> None:
+    reader = StepReader()
+    opened(reader, first.format(5, 9.00), first.format(60, 9.00))
+    again, second = reader.again(), second + first[7:]
+    assert opened(again, second.format(0, 0.00)) == []
+    assert opened(again, second.format(5, 9.00)) == [(65, 60)]
+
+
+def test_keras_tells_with_the_line_of_an_epoch_where_it_goes_on() -> None:
+    reader, drawing = StepReader(), "\r{}/100 [====>.........] - ETA: 1s - loss: 0.4"
+    assert opened(reader, drawing.format(1), drawing.format(7)) == [(1, 0), (7, None)]
+    again = reader.again()
+    again.read("Epoch 3/5")
+    assert opened(again, drawing.format(1), drawing.format(7)) == [(201, 200), (207, None)]
+
+
+def test_a_bar_is_at_its_end_until_another_one_opens() -> None:
+    reader = StepReader()
+    ends = []
+    for text in (opening(0, 20), bar(10, 20), bar(20, 20)):
+        reader.read_part(text)
+        ends.append(reader.is_at_end)
+    reader.read(opening(0, 20) + bar(10, 20) + bar(20, 20))
+    ends.append(reader.is_at_end)
+    for text in (opening(0, 20), bar(10, 20)):
+        reader.read_part(text)
+        ends.append(reader.is_at_end)
+    assert ends == [False, False, True, True, False, False]
+
+
+def test_the_last_drawing_of_a_bar_has_its_own_time() -> None:
+    """Its line may be finished much later: when the bar is closed, or the program ends."""
+    reader, last = StepReader(), bar(5, 20, values="loss=0.5")
+    assert [one.wall for one in reader.read_part(last, 1.0)] == [1.0]
+    assert reader.read_part(last, 3.0) == []  # drawn again
+    (seen,) = reader.read(last, 5.0)
+    assert (seen.data, seen.wall) == ({"step": 5, "loss": 0.5}, 1.0)
+    reader.read_part(bar(7, 20), 6.0)
+    (seen,) = reader.read(bar(7, 20) + bar(9, 20), 8.0)
+    assert (seen.data, seen.wall) == ({"step": 9}, 8.0)  # this one was not drawn before
+
+
+def test_of_a_bar_not_every_step_is_seen_and_of_lines_each_is() -> None:
+    reader = StepReader()
+    opened(reader, bar(5, 20))
+    assert [one.is_drawn for one in reader.take_news()] == [True]
+    line(reader, TRAINING)
+    assert [one.is_drawn for one in reader.take_news() if one.counts] == [False]

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 LOOKED_AT = 6
 """Step events before and after a restart that show the stride of a bar: its widest advance."""
+JUMP = 4
+"""Strides after which a bar that has just opened was moved on; a program may be faster than
+before."""
 ENOUGH = 3
 """Advances before a restart that show it alone; a program may be slower, or faster, after it."""
 
@@ -205,8 +208,8 @@ def _unseen(old: Sequence[Step], new: Sequence[Step]) -> int:
 def _begin(task: TaskTimeline, new: Sequence[Step], old: Sequence[Step] = ()) -> Begin:
     """Return from which step a task went on, by its first steps since then and those before.
 
-    A bar may be moved on at once by what was restored: then what is drawn first is further than one
-    stride. Hugging Face's Trainer does so with one that opens at 0.
+    A bar may be moved on at once by what was restored: then what is drawn first is further than
+    some strides. Hugging Face's Trainer does so, and a loop that skips what was done before.
     """
     first, opened = new[0].first, new[0].bar_opened
     latest = max(0, first - 1)  # some count from 0
@@ -214,8 +217,8 @@ def _begin(task: TaskTimeline, new: Sequence[Step], old: Sequence[Step] = ()) ->
         return Begin(latest, latest)
     before, after = _advances(old), _advances(new)
     stride = max(*before, min(after, default=0), 0) if before else max(after, default=first)
-    if opened is None or (not opened and first > 2 * stride + 1):
-        return Begin(max(0, first - stride), latest)
+    if opened is None or first - opened > JUMP * stride + 1:
+        return Begin(max(opened or 0, first - stride), latest)
     return Begin(opened, opened if first - opened <= stride + 1 else latest)
 
 

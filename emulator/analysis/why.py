@@ -172,7 +172,8 @@ def _told(one: Interruption, timeline: Timeline) -> str:
     elif _is_anew(worst, timeline):
         where = f"{who} began again at step {_first_step(worst, timeline):,}{took}"
     else:
-        where = f"{who} went on from step {worst.resumed:,}{took}"
+        near = "near" if worst.fewest < worst.steps else "from"  # not every step of it is seen
+        where = f"{who} went on {near} step {worst.resumed:,}{took}"
     if not worst.steps:
         return sentence(f"{what}; {where}; no step was done twice")
     cause, advice = _cause(worst, one, timeline)
@@ -222,7 +223,9 @@ def _is_anew(back: Setback, timeline: Timeline) -> bool:
 
 def _first_step(back: Setback, timeline: Timeline) -> int:
     steps = timeline.tasks[back.task].steps
-    return next((step.first for step in steps if step.t >= back.at), back.resumed + 1)
+    # Of a bar the first drawing may be later; a program that counts from 0 begins with that.
+    seen = [step.first for step in steps if step.t >= back.at]
+    return min([*seen[:1], back.resumed + 1])
 
 
 def _twice(back: Setback, one: Interruption, timeline: Timeline) -> str:

@@ -12,9 +12,10 @@ from emulator.analysis import goodput
 from emulator.analysis.costs.costs import Costs, costs
 from emulator.analysis.notices import NoticeResult, notices, saved_in
 from emulator.analysis.setbacks import setbacks
+from emulator.analysis.steps_made import JobSteps, beside
 from emulator.analysis.throughput import JOB, Throughput, Work, follow, rates
 from emulator.analysis.traffic import Traffic, TrafficIndex, traffic_of
-from emulator.analysis.values import Values, last_values
+from emulator.analysis.values import Values, last_accuracy, last_values
 from emulator.faults.kinds import FAULTS
 from emulator.faults.schedule import trigger_matches
 from emulator.record.events import (
@@ -191,7 +192,8 @@ class Analysis:
 class ProgressIndex:
     """How far a job was at any moment of a run; each query is a binary search.
 
-    It has the steps, starts and exits. A place is an index of `timeline.history`.
+    It has the steps of the job (`JobSteps`), starts and exits. A place is an index of
+    `timeline.history`.
     """
 
     def __init__(self, timeline: Timeline) -> None:
@@ -206,9 +208,15 @@ class ProgressIndex:
         self._end_places: list[int] = []
         self._places: dict[int, int] = {}
         """By the event's `n`; without steps."""
+        self.beside = beside(timeline.plan, (step.task for _, step in timeline.steps))
+        """The tasks whose steps are not the job's."""
+        of_job = JobSteps(self.beside)
         furthest = -1
         for place, entry in enumerate(timeline.history):
+            goes_on = of_job.add(entry)
             if isinstance(entry, Step):
+                if not goes_on:
+                    continue
                 if entry.step > furthest:
                     furthest = entry.step
                     self.advances.append(entry)
@@ -282,8 +290,7 @@ def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
     time = spent.by_cause()
     steps = progress.steps
     final_step = progress.furthest[-1] if steps else None
-    accuracies = (step.values.get("accuracy") for step in reversed(steps))
-    accuracy = next((value for value in accuracies if isinstance(value, int | float)), None)
+    training = [task for name, task in tasks.items() if name not in progress.beside]
     return Analysis(
         outcome=timeline.outcome or "running",
         reason=timeline.reason if timeline.outcome else "the record ends before the job does",
@@ -298,13 +305,13 @@ def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
         steps_per_second=throughput.job.steps_per_second,
         examples_per_second=throughput.job.examples_per_second,
         throughput=throughput,
-        accuracy=None if accuracy is None else float(accuracy),
+        accuracy=last_accuracy(timeline),
         values=last_values(timeline),
         bytes_per_step=traffic.by_role(),
         traffic=traffic,
         restarts=len(timeline.restarts),
-        lost_steps=max(task.lost_steps for task in tasks.values()) if steps else None,
-        lost_at_least=max(task.lost_at_least for task in tasks.values()) if steps else None,
+        lost_steps=max(task.lost_steps for task in training) if steps else None,
+        lost_at_least=max(task.lost_at_least for task in training) if steps else None,
         recoveries=[seconds for seconds in recoveries if seconds is not None],
         unrecovered=recoveries.count(None),
         recovered=tuple(recovered),
@@ -417,12 +424,18 @@ def _wrong_source(
     """Return from what the step that triggered a fault was read, if it was none of the training."""
     if fault.trigger.step is None:
         return ""
+    evaluators = timeline.plan.evaluators
     if any(
         step.n < trigger.n
         and trigger_matches(
-            fault.trigger, step.task, event="step", data={"step": step.step}, line=None
+            fault.trigger,
+            step.task,
+            event="step",
+            data={"step": step.step},
+            line=None,
+            evaluators=evaluators,
         )
-        for step in progress.steps
+        for _, step in timeline.steps
     ):
         return ""
     source: dict[str, str] = {}

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from emulator.analysis.steps_made import beside
 from emulator.metrics.bars import TRAINER_LINES
 from emulator.metrics.steps import JSON
-from emulator.record.events import StepSource
+from emulator.record.events import Phase, Step, StepSource
 from emulator.scenario.schema import EVENTS, STATUS
 
 if TYPE_CHECKING:
-    from emulator.record.events import Step
     from emulator.record.timeline import TaskTimeline, Timeline
 
 NAMES = 200
@@ -33,15 +34,53 @@ the one that it had before.
 """
 
 
+def of_older_checkpoints(timeline: Timeline) -> frozenset[int]:
+    """Return the numbers of the step events with values of no checkpoint of this training.
+
+    Those are an evaluator's whose step is further than the training had come by then: its furthest
+    step, or what it had saved or restored, and as many more as it may make without a report.
+    """
+    others = beside(timeline.plan, (step.task for _, step in timeline.steps))
+    older: set[int] = set()
+    front, unreported = 0, 1
+    for task in timeline.tasks.values():
+        if task.name not in others:
+            for one in task.incarnations:
+                gaps = (two.step - one.step for one, two in pairwise(one.steps))
+                unreported = max(unreported, *gaps, 1)
+    for entry in timeline.history if others else ():
+        match entry:
+            case Step() if entry.task in others:
+                if entry.step > front + unreported:
+                    older.add(entry.n)
+            case Step(step=step) | Phase(
+                phase="checkpoint" | "restore", state="end", step=int(step)
+            ) if entry.task not in others:
+                front = max(front, step)
+            case _:
+                pass
+    return frozenset(older)
+
+
+def last_accuracy(timeline: Timeline) -> float | None:
+    """Return the accuracy that was reported last, also by an evaluator."""
+    older = of_older_checkpoints(timeline)
+    steps = (step for _, step in reversed(timeline.steps) if step.n not in older)
+    accuracies = (step.values.get("accuracy") for step in steps)
+    return next((float(value) for value in accuracies if isinstance(value, int | float)), None)
+
+
 def last_values(timeline: Timeline) -> Values:
     """Return the last value of each name that each task reported in its step events.
 
-    A name under which only texts were reported is left out.
+    A name under which only texts were reported is left out, and so is what an evaluator says of
+    older checkpoints.
     """
     found: dict[str, dict[str, float | None]] = {}
     numbers: set[str] = set()
+    older = of_older_checkpoints(timeline)
     for name, task in timeline.tasks.items():
-        for step in task.steps:
+        for step in (one for one in task.steps if one.n not in older):
             for key in step.values:
                 if key in found or len(found) < NAMES:
                     found.setdefault(key, {})[name] = known = step.number(key)

@@ -376,3 +376,99 @@ def test_an_advance_is_a_step_that_is_further_than_all_before() -> None:
     at = [(1, "worker-0", 0), (2, "worker-1", 0), (3, "worker-1", 9), (4, "worker-0", 8)]
     advances = analysed([step(*one) for one in at]).traffic.advances
     assert [(one.t, one.step) for one in advances] == [(1, 0), (3, 9)]
+
+
+# --- Which steps are the job's --------------------------------------------------------------------
+
+BESIDE = "{chief: 1, evaluator: 1}"
+FRAMEWORKS = ["", "framework: none"]
+"""In TensorFlow's cluster the evaluator has no place; elsewhere it is a role like others."""
+RESTARTED = [
+    *began_again(0, "chief-0", "evaluator-0"),
+    *steps_of("chief-0", {2: 1, 3: 2, 4: 3}),
+    ended(5, "chief-0", 1),
+    restart(5, "chief-0"),
+    *began_again(5, "chief-0"),
+]
+
+
+def judged(entries: Sequence[Told], expect: str, extra: str = "") -> dict[str, str]:
+    """Return the verdicts of some expectations of a chief with an evaluator."""
+    run = timeline(entries, BESIDE, f"{extra}\nexpect: {expect}")
+    return {one.expectation: one.status for one in judge(run.plan.scenario.expect, analyse(run), run)}
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_an_old_checkpoint_is_no_result_of_the_training(framework: str) -> None:
+    steps = steps_of("chief-0", {2: 1, 3: 2, 4: 3})
+    entries = [step(1, "evaluator-0", 1000, accuracy=0.99), *steps, job(5)]
+    found = judged(
+        entries, "{final_step: 1000, accuracy: 0.9, values: {accuracy: {min: 0.9}}}", framework
+    )
+    assert found == {
+        "outcome": "ok",
+        "final_step": "failed",
+        "accuracy": "unknown",
+        "values.accuracy.min": "unknown",
+    }
+    result = analysed(entries, BESIDE, framework)
+    assert (result.final_step, result.first_step, result.lost_steps) == (3, 2, 0)
+    assert result.goodput == 0.4  # two of five seconds
+    # Who goes on training from it has come as far.
+    first = happened(0.5, "phase", "chief-0", phase="restore", state="end", step=1000)
+    assert analysed([first, *entries], BESIDE, framework).accuracy == 0.99
+
+
+@pytest.mark.parametrize(
+    ("at", "accuracy"),
+    [
+        ({2: 10, 3: 20}, 0.5),  # at most as far ahead as the chief may be, from report to report
+        ({2: 1, 3: 2}, None),
+    ],
+)
+def test_an_evaluator_tells_the_accuracy(at: dict[float, int], accuracy: float | None) -> None:
+    entries = [*steps_of("chief-0", at), step(4, "evaluator-0", 30, accuracy=0.5), job(5)]
+    assert analysed(entries, BESIDE).accuracy == accuracy
+
+
+def test_what_an_evaluator_says_counts_once_the_training_has_come_so_far() -> None:
+    steps = steps_of("chief-0", {2: 1, 3: 2, 4: 3})
+    early, late = (step(t, "evaluator-0", 3, accuracy=t / 10) for t in (2.5, 4.5))
+    for entries, accuracy in (([early], None), ([late], 0.45), ([early, late], 0.45)):
+        assert analysed(in_time([*steps, *entries, job(5)]), BESIDE).accuracy == accuracy
+
+
+def test_steps_of_an_evaluator_alone_are_those_of_the_job() -> None:
+    entries = [*steps_of("evaluator-0", {1: 10, 2: 20}), step(3, "evaluator-0", 30, accuracy=0.5)]
+    result = analysed([*entries, job(5)], BESIDE)
+    assert (result.final_step, result.accuracy, result.first_step) == (30, 0.5, 1)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize(
+    "other",
+    [
+        steps_of("evaluator-0", {4.5: 1, 6.5: 2, 7: 3, 8: 9}),
+        [step(t, "evaluator-0", 1) for t in (1, 3, 6.5, 8)],
+    ],
+)
+def test_a_recovery_ends_with_a_step_of_the_training(other: list[Told], framework: str) -> None:
+    entries = in_time([*RESTARTED, *other, step(15, "chief-0", 4), job(16)])
+    result = analysed(entries, BESIDE, framework)
+    assert (result.recoveries, result.time["recovery"]) == ([10], 10)
+
+
+def test_a_step_that_another_task_repeats_ends_no_recovery() -> None:
+    entries = [*began_again(0, "worker-0", "worker-1"), step(2, "worker-0", 3)]
+    entries += [step(2, "worker-1", 3), ended(5, "worker-0", 1), restart(5, "worker-0")]
+    entries += [*began_again(5, "worker-0"), *(step(t, "worker-1", 3) for t in (7, 8))]
+    result = analysed([*entries, step(15, "worker-0", 3), job(16)])
+    assert (result.recoveries, result.time["recovery"]) == ([10], 10)
+
+
+def test_an_evaluator_that_reads_older_checkpoints_loses_no_steps() -> None:
+    entries = [*began_again(0, "chief-0", "evaluator-0"), *steps_of("chief-0", {2: 10, 3: 20})]
+    entries += [step(4, "evaluator-0", 10), ended(5, "evaluator-0", 1)]
+    entries += [*began_again(6, "evaluator-0"), step(8, "evaluator-0", 5), job(9)]
+    result = analysed(entries, BESIDE)
+    assert (result.lost_steps, result.tasks["evaluator-0"].lost_steps) == (0, 6)

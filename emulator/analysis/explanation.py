@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from emulator.analysis.analyse import ProgressIndex
 from emulator.analysis.failed_output import (
     WIDTH,
     Found,
@@ -153,7 +154,7 @@ def _never_went_on(timeline: Timeline, analysis: Analysis) -> Iterator[str]:
     if not applied or not timeline.steps:
         return
     since, fault = max(applied, key=lambda one: one[0])
-    if any(step.t > since for _, step in timeline.steps):
+    if any(step.t > since for step in ProgressIndex(timeline).steps):
         return
     what = f"No step was made after fault {fault.id} ({fault.kind} {fault.target})"
     if analysis.outcome == "succeeded":

@@ -143,6 +143,12 @@ class JobSteps:
         return False
 
 
+def steps_of_job(history: Iterable[Entry], beside: Collection[str]) -> list[Entry]:
+    """Return the steps of a history with which the job goes on."""
+    of_job = JobSteps(beside)
+    return [entry for entry in history if of_job.add(entry)]
+
+
 class StepsMade:
     """Follows a run event by event."""
 

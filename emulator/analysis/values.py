@@ -53,8 +53,8 @@ def of_older_checkpoints(timeline: Timeline) -> frozenset[int]:
             case Step() if entry.task in others:
                 if entry.step > front + unreported:
                     older.add(entry.n)
-            case Step(step=step) | Phase(
-                phase="checkpoint" | "restore", state="end", step=int(step)
+            case (
+                Step(step=step) | Phase(phase="checkpoint" | "restore", state="end", step=int(step))
             ) if entry.task not in others:
                 front = max(front, step)
             case _:

@@ -214,12 +214,15 @@ class Cluster:
     ) -> Entry:
         """Return the first event of this name, of this task, that reports at least this step.
 
+        A step of an evaluator, which is that of a checkpoint, only if it is the `task`.
         With `fault`, an id as `fault()` returns it, the event with which it reached this `stage`.
         Raises UsageError if the run is over before, or the fault was skipped, EngineError if it
         failed, and TimeoutError if none of this has happened within `timeout`.
         """
         __tracebackhide__ = True  # in a test, the traceback ends where it calls this
         within = parse_duration(timeout) if isinstance(timeout, str) else timeout
+
+        unwanted = () if step is None or task else Record(self.folder).plan.evaluators
 
         def fits(entry: Entry) -> bool:
             if fault is not None:
@@ -228,6 +231,7 @@ class Cluster:
                 task in (None, entry.task)
                 and event in (None, entry.event)
                 and (step is None or (isinstance(entry, Step) and entry.step >= step))
+                and entry.task not in unwanted
             )
 
         try:

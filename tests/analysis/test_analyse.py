@@ -395,7 +395,9 @@ RESTARTED = [
 def judged(entries: Sequence[Told], expect: str, extra: str = "") -> dict[str, str]:
     """Return the verdicts of some expectations of a chief with an evaluator."""
     run = timeline(entries, BESIDE, f"{extra}\nexpect: {expect}")
-    return {one.expectation: one.status for one in judge(run.plan.scenario.expect, analyse(run), run)}
+    return {
+        one.expectation: one.status for one in judge(run.plan.scenario.expect, analyse(run), run)
+    }
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

@@ -147,6 +147,9 @@ class Analysis:
     tasks: Mapping[str, TaskResult]
     helpers: Mapping[str, HelperResult] = field(default_factory=dict)
     final_step: int | None = None
+    ended_at: int | None = None
+    """The furthest step of the last lives of its tasks, if the job succeeded with an earlier one
+    than `final_step`: a part of it was lost, and not made again."""
     network: float | None = None
     training_began: float | None = None
     """When the tasks before training had succeeded; None also if there are none."""
@@ -290,6 +293,7 @@ def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
     time = spent.by_cause()
     steps = progress.steps
     final_step = progress.furthest[-1] if steps else None
+    ended_at = _ended_at(timeline, progress)
     training = [task for name, task in tasks.items() if name not in progress.beside]
     return Analysis(
         outcome=timeline.outcome or "running",
@@ -298,6 +302,7 @@ def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
         tasks=tasks,
         helpers={name: _helper(event) for name, event in timeline.helpers.items()},
         final_step=final_step,
+        ended_at=ended_at,
         network=timeline.prepared,
         training_began=timeline.training_began,
         all_running=timeline.all_running,
@@ -305,8 +310,8 @@ def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
         steps_per_second=throughput.job.steps_per_second,
         examples_per_second=throughput.job.examples_per_second,
         throughput=throughput,
-        accuracy=last_accuracy(timeline),
-        values=last_values(timeline),
+        accuracy=last_accuracy(timeline, ended_at),
+        values=last_values(timeline, ended_at),
         bytes_per_step=traffic.by_role(),
         traffic=traffic,
         restarts=len(timeline.restarts),
@@ -321,6 +326,16 @@ def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
         goodput=time["productive"] / duration if steps and duration > 0 else None,
         costs=costs(timeline, spent, final_step),
     )
+
+
+def _ended_at(timeline: Timeline, progress: ProgressIndex) -> int | None:
+    """Return the furthest step of the last lives in which tasks reported any, if it was lower."""
+    if timeline.outcome != "succeeded" or not progress.furthest:
+        return None
+    tasks = (task for name, task in timeline.tasks.items() if name not in progress.beside)
+    lives = ([one.steps for one in task.incarnations if one.steps] for task in tasks)
+    last = max(step.step for of in lives if of for step in of[-1])
+    return last if last < progress.furthest[-1] else None
 
 
 def _task(task: TaskTimeline) -> TaskResult:

@@ -20,7 +20,7 @@ from emulator.analysis.failed_output import (
     tells,
 )
 from emulator.analysis.shells import not_passed_on
-from emulator.analysis.values import StepSources, step_sources
+from emulator.analysis.values import StepSources, outdated, step_sources
 from emulator.faults.kinds import FAULTS
 from emulator.metrics.unread import looks_like, suggested
 from emulator.record.events import Unread
@@ -106,6 +106,7 @@ def explain(timeline: Timeline, analysis: Analysis, tail: Tail) -> Explanation:
             *([_no_step(sources, timeline, outputs)] if trained_nothing else []),
             *not_passed_on(timeline),
             *_never_went_on(timeline, analysis),
+            *_of_another_training(timeline, analysis),
             *(one.words for one in timeline.left_out),
         ],
         found,
@@ -163,6 +164,23 @@ def _never_went_on(timeline: Timeline, analysis: Analysis) -> Iterator[str]:
         yield (
             f"{what}, until the time limit: the job seems to wait. `restart: {{stall: 1m}}` "
             "restarts a job that makes no step for a minute."
+        )
+
+
+def _of_another_training(timeline: Timeline, analysis: Analysis) -> Iterator[str]:
+    """Yield warnings of what was reported, and is none of the training that ended."""
+    early = outdated(timeline)
+    for task in sorted(timeline.plan.evaluators):
+        if old := [step for step in timeline.tasks[task].steps if step.n in early]:
+            yield (
+                f"{task} reported step {old[-1].step:,}, and the training had not come so far: "
+                "what it says of that checkpoint does not count."
+            )
+    if analysis.ended_at is not None:
+        yield (
+            f"The job ended at step {analysis.ended_at:,}, and had been at step "
+            f"{analysis.final_step:,} before: what it had made from there on was lost, and not "
+            "made again."
         )
 
 

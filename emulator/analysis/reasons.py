@@ -163,6 +163,11 @@ def _final_step(verdict: Verdict, found: Evidence) -> str:
         return "No step was read from the output of any task."
     if found.analysis.outcome != "succeeded":
         return _outcome(verdict, found)
+    if (last := found.analysis.ended_at) is not None:
+        return (
+            f"The job had come to step {found.analysis.final_step:,}, and had to begin again: in "
+            f"the last life of its tasks it came to step {last:,}, and {found.analysis.reason}."
+        )
     lead = ProgressIndex(found.timeline).advances[-1]
     return (
         f"The program ended by itself: {found.analysis.reason}. The furthest step, {lead.step:,}, "

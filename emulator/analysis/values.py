@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -34,53 +35,56 @@ the one that it had before.
 """
 
 
-def of_older_checkpoints(timeline: Timeline) -> frozenset[int]:
-    """Return the numbers of the step events with values of no checkpoint of this training.
+def outdated(timeline: Timeline, ended_at: float | None = None) -> frozenset[int]:
+    """Return the numbers of the step events whose values say nothing of what was trained.
 
     Those are an evaluator's whose step is further than the training had come by then: its furthest
-    step, or what it had saved or restored, and as many more as it may make without a report.
+    step, or what it had saved or restored, and as many more as it may make without a report. And
+    if a job that had to begin again `ended_at` an earlier step, all that was said of later ones.
     """
+    end = math.inf if ended_at is None else ended_at
     others = beside(timeline.plan, (step.task for _, step in timeline.steps))
-    older: set[int] = set()
+    found: set[int] = set()
     front, unreported = 0, 1
     for task in timeline.tasks.values():
         if task.name not in others:
             for one in task.incarnations:
                 gaps = (two.step - one.step for one, two in pairwise(one.steps))
                 unreported = max(unreported, *gaps, 1)
-    for entry in timeline.history if others else ():
+    for entry in timeline.history:
         match entry:
+            case Step() if entry.step > end + unreported * (entry.task in others):
+                found.add(entry.n)
             case Step() if entry.task in others:
                 if entry.step > front + unreported:
-                    older.add(entry.n)
+                    found.add(entry.n)
             case (
                 Step(step=step) | Phase(phase="checkpoint" | "restore", state="end", step=int(step))
             ) if entry.task not in others:
                 front = max(front, step)
             case _:
                 pass
-    return frozenset(older)
+    return frozenset(found)
 
 
-def last_accuracy(timeline: Timeline) -> float | None:
-    """Return the accuracy that was reported last, also by an evaluator."""
-    older = of_older_checkpoints(timeline)
-    steps = (step for _, step in reversed(timeline.steps) if step.n not in older)
+def last_accuracy(timeline: Timeline, ended_at: float | None = None) -> float | None:
+    """Return the accuracy that was reported last, also by an evaluator, unless it is `outdated`."""
+    old = outdated(timeline, ended_at)
+    steps = (step for _, step in reversed(timeline.steps) if step.n not in old)
     accuracies = (step.values.get("accuracy") for step in steps)
     return next((float(value) for value in accuracies if isinstance(value, int | float)), None)
 
 
-def last_values(timeline: Timeline) -> Values:
+def last_values(timeline: Timeline, ended_at: float | None = None) -> Values:
     """Return the last value of each name that each task reported in its step events.
 
-    A name under which only texts were reported is left out, and so is what an evaluator says of
-    older checkpoints.
+    A name under which only texts were reported is left out, and so is what is `outdated`.
     """
     found: dict[str, dict[str, float | None]] = {}
     numbers: set[str] = set()
-    older = of_older_checkpoints(timeline)
+    old = outdated(timeline, ended_at)
     for name, task in timeline.tasks.items():
-        for step in (one for one in task.steps if one.n not in older):
+        for step in (one for one in task.steps if one.n not in old):
             for key in step.values:
                 if key in found or len(found) < NAMES:
                     found.setdefault(key, {})[name] = known = step.number(key)

@@ -474,3 +474,50 @@ def test_an_evaluator_that_reads_older_checkpoints_loses_no_steps() -> None:
     entries += [*began_again(6, "evaluator-0"), step(8, "evaluator-0", 5), job(9)]
     result = analysed(entries, BESIDE)
     assert (result.lost_steps, result.tasks["evaluator-0"].lost_steps) == (0, 6)
+
+
+# --- What the training ended with -----------------------------------------------------------------
+
+FIRST_LIFE = [
+    *began_again(0, "worker-0"),
+    *steps_of("worker-0", {2: 50, 3: 99}),
+    step(4, "worker-0", 100, accuracy=0.97),
+    ended(5, "worker-0", 137),
+    restart(5, "worker-0"),
+    *began_again(5, "worker-0"),
+]
+
+
+@pytest.mark.parametrize(
+    ("then", "outcome", "found"),
+    [
+        # From scratch, and it ends early: what it had reached is gone.
+        (steps_of("worker-0", {7: 10, 8: 20}), "succeeded", ("failed", "unknown", 20)),
+        # What it tells itself of the model that it ends with counts.
+        ([step(7, "worker-0", 20, accuracy=0.5)], "succeeded", ("failed", "failed", 20)),
+        (steps_of("worker-0", {7: 60, 8: 100}), "succeeded", ("ok", "ok", None)),
+        # There was nothing left to do, or what it did is unknown.
+        ([restored(7, "worker-0", 100)], "succeeded", ("ok", "ok", None)),
+        # It was tested in its last life, step by step.
+        (steps_of("worker-0", {7: 100, 8: 1, 9: 9}), "succeeded", ("ok", "ok", None)),
+        # Who did not come to an end had reached it, as far as is known.
+        (steps_of("worker-0", {7: 10}), "timeout", ("ok", "ok", None)),
+    ],
+)
+def test_what_counts_is_what_the_training_ended_with(
+    then: list[Told], outcome: str, found: tuple[str, str, int | None]
+) -> None:
+    events = [*FIRST_LIFE, *then, ended(10, "worker-0", 0), job(10, outcome)]
+    run = timeline(events, "{worker: 1}", "expect: {final_step: 100, accuracy: 0.9}")
+    result = analyse(run)
+    verdicts = {one.expectation: one for one in judge(run.plan.scenario.expect, result, run)}
+    statuses = verdicts["final_step"].status, verdicts["accuracy"].status
+    assert (*statuses, result.ended_at) == found
+    assert result.final_step == 100
+    if result.ended_at == 20:
+        assert verdicts["final_step"].actual == "20 where it ended, 100 before"
+
+
+def test_who_of_several_tasks_is_back_late_does_not_decide_what_the_training_ended_with() -> None:
+    events = [*FIRST_LIFE, step(7, "worker-0", 60), step(8, "worker-1", 120), job(9)]
+    assert (analysed(events).final_step, analysed(events).ended_at) == (120, None)

@@ -153,6 +153,9 @@ def test_what_is_not_of_the_training_that_ended_is_said() -> None:
 
     first = [*began_again(0, "worker-0"), step(2, "worker-0", 1)]
     assert warned([*first, step(3, "evaluator-0", 1, accuracy=0.9)]) == []
+    early = step(1, "evaluator-0", 9, accuracy=0.9)
+    assert warned([early, *first, step(3, "evaluator-0", 1, accuracy=0.9)]) == []
+    assert warned([*first, step(3, "evaluator-0", 9)]) == []  # it says nothing of it
     (old,) = warned([*first, step(3, "evaluator-0", 1000, accuracy=0.9)])
     assert old == (
         "evaluator-0 reported step 1,000, and the training had not come so far: what it says of "

@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from emulator.analysis import goodput
@@ -293,7 +294,7 @@ def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
     time = spent.by_cause()
     steps = progress.steps
     final_step = progress.furthest[-1] if steps else None
-    ended_at = _ended_at(timeline, progress)
+    last_life = _shorter_last_life(timeline, progress)
     training = [task for name, task in tasks.items() if name not in progress.beside]
     return Analysis(
         outcome=timeline.outcome or "running",
@@ -302,7 +303,7 @@ def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
         tasks=tasks,
         helpers={name: _helper(event) for name, event in timeline.helpers.items()},
         final_step=final_step,
-        ended_at=ended_at,
+        ended_at=max((step.step for step in last_life), default=None),
         network=timeline.prepared,
         training_began=timeline.training_began,
         all_running=timeline.all_running,
@@ -310,8 +311,8 @@ def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
         steps_per_second=throughput.job.steps_per_second,
         examples_per_second=throughput.job.examples_per_second,
         throughput=throughput,
-        accuracy=last_accuracy(timeline, ended_at),
-        values=last_values(timeline, ended_at),
+        accuracy=last_accuracy(timeline, last_life),
+        values=last_values(timeline, last_life),
         bytes_per_step=traffic.by_role(),
         traffic=traffic,
         restarts=len(timeline.restarts),
@@ -328,14 +329,17 @@ def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
     )
 
 
-def _ended_at(timeline: Timeline, progress: ProgressIndex) -> int | None:
-    """Return the furthest step of the last lives in which tasks reported any, if it was lower."""
+def _shorter_last_life(timeline: Timeline, progress: ProgressIndex) -> Sequence[Step]:
+    """Return the steps that a job ended with, if it succeeded and had been further before.
+
+    They are of the last life in which a task reported any: of the task that came furthest so.
+    """
     if timeline.outcome != "succeeded" or not progress.furthest:
-        return None
+        return ()
     tasks = (task for name, task in timeline.tasks.items() if name not in progress.beside)
     lives = ([one.steps for one in task.incarnations if one.steps] for task in tasks)
-    last = max(step.step for of in lives if of for step in of[-1])
-    return last if last < progress.furthest[-1] else None
+    furthest = max(((max(s.step for s in of[-1]), of[-1]) for of in lives if of), key=itemgetter(0))
+    return furthest[1] if furthest[0] < progress.furthest[-1] else ()
 
 
 def _task(task: TaskTimeline) -> TaskResult:

@@ -171,9 +171,10 @@ def _of_another_training(timeline: Timeline, analysis: Analysis) -> Iterator[str
     """Yield warnings of what was reported, and is none of the training that ended."""
     early = outdated(timeline)
     for task in sorted(timeline.plan.evaluators):
-        if old := [step for step in timeline.tasks[task].steps if step.n in early]:
+        last = next((one for one in reversed(timeline.tasks[task].steps) if one.values), None)
+        if last is not None and last.n in early:
             yield (
-                f"{task} reported step {old[-1].step:,}, and the training had not come so far: "
+                f"{task} reported step {last.step:,}, and the training had not come so far: "
                 "what it says of that checkpoint does not count."
             )
     if analysis.ended_at is not None:

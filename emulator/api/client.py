@@ -17,7 +17,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -41,6 +41,7 @@ from emulator.validation.units import parse_duration
 if TYPE_CHECKING:
     import httpx
 
+    from emulator.planning.plan import Plan
     from emulator.record.folder import RunFolder
 
 Time = float | str
@@ -222,7 +223,7 @@ class Cluster:
         __tracebackhide__ = True  # in a test, the traceback ends where it calls this
         within = parse_duration(timeout) if isinstance(timeout, str) else timeout
 
-        unwanted = () if step is None or task else Record(self.folder).plan.evaluators
+        unwanted = _unwanted(step, task, Record(self.folder).plan)
 
         def fits(entry: Entry) -> bool:
             if fault is not None:
@@ -369,6 +370,11 @@ def _awaited(step: int | None, event: str | None, task: str | None, fault: str |
         return fault
     what = [f"step {step}"] * (step is not None) + [f"event {event}"] * (event is not None)
     return " ".join([" and ".join(what) or "an event", *([f"of {task}"] if task else [])])
+
+
+def _unwanted(step: int | None, task: str | None, plan: Plan) -> Collection[str]:
+    """Return the tasks whose events are not waited for (pure)."""
+    return () if step is None or task else plan.evaluators
 
 
 def _has_reached(entry: Entry, fault: str, stage: str) -> bool:

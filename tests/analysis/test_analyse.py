@@ -480,7 +480,8 @@ def test_an_evaluator_that_reads_older_checkpoints_loses_no_steps() -> None:
 
 FIRST_LIFE = [
     *began_again(0, "worker-0"),
-    *steps_of("worker-0", {2: 50, 3: 99}),
+    step(2, "worker-0", 15, accuracy=0.95),
+    *steps_of("worker-0", {2.5: 50, 3: 99}),
     step(4, "worker-0", 100, accuracy=0.97),
     ended(5, "worker-0", 137),
     restart(5, "worker-0"),
@@ -516,6 +517,15 @@ def test_what_counts_is_what_the_training_ended_with(
     assert result.final_step == 100
     if result.ended_at == 20:
         assert verdicts["final_step"].actual == "20 where it ended, 100 before"
+
+
+def test_an_evaluator_says_nothing_of_a_life_before_the_last() -> None:
+    def accuracy(*told: Told) -> float | None:
+        events = [*FIRST_LIFE, *steps_of("worker-0", {7: 10, 8: 20}), *told, job(10)]
+        return analysed(in_time(events), "{worker: 1, evaluator: 1}").accuracy
+
+    told = [step(t, "evaluator-0", n, accuracy=t / 10) for t, n in ((4.5, 15), (8.5, 15), (9, 100))]
+    assert [accuracy(*told[:n]) for n in range(4)] == [None, None, 0.85, 0.85]
 
 
 def test_who_of_several_tasks_is_back_late_does_not_decide_what_the_training_ended_with() -> None:

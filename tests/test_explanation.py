@@ -18,13 +18,14 @@ from emulator.analysis.explanation import NO_STEP, NO_STEP_OF_TRAINER, explain, 
 from emulator.analysis.failed_output import HINTS, LEFT_OUT
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.planning.requested import RunOptions
+from emulator.record.events import Entry
 from emulator.record.reader import Record
 from emulator.report.terminal import print_result, print_summary, story
 from emulator.results import Result, load_result
 from emulator.runtime.clock import ManualClock
 from emulator.session.execution import up
 from tests.asked import asked
-from tests.histories import ended, job, step, timeline
+from tests.histories import began_again, ended, job, step, timeline
 
 OUTPUTS = Path(__file__).parent / "analysis" / "outputs"
 STEP = '{"emulate": "step", "step": 7}'
@@ -143,6 +144,29 @@ def test_a_run_whose_steps_end_at_a_fault_says_so(
     for warning in warned:
         assert warning.startswith("No step was made after fault 0 (kill worker-0)")
         assert says_what in warning
+
+
+def test_what_is_not_of_the_training_that_ended_is_said() -> None:
+    def warned(events: Sequence[Entry]) -> Sequence[str]:
+        found = timeline([*events, job(9)], "{worker: 1, evaluator: 1}")
+        return explain(found, analyse(found), lambda task: []).warnings
+
+    first = [*began_again(0, "worker-0"), step(2, "worker-0", 1)]
+    assert warned([*first, step(3, "evaluator-0", 1, accuracy=0.9)]) == []
+    early = step(1, "evaluator-0", 9, accuracy=0.9)
+    assert warned([early, *first, step(3, "evaluator-0", 1, accuracy=0.9)]) == []
+    assert warned([*first, step(3, "evaluator-0", 9)]) == []  # it says nothing of it
+    (old,) = warned([*first, step(3, "evaluator-0", 1000, accuracy=0.9)])
+    assert old == (
+        "evaluator-0 reported step 1,000, and the training had not come so far: what it says of "
+        "that checkpoint does not count."
+    )
+    first += [step(3, "worker-0", 1000), ended(4, "worker-0", 1), *began_again(4, "worker-0")]
+    (lost,) = warned([*first, step(7, "worker-0", 20)])
+    assert lost == (
+        "The job ended at step 20, and had been at step 1,000 before: what it had made from there "
+        "on was lost, and not made again."
+    )
 
 
 def test_steps_where_none_are_expected_fail(tmp_path: Path) -> None:

@@ -6,15 +6,17 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from emulator.analysis import goodput
 from emulator.analysis.costs.costs import Costs, costs
 from emulator.analysis.notices import NoticeResult, notices, saved_in
 from emulator.analysis.setbacks import setbacks
+from emulator.analysis.steps_made import JobSteps, beside
 from emulator.analysis.throughput import JOB, Throughput, Work, follow, rates
 from emulator.analysis.traffic import Traffic, TrafficIndex, traffic_of
-from emulator.analysis.values import Values, last_values
+from emulator.analysis.values import Values, last_accuracy, last_values
 from emulator.faults.kinds import FAULTS
 from emulator.faults.schedule import trigger_matches
 from emulator.record.events import (
@@ -148,6 +150,9 @@ class Analysis:
     tasks: Mapping[str, TaskResult]
     helpers: Mapping[str, HelperResult] = field(default_factory=dict)
     final_step: int | None = None
+    ended_at: int | None = None
+    """The furthest step of the last lives of its tasks, if the job succeeded with an earlier one
+    than `final_step`: a part of it was lost, and not made again."""
     network: float | None = None
     training_began: float | None = None
     """When the tasks before training had succeeded; None also if there are none."""
@@ -193,7 +198,8 @@ class Analysis:
 class ProgressIndex:
     """How far a job was at any moment of a run; each query is a binary search.
 
-    It has the steps, starts and exits. A place is an index of `timeline.history`.
+    It has the steps of the job (`JobSteps`), starts and exits. A place is an index of
+    `timeline.history`.
     """
 
     def __init__(self, timeline: Timeline) -> None:
@@ -208,9 +214,15 @@ class ProgressIndex:
         self._end_places: list[int] = []
         self._places: dict[int, int] = {}
         """By the event's `n`; without steps."""
+        self.beside = beside(timeline.plan, (step.task for _, step in timeline.steps))
+        """The tasks whose steps are not the job's."""
+        of_job = JobSteps(self.beside)
         furthest = -1
         for place, entry in enumerate(timeline.history):
+            goes_on = of_job.add(entry)
             if isinstance(entry, Step):
+                if not goes_on:
+                    continue
                 if entry.step > furthest:
                     furthest = entry.step
                     self.advances.append(entry)
@@ -284,8 +296,9 @@ def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
     time = spent.by_cause()
     steps = progress.steps
     final_step = progress.furthest[-1] if steps else None
-    accuracies = (step.values.get("accuracy") for step in reversed(steps))
-    accuracy = next((value for value in accuracies if isinstance(value, int | float)), None)
+    is_anew = any(task.counted_anew for task in tasks.values())
+    last_life = () if is_anew else _shorter_last_life(timeline, progress)
+    training = [task for name, task in tasks.items() if name not in progress.beside]
     return Analysis(
         outcome=timeline.outcome or "running",
         reason=timeline.reason if timeline.outcome else "the record ends before the job does",
@@ -293,6 +306,7 @@ def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
         tasks=tasks,
         helpers={name: _helper(event) for name, event in timeline.helpers.items()},
         final_step=final_step,
+        ended_at=max((step.step for step in last_life), default=None),
         network=timeline.prepared,
         training_began=timeline.training_began,
         all_running=timeline.all_running,
@@ -300,13 +314,13 @@ def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
         steps_per_second=throughput.job.steps_per_second,
         examples_per_second=throughput.job.examples_per_second,
         throughput=throughput,
-        accuracy=None if accuracy is None else float(accuracy),
-        values=last_values(timeline),
+        accuracy=last_accuracy(timeline, last_life),
+        values=last_values(timeline, last_life),
         bytes_per_step=traffic.by_role(),
         traffic=traffic,
         restarts=len(timeline.restarts),
-        lost_steps=max(task.lost_steps for task in tasks.values()) if steps else None,
-        lost_at_least=max(task.lost_at_least for task in tasks.values()) if steps else None,
+        lost_steps=max(task.lost_steps for task in training) if steps else None,
+        lost_at_least=max(task.lost_at_least for task in training) if steps else None,
         recoveries=[seconds for seconds in recoveries if seconds is not None],
         unrecovered=recoveries.count(None),
         recovered=tuple(recovered),
@@ -316,6 +330,19 @@ def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
         goodput=time["productive"] / duration if steps and duration > 0 else None,
         costs=costs(timeline, spent, final_step),
     )
+
+
+def _shorter_last_life(timeline: Timeline, progress: ProgressIndex) -> Sequence[Step]:
+    """Return the steps that a job ended with, if it succeeded and had been further before.
+
+    They are of the last life in which a task reported any: of the task that came furthest so.
+    """
+    if timeline.outcome != "succeeded" or not progress.furthest:
+        return ()
+    tasks = (task for name, task in timeline.tasks.items() if name not in progress.beside)
+    lives = ([one.steps for one in task.incarnations if one.steps] for task in tasks)
+    furthest = max(((max(s.step for s in of[-1]), of[-1]) for of in lives if of), key=itemgetter(0))
+    return furthest[1] if furthest[0] < progress.furthest[-1] else ()
 
 
 def _task(task: TaskTimeline) -> TaskResult:
@@ -420,12 +447,18 @@ def _wrong_source(
     """Return from what the step that triggered a fault was read, if it was none of the training."""
     if fault.trigger.step is None:
         return ""
+    evaluators = timeline.plan.evaluators
     if any(
         step.n < trigger.n
         and trigger_matches(
-            fault.trigger, step.task, event="step", data={"step": step.step}, line=None
+            fault.trigger,
+            step.task,
+            event="step",
+            data={"step": step.step},
+            line=None,
+            evaluators=evaluators,
         )
-        for step in progress.steps
+        for _, step in timeline.steps
     ):
         return ""
     source: dict[str, str] = {}

@@ -209,6 +209,16 @@ def _bound(
         yield _compare(name, bound, getattr(analysis, figure), form)
 
 
+def _final_step(expect: Expectations, analysis: Analysis) -> Iterator[Verdict]:
+    """Compare the step that the job ended with; a life before the last may have been further."""
+    if analysis.ended_at is None or analysis.final_step is None:
+        yield from _counted("final_step", "final_step", COUNT, expect, analysis)
+        return
+    for verdict in _bound("final_step", "ended_at", COUNT, expect, analysis):
+        actual = f"{verdict.actual} where it ended, {COUNT(analysis.final_step)} before"
+        yield replace(verdict, actual=actual)
+
+
 def _accuracy(expect: Expectations, analysis: Analysis) -> Iterator[Verdict]:
     """Compare the accuracy; percent, or a sum over replicas, would pass every bound."""
     for verdict in _bound("accuracy", "accuracy", SHARE, expect, analysis):
@@ -377,7 +387,7 @@ _CHECKS: Mapping[str, Check] = {
     "outcome": _outcome,
     "faults": _faults,
     "steps": _steps,
-    "final_step": partial(_counted, "final_step", "final_step", COUNT),
+    "final_step": _final_step,
     "accuracy": _accuracy,
     "values": _values,
     "bytes_per_step": _bytes_per_step,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from emulator.analysis.analyse import ProgressIndex
 from emulator.analysis.failed_output import (
     WIDTH,
     Found,
@@ -19,7 +20,7 @@ from emulator.analysis.failed_output import (
     tells,
 )
 from emulator.analysis.shells import not_passed_on
-from emulator.analysis.values import StepSources, step_sources
+from emulator.analysis.values import StepSources, outdated, step_sources
 from emulator.analysis.why import why
 from emulator.faults.kinds import FAULTS
 from emulator.metrics.unread import looks_like, suggested
@@ -111,6 +112,7 @@ def explain(timeline: Timeline, analysis: Analysis, tail: Tail) -> Explanation:
             *not_passed_on(timeline),
             *_never_went_on(timeline, analysis),
             *_counted_anew(analysis),
+            *_of_another_training(timeline, analysis),
             *(one.words for one in timeline.left_out),
         ],
         found,
@@ -159,7 +161,7 @@ def _never_went_on(timeline: Timeline, analysis: Analysis) -> Iterator[str]:
     if not applied or not timeline.steps:
         return
     since, fault = max(applied, key=lambda one: one[0])
-    if any(step.t > since for _, step in timeline.steps):
+    if any(step.t > since for step in ProgressIndex(timeline).steps):
         return
     what = f"No step was made after fault {fault.id} ({fault.kind} {fault.target})"
     if analysis.outcome == "succeeded":
@@ -176,6 +178,24 @@ def _counted_anew(analysis: Analysis) -> Iterator[str]:
     for task in analysis.tasks.values():
         if words := task.counted_anew:
             yield f"{words[0].upper()}{words[1:]}: what was made again is not known from them."
+
+
+def _of_another_training(timeline: Timeline, analysis: Analysis) -> Iterator[str]:
+    """Yield warnings of what was reported, and is none of the training that ended."""
+    early = outdated(timeline)
+    for task in sorted(timeline.plan.evaluators):
+        last = next((one for one in reversed(timeline.tasks[task].steps) if one.values), None)
+        if last is not None and last.n in early:
+            yield (
+                f"{task} reported step {last.step:,}, and the training had not come so far: "
+                "what it says of that checkpoint does not count."
+            )
+    if analysis.ended_at is not None:
+        yield (
+            f"The job ended at step {analysis.ended_at:,}, and had been at step "
+            f"{analysis.final_step:,} before: what it had made from there on was lost, and not "
+            "made again."
+        )
 
 
 def _has_no_step(timeline: Timeline, analysis: Analysis) -> bool:

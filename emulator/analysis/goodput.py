@@ -16,7 +16,8 @@ Where causes overlap, the first of these counts:
      saves and exits with 0 as it is preempted or stopped does not end voluntarily. It begins with
      the signal of the fault or the watchdog, unless the job advanced after it.
    - A step ends the recovery if it is an advance, or if its task was started since or went back. A
-     step that only catches up with other tasks does not.
+     step that only catches up with other tasks does not, and one that is no step of the job
+     (`steps_made`) changes no state.
    - Steps after a recovery are wasted until the furthest step is passed, and so are those after a
      restore of an earlier step while the job advances.
 
@@ -31,6 +32,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate, chain, pairwise, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
+from emulator.analysis.steps_made import JobSteps, beside
 from emulator.faults.kinds import FAULTS
 from emulator.record.events import (
     AllRunning,
@@ -118,7 +120,7 @@ def micros(seconds: float, duration: float) -> int:
 def pieces(timeline: Timeline, duration: float) -> Iterator[Piece]:
     """Yield what the time from 0 to the duration went into, without a gap."""
     end = round(duration * _MICRO)
-    entries = takewhile(lambda entry: not isinstance(entry, JobEnded), timeline.history)
+    entries = takewhile(lambda entry: not isinstance(entry, JobEnded), _of_the_job(timeline))
     moments = [(micros(entry.t, duration), entry) for entry in entries]
     before = {task.name for task in timeline.plan.before_training}
     states = [span for span in _states(moments, end, before) if span.begin < span.end]
@@ -146,6 +148,14 @@ def pieces(timeline: Timeline, duration: float) -> Iterator[Piece]:
         phase = _cause(phases.get(state.lead, ()), begin)
         failure = state.failure if state.cause in _FAILED else 0
         yield Piece(begin, until, phase or _cause(stalls, begin) or state.cause, failure)
+
+
+def _of_the_job(timeline: Timeline) -> Iterator[Entry]:
+    """Yield the events without the steps that do not show that the job goes on."""
+    of_job = JobSteps(beside(timeline.plan, (step.task for _, step in timeline.steps)))
+    for entry in timeline.history:
+        if of_job.add(entry) or not isinstance(entry, Step):
+            yield entry
 
 
 def _before_training(

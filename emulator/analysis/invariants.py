@@ -14,6 +14,7 @@ from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
 from emulator.analysis.setbacks import begin_of, setbacks
+from emulator.analysis.steps_made import beside
 from emulator.record.events import FaultEvent, Phase, Step, TaskExit
 from emulator.record.timeline import FaultTimeline, TaskTimeline, Timeline
 
@@ -116,16 +117,17 @@ def never_from_scratch(timeline: Timeline) -> Observed:
     first step: it must be later than that of the task's first start. It decides nothing where a
     checkpoint may be of an earlier step, after which the task would also begin with that one; where
     not all steps of a bar are seen; nor where the task has reported that it restored something: its
-    counter may have begun anew.
+    counter may have begun anew. An evaluator may read any checkpoint, and again.
     """
     done = [one for one in timeline.history if isinstance(one, Phase) and one.state == "end"]
     saved = [one for one in done if one.phase == "checkpoint"]
     count, violations, undecided = 0, list[str](), list[str]()
+    evaluators = timeline.plan.evaluators
     for task in timeline.tasks.values():
         origin = next((one.steps for one in task.incarnations if one.steps), [])
         for one, after in zip_longest(task.incarnations, task.incarnations[1:]):
             before = [entry for entry in saved if entry.t < one.begin]
-            if not origin or not before or not one.steps:
+            if not origin or not before or not one.steps or task.name in evaluators:
                 continue
             count += 1
             until = timeline.end if after is None else after.begin
@@ -164,13 +166,17 @@ def never_from_scratch(timeline: Timeline) -> Observed:
 def ranks_agree(timeline: Timeline) -> Observed:
     """Check that tasks that resume together resume from the same step.
 
-    Two tasks do if one has made no step since it restored when the other restores.
+    Two tasks do if one has made no step since it restored when the other restores; an evaluator
+    resumes nothing.
     """
+    evaluators = timeline.plan.evaluators
     count, violations = 0, []
     resumed: dict[str, int] = {}
     for entry in timeline.history:
         match entry:
-            case Phase(phase="restore", state="end") if (step := entry.step) is not None:
+            case Phase(phase="restore", state="end", step=int(step)) if (
+                entry.task not in evaluators
+            ):
                 resumed.pop(entry.task, None)
                 count += len(resumed)
                 for other, theirs in resumed.items():
@@ -228,6 +234,8 @@ def steps_exactly_once(timeline: Timeline) -> Observed:
     merged steps only the first is named.
     """
     tasks = [step.task for _, step in timeline.steps]
+    others = beside(timeline.plan, tasks)
+    tasks = [task for task in tasks if task not in others]
     leader = timeline.plan.roles.leader(tasks) or next(iter(tasks), "")
     steps = list(_reports(timeline.tasks[leader])) if leader else []
     count = sum(report.entry.count - report.again for report in steps)

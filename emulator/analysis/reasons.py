@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from emulator.analysis.analyse import Analysis, FaultResult, Recovery
+from emulator.analysis.analyse import Analysis, FaultResult, ProgressIndex, Recovery
 from emulator.analysis.ends import LISTED, end_in_words, sentence, several
 from emulator.analysis.expectations import CUT_OFF, Verdict
 from emulator.analysis.invariants import ALWAYS, INVARIANTS, Observed
@@ -58,7 +58,7 @@ def _cut_off(found: Evidence) -> str:
 def _outcome(_: Verdict, found: Evidence) -> str:
     analysis, timeline = found.analysis, found.timeline
     scenario = timeline.plan.scenario
-    last = timeline.steps[-1][1] if timeline.steps else None
+    last = next(reversed(ProgressIndex(timeline).steps), None)
     far = (
         "no step was read"
         if last is None
@@ -92,7 +92,12 @@ def _final_step(verdict: Verdict, found: Evidence) -> str:
         return "No step was read from the output of any task."
     if found.analysis.outcome != "succeeded":
         return _outcome(verdict, found)
-    lead = max(found.timeline.steps, key=lambda one: one[1].step)[1]
+    if (last := found.analysis.ended_at) is not None:
+        return (
+            f"The job had come to step {found.analysis.final_step:,}, and had to begin again: in "
+            f"the last life of its tasks it came to step {last:,}, and {found.analysis.reason}."
+        )
+    lead = ProgressIndex(found.timeline).advances[-1]
     return (
         f"The program ended by itself: {found.analysis.reason}. The furthest step, {lead.step:,}, "
         f"was of {lead.task}, {format_duration(max(0.0, found.analysis.duration - lead.t))} "

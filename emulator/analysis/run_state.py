@@ -206,7 +206,7 @@ class RunState:
 
     @property
     def step(self) -> int | None:
-        """The furthest step of any task."""
+        """The furthest step of the job: of any task that trains (`steps_made`)."""
         return None if self.front.step is None else int(self.front.step)
 
     @property
@@ -288,6 +288,8 @@ class RunState:
             self._made += sum(one.steps for one in made.job)
             self.made.extend(made.job)
             self._pace.advance(entry.t, self._made)
+        if made.is_first_of_job:
+            self.front = RateEstimator()
 
     def _step(self, task: LiveTask, entry: Step) -> None:
         self._report(entry)
@@ -304,7 +306,7 @@ class RunState:
         else:
             task.examples += done * (self.plan.scenario.metrics.examples_per_step or 0)
         task.pace.advance(entry.t, entry.step)
-        if self.step is None or entry.step > self.step:
+        if self._steps_made.counts(task.name) and (self.step is None or entry.step > self.step):
             if self._disturbed:
                 self.front.interrupt()
             self.front.advance(entry.t, entry.step)

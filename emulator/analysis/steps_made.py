@@ -14,13 +14,16 @@ The job is as far as the furthest of the tasks that run and are not paused. Its 
 beyond that, each made by the task that reported it first, at that task's pace. If the furthest task
 goes away, the job goes on from where the others are: what they report later counts from that time.
 An evaluator's steps are those of the checkpoints that it reads, and count only if no other task
-reports any.
+reports any (`beside`). A step that its task has just reported is none (`JobSteps`). So it is with
+everything that a step shows, not with rates alone: how far the job came, when it goes on after a
+fault, that it hangs. What acts while the job runs can't know who will report steps: it never goes
+by an evaluator.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -95,7 +98,7 @@ class Made:
     leads: bool = False
     """The job is further than before, or begins anew."""
     is_first_of_job: bool = False
-    """The training begins here; the steps before were those of tasks outside it."""
+    """The training begins here; the steps before were those of evaluators."""
 
     @property
     def brings_job_on(self) -> bool:
@@ -106,14 +109,53 @@ class Made:
 NOTHING = Made()
 
 
+def beside(plan: Plan, reporting: Iterable[str]) -> frozenset[str]:
+    """Return the tasks whose steps are not the job's, given those that report any."""
+    evaluators = plan.evaluators
+    return evaluators if any(task not in evaluators for task in reporting) else frozenset()
+
+
+class JobSteps:
+    """Tells which steps show that the job goes on, without the times at which they were made."""
+
+    def __init__(self, beside: Collection[str]) -> None:
+        self._beside = beside
+        self._last: dict[str, int] = {}
+        """By task, the step that it reported last since it began or went back."""
+
+    def add(self, entry: Entry) -> bool:
+        """Take the next event, and say whether it is a step with which the job goes on.
+
+        That is no evaluator's, and none that is repeated, unless its task has gone back.
+        """
+        match entry:
+            case Step():
+                is_new = self._last.get(entry.task) != entry.step
+                self._last[entry.task] = entry.step
+                return is_new and entry.task not in self._beside
+            case TaskExit() | StepSource(retracts=True):
+                self._last.pop(entry.task, None)
+            case Phase(phase="restore", step=int(step)):
+                if self._last.get(entry.task, step) > step:
+                    del self._last[entry.task]
+            case _:
+                pass
+        return False
+
+
+def steps_of_job(history: Iterable[Entry], beside: Collection[str]) -> list[Entry]:
+    """Return the steps of a history with which the job goes on."""
+    of_job = JobSteps(beside)
+    return [entry for entry in history if of_job.add(entry)]
+
+
 class StepsMade:
     """Follows a run event by event."""
 
     def __init__(self, plan: Plan) -> None:
-        outside = plan.roles.outside
-        self._outside = {task.name for task in plan.tasks if task.role in outside}
+        self._evaluators = plan.evaluators
         self._trains = False
-        """A task that is not outside has reported a step."""
+        """A task that is no evaluator has reported a step."""
         self._is_over = False
         """The outcome of the job is settled: what is made after that is not its."""
         self._reporting: set[str] = set()
@@ -147,7 +189,7 @@ class StepsMade:
 
     def counts(self, task: str) -> bool:
         """Say whether a task's steps may be the job's."""
-        return task not in self._outside or not self._trains
+        return task not in self._evaluators or not self._trains
 
     def add(self, entry: Entry) -> Made:
         """Take the next event, and return what was made."""
@@ -248,10 +290,10 @@ class StepsMade:
         task, t, step = entry.task, entry.t, entry.step
         life = self._lives.get(task) or self.begin(task, t)
         self._reporting.add(task)
-        begins = not self._trains and task not in self._outside
+        begins = not self._trains and task not in self._evaluators
         if begins:
             self._trains = True
-            if self.front is not None:  # only those outside have told of it
+            if self.front is not None:  # only evaluators have told of it
                 self.front, self._left_at, self._left_by = None, t, ""
         if step == life.step:
             return NOTHING  # reported again, with an accuracy: it took no time of its own

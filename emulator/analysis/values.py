@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from emulator.analysis.steps_made import beside
 from emulator.metrics.bars import TRAINER_LINES
 from emulator.metrics.steps import JSON
-from emulator.record.events import StepSource
+from emulator.record.events import Phase, Step, StepSource
 from emulator.scenario.schema import EVENTS, STATUS
 
 if TYPE_CHECKING:
-    from emulator.record.events import Step
     from emulator.record.timeline import TaskTimeline, Timeline
 
 NAMES = 200
@@ -33,15 +35,60 @@ the one that it had before.
 """
 
 
-def last_values(timeline: Timeline) -> Values:
+def outdated(timeline: Timeline, last_life: Sequence[Step] = ()) -> frozenset[int]:
+    """Return the numbers of the step events whose values say nothing of what was trained.
+
+    Those are an evaluator's whose step is further than the training had come by then: its furthest
+    step, or what it had saved or restored, and as many more as it may make without a report. And
+    if a job that had to begin again ended earlier, with the `last_life`, all that was said before
+    it, and of later steps.
+    """
+    others = beside(timeline.plan, (step.task for _, step in timeline.steps))
+    if not others and not last_life:
+        return frozenset()
+    end = max((step.step for step in last_life), default=math.inf)
+    since = last_life[0].t if last_life else 0.0
+    found: set[int] = set()
+    front, unreported = 0, 1
+    for task in timeline.tasks.values():
+        if task.name not in others:
+            for one in task.incarnations:
+                gaps = (two.step - one.step for one, two in pairwise(one.steps))
+                unreported = max(unreported, *gaps, 1)
+    for entry in timeline.history:
+        match entry:
+            case Step(step=step) if entry.task in others:
+                if step > min(front, end) + unreported or entry.t < since:
+                    found.add(entry.n)
+            case Step(step=step):
+                front = max(front, step)
+                if entry.t < since:
+                    found.add(entry.n)
+            case Phase(phase="checkpoint" | "restore", state="end", step=int(step)):
+                front = max(front, step) if entry.task not in others else front
+            case _:
+                pass
+    return frozenset(found)
+
+
+def last_accuracy(timeline: Timeline, last_life: Sequence[Step] = ()) -> float | None:
+    """Return the accuracy that was reported last, also by an evaluator, unless it is `outdated`."""
+    old = outdated(timeline, last_life)
+    steps = (step for _, step in reversed(timeline.steps) if step.n not in old)
+    accuracies = (step.values.get("accuracy") for step in steps)
+    return next((float(value) for value in accuracies if isinstance(value, int | float)), None)
+
+
+def last_values(timeline: Timeline, last_life: Sequence[Step] = ()) -> Values:
     """Return the last value of each name that each task reported in its step events.
 
-    A name under which only texts were reported is left out.
+    A name under which only texts were reported is left out, and so is what is `outdated`.
     """
     found: dict[str, dict[str, float | None]] = {}
     numbers: set[str] = set()
+    old = outdated(timeline, last_life)
     for name, task in timeline.tasks.items():
-        for step in task.steps:
+        for step in (one for one in task.steps if one.n not in old):
             for key in step.values:
                 if key in found or len(found) < NAMES:
                     found.setdefault(key, {})[name] = known = step.number(key)

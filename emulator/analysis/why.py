@@ -96,7 +96,12 @@ def interruptions(timeline: Timeline) -> list[Interruption]:
         if last is not None:
             last.until = event.t
         found.append(one)
-    every = [back for task in timeline.plan.in_training for back in _setbacks(timeline, task.name)]
+    every = [
+        back
+        for task in timeline.plan.in_training
+        if task.name in timeline.tasks and task.name not in progress.beside
+        for back in setbacks(timeline.tasks[task.name])
+    ]
     for one in found:
         one.setbacks = [back for back in every if one.at <= back.at < one.until]
         # What it printed last was read after the fault was triggered.
@@ -105,11 +110,6 @@ def interruptions(timeline: Timeline) -> list[Interruption]:
     since = found[0].at if found else math.inf
     alone = [back for back in every if back.before is None and back.steps and back.at < since]
     return [*map(_went_back, alone), *found]
-
-
-def _setbacks(timeline: Timeline, task: str) -> Iterator[Setback]:
-    if task in timeline.tasks:
-        yield from setbacks(timeline.tasks[task])
 
 
 def _went_back(back: Setback) -> Interruption:

@@ -17,7 +17,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -41,6 +41,7 @@ from emulator.validation.units import parse_duration
 if TYPE_CHECKING:
     import httpx
 
+    from emulator.planning.plan import Plan
     from emulator.record.folder import RunFolder
 
 Time = float | str
@@ -214,12 +215,15 @@ class Cluster:
     ) -> Entry:
         """Return the first event of this name, of this task, that reports at least this step.
 
+        A step of an evaluator, which is that of a checkpoint, only if it is the `task`.
         With `fault`, an id as `fault()` returns it, the event with which it reached this `stage`.
         Raises UsageError if the run is over before, or the fault was skipped, EngineError if it
         failed, and TimeoutError if none of this has happened within `timeout`.
         """
         __tracebackhide__ = True  # in a test, the traceback ends where it calls this
         within = parse_duration(timeout) if isinstance(timeout, str) else timeout
+
+        unwanted = _unwanted(step, task, Record(self.folder).plan)
 
         def fits(entry: Entry) -> bool:
             if fault is not None:
@@ -228,6 +232,7 @@ class Cluster:
                 task in (None, entry.task)
                 and event in (None, entry.event)
                 and (step is None or (isinstance(entry, Step) and entry.step >= step))
+                and entry.task not in unwanted
             )
 
         try:
@@ -365,6 +370,11 @@ def _awaited(step: int | None, event: str | None, task: str | None, fault: str |
         return fault
     what = [f"step {step}"] * (step is not None) + [f"event {event}"] * (event is not None)
     return " ".join([" and ".join(what) or "an event", *([f"of {task}"] if task else [])])
+
+
+def _unwanted(step: int | None, task: str | None, plan: Plan) -> Collection[str]:
+    """Return the tasks whose events are not waited for (pure)."""
+    return () if step is None or task else plan.evaluators
 
 
 def _has_reached(entry: Entry, fault: str, stage: str) -> bool:

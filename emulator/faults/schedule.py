@@ -11,7 +11,7 @@ import fnmatch
 import functools
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -156,11 +156,18 @@ def expand_targets(
 
 
 def trigger_matches(
-    trigger: Trigger, task: str, *, event: str, data: Mapping[str, object], line: str | None
+    trigger: Trigger,
+    task: str,
+    *,
+    event: str,
+    data: Mapping[str, object],
+    line: str | None,
+    evaluators: Collection[str] = (),
 ) -> bool:
     """Return whether a line of `task`, or the step or phase event read from it, is the trigger.
 
-    `line` is None for a step that was read from an unfinished line.
+    `line` is None for a step that was read from an unfinished line. A step of one of the
+    `evaluators` is only where the trigger names that task: it is of a checkpoint, maybe an old one.
     """
     if trigger.task is not None and not fnmatch.fnmatchcase(task, trigger.task):
         return False
@@ -168,21 +175,28 @@ def trigger_matches(
         return line is not None and compiled(trigger.log).matches(line)
     if trigger.step is not None:
         step = data.get("step")
-        return event == "step" and isinstance(step, int) and step >= trigger.step
+        counts = trigger.task is not None or task not in evaluators
+        return event == "step" and counts and isinstance(step, int) and step >= trigger.step
     if trigger.phase is not None:
         begins = data.get("phase") == trigger.phase and data.get("state") == "begin"
         return event == "phase" and begins
     return False
 
 
-def why_unfired(trigger: Trigger, steps: Mapping[str, int | None]) -> str:
+def why_unfired(
+    trigger: Trigger, steps: Mapping[str, int | None], evaluators: Collection[str] = ()
+) -> str:
     """Return what a trigger still waited for at the job's end; `steps`: the last of each task."""
     who = "no task" if trigger.task is None else f"no task {trigger.task}"
     if trigger.step is not None:
-        watched = matches(trigger.task or "*", list(steps))
-        known = [step for task in watched if (step := steps[task]) is not None]
-        last = f"the last step was {max(known)}" if known else "no step was reported"
-        return f"{who} reached step {trigger.step}, {last}"
+        known = {task: step for task, step in steps.items() if step is not None}
+        watched = matches(trigger.task or "*", list(known))
+        others = [] if trigger.task else [task for task in watched if task in evaluators]
+        counted = [known[task] for task in watched if task not in others]
+        last = f"the last step was {max(counted)}" if counted else "no step was reported"
+        left_out = [task for task in others if known[task] >= trigger.step]
+        why = f"; that of {left_out[0]} counts only if `task:` names it" if left_out else ""
+        return f"{who} reached step {trigger.step}, {last}{why}"
     if trigger.phase is not None:
         return f"{who} reported the beginning of a phase {trigger.phase}"
     if trigger.log is not None:

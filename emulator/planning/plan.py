@@ -193,6 +193,13 @@ class Plan(BaseModel):
         """The tasks of the job itself: all others."""
         return tuple(task for task in self.tasks if task.before is None)
 
+    @property
+    def evaluators(self) -> frozenset[str]:
+        """The tasks whose steps are those of checkpoints that they read; none beside no others."""
+        roles = self.roles.evaluators
+        found = frozenset(task.name for task in self.in_training if task.role in roles)
+        return found if len(found) < len(self.in_training) else frozenset()
+
     def step_rules(self, task: Task) -> Sequence[str]:
         """Return how steps are read from a task's output, for `StepReader`.
 

@@ -457,7 +457,8 @@ def _reason(scenario: Scenario, fault: Entry, tasks: Sequence[str]) -> str:
         return ""
     if scenario.expect.steps == "none":
         return f"won't happen: it waits for step {at.step}, and `expect.steps` is none"
-    last = _last_step(scenario, matches(at.task or "*", tasks))
+    watched = matches(at.task, tasks) if at.task else _those_who_train(scenario, tasks)
+    last = _last_step(scenario, watched)
     final = scenario.expect.final_step
     if last is not None:
         beyond = f"the program ends at step {last}, by its command"
@@ -465,6 +466,12 @@ def _reason(scenario: Scenario, fault: Entry, tasks: Sequence[str]) -> str:
     if final is not None and at.step > final:
         return f"may not happen: it waits for step {at.step}, and expect.final_step is {final}"
     return ""
+
+
+def _those_who_train(scenario: Scenario, tasks: Sequence[str]) -> Sequence[str]:
+    """Return the tasks without evaluators, whose steps trigger no fault unless it names them."""
+    roles = roles_of(scenario).evaluators
+    return [task for task in tasks if role_of(task) not in roles] or tasks
 
 
 def _last_step(scenario: Scenario, tasks: Sequence[str]) -> int | None:

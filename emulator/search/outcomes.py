@@ -103,10 +103,11 @@ def resumed_after(timeline: Timeline, applied: FaultEvent) -> int | None:
 
     That is the step of its last restore, and of one that restored nothing the one before its first,
     as far apart as its steps are; 0 if it began with its first step again. None where no task
-    restored anything or was started again.
+    restored anything or was started again. Evaluators go on from nothing.
     """
     found: list[int] = []
-    for task in timeline.tasks.values():
+    evaluators = timeline.plan.evaluators
+    for task in (one for name, one in timeline.tasks.items() if name not in evaluators):
         steps = [step.first for one in task.incarnations for step in one.steps]
         restored = [
             entry.step

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -142,6 +142,7 @@ class JobOver:
     """The job has ended, with its tasks at these steps."""
 
     steps: Mapping[str, int | None]
+    evaluators: Collection[str] = ()
 
 
 Event = Cause | Since | JobOver | Called | Preparing | Exited
@@ -243,7 +244,7 @@ def _never(one: ActiveFault, event: JobOver, _: Situation) -> Step:
     if one.is_due:
         return _end(one, "skipped", f"the job ended before {one.fault.target} ran")
     trigger = one.fault.trigger
-    waited = why_unfired(trigger, event.steps)
+    waited = why_unfired(trigger, event.steps, event.evaluators)
     # One that follows another is planned again, as soon as that has got far enough.
     if one.stage == "planned" and trigger.by_output and trigger.recovery is None:
         waited = "its tasks had not all been running"

@@ -123,20 +123,27 @@ class Injector:
 
     def end(self) -> None:
         """The job has ended: heal what can be healed, and record what never happened."""
-        over = JobOver({name: task.step for name, task in self._job.tasks.items()})
+        steps = {name: task.step for name, task in self._job.tasks.items()}
+        over = JobOver(steps, self._job.evaluators)
         for one in self._faults.values():
             self._advance(one, over)
 
     # --- From the tasks -------------------------------------------------------------------------
 
     def on_output(
-        self, task: str, line: str | None, event: str, data: Mapping[str, object]
+        self,
+        task: str,
+        line: str | None,
+        event: str,
+        data: Mapping[str, object],
+        *,
+        goes_on: bool = False,
     ) -> None:
         """Trigger the faults that wait for this line, or for the step or phase in it.
 
-        `line` is None while it is not finished.
+        `line` is None while it is not finished; `goes_on`: the job does, with this step.
         """
-        if event == "step":
+        if goes_on:
             for one in self._faults.values():
                 target = self._job.tasks.get(one.fault.target)
                 steps = target is not None and target.step is not None
@@ -146,7 +153,12 @@ class Injector:
             self._trigger_followers("recovery")
         for one in self._faults.values():
             if one.stage == "waiting" and trigger_matches(
-                one.fault.trigger, task, event=event, data=data, line=line
+                one.fault.trigger,
+                task,
+                event=event,
+                data=data,
+                line=line,
+                evaluators=self._job.evaluators,
             ):
                 self._advance(one, "due")
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
+from emulator.analysis.steps_made import JobSteps
 from emulator.metrics.steps import StepReader
 from emulator.record.events import HelperEvent, Outcome, StopSignal, TaskRunning, TaskStart
 from emulator.scenario.schema import STATUS
@@ -135,6 +136,10 @@ class Job:
         """The tasks that end before the others start."""
         self.in_training = {task.name: tasks[task.name] for task in plan.in_training}
         """All others."""
+        self.evaluators = plan.evaluators
+        """The tasks whose steps are those of checkpoints that they read."""
+        self.steps = JobSteps(self.evaluators)
+        """Which steps show that it goes on."""
         self._starts = {name: state.starts for name, state in tasks.items()}
         self.end: JobEnd | None = None
         """How it ended, once that is settled."""

@@ -332,27 +332,29 @@ class Supervisor:
     def _note_sources(self, task: str, news: Sequence[Seen]) -> None:
         """Write what was seen for the first time that counts, before its first step."""
         for one in news:
-            self._history.write(
-                StepSource(
-                    task=task,
-                    source=one.words,
-                    counts=one.counts,
-                    retracts=one.retracts,
-                    drawn=one.is_drawn or None,
-                )
+            source = StepSource(
+                task=task,
+                source=one.words,
+                counts=one.counts,
+                retracts=one.retracts,
+                drawn=one.is_drawn or None,
             )
+            self._job.steps.add(source)
+            self._history.write(source)
 
     def _on_observed(
         self, task: str, wall: float, seen: Observation | None, text: str | None = None
     ) -> None:
         """Do what follows from a step or phase, and from the `text` of a finished line."""
         if seen is not None:
-            self._history.write(observed(task, seen), wall=seen.wall or wall)
+            event = observed(task, seen)
+            self._history.write(event, wall=seen.wall or wall)
             if seen.event == "step":
                 self._unread.stop()
                 self._job.tasks[task].step = cast("int", seen.data["step"])
+            if goes_on := self._job.steps.add(event):
                 self._watchdog.on_step(task)
-            self._injector.on_output(task, text, seen.event, seen.data)
+            self._injector.on_output(task, text, seen.event, seen.data, goes_on=goes_on)
         elif text is not None:
             self._injector.on_line(task, text, wall)
             self._injector.on_output(task, text, "", {})
@@ -420,18 +422,17 @@ class Supervisor:
             fault = ""
         comes_back = fault and self._job.end is None
         state.state, state.exit_code = "down" if comes_back else "ended", event.exit_code
-        self._history.write(
-            TaskExit(
-                task=event.task,
-                exit_code=event.exit_code,
-                oom_killed=oom,
-                told_to_stop=state.was_told_before(event),
-                fault=fault or None,
-                reason=event.reason or None,
-                bar_ended=state.reader.is_at_end or None,
-            ),
-            wall=event.wall,
+        exited = TaskExit(
+            task=event.task,
+            exit_code=event.exit_code,
+            oom_killed=oom,
+            told_to_stop=state.was_told_before(event),
+            fault=fault or None,
+            reason=event.reason or None,
+            bar_ended=state.reader.is_at_end or None,
         )
+        self._job.steps.add(exited)
+        self._history.write(exited, wall=event.wall)
         if self._job.restarting:
             self._restart_job_when_all_ended()
         elif (
@@ -636,11 +637,14 @@ class Supervisor:
         )
         self._note_takeover(recovered)
         self._injector.settle_history()
+        for entry in timeline.history:
+            job.steps.add(entry)
         for name, steps in recovered.unwritten.items():
             self._note_sources(name, recovered.unwritten_sources[name])
             for step in steps:
-                wall = step.wall or record.printed_until(name)
-                self._history.write(observed(name, step), wall=wall)
+                event = observed(name, step)
+                job.steps.add(event)
+                self._history.write(event, wall=step.wall or record.printed_until(name))
         for one in recovered.unwritten_events:
             self._history.write(observed(one.task, one.seen), wall=one.wall)
         self._tasks_begun = True
@@ -664,7 +668,7 @@ class Supervisor:
     def _resume_task(self, name: str, recovered: RecoveredState, started: dict[str, str]) -> None:
         """Bring one task from its recorded state to its actual one."""
         state = self._job.states[name]
-        if state.step is not None:
+        if state.step is not None and name not in self._job.evaluators:
             self._watchdog.on_step(name)
         match resumption(name, recovered, started):
             case "follow" | "wait":

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, cast
 
+from emulator.analysis.steps_made import steps_of_job
 from emulator.engines.base import Exited, ResumePoint
 from emulator.metrics.event_steps import EventSteps, HelperSteps, Reported, unwritten
 from emulator.record import task_log
@@ -268,7 +269,7 @@ def _fault(fault: FaultTimeline, timeline: Timeline, began: float) -> ActiveFaul
         first = target.steps[0].n if target is not None and target.steps else math.inf
         recovered = (
             step.t
-            for _, step in timeline.steps
+            for step in steps_of_job(timeline.history, timeline.plan.evaluators)
             if step.n > min(restored)
             and one.is_recovered_by(step.task, target_steps=first <= step.n)
         )

@@ -1,9 +1,10 @@
 """Ends what can't go on: a job that hangs, and a run whose disk is nearly full.
 
-A job hangs when its tasks run, and none has stepped for too long. Real programs do that: a chief
-whose parameter server died may print its traceback and never exit; a worker may wait in a
-collective for a peer that is gone. No task exits, so the restart policy has nothing to decide. The
-watchdog kills the tasks that should step, and then it has.
+A job hangs when its tasks run, and none has gone on for too long: made a step that it has not just
+reported. An evaluator's steps say nothing of the training (`analysis/steps_made.py`). Real programs
+hang: a chief whose parameter server died may print its traceback and never exit; a worker may wait
+in a collective for a peer that is gone. No task exits, so the restart policy has nothing to decide.
+The watchdog kills the tasks that should step, and then it has.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Watchdog:
         self._latest = self._timers.now()
 
     def on_step(self, task: str) -> None:
-        """A task reported a step."""
+        """The job went on with a step of a task."""
         self._stepping.add(task)
         self._latest = self._timers.now()
 

@@ -377,3 +377,158 @@ def test_an_advance_is_a_step_that_is_further_than_all_before() -> None:
     at = [(1, "worker-0", 0), (2, "worker-1", 0), (3, "worker-1", 9), (4, "worker-0", 8)]
     advances = analysed([step(*one) for one in at]).traffic.advances
     assert [(one.t, one.step) for one in advances] == [(1, 0), (3, 9)]
+
+
+# --- Which steps are the job's --------------------------------------------------------------------
+
+BESIDE = "{chief: 1, evaluator: 1}"
+FRAMEWORKS = ["", "framework: none"]
+"""In TensorFlow's cluster the evaluator has no place; elsewhere it is a role like others."""
+RESTARTED = [
+    *began_again(0, "chief-0", "evaluator-0"),
+    *steps_of("chief-0", {2: 1, 3: 2, 4: 3}),
+    ended(5, "chief-0", 1),
+    restart(5, "chief-0"),
+    *began_again(5, "chief-0"),
+]
+
+
+def judged(entries: Sequence[Told], expect: str, extra: str = "") -> dict[str, str]:
+    """Return the verdicts of some expectations of a chief with an evaluator."""
+    run = timeline(entries, BESIDE, f"{extra}\nexpect: {expect}")
+    return {
+        one.expectation: one.status for one in judge(run.plan.scenario.expect, analyse(run), run)
+    }
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_an_old_checkpoint_is_no_result_of_the_training(framework: str) -> None:
+    steps = steps_of("chief-0", {2: 1, 3: 2, 4: 3})
+    entries = [step(1, "evaluator-0", 1000, accuracy=0.99), *steps, job(5)]
+    found = judged(
+        entries, "{final_step: 1000, accuracy: 0.9, values: {accuracy: {min: 0.9}}}", framework
+    )
+    assert found == {
+        "outcome": "ok",
+        "final_step": "failed",
+        "accuracy": "unknown",
+        "values.accuracy.min": "unknown",
+    }
+    result = analysed(entries, BESIDE, framework)
+    assert (result.final_step, result.first_step, result.lost_steps) == (3, 2, 0)
+    assert result.goodput == 0.4  # two of five seconds
+    # Who goes on training from it has come as far.
+    first = happened(0.5, "phase", "chief-0", phase="restore", state="end", step=1000)
+    assert analysed([first, *entries], BESIDE, framework).accuracy == 0.99
+
+
+@pytest.mark.parametrize(
+    ("at", "accuracy"),
+    [
+        ({2: 10, 3: 20}, 0.5),  # at most as far ahead as the chief may be, from report to report
+        ({2: 1, 3: 2}, None),
+    ],
+)
+def test_an_evaluator_tells_the_accuracy(at: dict[float, int], accuracy: float | None) -> None:
+    entries = [*steps_of("chief-0", at), step(4, "evaluator-0", 30, accuracy=0.5), job(5)]
+    assert analysed(entries, BESIDE).accuracy == accuracy
+
+
+def test_what_an_evaluator_says_counts_once_the_training_has_come_so_far() -> None:
+    steps = steps_of("chief-0", {2: 1, 3: 2, 4: 3})
+    early, late = (step(t, "evaluator-0", 3, accuracy=t / 10) for t in (2.5, 4.5))
+    for entries, accuracy in (([early], None), ([late], 0.45), ([early, late], 0.45)):
+        assert analysed(in_time([*steps, *entries, job(5)]), BESIDE).accuracy == accuracy
+
+
+def test_steps_of_an_evaluator_alone_are_those_of_the_job() -> None:
+    entries = [*steps_of("evaluator-0", {1: 10, 2: 20}), step(3, "evaluator-0", 30, accuracy=0.5)]
+    result = analysed([*entries, job(5)], BESIDE)
+    assert (result.final_step, result.accuracy, result.first_step) == (30, 0.5, 1)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize(
+    "other",
+    [
+        steps_of("evaluator-0", {4.5: 1, 6.5: 2, 7: 3, 8: 9}),
+        [step(t, "evaluator-0", 1) for t in (1, 3, 6.5, 8)],
+    ],
+)
+def test_a_recovery_ends_with_a_step_of_the_training(other: list[Told], framework: str) -> None:
+    entries = in_time([*RESTARTED, *other, step(15, "chief-0", 4), job(16)])
+    result = analysed(entries, BESIDE, framework)
+    assert (result.recoveries, result.time["recovery"]) == ([10], 10)
+
+
+def test_a_step_that_another_task_repeats_ends_no_recovery() -> None:
+    entries = [*began_again(0, "worker-0", "worker-1"), step(2, "worker-0", 3)]
+    entries += [step(2, "worker-1", 3), ended(5, "worker-0", 1), restart(5, "worker-0")]
+    entries += [*began_again(5, "worker-0"), *(step(t, "worker-1", 3) for t in (7, 8))]
+    result = analysed([*entries, step(15, "worker-0", 3), job(16)])
+    assert (result.recoveries, result.time["recovery"]) == ([10], 10)
+
+
+def test_an_evaluator_that_reads_older_checkpoints_loses_no_steps() -> None:
+    entries = [*began_again(0, "chief-0", "evaluator-0"), *steps_of("chief-0", {2: 10, 3: 20})]
+    entries += [step(4, "evaluator-0", 10), ended(5, "evaluator-0", 1)]
+    entries += [*began_again(6, "evaluator-0"), step(8, "evaluator-0", 5), job(9)]
+    result = analysed(entries, BESIDE)
+    assert (result.lost_steps, result.tasks["evaluator-0"].lost_steps) == (0, 6)
+
+
+# --- What the training ended with -----------------------------------------------------------------
+
+FIRST_LIFE = [
+    *began_again(0, "worker-0"),
+    step(2, "worker-0", 15, accuracy=0.95),
+    *steps_of("worker-0", {2.5: 50, 3: 99}),
+    step(4, "worker-0", 100, accuracy=0.97),
+    ended(5, "worker-0", 137),
+    restart(5, "worker-0"),
+    *began_again(5, "worker-0"),
+]
+
+
+@pytest.mark.parametrize(
+    ("then", "outcome", "found"),
+    [
+        # From scratch, and it ends early: what it had reached is gone.
+        (steps_of("worker-0", {7: 10, 8: 20}), "succeeded", ("failed", "unknown", 20)),
+        # What it tells itself of the model that it ends with counts.
+        ([step(7, "worker-0", 20, accuracy=0.5)], "succeeded", ("failed", "failed", 20)),
+        (steps_of("worker-0", {7: 60, 8: 100}), "succeeded", ("ok", "ok", None)),
+        # There was nothing left to do, or what it did is unknown.
+        ([restored(7, "worker-0", 100)], "succeeded", ("ok", "ok", None)),
+        # It was tested in its last life, step by step.
+        (steps_of("worker-0", {7: 100, 8: 1, 9: 9}), "succeeded", ("ok", "ok", None)),
+        # Who did not come to an end had reached it, as far as is known.
+        (steps_of("worker-0", {7: 10}), "timeout", ("ok", "ok", None)),
+    ],
+)
+def test_what_counts_is_what_the_training_ended_with(
+    then: list[Told], outcome: str, found: tuple[str, str, int | None]
+) -> None:
+    events = [*FIRST_LIFE, *then, ended(10, "worker-0", 0), job(10, outcome)]
+    run = timeline(events, "{worker: 1}", "expect: {final_step: 100, accuracy: 0.9}")
+    result = analyse(run)
+    verdicts = {one.expectation: one for one in judge(run.plan.scenario.expect, result, run)}
+    statuses = verdicts["final_step"].status, verdicts["accuracy"].status
+    assert (*statuses, result.ended_at) == found
+    assert result.final_step == 100
+    if result.ended_at == 20:
+        assert verdicts["final_step"].actual == "20 where it ended, 100 before"
+
+
+def test_an_evaluator_says_nothing_of_a_life_before_the_last() -> None:
+    def accuracy(*told: Told) -> float | None:
+        events = [*FIRST_LIFE, *steps_of("worker-0", {7: 10, 8: 20}), *told, job(10)]
+        return analysed(in_time(events), "{worker: 1, evaluator: 1}").accuracy
+
+    told = [step(t, "evaluator-0", n, accuracy=t / 10) for t, n in ((4.5, 15), (8.5, 15), (9, 100))]
+    assert [accuracy(*told[:n]) for n in range(4)] == [None, None, 0.85, 0.85]
+
+
+def test_who_of_several_tasks_is_back_late_does_not_decide_what_the_training_ended_with() -> None:
+    events = [*FIRST_LIFE, step(7, "worker-0", 60), step(8, "worker-1", 120), job(9)]
+    assert (analysed(events).final_step, analysed(events).ended_at) == (120, None)

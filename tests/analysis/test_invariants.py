@@ -375,3 +375,19 @@ def test_which_steps_a_paused_task_surely_made(
     )
     broken = [f"worker-1 made {made}, while fault 0 had paused it"] if made else []
     assert (result.count, result.violations) == (1, broken)
+
+
+# --- Who reads checkpoints, and does not train ----------------------------------------------------
+
+
+def test_an_evaluator_may_read_any_checkpoint_again() -> None:
+    beside = "{worker: 1, evaluator: 1}"
+    entries = [*began_again(0, "worker-0", "evaluator-0"), step(2, "evaluator-0", 9)]
+    entries += [step(3, "worker-0", 1), *save(4, "worker-0", 1), step(5, "worker-0", 2)]
+    entries += [ended(6, "evaluator-0", 1), *began_again(6, "evaluator-0")]
+    entries += [step(8, "evaluator-0", 1), step(9, "worker-0", 3)]
+    run = timeline(entries, beside)
+    assert never_from_scratch(run).count == 0
+    assert steps_exactly_once(run).violations == []
+    run = timeline([*restore(1, "worker-0", 20), *restore(2, "evaluator-0", 10)], beside)
+    assert ranks_agree(run).violations == []

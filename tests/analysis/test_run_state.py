@@ -300,3 +300,19 @@ def test_the_estimates_in_a_recorded_run_were_right() -> None:
         if 7.97 < entry.t < 27:
             assert estimate.why_not == "recovering", entry
     assert reported.keys() == {"", "no step yet", "too early to say", "recovering"}
+
+
+# --- Which steps are the job's --------------------------------------------------------------------
+
+
+def test_the_job_is_as_far_as_those_who_train() -> None:
+    beside = "{worker: 1, evaluator: 1}"
+    entries = [*began_again(0, "worker-0", "evaluator-0"), step(2, "evaluator-0", 100)]
+    run = live(entries, TARGET, beside)
+    assert (run.step, run.eta().seconds) == (100, 0)  # nobody else has told of any yet
+    entries += [step(3, "worker-0", 1), step(4, "evaluator-0", 100), step(5, "worker-0", 2)]
+    run = live(entries, TARGET, beside)
+    assert (run.step, run.finishing, run.eta().why_not) == (2, [], "too early to say")
+    assert run.tasks["evaluator-0"].step == 100
+    run = live([*entries, ended(6, "worker-0", 1), step(7, "evaluator-0", 101)], TARGET, beside)
+    assert run.recovering

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from emulator.api.client import _awaited
+from emulator.api.client import _awaited, _unwanted
+from tests.histories import a_plan
 
 
 @pytest.mark.parametrize(
@@ -22,3 +23,10 @@ def test_what_was_waited_for_is_said_in_words(
     what: tuple[int | None, str | None, str | None, str | None], words: str
 ) -> None:
     assert _awaited(*what) == words
+
+
+def test_a_step_of_an_evaluator_is_waited_for_only_where_it_is_named() -> None:
+    plan = a_plan("{chief: 1, evaluator: 1}")
+    assert list(_unwanted(9, None, plan)) == ["evaluator-0"]
+    assert not _unwanted(9, "evaluator-0", plan)
+    assert not _unwanted(None, None, plan)  # any event of its own

@@ -486,3 +486,18 @@ def test_what_network_faults_ask_of_engine_and_kernel() -> None:
 def test_what_a_trigger_waited_for_is_said(at: dict[str, Any], reason: str) -> None:
     trigger = Trigger(**at)
     assert why_unfired(trigger, {"worker-0": 7, "worker-1": 6, "ps-0": None}) == reason
+
+
+def test_a_step_of_an_evaluator_is_a_trigger_only_where_it_is_named() -> None:
+    def fires(at: dict[str, Any], task: str) -> bool:
+        seen: dict[str, Any] = {"event": "step", "data": {"step": 1000}, "line": None}
+        return trigger_matches(Trigger(**at), task, **seen, evaluators={"evaluator-0"})
+
+    assert fires({"step": 9}, "chief-0")
+    assert not fires({"step": 9}, "evaluator-0")
+    assert fires({"step": 9, "task": "evaluator-*"}, "evaluator-0")
+    why = why_unfired(Trigger(step=9), {"chief-0": 7, "evaluator-0": 1000}, {"evaluator-0"})
+    assert why == (
+        "no task reached step 9, the last step was 7; that of evaluator-0 counts only if `task:` "
+        "names it"
+    )

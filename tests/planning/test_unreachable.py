@@ -74,6 +74,8 @@ def test_the_steps_of_the_watched_role_count() -> None:
         return len(list(unreachable(scenario, ["worker-0", "ps-0"])))
 
     assert (of("worker-0"), of("ps-0"), of("*")) == (1, 0, 0)
+    unnamed = text.replace(", task: 'TASK'", "").replace(" ps", " evaluator")
+    assert len(list(unreachable(parse(unnamed), ["worker-0", "evaluator-0"]))) == 1
     text = text.replace("--steps=90", "--fast")  # which do not say when they end
     assert (of("worker-0"), of("ps-0"), of("*")) == (1, 0, 0)
 

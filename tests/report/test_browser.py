@@ -557,7 +557,8 @@ def test_a_failed_run_of_many_tasks_can_be_understood(
     page = open_(record.path / "report.html", **LOOKS[look])
     sections = page.locator("section").evaluate_all("all => all.map((one) => one.id)")
     assert sections[:2] == ["timeline", "failure"]
-    assert page.locator(".briefly p").first.inner_text() == "worker-3: ValueError: bad <shape>"
+    said = page.locator(".briefly p").first.inner_text()
+    assert said == "worker-3: ValueError: bad <shape> (2 times)"
     first_screen = page.viewport_size
     chart = page.locator("[data-chart=timeline]").bounding_box()
     assert first_screen is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -70,6 +71,14 @@ def test_a_training_that_came_back(
     found = classify(timeline(history, "{worker: 1}", FAULT), "succeeded", "", 2)
     assert (found.what, found.resumed) == (what, resumed), found.why
     assert (found.lost, bool(found.why)) == (2, True)
+
+
+def test_what_an_evaluator_reads_is_nothing_that_a_training_goes_on_from() -> None:
+    read = replace(phase(7.5, "restore", "end", 1), task="evaluator-0")
+    history = [*BEGIN, *STEPS, *save(2, 3), *KILLED, *restored(3), read, job(9)]
+    history.sort(key=lambda entry: entry.t)
+    found = classify(timeline(history, "{worker: 1, evaluator: 1}", FAULT), "succeeded", "", 2)
+    assert found.resumed == 3
 
 
 def test_what_was_printed_before_the_fault_took_effect_does_not_count() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -338,6 +338,31 @@ def test_each_refused_kill_of_the_watchdog_is_recorded(tmp_path: Path) -> None:
         (21, "SIGKILL"),
     ]
     assert result.end.outcome == "timeout"
+
+
+@pytest.mark.parametrize("of_evaluator", [[10] * 30, list(range(100, 130))])
+def test_an_evaluator_neither_triggers_a_fault_nor_recovers_a_job(
+    tmp_path: Path, of_evaluator: Sequence[int]
+) -> None:
+    lines = [(n + 0.5, step(number)) for n, number in enumerate(of_evaluator)]
+    slow = trains(20, first=8, since=5)
+    scripts: Scripts = {
+        "chief-0": lambda start: trains(20) if start == 1 else slow,
+        "evaluator-0": Script(lines, exits_at=None),
+    }
+    result, _ = in_memory.run(
+        tmp_path,
+        "cluster: {chief: 1, evaluator: 1}\nrestart: {policy: on-failure, backoff: 0s}\n"
+        "faults:\n- {name: k, kill: chief-0, at: {step: 5}}\n"
+        "- {pause: chief-0, at: {recovery: k}, for: 1s}\n"
+        "- {pause: chief-0, at: {step: 10, task: evaluator-0}, for: 1s}",
+        scripts,
+    )
+    entries = in_memory.history(result)
+    assert in_memory.stages(entries)[0] == ("triggered", 5)
+    restarted = in_memory.times(entries, "running", "chief-0")[-1]
+    assert in_memory.stages(entries, "1")[0] == ("triggered", restarted + 8)
+    assert in_memory.stages(entries, "2")[0] == ("triggered", 0.5)
 
 
 class PrintsFirst(MemoryEngine):

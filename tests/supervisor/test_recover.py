@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -185,3 +186,15 @@ def test_a_fault_is_where_its_last_event_left_it(
     assert one.stage == stage
     assert (one.triggered_at, one.asked_at, one.applied_at, one.recovered_at) == times
     assert one.restored == (one.recovered_at < inf)
+
+
+def test_neither_an_evaluator_nor_a_repeated_step_has_recovered_a_job() -> None:
+    text = TEXT.replace("cluster: {worker: 3}", "cluster: {worker: 2, evaluator: 1}") + FAULTS
+    again = [("start", 1), ("running", 1), ("step", 0, {"step": 2})]
+    seen = [*STEPPED, ("step", 0, {"step": 2}), *at(0, *ENDED), ended(1, fault="0"), *again]
+    timeline = stood(*seen, ("step", 2, {"step": 9}), text=text).timeline
+    timeline.history = [
+        replace(one, task="evaluator-0") if one.task == "worker-2" else one
+        for one in timeline.history
+    ]
+    assert _fault(timeline.faults["0"], timeline, 50.0).recovered_at == inf

@@ -13,7 +13,7 @@ import pytest
 
 import emulator
 from emulator.engines.base import REST
-from emulator.engines.memory import MemoryEngine, Script
+from emulator.engines.memory import MemoryEngine, Script, Scripts
 from emulator.errors import EngineError, Unsupported
 from emulator.record.events import Entry, OutputLeftOut, Step
 from emulator.record.reader import Record
@@ -249,6 +249,46 @@ def test_a_job_that_steps_in_time_is_left_alone(tmp_path: Path) -> None:
         tmp_path,
         "cluster: {worker: 1}\nrestart: {policy: on-failure, stall: 30s}",
         {"*": Script(lines, exits_at=150)},
+    )
+    assert (result.end.outcome, engine.signals) == ("succeeded", [])
+
+
+TELLS = Script([(n + 0.5, step(10)) for n in range(40)], exits_at=None)
+"""It says again and again that it has read the checkpoint of step 10."""
+
+
+@pytest.mark.parametrize(
+    ("cluster", "other"),
+    [
+        ("{chief: 1, evaluator: 1}", {"evaluator-0": TELLS}),
+        ("{chief: 1, evaluator: 1}", {"evaluator-0": trains(40)}),
+        ("{chief: 1, worker: 1}", {}),
+    ],
+)
+def test_a_job_hangs_although_some_step_is_reported(
+    tmp_path: Path, cluster: str, other: dict[str, Script]
+) -> None:
+    """The chief hangs, and an evaluator reports steps; or it says itself that it is alive."""
+    heart = [] if other else [(n + 0.6, step(3)) for n in range(3, 40)]
+    hangs = Script([(1, step(1)), (2, step(2)), (3, step(3)), *heart], exits_at=None)
+    scripts: Scripts = {
+        "chief-0": lambda start: hangs if start == 1 else trains(9, since=3),
+        **other,
+    }
+    extra = f"cluster: {cluster}\ntimeout: 60s\nrestart: {{policy: on-failure, stall: 10s}}"
+    result, _ = run(tmp_path, extra, {**scripts, "worker-*": SERVES})
+    stalls = [(e.task, e.t) for e in history(result) if e.event == "stall"]
+    assert (result.end.outcome, stalls) == ("succeeded", [("chief-0", 13)])
+
+
+def test_a_task_that_goes_on_from_where_it_was_does_not_hang(tmp_path: Path) -> None:
+    """Its first step is the one that it had reported last; the next one comes in time."""
+    first = Script([(1, step(1)), (2, step(2))], exits_at=3, exit_code=1)
+    again = Script([(9, step(2)), (18, step(3))], exits_at=19)
+    result, engine = run(
+        tmp_path,
+        "cluster: {worker: 1}\nrestart: {policy: on-failure, stall: 10s}",
+        {"*": lambda start: first if start == 1 else again},
     )
     assert (result.end.outcome, engine.signals) == ("succeeded", [])
 

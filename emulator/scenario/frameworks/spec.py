@@ -79,6 +79,8 @@ class Roles:
 
     outside: tuple[str, ...] = ()
     """Roles that are not part of the cluster that the others see."""
+    evaluators: tuple[str, ...] = ("evaluator",)
+    """Roles whose steps are those of the checkpoints that they read."""
 
     def trains(self, role: str) -> bool:
         """Say whether tasks of the role do the work that is scaled; a parameter server doesn't."""

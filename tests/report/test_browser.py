@@ -564,7 +564,7 @@ def test_a_failed_run_of_many_tasks_can_be_understood(
     assert first_screen is not None
     assert chart is not None
     assert chart["y"] + 150 < first_screen["height"]  # with the whole curve
-    assert page.locator("#failure pre.log").inner_text() == traceback
+    assert page.locator("#failure pre.log").inner_text() == f"{traceback} (2 times)"
     assert page.locator("#failure tbody th").inner_text() == "worker-3"
     assert page.locator("#plan > table tbody tr").count() == 3
     config = page.locator('[data-environment="worker-3"] dt', has_text="TF_CONFIG")

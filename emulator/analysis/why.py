@@ -16,7 +16,14 @@ from emulator.analysis.ends import LISTED, exit_in_words, fault_behind, sentence
 from emulator.analysis.setbacks import Setback, setbacks
 from emulator.faults.checkpoint import Checkpoint
 from emulator.faults.kinds import FAULTS
-from emulator.record.events import Entry, Phase, SavedFiles
+from emulator.record.events import (
+    CheckpointRead,
+    CheckpointRemoved,
+    CheckpointSaved,
+    Entry,
+    Phase,
+    SavedFiles,
+)
 from emulator.record.timeline import Incarnation, Timeline
 from emulator.validation.units import format_count, format_duration
 
@@ -266,9 +273,15 @@ class _Traces:
     saves_reported: bool
     broken: Sequence[str]
     """What faults had done to checkpoints."""
+    seen: CheckpointSaved | None = None
+    """The last save on /shared that the witness saw before the task was started again."""
+    was_read: bool = False
+    """That was read since then."""
 
     def on_shared(self) -> str:
         """Return the latest file on /shared that was there when the task was started again."""
+        if self.seen is not None:
+            return self.seen.path
         start = self.life.start or self.life.running
         until = math.inf if start is None else start.wall
         names = (
@@ -303,6 +316,7 @@ def _traces(back: Setback, one: Interruption, timeline: Timeline) -> _Traces:
         and entry.t <= back.at
     ]
     steps = [entry.step for entry in reports if entry.step is not None]
+    save = _last_save(timeline, life.begin)
     return _Traces(
         back=back,
         is_anew=_is_anew(back, timeline),
@@ -318,7 +332,30 @@ def _traces(back: Setback, one: Interruption, timeline: Timeline) -> _Traces:
             and "applied" in fault.stages
             and fault.stages["applied"].t <= back.at
         ],
+        seen=save,
+        was_read=any(
+            isinstance(entry, CheckpointRead)
+            and not entry.task
+            and save is not None
+            and entry.path == save.path
+            and life.begin <= entry.t <= back.at
+            for entry in timeline.history
+        ),
     )
+
+
+def _last_save(timeline: Timeline, before: float) -> CheckpointSaved | None:
+    """Return the last save that was on /shared at a time, if it was seen."""
+    there: dict[str, CheckpointSaved] = {}
+    for entry in timeline.history:
+        if entry.t > before or entry.task:
+            continue
+        if isinstance(entry, CheckpointSaved):
+            there.pop(entry.path, None)
+            there[entry.path] = entry
+        elif isinstance(entry, CheckpointRemoved):
+            there.pop(entry.path, None)
+    return next(reversed(there.values()), None)
 
 
 Cause = Callable[[_Traces], tuple[str, str] | None]
@@ -352,6 +389,10 @@ def _not_loaded(traces: _Traces) -> tuple[str, str] | None:
         path, where = (_path(own[0].saved[0]), "its disk") if own else ("", "")
     if not path or not traces.is_anew:
         return None
+    if traces.was_read:
+        return f"{path} was on {where} and was read, and the steps began again all the same", ""
+    if traces.seen is not None:
+        return f"{path} was on {where}, saved whole, and nothing read it", ""
     words = f"{path} was on {where}, and was not loaded; whether it was broken, or not looked for"
     return f"{words}, is not known", ""
 

@@ -338,6 +338,22 @@ class Looking(Protocol):
 
 
 @runtime_checkable
+class Watched(Protocol):
+    """An engine that lets a program watch the files of tasks. It has no capability name."""
+
+    def watch_files(self, program: str, since: float, told: Callable[[str], object]) -> None:
+        """Run a Python program that watches the files of a run; blocks until it ends.
+
+        Its request has `since` (seconds since 1970), and `folders`: `shared`, and `own`, in which
+        each task has a folder with its name, where the engine has such a one. `told` gets each line
+        that it prints. Raises EngineError where it can't run.
+        """
+
+    def stop_watching(self) -> None:
+        """End the input of that program, which then tells the rest and ends."""
+
+
+@runtime_checkable
 class GpusElsewhere(Protocol):
     """An engine whose GPUs are not this machine's: it measures them itself, not NVML here.
 

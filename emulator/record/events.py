@@ -405,6 +405,63 @@ class EngineNote(Entry):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Witness(Entry):
+    """The witness of saves sees what becomes of files from now on, or is blind to some.
+
+    Of the disk of a task, or of /shared (no `task`).
+    """
+
+    event: ClassVar = "witness"
+    sees: bool
+    path: str = ""
+    """The folder that it can't see, below what is watched; empty: all of it."""
+    reason: str = ""
+    """Why it is blind."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointSaved(Entry):
+    """A save was over: on the disk of a task, or on /shared (no `task`).
+
+    It happened when the last of it was written, or renamed. A save to which more is written, such
+    as by another task, is told again with all that it has.
+    """
+
+    event: ClassVar = "checkpoint-saved"
+    path: str
+    """Of its file or folder, or what the names of its files begin with."""
+    format: str
+    bytes: int
+    """Of all its files."""
+    seconds: float
+    """Since the first of it was written."""
+    files: Mapping[str, int]
+    """Bytes of its files, by path; at most 16."""
+    count: int
+    """How many files it has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointRead(Entry):
+    """A save was read: its first access. Of who did it nothing is known on /shared."""
+
+    event: ClassVar = "checkpoint-read"
+    path: str
+    times: int = 1
+    """How often one of its files was opened for that."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointRemoved(Entry):
+    """A save was removed, or a part of it, or it got another name."""
+
+    event: ClassVar = "checkpoint-removed"
+    path: str
+    left: int = 0
+    """Files of it that are left."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class SavedFiles(Entry):
     """What lay on the disk of a task, or on /shared (no `task`), when a task was started again."""
 
@@ -636,6 +693,10 @@ KINDS: Mapping[str, type[Entry]] = {
         PortPublished,
         Sidecar,
         EngineNote,
+        Witness,
+        CheckpointSaved,
+        CheckpointRead,
+        CheckpointRemoved,
         SavedFiles,
         OutputLeftOut,
         LogCut,

@@ -72,6 +72,7 @@ from emulator.supervisor.strategy import strategy_of
 from emulator.supervisor.takeover import RecoveredState, helper_steps, init_line, resumption
 from emulator.supervisor.timers import Timers
 from emulator.supervisor.watchdog import DiskWatch, Watchdog
+from emulator.supervisor.witness import Saw, WatchedSaves
 
 if TYPE_CHECKING:
     from emulator.engines.origin import Origin
@@ -120,6 +121,7 @@ class Supervisor:
         self._disks = DiskWatch([history.path, *storage], self._timers)
         interval = plan.scenario.metrics.interval
         self._sampling = Sampling(interval, engine, self.inbox, clock, workers, self._job)
+        self._saves = WatchedSaves(engine, self.inbox, clock, workers, self._job)
         self._strategy = strategy_of(plan)(
             plan, self._job, finish=self._finish, stop=self._stop_all, restart=self._restart_job
         )
@@ -185,6 +187,7 @@ class Supervisor:
                 self._handle(self._clock.next_event(self.inbox, self._timers.next_due))
                 self._timers.run_due()  # also while a task prints without end
                 self.inbox.hurried = self._is_hurried()
+            self._saves.end()
         finally:
             self._sampling.end()
         assert self._job.end is not None
@@ -256,6 +259,7 @@ class Supervisor:
             Entry: self._on_entry,
             Preparing: self._injector.on_preparing,
             Measured: self._sampling.on_measured,
+            Saw: self._saves.on_seen,
             Interrupted: self._on_interrupt,
             Asked: Asked.answer,
         }
@@ -364,6 +368,7 @@ class Supervisor:
         if not state.is_helper:
             self._injector.on_answer(call)
             self._injector.on_running(call.subject)
+            self._saves.on_running(call.subject)
             self._note_all_running()  # from here, tasks that run are watched
             self._watchdog.on_running()
             if self._job.all_running or self._job.end is not None:
@@ -414,6 +419,7 @@ class Supervisor:
             self._job.end_helper(event.task, event.exit_code)
             self._begin_tasks()
             return
+        self._saves.on_exit(event.task)
         self._on_steps(event.task, state.reader.finish())
         oom = event.oom_killed
         fault = self._injector.on_exit(event)

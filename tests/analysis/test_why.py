@@ -58,6 +58,12 @@ def disk(
     return happened(t, "saved-files", task, saved=files, removed=removed, **more)
 
 
+def seen_save(t: float, path: str) -> Told:
+    """Return a save that the witness saw."""
+    of = {"format": "torch", "bytes": 9, "seconds": 0.1, "files": {path: 9}, "count": 1}
+    return happened(t, "checkpoint-saved", path=path, **of)
+
+
 @pytest.mark.parametrize(
     ("then", "sentence"),
     [
@@ -131,10 +137,27 @@ def test_what_it_cost(then: list[Told], sentence: str) -> None:
             "",
         ),
         ([disk(5.6, "last.pt", written=8)], "", ""),
+        (
+            [seen_save(4, "last.pt")],
+            "last.pt was on /shared, saved whole, and nothing read it",
+            "",
+        ),
+        (
+            [seen_save(4, "last.pt"), happened(6.5, "checkpoint-read", path="last.pt")],
+            "last.pt was on /shared and was read, and the steps began again all the same",
+            "",
+        ),
+        (
+            [seen_save(3, "last.pt"), happened(4, "checkpoint-removed", path="last.pt"), disk(5.6)],
+            "no checkpoint on /shared",
+            "",
+        ),
+        ([seen_save(7, "last.pt"), disk(5.6)], "no checkpoint on /shared", ""),
     ],
     ids=[
         *("not looked", "nothing", "other files", "not loaded", "own disk", "the disk of another"),
         *("own disk, kept", "reported", "written since"),
+        *("seen, not read", "seen and read", "seen and removed", "seen since"),
     ],
 )
 def test_why_from_there(seen: list[Told], cause: str, advice: str) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import queue
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from emulator.engines.base import Engine, Looking
+from emulator.engines.base import Engine, Looking, Watched
 from emulator.engines.capabilities import capable
 from emulator.engines.docker import DockerEngine
 from emulator.engines.process import ProcessEngine
@@ -17,6 +19,7 @@ from emulator.errors import EngineError, NotRunning
 from emulator.faults import saved_files
 from emulator.faults.checkpoint import FileAccess
 from emulator.runtime.clock import RealClock
+from emulator.witness import watch
 from tests.engines.stage import Stage, shells, staged
 
 ENGINES: Mapping[str, Callable[[], Engine]] = {"docker": DockerEngine, "process": ProcessEngine}
@@ -95,6 +98,34 @@ def test_what_a_task_has_saved_is_seen_when_it_has_ended(saving: Stage) -> None:
     assert engine.look("shared", after) == {"saved": [], "others": []}
     with pytest.raises(EngineError):
         engine.look("worker-9", 0.0)
+
+
+def test_what_becomes_of_files_is_seen_from_outside(saving: Stage) -> None:
+    engine, told = saving.engine, queue.SimpleQueue[dict[str, Any]]()
+    assert isinstance(engine, Watched)
+    program = Path(watch.__file__).read_text("utf-8")
+    witness = threading.Thread(
+        target=engine.watch_files, args=(program, 0.0, lambda line: told.put(json.loads(line)))
+    )
+    witness.start()
+
+    def until(saw: str, path: str = "") -> dict[str, Any]:
+        while True:
+            one = told.get(timeout=60)
+            if (one["saw"], one.get("path", "")) == (saw, path):
+                return one
+
+    assert until("written", "run/model-1.pt")["found"]
+    until("watching")
+    saving.engine.signal("worker-0", 10)  # it closes the file
+    saving.until_line("worker-0", "closed")
+    assert ask(saving, "shared", "torn")["path"] == "run/model-1.pt"
+    assert until("written", "run/model-1.pt")["bytes"] == 4
+    ask(saving, "shared", "missing", "/run/*.pt")
+    until("removed", "run/model-1.pt")
+    engine.stop_watching()
+    witness.join(timeout=60)
+    assert not witness.is_alive()
 
 
 def test_a_program_that_fails_says_why(saving: Stage) -> None:

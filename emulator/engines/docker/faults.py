@@ -34,6 +34,7 @@ from emulator.engines.docker.requests import (
     files_request,
     helper_request,
     tracer_request,
+    witness_request,
 )
 from emulator.engines.docker.task_containers import TaskContainers, no_container
 from emulator.engines.lines import LineSplitter, seconds
@@ -91,6 +92,9 @@ class Faults(TaskContainers):
     def _tracers(self) -> dict[str, dict[str, socket.socket]]:
         """The containers that trace a task, each with its standard input."""
         return {}
+
+    _witness: socket.socket | None = None
+    """The standard input of the program that watches files."""
 
     @cached_property
     def _freezer(self) -> Freezer:
@@ -308,6 +312,26 @@ class Faults(TaskContainers):
                 status = json.loads(base64.b64decode(told))
                 if (written := seconds(status["mtime"])) >= since:
                     yield saved_files.File(path, status["size"], int(written * 1e9))
+
+    def watch_files(self, program: str, since: float, told: Callable[[str], object]) -> None:
+        """Run a program that has the shared volume, in a container of the first task's image."""
+        asked = json.dumps({"folders": {"shared": SHARED}, "since": since})
+        command, image = [*PYTHON, program, asked], self._run.tasks[0].image
+        body = witness_request(image, self._run.resources, command, self._labels)
+        with translate_errors("watch the shared volume"):
+            witness: str = self.api.create_container_from_config(body)["Id"]
+            try:
+                for line in lines_of(self.api, witness, partial(setattr, self, "_witness")):
+                    told(line)
+            finally:
+                self._witness = None
+                remove_container(self.api, witness)
+
+    def stop_watching(self) -> None:
+        """End its standard input."""
+        if (own := self._witness) is not None:
+            with contextlib.suppress(OSError):
+                own.shutdown(socket.SHUT_WR)
 
     def fill(self, volume: str) -> int:
         """Have a container of the first task's image fill the shared volume, which has a size."""

@@ -42,6 +42,8 @@ CPU_PERIOD = 100_000
 """Microseconds; the kernel's default."""
 LOST = "-lost"
 """At the end of a container's name: its task has lost power."""
+NOBODY = "65534:65534"
+"""The user of a helper that needs no right."""
 RESTRICTED = {
     "CapDrop": ["ALL"],
     "SecurityOpt": ["no-new-privileges"],
@@ -168,6 +170,23 @@ def files_request(
         "User": "0",
         "Labels": dict(common),
         "HostConfig": {"NetworkMode": "none", "Mounts": [mount], **rights, **RESTRICTED},
+    }
+
+
+def witness_request(
+    image: str, volume: str, command: list[str], common: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the body for a helper that only reads the volume of a run; it ends with its input."""
+    mount = {"Type": "volume", "Source": volume, "Target": SHARED, "ReadOnly": True}
+    return {
+        "Image": image,
+        "Entrypoint": command,
+        "User": NOBODY,
+        "OpenStdin": True,
+        "StdinOnce": True,
+        "AttachStdin": True,
+        "Labels": dict(common),
+        "HostConfig": {"NetworkMode": "none", "Mounts": [mount], **RESTRICTED},
     }
 
 

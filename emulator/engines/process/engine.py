@@ -68,6 +68,8 @@ PORTS = range(20000, 29000)
 """Below the range from which Linux and macOS take ports for outgoing connections."""
 REMOVAL_TIMEOUT = 30.0
 """Seconds to wait for killed processes to end, before that is an error."""
+WITNESS = "witness"
+"""The name of the program that watches files, in place of a task's."""
 SECRET = "EMULATOR_API_TOKEN"
 """The token of every run's API, if the user sets one; tasks must not get it."""
 
@@ -103,6 +105,7 @@ class ProcessEngine:
         self._published: dict[str, list[int]] = {}
         self._holders: dict[str, list[subprocess.Popen[str]]] = {}
         """The programs that trace a task."""
+        self._witness: subprocess.Popen[str] | None = None
         self._metadata: MetadataServer | None = None
         self._metadata_at: dict[str, str] = {}
         """Where each task asks, as host:port."""
@@ -370,6 +373,31 @@ class ProcessEngine:
             contextlib.closing(saved_files.Folder(str(folder))) as opened,
         ):
             return saved_files.listed(opened.files(since))
+
+    def watch_files(self, program: str, since: float, told: Callable[[str], object]) -> None:
+        """Run a program that watches the shared folder, and those of all tasks."""
+        scratch = self._scratch
+        assert scratch is not None, "prepare comes first"
+        folders = {"shared": str(scratch.shared()), "own": str(scratch.home("."))}
+        asked = json.dumps({"folders": folders, "since": since})
+        self._witness = witness = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", program, asked],
+            env={**os.environ, **labelled(scratch.run_id, WITNESS, scratch.folder)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        with witness:
+            assert witness.stdout is not None
+            for line in witness.stdout:
+                told(line)
+
+    def stop_watching(self) -> None:
+        """Close its standard input."""
+        if self._witness is not None and self._witness.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._witness.stdin.close()
 
     def hold(
         self, task: str, program: str, request: Mapping[str, Any], told: Callable[[str], None]

@@ -1,0 +1,115 @@
+"""The witness of saves: a program beside the tasks, `emulator/witness`, tells what files become.
+
+It runs on a thread of its own, and nothing waits for it but the end of a run, for a moment.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import queue
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from emulator.engines.base import Engine, Inbox, Watched
+from emulator.errors import EmulatorError
+from emulator.record.events import Entry, Witness
+from emulator.witness import watch
+from emulator.witness.saves import Saves
+
+if TYPE_CHECKING:
+    from emulator.runtime.clock import Clock, Workers
+    from emulator.supervisor.job import Job
+
+SOON = 0.05
+"""Seconds between two looks at what is over, at least."""
+LAST_MOMENT = 1.0
+"""Seconds at the end of a run in which the witness tells the rest."""
+
+
+@dataclass(frozen=True)
+class Saw:
+    """The witness has told of something."""
+
+    line: str
+
+
+class WatchedSaves:
+    """Has the files of a run watched, where the engine can do that."""
+
+    def __init__(
+        self, engine: Engine, inbox: Inbox, clock: Clock, workers: Workers, job: Job
+    ) -> None:
+        self._engine = engine if isinstance(engine, Watched) else None
+        self._inbox, self._workers, self._clock = inbox, workers, clock
+        self._timers, self._history = job.timers, job.history
+        self._saves = Saves(job.tasks)
+        self._since = clock.wall()
+        self._begun = self._waits = False
+        self._ended = threading.Event()
+
+    def on_running(self, task: str) -> None:
+        """Take note that a task runs; with the first one the witness begins."""
+        self._saves.runs(task, self._clock.wall())
+        if self._engine is not None and not self._begun:
+            self._begun = True
+            self._workers.aside(self._run)
+
+    def on_exit(self, task: str) -> None:
+        """Take note that a task has ended."""
+        self._saves.ended(task)
+
+    def on_seen(self, event: Saw) -> None:
+        """Record what follows from what was seen."""
+        try:
+            told = json.loads(event.line)
+        except ValueError:  # an error of Python, or of the shell that has none
+            told = {"at": self._clock.wall(), "saw": "blind", "in": "shared", "path": ""}
+            told["why"] = event.line.strip()[:200]
+        self._write(self._saves.see(told))
+        self._look_later()
+
+    def end(self) -> None:
+        """Have it tell the rest, for a moment; then what is not over is."""
+        if self._engine is None or not self._begun:
+            return
+        self._engine.stop_watching()
+        self._ended.wait(LAST_MOMENT)
+        while True:
+            try:
+                event = self._inbox.get(timeout=0)
+            except queue.Empty:
+                break
+            if isinstance(event, Saw):
+                self.on_seen(event)
+        self._write(self._saves.settle(math.inf))
+
+    def _run(self) -> None:
+        assert self._engine is not None
+        program = Path(watch.__file__).read_text("utf-8")
+        try:
+            self._engine.watch_files(program, self._since, self._told)
+        except EmulatorError as error:
+            self._inbox.put(Witness(sees=False, reason=error.message))
+        finally:
+            self._ended.set()
+
+    def _told(self, line: str) -> None:
+        self._inbox.put(Saw(line))
+
+    def _look_later(self) -> None:
+        if not self._waits and self._saves.due < math.inf:
+            self._waits = True
+            self._timers.after(max(SOON, self._saves.due - self._clock.wall()), self._look)
+
+    def _look(self) -> None:
+        self._waits = False
+        self._write(self._saves.settle(self._clock.wall()))
+        self._look_later()
+
+    def _write(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            self._history.write(entry, wall=entry.wall)

@@ -1,0 +1,1 @@
+"""What is saved and loaded, seen from outside: a program that watches folders, and its rules."""

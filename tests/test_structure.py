@@ -35,6 +35,7 @@ LAYERS = [
     {"manifests"},
     {"planning"},
     {"record", "broker"},
+    {"witness"},
     {"analysis"},
     {"engines"},
     {"supervisor"},

@@ -137,6 +137,8 @@ class Recovery:
     fault: str = ""
     """The id of the fault; empty: the task failed, and the restart policy started it again."""
     exit_code: int | None = None
+    went_on: bool = False
+    """Another task trained on, in the life in which it was then."""
 
 
 @dataclass(frozen=True)
@@ -283,7 +285,7 @@ def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
     recovered = _recoveries(timeline, progress) + [
         Recovery(
             fault.target, fault.triggered or 0.0, fault.first_step_after, fault.restored_after,
-            fault.id, fault.exit_code,
+            fault.id, fault.exit_code, _goes_on(timeline, progress, fault.triggered or 0.0),
         )
         for fault in faults
         if FAULTS[fault.kind].restarts_target and fault.status == "applied"
@@ -384,8 +386,27 @@ def _recoveries(timeline: Timeline, progress: ProgressIndex) -> list[Recovery]:
         step = progress.step_after(running)
         seconds = None if step is None else round(step.t - exit_.t, 6)
         ran = None if running is None else round(running.t - exit_.t, 6)
-        found.append(Recovery(restart.task, exit_.t, seconds, ran, exit_code=exit_.exit_code))
+        others = _goes_on(timeline, progress, exit_.t)
+        found.append(
+            Recovery(restart.task, exit_.t, seconds, ran, "", exit_.exit_code, went_on=others)
+        )
     return found
+
+
+def _goes_on(timeline: Timeline, progress: ProgressIndex, since: float) -> bool:
+    """Return whether a job succeeded with a task that trained on since a time, in one life."""
+    lasts = (
+        task.last
+        for name, task in timeline.tasks.items()
+        if name not in progress.beside and timeline.outcome == "succeeded"
+    )
+    return any(
+        life is not None
+        and bool(life.steps)
+        and life.begin <= since < life.steps[-1].t
+        and (life.exit is None or not life.exit.exit_code or life.exit.told_to_stop)
+        for life in lasts
+    )
 
 
 def _fault(

@@ -343,7 +343,8 @@ def _lost_steps(expect: Expectations, analysis: Analysis) -> Iterator[Verdict]:
             verdict = replace(
                 verdict, status=verdict.status if is_known else "unknown", actual=actual
             )
-        if verdict.status == "ok" and analysis.unrecovered:
+        unseen = any(one.seconds is None and not one.went_on for one in analysis.recovered)
+        if verdict.status == "ok" and unseen:
             yield replace(verdict, status="unknown", actual=f"{verdict.actual}; {NO_STEP_FOLLOWED}")
         else:
             yield verdict

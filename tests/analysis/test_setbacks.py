@@ -253,3 +253,28 @@ def test_merging_keeps_where_a_bar_opened() -> None:
     events += [step(1.4, TASK, 60, bar_opened=0), step(1.5, TASK, 70), ended(2, TASK, 137)]
     found = [one for event in events for one in coalescer.add(event)]
     assert [one.bar_opened for one in found if isinstance(one, Step) and one.step == 60] == [0]
+
+
+def test_a_task_that_never_came_back_made_no_step_twice_where_another_trained_on() -> None:
+    two = [*began_again(0, "worker-0", "worker-1"), *made(2, 1, 10, 1)]
+    lost = [
+        fault(5, "worker-1", "triggered"),
+        ended(5, "worker-1", 137, fault="0"),
+        fault(5, "worker-1", "applied", exit_code=137),
+    ]
+    extra = "faults: [{preempt: worker-1, at: 5s}]\nexpect: {max_lost_steps: 0}"
+
+    def verdict(told: list[Entry]) -> str:
+        replay = timeline([*two, *lost, *told], extra=extra)
+        (one,) = (
+            one
+            for one in judge(replay.plan.scenario.expect, analyse(replay), replay)
+            if one.expectation == "max_lost_steps"
+        )
+        return one.status
+
+    on = made(12, 11, 20, 1)
+    assert verdict([*on, ended(29, TASK, 0), job(29)]) == "ok"
+    assert verdict([ended(29, TASK, 0), job(29)]) == "unknown"
+    failed = [*on[:1], ended(29, TASK, 1), job(29, "failed")]
+    assert verdict(failed) == "unknown"

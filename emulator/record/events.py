@@ -413,6 +413,7 @@ class Witness(Entry):
 
     event: ClassVar = "witness"
     sees: bool
+    """It does from now on; else it is blind to `path`."""
     path: str = ""
     """The folder that it can't see, below what is watched; empty: all of it."""
     reason: str = ""
@@ -431,6 +432,7 @@ class CheckpointSaved(Entry):
     path: str
     """Of its file or folder, or what the names of its files begin with."""
     format: str
+    """Of whose kind its files are: torch, TensorFlow, Orbax, ..."""
     bytes: int
     """Of all its files."""
     seconds: float
@@ -447,6 +449,7 @@ class CheckpointRead(Entry):
 
     event: ClassVar = "checkpoint-read"
     path: str
+    """Of the save, as it was told."""
     times: int = 1
     """How often one of its files was opened for that."""
 
@@ -457,6 +460,7 @@ class CheckpointRemoved(Entry):
 
     event: ClassVar = "checkpoint-removed"
     path: str
+    """Of the save, as it was told."""
     left: int = 0
     """Files of it that are left."""
 

@@ -121,12 +121,17 @@ TWO = {"m-1.pt": b"older", "m-2.pt": b"\x00" * 9}
 
 def test_torn_cuts_the_largest_file_to_half(tmp_path: Path) -> None:
     save(tmp_path, {"s-1/.metadata": b"abc", "s-1/0.distcp": b"12345678"})
+    file = (tmp_path / "s-1/0.distcp").stat()
+    began = time.time()
     done = ask(tmp_path, "torn")
+    assert began <= done.pop("at") <= time.time()
     assert done == {
         "checkpoint": "s-1",
         "format": "DCP",
         "number": 1,
         "path": "s-1/0.distcp",
+        "inode": file.st_ino,
+        "written": file.st_mtime,
         "before": 8,
         "after": 4,
     }
@@ -145,14 +150,9 @@ def test_one_bit_is_flipped_and_the_time_of_writing_stays(tmp_path: Path) -> Non
 
 def test_missing_removes_all_files_of_the_latest_and_its_folder(tmp_path: Path) -> None:
     save(tmp_path, {"1/_CHECKPOINT_METADATA": b"a", "2/_CHECKPOINT_METADATA": b"b", "2/d/x": b"c"})
-    assert ask(tmp_path, "missing") == {
-        "checkpoint": "2",
-        "format": "Orbax",
-        "number": 2,
-        "path": "2",
-        "before": 2,
-        "after": None,
-    }
+    done = ask(tmp_path, "missing")
+    assert (done["checkpoint"], done["format"], done["number"]) == ("2", "Orbax", 2)
+    assert (done["path"], done["before"], done["after"], done["written"]) == ("2", 2, None, 3)
     assert contents(tmp_path) == {"1/_CHECKPOINT_METADATA": b"a"}
     assert not (tmp_path / "2").exists()
 

@@ -135,7 +135,7 @@ class Failure(Exception):
 
 # --- Numbers in names (pure) ----------------------------------------------------------------------
 
-STEP, PART, FIXED, MEASURED, MAYBE = "step", "part", "fixed", "measured", "maybe"
+STEP, PART, FIXED, MEASURED, MAYBE, MOMENT = "step", "part", "fixed", "measured", "maybe", 1
 """What a number is by the word before it: one that grows by saves, that of a part of a save, one
 that all saves of a job have, a value or a time of one save; or the word does not say."""
 STEP_WORDS = {
@@ -143,9 +143,10 @@ STEP_WORDS = {
     **dict.fromkeys(("iter", "iters", "iteration", "iterations", "update", "updates"), 4),
     **dict.fromkeys(("batch", "ba", "it", "round"), 4),
     **dict.fromkeys(("epoch", "epochs", "ep"), 3),
-    **dict.fromkeys(("checkpoint", "ckpt", "snapshot"), 2),
 }
 """Of several in a name, the one with the greatest number here counts."""
+_SAVE_WORD = re.compile("checkpoint|ckpt|snapshot")
+"""Words before a number of a save, whatever it counts."""
 _PART_WORD = re.compile(
     "rank|shard|part|of|worker|gpu|device|node|proc|process|replica|host|mp|tp|pp|dp|stage|layer"
     "|expert|split|chunk|bucket|slice|partition|task"
@@ -179,7 +180,8 @@ class Number(NamedTuple):
     kind: str
     """Of STEP, PART, FIXED, MEASURED and MAYBE."""
     weight: int
-    """Of several that may grow by saves, the greatest does; under 0: only if it is seen to."""
+    """Of several that may grow by saves, the greatest does; under 0: only if it is seen to. Of one
+    that is measured: MOMENT if it is a time."""
     value: int
     """-1: it is no whole number."""
 
@@ -202,12 +204,12 @@ def numbers(path: str) -> Sequence[Number]:
         kind, weight = _kind_of(match, word)
         if word not in STEP_WORDS and (moment := _MOMENT.match(path, begin, end)):
             position = moment.end()
-            kind, value = MEASURED, -1
+            kind, value, weight = MEASURED, -1, MOMENT
         elif kind == MAYBE:
             in_name = "/" not in path[begin:]
             around = path[path.rfind("/", 0, begin) + 1 :].partition("/")[0]
-            weight = 0 if around == match["digits"] and not in_name else -1
-            if in_name and (match["gap"] or not word):
+            weight = 0 if around == match["digits"] or _SAVE_WORD.fullmatch(word) else -1
+            if in_name and (weight == 0 or match["gap"] or not word):
                 weight = 1
         found.append(Number(begin, position, kind, weight, value))
 
@@ -248,9 +250,9 @@ def names(paths: Sequence[str]) -> dict[str, Name]:
     """
     alike: dict[str, list[str]] = {}
     for path in paths:
-        alike.setdefault(
-            _with(path, lambda one, text: text if one.kind == FIXED else "#"), []
-        ).append(path)
+        kinds = [one.kind for one in numbers(path)]
+        same = _with(path, lambda n, text, of=kinds: text if of[n] == FIXED else "#")  # type: ignore[misc]
+        alike.setdefault(same, []).append(path)
     return {path: name for group in alike.values() for path, name in _alike(group).items()}
 
 
@@ -260,11 +262,11 @@ def steps_of(paths: Sequence[str]) -> list[int | None]:
     return [found[path].step for path in paths]
 
 
-def _with(path: str, text_of: Callable[[Number, str], str]) -> str:
-    """Return a path with other texts in place of its numbers."""
+def _with(path: str, text_of: Callable[[int, str], str]) -> str:
+    """Return a path with other texts in place of its numbers, each by its place among them."""
     pieces, position = [], 0
-    for one in numbers(path):
-        pieces += [path[position : one.begin], text_of(one, path[one.begin : one.end])]
+    for place, one in enumerate(numbers(path)):
+        pieces += [path[position : one.begin], text_of(place, path[one.begin : one.end])]
         position = one.end
     return "".join(pieces) + path[position:]
 
@@ -272,70 +274,43 @@ def _with(path: str, text_of: Callable[[Number, str], str]) -> str:
 def _alike(paths: Sequence[str]) -> dict[str, Name]:
     """Return what paths say that differ in their numbers only."""
     rows = [numbers(path) for path in paths]
-    columns = range(len(rows[0]))
+    first, columns = rows[0], range(len(rows[0]))
     values = [[row[column].value for row in rows] for column in columns]
     back = [sum(map(operator.gt, column, column[1:])) for column in values]
     varies = [len(set(column)) > 1 for column in values]
-    by_word = [column for column in columns if rows[0][column].kind == STEP]
-
-    def is_own(column: int) -> bool:
-        """Say whether no value of it is that of several saves."""
-        others = {tuple(row[n].value for n in by_word) for row in rows}
-        return len(others) == len(set(values[column]))
+    by_word = [column for column in columns if first[column].kind == STEP]
+    saves = {tuple(row[column].value for column in by_word) for row in rows}
 
     def fits(column: int) -> tuple[int, ...]:
-        one = rows[0][column]
-        if one.kind == STEP:
-            return True, is_own(column), varies[column], one.weight, column
+        one = first[column]
+        if one.kind == STEP:  # and of one save alone
+            is_own = len(saves) == len(set(values[column]))
+            return True, is_own, varies[column], one.weight, column
         return False, one.weight, -back[column], varies[column], column
 
-    may_be = [
-        column
-        for column in columns
-        if rows[0][column].kind == STEP
-        or (rows[0][column].kind == MAYBE and (rows[0][column].weight >= 0 or varies[column]))
-    ]
-    grows = max(may_be, key=fits) if may_be else -1
-    parts = {
-        column
-        for column in columns
-        if rows[0][column].kind == PART
-        or (
-            column in may_be
-            and column != grows
-            and rows[0][column].kind == MAYBE
-            and back[column]
-            and _counted(values[column])
-        )
+    may_be = [n for n in columns if first[n].kind == MAYBE and (first[n].weight >= 0 or varies[n])]
+    grows = max([*by_word, *may_be], key=fits) if by_word or may_be else -1
+    parts = {n for n in may_be if n != grows and back[n] and _counted(values[n])}
+    parts |= {n for n in columns if first[n].kind == PART}
+    fixed = {
+        n
+        for n in columns
+        if first[n].kind == MAYBE and n != grows and (first[n].weight < 1 or back[n])
     }
+    fixed |= parts | {n for n in columns if first[n].kind == FIXED}
     found = {}
     for path in paths:
         row = numbers(path)
-        place = {one.begin: column for column, one in enumerate(row)}
-
-        def of_save(one: Number, text: str, place: Mapping[int, int] = place) -> str:
-            return "*" if place[one.begin] in parts else text
-
-        def of_role(one: Number, text: str, place: Mapping[int, int] = place) -> str:
-            column = place[one.begin]
-            stays = one.kind in (FIXED, PART) or column in parts
-            stays = stays or (
-                one.kind == MAYBE and column != grows and (one.weight < 1 or back[column] > 0)
-            )
-            return text if stays else "#"
-
         span: Sequence[int] = ()
         if grows >= 0:
             span = row[grows].begin, row[grows].end
-        else:
-            moments = [
-                one for one in row if one.kind == MEASURED and "." not in path[one.begin : one.end]
-            ]
-            if moments:
-                digits = re.search(r"\d+$", path[: moments[-1].end])
-                span = digits.span() if digits else ()
+        elif moments := [one for one in row if one.weight == MOMENT]:
+            digits = re.search(r"\d+$", path[: moments[-1].end])
+            span = digits.span() if digits else ()
         step = row[grows].value if grows >= 0 else None
-        found[path] = Name(step, span, _with(path, of_save), _with(path, of_role))
+        save = _with(path, lambda n, text: "*" if n in parts else text)
+        role = _with(path, lambda n, text: text if n in fixed else "#")
+        found[path] = Name(step, span, save, role)
     return found
 
 
@@ -391,6 +366,8 @@ _DATA = re.compile(
     r"|history|metrics?|logs?|cache|cached|features?|embeddings?)(?![^\W\d_])",
     re.IGNORECASE,
 )
+_NUMBERED = re.compile(r"(?<![^\W\d_])(?:checkpoint|ckpt|snapshot)[-_=. ]?\d|^\d+$", re.IGNORECASE)
+"""Names of folders that may be one save; those with a step may be as well."""
 _LAST = re.compile(r"(?<![^\W\d_])(?:last|latest|best|final)(?![^\W\d_])", re.IGNORECASE)
 _TEXT_MODEL = re.compile(
     r"(?:^|.*[^a-z])(?:model|booster|checkpoint|ckpt)[-_.]?\d+\.txt$", re.IGNORECASE
@@ -450,10 +427,8 @@ def _folders(files: Sequence[File]) -> dict[str, str]:
                 found[folder] = form
         parts = file.path.split("/")
         for depth in range(1, len(parts)):
-            if (
-                any(one.kind == STEP for one in numbers(parts[depth - 1]))
-                or parts[depth - 1].isdigit()
-            ):
+            name = parts[depth - 1]
+            if _NUMBERED.search(name) or any(one.kind == STEP for one in numbers(name)):
                 inside.setdefault("/".join(parts[:depth]), []).append(file)
     without = unfinished_dcp(files)
     spans: dict[str, list[tuple[int, int, str]]] = {}
@@ -503,7 +478,7 @@ def _has_saves(folder: str, members: Sequence[File]) -> bool:
             steps |= {one.value for one in in_part if one.kind == STEP} - of_folder
             maybe = {one.value for one in in_part if one.kind == MAYBE and one.weight >= 0}
             if maybe - of_folder:
-                alike = _with(part, lambda one, text: "#")
+                alike = _with(part, lambda place, text: "#")
                 others.setdefault(alike, set()).update(maybe)
             if is_bare and (_LAST.search(part) or steps or others):
                 return True
@@ -552,7 +527,8 @@ def _together(parts: Sequence[tuple[Part, Name]]) -> list[Checkpoint]:
         key = name.save
         if name.step is not None and not _LAST.search(last):
             step, with_it = before.get(folder, (-1, ""))
-            key = with_it if step == name.step else key
+            if step == name.step and all(one.role != part.role for one in saves[with_it]):
+                key = with_it
             before[folder] = name.step, key
         saves.setdefault(key, []).append(part)
         steps[key] = name.step
@@ -659,13 +635,14 @@ def counterparts(one: Checkpoint, before: Checkpoint) -> list[tuple[File, File]]
 def _roles(one: Checkpoint) -> Iterator[tuple[tuple[str, str], File]]:
     """Yield each file with what its path has in common with those of other saves."""
 
-    def without_step(number: Number, text: str) -> str:
-        is_step = number.value == one.step and number.kind in (STEP, MAYBE)
-        return "#" if is_step else text
-
     for part in one.parts:
         for file in part.files:
-            yield (part.role, _with(file.path[len(part.path) :], without_step)), file
+            rest = file.path[len(part.path) :]
+            of_save = [
+                number.value == one.step and number.kind in (STEP, MAYBE)
+                for number in numbers(rest)
+            ]
+            yield (part.role, _with(rest, lambda n, text, of=of_save: "#" if of[n] else text)), file  # type: ignore[misc]
 
 
 def newer_names(one: Checkpoint, before: Checkpoint | None) -> list[tuple[str, Part]]:

@@ -43,7 +43,7 @@ class FileAccess(Protocol):
 
 
 class Checkpoint(FaultSpec):
-    """The latest checkpoint is broken: `torn`, `bitflip`, `missing`, `stale` and so on."""
+    """The latest checkpoint: `torn`, `bitflip`, `missing`, `stale`, `empty-newer` or `zeroed`."""
 
     kind = "checkpoint"
     capability, request = "files", "changing a checkpoint on {}"

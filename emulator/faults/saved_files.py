@@ -125,8 +125,8 @@ class Checkpoint(NamedTuple):
 
     @property
     def largest(self) -> File:
-        """Its largest file, where its numbers are."""
-        return max(self.files, key=lambda file: (file.size, file.path))
+        """Its largest file, where its numbers are; of several, the one that was written last."""
+        return max(self.files, key=lambda file: (file.size, file.time, file.path))
 
 
 class Failure(Exception):
@@ -285,10 +285,13 @@ def _alike(paths: Sequence[str]) -> dict[str, Name]:
         one = first[column]
         if one.kind == STEP:  # and of one save alone
             is_own = len(saves) == len(set(values[column]))
-            return True, is_own, varies[column], one.weight, column
-        return False, one.weight, -back[column], varies[column], column
+            grows = varies[column] or not others_grow
+            return (1, is_own, varies[column], one.weight, column) if grows else (-1,)
+        return 0, one.weight, -back[column], varies[column], column
 
     may_be = [n for n in columns if first[n].kind == MAYBE and (first[n].weight >= 0 or varies[n])]
+    grow = [n for n in may_be if first[n].weight > 0 and varies[n] and not back[n]]
+    others_grow = any(not _counted(values[n]) for n in grow)
     grows = max([*by_word, *may_be], key=fits) if by_word or may_be else -1
     parts = {n for n in may_be if n != grows and back[n] and _counted(values[n])}
     parts |= {n for n in columns if first[n].kind == PART}
@@ -468,22 +471,22 @@ def _has_saves(folder: str, members: Sequence[File]) -> bool:
     own = folder.rpartition("/")[2]
     is_bare = own.isdigit()
     of_folder = {one.value for one in numbers(own)}
-    steps: set[int] = set()
-    others: dict[str, set[int]] = {}
+    inner: dict[tuple[str, int], set[int]] = {}
+    """The values of each number that may be a step, in names that differ in their numbers alone."""
     for file in members:
         parts = file.path[len(folder) + 1 :].split("/")
         is_file = not file.is_folder and parts[-1].endswith(tuple(FORMATS))
         for part in parts if is_file or file.is_folder else parts[:-1]:
-            in_part = numbers(part)
-            steps |= {one.value for one in in_part if one.kind == STEP} - of_folder
-            maybe = {one.value for one in in_part if one.kind == MAYBE and one.weight >= 0}
-            if maybe - of_folder:
-                alike = _with(part, lambda place, text: "#")
-                others.setdefault(alike, set()).update(maybe)
-            if is_bare and (_LAST.search(part) or steps or others):
+            if is_bare and _LAST.search(part):
                 return True
-    several = (len(values) > 1 and not _counted([*values]) for values in others.values())
-    return len(steps) > 1 or any(several)
+            alike = _with(part, lambda place, text: "#")
+            for place, one in enumerate(numbers(part)):
+                if one.kind == STEP or (one.kind == MAYBE and one.weight >= 0):
+                    inner.setdefault((alike, place), set()).add(one.value)
+                    several = one.kind == STEP and len(inner[alike, place]) > 1
+                    if several or (is_bare and one.value not in of_folder):
+                        return True
+    return any(len(values) > 1 and not _counted([*values]) for values in inner.values())
 
 
 def _uppermost(path: str, folders: Mapping[str, str]) -> str:
@@ -1079,7 +1082,13 @@ def chosen(request: Mapping[str, Any], folder: Folder, files: Sequence[File], of
     found = [one for one in found if one.files or one.is_folder]
     if not found:
         wanted = "there is no checkpoint" if of == "latest" else f"nothing matches {of.lstrip('/')}"
-        raise Failure(f"{wanted} in {where}: {what_is_there(files)}")
+        there = what_is_there(files)
+        if request.get("since"):
+            every = folder.files()
+            came = checkpoints(every) if of == "latest" else matching(every, of)
+            names = ", ".join(one.name for one in came[:SHOWN])
+            there += f"; older than the run, and not saved by it: {names}" if names else ""
+        raise Failure(f"{wanted} in {where}: {there}")
     others = {one.name: file for one in found for file in one.files if file.why_not}
     own = [one for one in found if one.name not in others]
     meant = own if of == "latest" else found

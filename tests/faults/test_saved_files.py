@@ -129,6 +129,8 @@ def test_the_step_of_one_name_is_what_its_words_say(name: str, step: int | None)
         # After a restart, steps are saved again.
         (["epoch=0-step=10.ckpt", "epoch=1-step=20.ckpt", "epoch=0-step=15.ckpt"], [10, 20, 15]),
         (["a-1.pt", "b-200.pt"], [1, 200]),
+        (["step_5/m-10.pt", "step_5/m-20.pt"], [10, 20]),  # as if that were a seed
+        (["step_5/m_0.pt", "step_5/m_1.pt"], [5, 5]),
     ],
 )
 def test_of_several_numbers_the_one_counts_that_grows_by_saves(
@@ -162,9 +164,11 @@ def written(*names: str) -> list[File]:
         (["epoch_1/step_10/m.pt", "epoch_1/step_20/m.pt"], ["epoch_1/step_20", "epoch_1/step_10"]),
         (["0/last.pt", "1/last.pt", "0/best.pt"], ["0/best.pt", "1/last.pt", "0/last.pt"]),
         (["ckpt_1/m-10.pt", "ckpt_1/m-20.pt"], ["ckpt_1/m-20.pt", "ckpt_1/m-10.pt"]),
+        (["step_5/m-5.pt", "step_5/m-10.pt"], ["step_5/m-10.pt", "step_5/m-5.pt"]),
         # Others are one each.
         (["checkpoint-100/global_step100/mp_rank_00_states.pt"], ["checkpoint-100"]),
         (["step_20/shard_00017.bin", "step_20/shard_00093.bin"], ["step_20"]),
+        (["step_20/model.pt", "step_20/model_1.pt", "step_20/epoch=1-step=20.ckpt"], ["step_20"]),
         (["7/model.pt", "7/optimizer.pt", "8/model.pt"], ["8", "7"]),
         (["snapshot_1/.snapshot_metadata", "snapshot_1/0/model/w"], ["snapshot_1"]),
         (["e/s--loss=1.00-step=9-n=8.0/weights/.metadata", "e/s--loss=1.00-step=9-n=8.0/c/i.json"],
@@ -529,7 +533,8 @@ def test_a_file_on_another_mount_is_changed_only_where_an_absolute_pattern_names
 
 def test_what_is_older_than_the_run_came_with_the_program(tmp_path: Path) -> None:
     save(tmp_path, TWO)
-    assert ask(tmp_path, "torn", since=2.5)["error"].endswith("there are no files")
+    why = "there are no files; older than the run, and not saved by it: m-2.pt, m-1.pt"
+    assert ask(tmp_path, "torn", since=2.5)["error"].endswith(why)
     assert ask(tmp_path, "torn", since=1.5)["path"] == "m-2.pt"
 
 

@@ -141,7 +141,7 @@ that all saves of a job have, a value or a time of one save; or the word does no
 STEP_WORDS = {
     **dict.fromkeys(("step", "steps"), 5),
     **dict.fromkeys(("iter", "iters", "iteration", "iterations", "update", "updates"), 4),
-    **dict.fromkeys(("batch", "ba", "it", "round"), 4),
+    **dict.fromkeys(("ba", "it", "round"), 4),
     **dict.fromkeys(("epoch", "epochs", "ep"), 3),
 }
 """Of several in a name, the one with the greatest number here counts."""
@@ -371,6 +371,7 @@ _DATA = re.compile(
 )
 _NUMBERED = re.compile(r"(?<![^\W\d_])(?:checkpoint|ckpt|snapshot)[-_=. ]?\d|^\d+$", re.IGNORECASE)
 """Names of folders that may be one save; those with a step may be as well."""
+_DATA_FOLDER = re.compile(r"(?:^|/)(?:data|datasets?|corpus|cache)(?:/|$)", re.IGNORECASE)
 _LAST = re.compile(r"(?<![^\W\d_])(?:last|latest|best|final)(?![^\W\d_])", re.IGNORECASE)
 _TEXT_MODEL = re.compile(
     r"(?:^|.*[^a-z])(?:model|booster|checkpoint|ckpt)[-_.]?\d+\.txt$", re.IGNORECASE
@@ -411,8 +412,11 @@ def _saved(files: Sequence[File]) -> Iterator[File]:
     for one in known.values():
         series[one.role] = series.get(one.role, 0) + (one.step is not None)
     for file in files:
-        path, name = file.path, file.path.rpartition("/")[2]
-        is_data = _DATA.search(path) or (name.endswith(ANYTHING) and series[known[path].role] < 2)
+        path, (folder, _, name) = file.path, file.path.rpartition("/")
+        is_any, has_step = name.endswith(ANYTHING), known[path].step is not None
+        words = bool(_DATA.search(name) or _DATA_FOLDER.search(folder))
+        is_data = words and (is_any or not has_step)
+        is_data = is_data or (is_any and series[known[path].role] < 2)
         is_saved = _TEXT_MODEL.match(name) if name.endswith(".txt") else _SAVED.search(path)
         if is_saved or not (is_data or name.endswith(".txt")):
             yield file

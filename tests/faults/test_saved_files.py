@@ -189,6 +189,8 @@ def written(*names: str) -> list[File]:
         (["train_state.npz", "model.bin", "notes.txt", "model_10.txt"],
          ["model_10.txt", "model.bin", "train_state.npz"]),
         (["model_100.ubj"], ["model_100.ubj"]),
+        (["test-10.pt", "test/net.pt", "data/net.pt"], ["test/net.pt", "test-10.pt"]),
+        (["batch_32/model-10.pt", "batch_32/log.txt"], ["batch_32/model-10.pt"]),
     ],
 )  # fmt: skip
 def test_what_was_saved_together_is_one_save(files: Sequence[str], saves: Sequence[str]) -> None:

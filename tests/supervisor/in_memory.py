@@ -79,6 +79,7 @@ class Everything(Files):
     def talk_at_files(
         self, where: str, program: str, request: Mapping[str, Any], said: str
     ) -> Generator[str, str | None, None]:
+        self.asked.append((where, request))
         asked = {**request, "folder": str(self.shared)}
         self._talks.append(
             talk := saved_files.talk(asked | ({"plan": json.loads(said)} if said else {}))

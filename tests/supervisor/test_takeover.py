@@ -404,9 +404,11 @@ def test_a_fault_of_any_kind_survives_a_kill_and_happens_once(tmp_path: Path, ca
     assert ("0", "applied") in {(e.id, e.stage) for e in whole.history if isinstance(e, FaultEvent)}
     for kill in range(fuse.when[0] - 2, fuse.when[-1] + 4):
         here = world(str(kill))
+        engine: Any = here.engine
         try:
             check(here, live_through(here, [kill, 0], 0.0))
             assert left(str(kill), here) == expected
+            assert {since for _, asked in engine.asked if (since := asked.get("since"))} <= {WALL}
         except (Exception, Killed) as error:
             last = "\n".join(f"{e.n} {e.t} {e.event} {e.task} {fields_of(e)}" for e in here.history)
             raise AssertionError(f"killed at {kill}:\n{last}") from error

@@ -250,8 +250,7 @@ def names(paths: Sequence[str]) -> dict[str, Name]:
     """
     alike: dict[str, list[str]] = {}
     for path in paths:
-        kinds = [one.kind for one in numbers(path)]
-        same = _with(path, lambda n, text, of=kinds: text if of[n] == FIXED else "#")  # type: ignore[misc]
+        same = _with(path, lambda _, one, text: text if one.kind == FIXED else f"#{one.kind}")
         alike.setdefault(same, []).append(path)
     return {path: name for group in alike.values() for path, name in _alike(group).items()}
 
@@ -262,11 +261,11 @@ def steps_of(paths: Sequence[str]) -> list[int | None]:
     return [found[path].step for path in paths]
 
 
-def _with(path: str, text_of: Callable[[int, str], str]) -> str:
-    """Return a path with other texts in place of its numbers, each by its place among them."""
+def _with(path: str, text_of: Callable[[int, Number, str], str]) -> str:
+    """Return a path with other texts for its numbers, by the place of each among them."""
     pieces, position = [], 0
     for place, one in enumerate(numbers(path)):
-        pieces += [path[position : one.begin], text_of(place, path[one.begin : one.end])]
+        pieces += [path[position : one.begin], text_of(place, one, path[one.begin : one.end])]
         position = one.end
     return "".join(pieces) + path[position:]
 
@@ -311,8 +310,8 @@ def _alike(paths: Sequence[str]) -> dict[str, Name]:
             digits = re.search(r"\d+$", path[: moments[-1].end])
             span = digits.span() if digits else ()
         step = row[grows].value if grows >= 0 else None
-        save = _with(path, lambda n, text: "*" if n in parts else text)
-        role = _with(path, lambda n, text: text if n in fixed else "#")
+        save = _with(path, lambda n, _, text: "*" if n in parts else text)
+        role = _with(path, lambda n, _, text: text if n in fixed else "#")
         found[path] = Name(step, span, save, role)
     return found
 
@@ -483,7 +482,7 @@ def _has_saves(folder: str, members: Sequence[File]) -> bool:
         for part in parts if is_file or file.is_folder else parts[:-1]:
             if is_bare and _LAST.search(part):
                 return True
-            alike = _with(part, lambda place, text: "#")
+            alike = _with(part, lambda *_: "#")
             for place, one in enumerate(numbers(part)):
                 if one.kind == STEP or (one.kind == MAYBE and one.weight >= 0):
                     inner.setdefault((alike, place), set()).add(one.value)
@@ -642,14 +641,12 @@ def counterparts(one: Checkpoint, before: Checkpoint) -> list[tuple[File, File]]
 def _roles(one: Checkpoint) -> Iterator[tuple[tuple[str, str], File]]:
     """Yield each file with what its path has in common with those of other saves."""
 
+    def without_step(_: int, number: Number, text: str) -> str:
+        return "#" if number.value == one.step and number.kind in (STEP, MAYBE) else text
+
     for part in one.parts:
         for file in part.files:
-            rest = file.path[len(part.path) :]
-            of_save = [
-                number.value == one.step and number.kind in (STEP, MAYBE)
-                for number in numbers(rest)
-            ]
-            yield (part.role, _with(rest, lambda n, text, of=of_save: "#" if of[n] else text)), file  # type: ignore[misc]
+            yield (part.role, _with(file.path[len(part.path) :], without_step)), file
 
 
 def newer_names(one: Checkpoint, before: Checkpoint | None) -> list[tuple[str, Part]]:

@@ -131,6 +131,7 @@ def test_the_step_of_one_name_is_what_its_words_say(name: str, step: int | None)
         (["a-1.pt", "b-200.pt"], [1, 200]),
         (["step_5/m-10.pt", "step_5/m-20.pt"], [10, 20]),  # as if that were a seed
         (["step_5/m_0.pt", "step_5/m_1.pt"], [5, 5]),
+        (["m-5.pt", "m-6.5.pt", "m-20261129.pt"], [5, None, None]),
     ],
 )
 def test_of_several_numbers_the_one_counts_that_grows_by_saves(

@@ -186,7 +186,7 @@ class Number(NamedTuple):
     """-1: it is no whole number."""
 
 
-@lru_cache(maxsize=2**16)
+@lru_cache(maxsize=2**17)
 def numbers(path: str) -> Sequence[Number]:
     """Return the numbers of a path, each with what its word says that it is."""
     found: list[Number] = []
@@ -318,10 +318,9 @@ def _alike(paths: Sequence[str]) -> dict[str, Name]:
 
 def _counted(values: Sequence[int]) -> bool:
     """Say whether these are numbers of parts: each from 0, or 1, up to the last."""
-    return len(set(values)) > 1 and sorted(set(values)) in (
-        list(range(max(values) + 1)),
-        list(range(1, max(values) + 1)),
-    )
+    several = set(values)
+    first, last = min(several), max(several)
+    return len(several) > 1 and first in (0, 1) and last == first + len(several) - 1
 
 
 # --- What is there (pure) -------------------------------------------------------------------------

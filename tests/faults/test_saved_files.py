@@ -132,6 +132,7 @@ def test_the_step_of_one_name_is_what_its_words_say(name: str, step: int | None)
         (["step_5/m-10.pt", "step_5/m-20.pt"], [10, 20]),  # as if that were a seed
         (["step_5/m_0.pt", "step_5/m_1.pt"], [5, 5]),
         (["m-5.pt", "m-6.5.pt", "m-20261129.pt"], [5, None, None]),
+        (["1_999999999999999.pt", "0_7.pt"], [999999999999999, 7]),
     ],
 )
 def test_of_several_numbers_the_one_counts_that_grows_by_saves(

@@ -1032,9 +1032,10 @@ def is_done(folder: Folder, aim: Mapping[str, Any], file: int | None) -> bool:
                 done = None
         if done is not None:
             return done
+    since = "it is gone now" if file is None else "it has been written again since"
     raise Failure(
         f"whether {aim['path']} was changed is not known: the emulator was killed meanwhile, and "
-        "it has been written again since"
+        f"{since}"
     )
 
 

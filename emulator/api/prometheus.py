@@ -34,7 +34,10 @@ from emulator.record.task_log import whole_lines
 
 STATES = ("pending", "starting", "running", "backoff", "down", "ended")
 PHASES = ("starting", "running", "ending")
-STAGES = ("waiting", *(one for one in get_args(FaultStage) if one not in ("planned", "reapplied")))
+STAGES = (
+    "waiting",
+    *(one for one in get_args(FaultStage) if one not in ("planned", "found", "reapplied")),
+)
 OUTCOMES = ("succeeded", "failed", "timeout", "interrupted", "error")
 
 

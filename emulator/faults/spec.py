@@ -301,6 +301,9 @@ class FaultContext:
     said of each when it was in force. Raises NotRunning, EngineError."""
     announced: float = 0.0
     """When the fault was announced, or happens (seconds since 1970)."""
+    since: float = 0.0
+    """When the task, or the first of all, was first started (seconds since 1970): older files came
+    with the program. 0: it is not known."""
 
     def trace(self, fault: FaultSpec | None = None) -> Mapping[str, Any]:
         """Have the task traced for all held faults in force on it that need this, and no others.
@@ -353,6 +356,8 @@ class FaultSpec(Entry):
     """What it stands in for and how, where it is not what it is called; plan and report say so."""
     needs_hook: ClassVar[bool] = False
     """It needs the hook inside its target, which a task has with `EMULATE_INSIDE: "1"`."""
+    is_found_first: ClassVar[bool] = False
+    """What it changes is written down before it is changed, so that it is not changed twice."""
     lists_groups: ClassVar[bool] = False
     """Its target is a list of groups of tasks, not a name."""
     applied: ClassVar[str] = "{} is impaired"
@@ -436,6 +441,15 @@ class FaultSpec(Entry):
         """Tell the target of the fault to come; blocks; again after a take-over.
 
         Raises NotRunning, EngineError.
+        """
+        raise NotImplementedError
+
+    def find(
+        self, target: FaultContext, found: Mapping[str, Any] | None
+    ) -> tuple[Mapping[str, Any], Callable[[], Effect]]:
+        """Return what it will change, and what changes it; blocks. Raises NotRunning, EngineError.
+
+        `found`: what was returned to an emulator that was killed, and may have changed it.
         """
         raise NotImplementedError
 

@@ -27,6 +27,7 @@ FaultStage = Literal[
     "preparing",
     "announced",
     "triggered",
+    "found",
     "applied",
     "reapplied",
     "healed",
@@ -568,8 +569,8 @@ class FaultEvent(Entry):
     """The kind of the fault, such as `preempt`."""
     stage: FaultStage
     """How far it is; a fault counts only once it is `applied`. `announced`: its target was told of
-    it, before it is triggered. `reapplied`: its target has started again, and was brought into the
-    same state."""
+    it, before it is triggered. `found`: what it is about to change is known. `reapplied`: its
+    target has started again, and was brought into the same state."""
     target: str | None = None
     """What it is on if not on one task: groups or tasks of a network fault, or no task at all."""
     reason: str | None = None
@@ -589,7 +590,8 @@ class FaultEvent(Entry):
     which call of a task to the kernel."""
     changed: Mapping[str, Any] | None = None
     """The file that it has changed, and `how`: `path`, sizes `before` and `after` in bytes, the
-    `byte` and the `bit`."""
+    `byte` and the `bit`; its `inode`, when it was last `written` before, and `at`: when it was
+    changed (seconds since 1970). Of `found`: of each file, how it is before and after."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -234,6 +234,8 @@ class FaultTimeline:
     """The event with which it reached each stage, with the evidence."""
     reapplied: list[FaultEvent] = field(default_factory=list)
     """Each time that its target had started again, and was held again."""
+    found: FaultEvent | None = None
+    """What it was about to change."""
 
     @property
     def id(self) -> str:
@@ -318,6 +320,9 @@ class FaultTimeline:
         """Take an event of this fault."""
         if entry.stage == "reapplied":
             self.reapplied.append(entry)
+            return
+        if entry.stage == "found":
+            self.found = entry
             return
         self.stages.pop(entry.stage, None)
         self.stages[entry.stage] = entry

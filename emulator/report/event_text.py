@@ -115,7 +115,7 @@ def _helper_in_words(helper: events.HelperEvent) -> str:
 def _fault_in_words(fault: events.FaultEvent) -> str:
     head, target = f"fault {fault.id}", fault.target or fault.task
     match fault.stage:
-        case "planned":
+        case "planned" | "found":
             return ""
         case "preparing":
             return f"{head}: waiting: {fault.reason}"

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 BASE = ""
 """In place of a fault's id: the links that a scenario has all the time."""
 
-FaultOperation = Literal["announce", "inject", "repeat", "kill", "heal"]
+FaultOperation = Literal["announce", "find", "inject", "repeat", "kill", "heal"]
 Operation = Literal["start", "stop", "equip", "port lookup", "watch"] | FaultOperation
 
 
@@ -67,7 +67,7 @@ class Called:
     ports: Mapping[int, str] = field(default_factory=dict)
     """Where the ports of a task are that was started."""
     effect: Effect = NOTHING_MORE
-    """Of `inject`: what the engine did for the fault."""
+    """Of `inject`: what the engine did for the fault; of `find`: what it would change."""
     wall: float = 0.0
     """When the engine had answered; of `heal` when it was asked, of `start` when the task had all
     faults again that hold on it (seconds since 1970)."""
@@ -93,9 +93,9 @@ class EngineCalls:
         workers: Workers,
         clock: Clock,
         *,
-        is_first: bool = True,
+        started: Mapping[str, float] | None = None,
     ) -> None:
-        """`is_first`: no other supervisor has started these tasks before."""
+        """`started`: when a supervisor before this one first started each task; None: none did."""
         self._plan, self._engine, self._inbox, self._workers = plan, engine, inbox, workers
         self._wall = clock.wall
         self._links: dict[str, Sequence[Link]] = {BASE: plan.links} if plan.links else {}
@@ -106,9 +106,11 @@ class EngineCalls:
         self._tracing = Tracing(plan, engine, inbox, workers, clock.wall, Called, self._lost)
         self.watch, self.let_go = self._tracing.watch, self._tracing.let_go
         self.go = self._tracing.go
-        self._looks = isinstance(engine, Looking) and is_first
-        self._first_starts: dict[str, float] = {}
+        self._looks = isinstance(engine, Looking) and started is None
+        self._first_starts = dict(started or {})
         """When each task was first started (seconds since 1970)."""
+        self._changes: dict[str, Callable[[], Effect]] = {}
+        """What makes the changes of faults that were found, by the fault's id."""
         self._looking = False
         """A look at /shared is under way."""
         self._asked: dict[str, float] = {}
@@ -160,11 +162,16 @@ class EngineCalls:
         self._workers.submit(self._signal, Called("stop", task, number.name), number)
 
     def perform(
-        self, operation: FaultOperation, fault: PlannedFault, announced: float = 0.0
+        self,
+        operation: FaultOperation,
+        fault: PlannedFault,
+        announced: float = 0.0,
+        found: Mapping[str, Any] | None = None,
     ) -> None:
         """Announce a fault, make it happen, kill its target after the grace period, or heal it.
 
-        `announced` is when it was, or the time now (seconds since 1970).
+        `announced` is when it was, or the time now (seconds since 1970); `found`: what a killed
+        supervisor was about to change.
         """
         if operation == "inject":
             self._put_in_force(fault)
@@ -174,7 +181,10 @@ class EngineCalls:
             self._held = {id_: one for id_, one in self._held.items() if id_ != fault.id}
         if fault.spec.ends_target:
             self._begin_signal(fault.target)
-        self._workers.submit(self._act, Called(operation, fault.id), fault, announced)
+        if operation == "find":
+            self._workers.submit(self._find, Called(operation, fault.id), fault, found)
+        else:
+            self._workers.submit(self._act, Called(operation, fault.id), fault, announced)
 
     def expect_new_machine(self, fault: PlannedFault) -> None:
         """Have what a target was told withdrawn before it is started the next time."""
@@ -307,9 +317,15 @@ class EngineCalls:
                 case _:
                     self._note_processes(fault, "signal")
                     self._asked.setdefault(fault.id, self._wall())
-                    found["effect"] = fault.spec.apply(target) or NOTHING_MORE
+                    change = self._changes.pop(fault.id, partial(fault.spec.apply, target))
+                    found["effect"] = change() or NOTHING_MORE
         if fault.spec.ends_target:
             self._end_signal(fault.target)
+
+    def _find(self, call: Called, fault: PlannedFault, earlier: Mapping[str, Any] | None) -> None:
+        with self._reported(call) as found, self._target(fault.target, held=False) as target:
+            changed, self._changes[fault.id] = fault.spec.find(target, earlier)
+            found["effect"] = Effect(changed=changed)
 
     def _note_processes(self, fault: PlannedFault, moment: Literal["signal", "kill"]) -> None:
         """Report which processes a task has just before it gets a signal."""
@@ -352,7 +368,10 @@ class EngineCalls:
         with self._held_locks[name] if held else contextlib.nullcontext():
             active = [one.spec for one in self._held.values() if one.target == name]
             follow = partial(self._tracing.follow, name)
-            yield FaultContext(self._engine, name, cpus, self.update_links, active, follow)
+            first = {**self._first_starts}
+            since = first.get(name, min(first.values(), default=0.0))
+            context = FaultContext(self._engine, name, cpus, self.update_links, active, follow)
+            yield replace(context, since=since)
 
     def _lost(self, task: str, refusal: EmulatorError) -> None:
         """A tracer that has held faults on a task can't go on: they have failed."""

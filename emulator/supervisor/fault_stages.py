@@ -51,6 +51,8 @@ class ActiveFault:
     recovered_at: float = math.inf
     """When the job has stepped since."""
     healing: bool = False
+    found: Mapping[str, Any] | None = None
+    """What it is about to change, once that is written."""
     injecting: bool = False
     """The engine has not answered yet; it is healed after that, or nobody would undo it. Nor is
     its target killed before, lest it gets SIGTERM after SIGKILL."""
@@ -232,7 +234,8 @@ def _trigger(one: ActiveFault, _: object, now: Situation) -> Step:
     one = replace(one, is_due=False, triggered_at=now.time, injecting=True)
     one = replace(one, stage="terminating" if one.ending else "active")
     triggered = Write("triggered", {"effect": one.effect} if one.effect else {})
-    return one, [triggered, "inject", *_kill_in_time(one, now)]
+    inject: Call = "find" if one.fault.spec.is_found_first else "inject"
+    return one, [triggered, inject, *_kill_in_time(one, now)]
 
 
 def _announce(one: ActiveFault) -> list[Action]:
@@ -258,6 +261,14 @@ def _cancel(one: ActiveFault, *_: object) -> Step:
 
 
 # --- A fault that lasts -----------------------------------------------------------------------
+
+
+def _found(one: ActiveFault, answer: Called, _: Situation) -> Step:
+    """Write what will be changed before it is: after a kill, it is not known if it was."""
+    if one.found is not None:
+        return one, ["inject"]  # a killed supervisor has written it
+    found = answer.effect.changed
+    return replace(one, found=found), [Write("found", {"changed": found}), "inject"]
 
 
 def _injected(one: ActiveFault, answer: Called, now: Situation) -> Step:
@@ -297,7 +308,8 @@ def _heal(one: ActiveFault, *_: object) -> Step:
 
 def _go_on(one: ActiveFault, *_: object) -> Step:
     if one.applied_at == math.inf:
-        return replace(one, injecting=True), ["inject"]
+        inject: Call = "find" if one.fault.spec.is_found_first else "inject"
+        return replace(one, injecting=True), [inject]
     return one, ["restore", *_heal_in_time(one)]
 
 
@@ -461,6 +473,7 @@ STAGES: Mapping[Stage, Mapping[object, Row]] = {
         JobOver: lambda one, *_: _end(one, "skipped", "the job ended before what was announced"),
     },
     "active": {
+        "find": _found,
         "inject": _injected,
         "heal": lambda one, answer, _: _end(
             replace(one, restored=True), "healed", wall=answer.wall

@@ -277,8 +277,8 @@ class Injector:
                     self._timers.at(when, self._advance, one, then)
                 case PlannedFault():
                     self.inject_now([action])
-                case "announce" | "inject" | "repeat" | "kill" | "heal":
-                    calls.perform(action, fault, self._announced(one))
+                case "announce" | "find" | "inject" | "repeat" | "kill" | "heal":
+                    calls.perform(action, fault, self._announced(one), one.found)
                 case "restore":
                     calls.restore(fault)
                 case "equip":

@@ -69,7 +69,13 @@ from emulator.supervisor.job import (
 )
 from emulator.supervisor.sampling import Measured, Sampling
 from emulator.supervisor.strategy import strategy_of
-from emulator.supervisor.takeover import RecoveredState, helper_steps, init_line, resumption
+from emulator.supervisor.takeover import (
+    RecoveredState,
+    first_starts,
+    helper_steps,
+    init_line,
+    resumption,
+)
 from emulator.supervisor.timers import Timers
 from emulator.supervisor.watchdog import DiskWatch, Watchdog
 from emulator.supervisor.witness import Saw, WatchedSaves
@@ -107,9 +113,8 @@ class Supervisor:
         self._plan, self._engine, self._history = plan, engine, history
         self._clock, self._recovered, self._origin = clock, recovered, origin
         self._timers = Timers(clock)
-        self._calls = EngineCalls(
-            plan, engine, self.inbox, workers, clock, is_first=recovered is None
-        )
+        started = None if recovered is None else first_starts(recovered.timeline)
+        self._calls = EngineCalls(plan, engine, self.inbox, workers, clock, started=started)
         tasks = recovered.tasks if recovered else pending(plan)
         helpers = recovered.helpers if recovered else pending_helpers(plan)
         self._job = Job(
@@ -291,7 +296,7 @@ class Supervisor:
                 raise error
             case "stop" if error:
                 self._on_stop_refused(task, call.answer, error.message)
-            case "announce" | "inject" | "kill" | "heal" | "equip" | "watch":
+            case "announce" | "find" | "inject" | "kill" | "heal" | "equip" | "watch":
                 self._injector.on_answer(call)
 
     def _on_line(self, line: Line) -> None:

@@ -129,6 +129,17 @@ def recover_run(plan: Plan, record: RunWriter, began: float) -> RecoveredState:
     return recovered
 
 
+def first_starts(timeline: Timeline) -> dict[str, float]:
+    """Return when each task was first started (seconds since 1970)."""
+    begun = {name: task.incarnations[:1] for name, task in timeline.tasks.items()}
+    return {
+        name: one.start.wall
+        for name, first in begun.items()
+        for one in first
+        if one.start is not None
+    }
+
+
 def helper_steps(plan: Plan) -> HelperSteps:
     """Return what reads the steps in the lines of a helper, where one has them."""
     if not plan.scenario.metrics.trainer_status:
@@ -257,6 +268,7 @@ def _fault(fault: FaultTimeline, timeline: Timeline, began: float) -> ActiveFaul
         announced_at=math.inf if announced is None else began + announced.t,
         triggered_at=began + (fault.triggered or 0.0),
         asked_at=None if triggered is None else triggered.wall,
+        found=None if fault.found is None else fault.found.changed,
     )
     if applied is None:
         return one
@@ -297,7 +309,7 @@ def _stage(fault: FaultTimeline, timeline: Timeline) -> Stage:
             return "terminating" if spec.ends_target else "active"
         case "applied" if spec.ends_target:
             return "down" if spec.restarts_target else "over"
-        case "applied":
+        case "applied" if spec.is_healed:
             return "active"
         case _:
             return "over"

@@ -83,6 +83,39 @@ def test_the_files_of_a_task_are_changed_while_it_runs(saving: Stage) -> None:
         ask(saving, "worker-0", "torn")
 
 
+@pytest.mark.parametrize("where", ["shared", "worker-0"])
+def test_a_program_tells_what_it_will_change_and_does_when_it_is_answered(
+    saving: Stage, where: str
+) -> None:
+    saving.engine.signal("worker-0", 10)
+    saving.until_line("worker-0", "closed")
+    program, files = Path(saved_files.__file__).read_text(), capable(saving.engine, FileAccess)
+    request = {"how": "torn", "of": "latest", "waits": True}
+    talk = files.talk_at_files(where, program, request, "")
+    plan = json.loads(next(talk))["plan"]
+    talk.close()  # as with who has asked: nothing is changed
+    talk = files.talk_at_files(where, program, request, "")
+    assert json.loads(next(talk)) == {"plan": plan}
+    done = json.loads(talk.send("go"))
+    assert (done["before"], done["after"]) == (plan["done"]["before"], plan["done"]["after"])
+    with pytest.raises(StopIteration):
+        next(talk)
+    talk = files.talk_at_files(where, program, {**request, "again": True}, json.dumps(plan))
+    assert json.loads(next(talk)) == {"plan": plan}
+    assert json.loads(talk.send("go"))["at"] == pytest.approx(done["at"], abs=1)
+    talk.close()
+    assert ask(saving, where, "torn")["before"] == done["after"]
+
+
+def test_what_came_with_the_program_is_no_checkpoint(saving: Stage) -> None:
+    engine = saving.engine
+    own = ask(saving, "worker-0", "bitflip")  # the newest, or else the older one would be meant
+    since = {"since": own["written"] + 1}
+    if engine.name == "process":  # another knows when it has made the disk
+        told = ask(saving, "worker-0", "torn", **since)["error"]
+        assert "older than the run, and not saved by it: own-1.pt" in told
+
+
 def test_what_a_task_has_saved_is_seen_when_it_has_ended(saving: Stage) -> None:
     engine = saving.engine
     assert isinstance(engine, Looking)
@@ -130,5 +163,9 @@ def test_what_becomes_of_files_is_seen_from_outside(saving: Stage) -> None:
 
 def test_a_program_that_fails_says_why(saving: Stage) -> None:
     files = capable(saving.engine, FileAccess)
+    program = "import sys; sys.exit('one two')"
     with pytest.raises(EngineError, match="Changing files failed: one two"):
-        files.run_at_files("shared", "import sys; sys.exit('one two')", {})
+        files.run_at_files("shared", program, {})
+    for where in ("shared", "worker-0"):
+        with pytest.raises(EngineError, match="Changing files failed: one two"):
+            next(files.talk_at_files(where, program, {}, ""))

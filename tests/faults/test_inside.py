@@ -283,6 +283,8 @@ class Tells:
         self.asked.append((where, request))
         return json.dumps({"answers": self.answers})
 
+    def talk_at_files(self, *_: Any) -> None: ...  # of other faults
+
 
 def test_orders_are_the_sum_of_the_faults_and_say_that_they_stand_in() -> None:
     slow, slower = SlowInput(slow_input="a", by=1, for_=5), SlowInput(slow_input="a", by=2, for_=5)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import signal
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from emulator.errors import EngineError, NotRunning
+from emulator.faults.checkpoint import in_words
 from emulator.faults.ending import Kill, Preempt
 from emulator.faults.held import HeldFault
 from emulator.faults.infrastructure import Cordoned
@@ -181,6 +182,7 @@ BROKEN = {
     "missing": "c/m (8,000 bytes) is removed (torch)",
     "stale": "c/m (8,000 bytes) has the content of c/l (4,000) (torch)",
     "empty-newer": "c/m is newer than c, and empty (torch)",
+    "zeroed": "c/m (8,000 bytes) is cut to nothing (torch)",
 }
 
 
@@ -188,32 +190,52 @@ BROKEN = {
 def test_a_checkpoint_is_broken_by_a_program_that_has_the_files(how: str) -> None:
     done = {"checkpoint": "c", "format": "torch", "path": "c/m", "before": 8000, "after": 4000}
     done |= {"byte": 4000, "bit": 6, "version": "c/l"}
-    asked: list[tuple[str, Any]] = []
+    asked: list[tuple[str, Any, str]] = []
+    told: list[str | None] = []
 
     class Files:
         capabilities = frozenset({"files"})
 
-        def __init__(self, answer: str) -> None:
-            self.answer = answer
+        def __init__(self, *answers: object) -> None:
+            self.answers = answers
 
         def signal(self, task: str, number: int) -> None: ...
 
-        def run_at_files(self, where: str, program: str, request: Any) -> str:
-            compile(program, "saved_files.py", "exec")
-            asked.append((where, request))
-            return self.answer
+        def run_at_files(self, *_: Any) -> None: ...  # of other faults
 
-    def on(name: str, answer: object) -> FaultContext:
-        return FaultContext(Files(json.dumps(answer)), name, None, lambda: None)
+        def talk_at_files(
+            self, where: str, program: str, request: Any, said: str
+        ) -> Generator[str, str | None, None]:
+            compile(program, "saved_files.py", "exec")
+            asked.append((where, request, said))
+            for answer in self.answers:
+                told.append((yield json.dumps(answer)))
+
+    def on(name: str, *answers: object) -> FaultContext:
+        return FaultContext(Files(*answers), name, None, lambda: None, since=7.0)
 
     fault = make("checkpoint", checkpoint=how, of="/shared/c*/m")
-    assert fault.apply(on("shared", done)) == Effect(BROKEN[how], changed={"how": how, **done})
+    effect = Effect(BROKEN[how], changed={"how": how, **done})
+    plan = {"aims": [], "done": done}
+    found, change = fault.find(on("shared", {"plan": plan}, done), None)
+    assert (found, told) == (plan, [])
+    assert (change(), told) == (effect, ["go"])
+    assert fault.find(on("shared", {"plan": plan}, done), plan)[1]() == effect
+    assert fault.apply(on("shared", done)) == effect  # an engine without a way to its input
     here = make("checkpoint", checkpoint=how, of="/tmp/m", on="a-0", even_open=True)
     with pytest.raises(EngineError, match=r"^m is empty\.$"):
         here.apply(on("a-0", {"error": "m is empty"}))
+    with pytest.raises(
+        EngineError, match=r"^Breaking the checkpoint failed: what does it has ended"
+    ):
+        here.apply(on("a-0"))
+    every = {"how": how, "since": 7.0, "newest": 1, "waits": True, "again": False}
+    shared, own = {"of": "/c*/m", "even_open": False}, {"of": "/tmp/m", "even_open": True}
     assert asked == [
-        ("shared", {"how": how, "of": "/c*/m", "even_open": False}),
-        ("a-0", {"how": how, "of": "/tmp/m", "even_open": True}),
+        ("shared", {**every, **shared}, ""),
+        ("shared", {**every, **shared, "again": True}, json.dumps(plan)),
+        ("shared", {**every, **shared}, ""),
+        *[("a-0", {**every, **own}, "")] * 2,
     ]
 
 
@@ -224,6 +246,16 @@ def test_a_checkpoint_is_on_a_disk_that_there_is() -> None:
     assert (on_a_task.target, list(on_a_task.named())) == ("a-0", [(("on",), "a-0")])
     with pytest.raises(ValueError, match="`of` is not in /shared; on the disk of a task"):
         make("checkpoint", of="/tmp/x")
+
+
+def test_several_checkpoints_are_cut_to_nothing_and_no_others() -> None:
+    assert FAULTS["checkpoint"](checkpoint="zeroed", newest=2).newest == 2  # type: ignore[call-arg, attr-defined]
+    for keys in ({"checkpoint": "torn", "newest": 2}, {"checkpoint": "zeroed", "newest": 0}):
+        with pytest.raises(ValueError, match=r"`newest` goes with `zeroed`|greater than or equal"):
+            FAULTS["checkpoint"].model_validate(keys)
+    done = {"checkpoint": "m-2", "format": "torch", "path": "m-2", "before": 8, "after": 0}
+    words = in_words("zeroed", {**done, "saves": ["m-2", "m-1"]})
+    assert words == "m-2 and m-1 (8 bytes) are cut to nothing (torch)"
 
 
 def test_a_preemption_says_what_it_needs() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 from emulator.engines.base import Inbox
 from emulator.engines.memory import MemoryEngine, Script, Scripts
 from emulator.engines.requirements import make_ready
+from emulator.faults import saved_files
 from emulator.planning.requested import RunOptions
 from emulator.record.events import Entry, FaultEvent, TaskStart
 from emulator.record.reader import Record
@@ -58,7 +59,53 @@ class Files(MemoryEngine):
 
     def run_at_files(self, where: str, program: str, request: Mapping[str, Any]) -> str:
         self.asked.append((where, request))
-        return ""
+        return json.dumps({"answers": [{"pid": 7, "did": "it"}]})
+
+    def talk_at_files(
+        self, where: str, program: str, request: Mapping[str, Any], said: str
+    ) -> Generator[str, str | None, None]:
+        raise AssertionError("see Everything")
+        yield
+
+
+class Everything(Files):
+    """Traces what it is asked to, fills volumes, and really changes the files of a folder."""
+
+    def __init__(self, *args: Any, shared: Path, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.shared = shared
+        self._talks: list[Generator[Any, None, Any]] = []
+
+    def talk_at_files(
+        self, where: str, program: str, request: Mapping[str, Any], said: str
+    ) -> Generator[str, str | None, None]:
+        self.asked.append((where, request))
+        asked = {**request, "folder": str(self.shared)}
+        self._talks.append(
+            talk := saved_files.talk(asked | ({"plan": json.loads(said)} if said else {}))
+        )
+        try:
+            yield json.dumps({"plan": next(talk)})
+            next(talk)
+        except StopIteration as end:
+            yield json.dumps(end.value)
+
+    def reattach(self, *args: Any) -> dict[str, str]:
+        for talk in self._talks:  # they end with who has asked
+            talk.close()
+        return super().reattach(*args)
+
+    def hold(self, task: str, program: str, request: Any, told: Callable[[str], None]) -> None:
+        told(json.dumps({"attached": 2}))
+
+    def tell(self, task: str, line: str) -> None: ...
+
+    def let_go(self, task: str) -> None: ...
+
+    def fill(self, volume: str) -> int:
+        return 1
+
+    def give_room(self, volume: str) -> None: ...
 
 
 def step(number: int) -> str:

@@ -52,6 +52,8 @@ EVENTS = {
     "equipped": Called("equip"),
     "not equipped": Called("equip", error=NO),
     "told": Called("announce"),
+    "found": Called("find", effect=Effect(changed={"aims": []})),
+    "not found": Called("find", error=NO),
     "injected": Called("inject"),
     "injected with parts": Called("inject", effect=PARTS),
     "refused": Called("inject", error=NO),
@@ -113,6 +115,11 @@ partition preparing, time over -> over: skipped it was healed before it was inje
 partition preparing, job over -> over: skipped the job ended before the engine was ready
 
 pause active, injected -> active: applied; time over at 26
+torn waiting, due -> active: triggered; find
+torn active, found -> active: found {'aims': []}; inject
+torn active, found, found={} -> active: inject
+torn active, resumed, found={} -> active: find
+torn active, not found -> over: failed No.
 torn active, injected -> over: applied
 torn active, refused -> over: failed No.
 torn active, job over, injecting=True -> active:

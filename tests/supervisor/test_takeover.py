@@ -35,6 +35,7 @@ from tests.supervisor.in_memory import (
     BASE,
     DEAF,
     SERVES,
+    Everything,
     Files,
     Job,
     posted,
@@ -107,12 +108,14 @@ class World(Job):
     """What a kill leaves as it is; an engine call takes so many seconds."""
 
     def __init__(
-        self, out: Path, extra: str, scripts: Mapping[str, Any], slow: float = 0.0
+        self, out: Path, extra: str, scripts: Mapping[str, Any], slow: float = 0.0, **own: Any
     ) -> None:
-        kind = Files if "trainer_status:" in extra else MemoryEngine
-        nodes = ("n1", "n2") if "drain:" in extra else ()
+        """`own`: of an engine that does everything."""
+        kind: Any = Files if "trainer_status:" in extra else MemoryEngine
+        nodes = ("n1", "n2") if "drain:" in extra or "cordon:" in extra else ()
         base = BASE.replace("framework: none\n", "") if "framework:" in extra else BASE
-        super().__init__(out, base + extra, kind(ManualClock(), scripts, nodes=nodes))
+        kind = Everything if own else kind
+        super().__init__(out, base + extra, kind(ManualClock(), scripts, nodes=nodes, **own))
         self.slow = slow
 
     def start(self, fuse: Fuse) -> str:
@@ -239,7 +242,7 @@ def check(here: World, outcome: str, away: float = 0.0) -> None:
     reached_by = Counter((e.id, e.stage) for e in history if isinstance(e, FaultEvent))
     assert set(reached_by.values()) <= {1}, reached_by
     for fault in here.plan.faults:
-        reached = {stage for number, stage in reached_by if number == fault.id}
+        reached = {stage for number, stage in reached_by if number == fault.id} - {"found"}
         assert reached in SETTLED[fault.kind], (fault.id, reached)
     lives = dict.fromkeys((task.name for task in here.plan.tasks), "")
     preempted = {fault.id for fault in here.plan.faults if fault.kind == "preempt"}
@@ -270,9 +273,7 @@ GONE: set[str] = {"triggered", "applied"}
 NEVER: set[str] = {"skipped"}
 ENDED: list[set[str]] = [GONE, NEVER, {"triggered", "skipped"}, {"triggered", "failed"}]
 SETTLED = {
-    "kill": ENDED,
-    "oom": ENDED,
-    "terminate": ENDED,
+    **dict.fromkeys(FAULTS, ENDED),
     "preempt": [*ENDED, GONE | {"healed"}],
     "restart": [*ENDED, GONE | {"healed"}],
     **{kind: [GONE | {"healed"}, *ENDED[1:]] for kind in FAULTS if FAULTS[kind].lasting},
@@ -321,6 +322,99 @@ def survive_kills(
                 if e.event != "step"
             )
             raise AssertionError(f"killed at {kill}:\n{last}") from error
+
+
+KINDS = {
+    "preempt": "preempt: worker-1, grace: 1s, down: 2s",
+    "kill": "kill: worker-1",
+    "terminate": "terminate: worker-1",
+    "restart": "restart: worker-1, grace: 1s",
+    "oom": "oom: worker-1",
+    "pause": "pause: worker-1, for: 2s",
+    "throttle": "throttle: worker-1, cpus: 0.5, for: 2s",
+    "partition": "partition: [[worker-0], [worker-1]], for: 2s",
+    "shape": "shape: worker-1, loss: 5%, for: 2s",
+    "cordon": "cordon: worker-1, for: 2s",
+    "drain": "drain: worker-1, grace: 1s, for: 2s",
+    "checkpoint": "checkpoint: torn",
+    "disk": "disk: readonly, on: worker-1, for: 2s",
+    "visibility": "visibility: late, by: 1s, to: worker-1, for: 2s",
+    "hang": "hang: worker-1, for: 2s",
+    "abort": "abort: worker-1",
+    "exception": "exception: worker-1",
+    "nan_loss": "nan_loss: worker-1, for: 2s",
+    "slow_input": "slow_input: worker-1, by: 200ms, for: 2s",
+    "swallow_sigterm": "swallow_sigterm: worker-1, for: 2s",
+    "checkpoint: bitflip": "checkpoint: bitflip",
+    "checkpoint: missing": "checkpoint: missing",
+    "checkpoint: stale": "checkpoint: stale",
+    "checkpoint: empty-newer": "checkpoint: empty-newer",
+    "checkpoint: zeroed": "checkpoint: zeroed, newest: 2",
+}
+SAVED = {"model-1.pt": b"older", "model-2.pt": b"\x00" * 9}
+
+
+class Noting(Fuse):
+    """Notes when what is written of a fault."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.when: list[int] = []
+
+    def entry(self, entry: Entry) -> None:
+        super().entry(entry)
+        if isinstance(entry, FaultEvent):
+            self.when.append(-int(self.left))
+
+
+def test_every_kind_of_fault_has_a_case_here() -> None:
+    assert {case.partition(":")[0] for case in KINDS} == FAULTS.keys()
+
+
+@pytest.mark.parametrize("case", KINDS)
+def test_a_fault_of_any_kind_survives_a_kill_and_happens_once(tmp_path: Path, case: str) -> None:
+    extra = (
+        'cluster: {worker: {replicas: 2, env: {EMULATE_INSIDE: "1"}}}\nrestart: on-failure\n'
+        f"faults: [{{{KINDS[case]}, at: 3s}}]\n"
+    )
+
+    def world(name: str) -> World:
+        shared = tmp_path / name / "shared"
+        shared.mkdir(parents=True)
+        for file, content in SAVED.items():
+            (shared / file).write_bytes(content)
+        scripts = {"worker-0": trains(12), "*": lambda n: SERVES}
+        return World(tmp_path / name, extra, scripts, shared=shared)
+
+    def left(name: str, here: World) -> object:
+        """Return the files, and what the record says of them."""
+        files = {one.name: one.read_bytes() for one in (tmp_path / name / "shared").iterdir()}
+        said = {
+            key: value
+            for one in here.history
+            if isinstance(one, FaultEvent) and one.stage == "applied"
+            for key, value in (one.changed or {}).items()
+        }
+        return files, {key: value for key, value in said.items() if key not in VARIES}
+
+    whole, fuse = world("whole"), Noting()
+    check(whole, whole.start(fuse))
+    expected = left("whole", whole)
+    assert (expected[0] == SAVED) == ("checkpoint" not in case)  # type: ignore[index]
+    assert ("0", "applied") in {(e.id, e.stage) for e in whole.history if isinstance(e, FaultEvent)}
+    for kill in range(fuse.when[0] - 2, fuse.when[-1] + 4):
+        here = world(str(kill))
+        engine: Any = here.engine
+        try:
+            check(here, live_through(here, [kill, 0], 0.0))
+            assert left(str(kill), here) == expected
+            assert {since for _, asked in engine.asked if (since := asked.get("since"))} <= {WALL}
+        except (Exception, Killed) as error:
+            last = "\n".join(f"{e.n} {e.t} {e.event} {e.task} {fields_of(e)}" for e in here.history)
+            raise AssertionError(f"killed at {kill}:\n{last}") from error
+
+
+VARIES = {"inode", "written", "at"}
 
 
 @pytest.mark.slow

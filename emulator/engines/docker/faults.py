@@ -8,7 +8,7 @@ import json
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from emulator.engines.docker.network import Shaper, missing_parts, run_helper
 from emulator.engines.docker.requests import (
     LOST,
     SHARED,
+    STDIN,
     cpu_quota,
     files_request,
     helper_request,
@@ -43,6 +44,8 @@ from emulator.errors import EngineError, ImageError, NotRunning
 from emulator.platforms.notices import Notice, no_metadata
 
 if TYPE_CHECKING:
+    from requests import Response
+
     from emulator.faults.netem import Link
     from emulator.faults.saved_files import File
 
@@ -81,6 +84,8 @@ DELETED = 2
 """`Kind` of a change of a container's file system (Docker's API, ContainerChanges)."""
 LOOKED_AT = 64
 """Files of a container that are looked at when it has ended; each is a request."""
+SSH = "http+docker://ssh"
+"""Where the SDK's requests go that it sends over SSH."""
 FILES_TIMEOUT = 150
 """Seconds for a program that changes files, which may wait until nobody has one open."""
 
@@ -239,33 +244,74 @@ class Faults(TaskContainers):
 
         The latter is of the image of the first task: it runs whether or not any task does.
         """
-        image = self._run.tasks[0].image
         if where == "shared":
-            asked = json.dumps({**request, "folder": SHARED})
-            config = files_request(
-                image, self._run.resources, [*PYTHON, program, asked], self._labels
-            )
             with translate_errors("run a program on the shared volume"):
+                config = self._files_request(program, request)
                 return run_helper(self.api, config, "Changing files failed", FILES_TIMEOUT)
         self._spoil()
         container = self._container(where)
         with translate_errors(f"run a program in {where}"):
-            if not self._freezer.runs(container):
-                raise NotRunning(f"{where} does not run.")
-            # What is older came with the image.
-            since = seconds(self.api.inspect_container(container)["Created"])
-            own = {
-                "folder": home_of(self._run.task(where)) or ".",
-                "anywhere": True,
-                "since": since,
-            }
-            asked = json.dumps({**request, **own})
+            asked = self._asked_of(where, container, request)
             made = self.api.exec_create(container, [*PYTHON, program, asked])["Id"]
             output, errors = self.api.exec_start(made, demux=True)
             if self.api.exec_inspect(made)["ExitCode"]:
                 text = (errors or output or b"").decode("utf-8", "replace")
                 raise EngineError(f"Changing files failed: {text.strip()[-300:]}")
         return str((output or b"").decode("utf-8", "replace"))
+
+    def talk_at_files(
+        self, where: str, program: str, request: Mapping[str, Any], said: str
+    ) -> Generator[str, str | None, None]:
+        """Do so, and yield each line that it prints; it ends with the connection to its input.
+
+        Over SSH there is no such connection: then it does not wait.
+        """
+        if str(self.api.base_url).startswith(SSH):
+            yield self.run_at_files(where, program, {**request, "waits": False, "again": False})
+            return
+        self._spoil()
+        with (
+            translate_errors(f"run a program at the files of {where}"),
+            contextlib.ExitStack() as end,
+        ):
+            if where == "shared":
+                body = {**self._files_request(program, request), **STDIN}
+                helper: str = self.api.create_container_from_config(body)["Id"]
+                end.callback(remove_container, self.api, helper)
+                response = attached(self.api, helper)
+                self.api.start(helper)
+            else:
+                container = self._container(where)
+                asked = self._asked_of(where, container, request)
+                command = [*PYTHON, program, asked]
+                made = self.api.exec_create(container, command, stdin=True)["Id"]
+                response = executed(self.api, made)
+            end.enter_context(contextlib.closing(response))
+            text = yield from talk_through(response, said)
+            if where == "shared":
+                code = self.api.wait(helper)["StatusCode"]
+            else:
+                code = self.api.exec_inspect(made)["ExitCode"]
+            if code:
+                said = text.strip()[-300:] or f"exit code {code}"
+                raise EngineError(f"Changing files failed: {said}")
+
+    def _files_request(self, program: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the body of a helper for a program that has the shared volume."""
+        image, volume = self._run.tasks[0].image, self._run.resources
+        # By the engine's clock: what is older came with the program.
+        since = seconds(self.api.inspect_volume(volume)["CreatedAt"])
+        asked = json.dumps({**request, "folder": SHARED, "since": since})
+        return files_request(image, volume, [*PYTHON, program, asked], self._labels)
+
+    def _asked_of(self, task: str, container: str, request: Mapping[str, Any]) -> str:
+        """Return what a program is asked that runs in a container. Raises NotRunning."""
+        if not self._freezer.runs(container):
+            raise NotRunning(f"{task} does not run.")
+        # What is older came with the image.
+        since = seconds(self.api.inspect_container(container)["Created"])
+        folder = home_of(self._run.task(task)) or "."
+        return json.dumps({**request, "folder": folder, "anywhere": True, "since": since})
 
     def look(self, where: str, since: float) -> Mapping[str, Any]:
         """Have a helper look at the shared volume; of a container the engine says what changed."""
@@ -436,6 +482,41 @@ def require_good_end(
         raise EngineError(f"What traced {task} has ended with exit code {code}.")
 
 
+UPGRADE = {"Connection": "Upgrade", "Upgrade": "tcp"}
+"""The headers of a request whose connection is then that of a program."""
+
+
+def attached(api: docker.APIClient, container: str) -> Response:
+    """Connect to what a container reads and prints."""
+    query: dict[str, str | int] = {"stream": 1, "stdin": 1, "stdout": 1, "stderr": 1}
+    path = f"/containers/{container}/attach"
+    return streamed(api, "POST", path, query=query, headers=UPGRADE, timeout=None)
+
+
+def executed(api: docker.APIClient, made: str) -> Response:
+    """Run a command in a container, and connect to what it reads and prints."""
+    body = {"Tty": False, "Detach": False}
+    return streamed(api, "POST", f"/exec/{made}/start", json=body, headers=UPGRADE, timeout=None)
+
+
+def talk_through(response: Response, said: str) -> Generator[str, str | None, str]:
+    """Yield each line that a program prints, and send it what is sent; return its errors."""
+    own, frames, printed = socket_of(response.raw), Frames(), {1: b"", 2: b""}
+    assert own is not None, "the connection is direct"
+    own.settimeout(None)
+    line: str | None = said
+    while True:
+        if line:
+            own.sendall(f"{line}\n".encode())
+        while b"\n" not in printed[1]:
+            if not (data := reader_of(response.raw).read1(PIECE)):
+                return (printed[2] or printed[1]).decode("utf-8", "replace")
+            for stream, piece in frames.feed(data):
+                printed[stream] += piece
+        first, _, printed[1] = printed[1].partition(b"\n")
+        line = yield first.decode("utf-8", "replace")
+
+
 def lines_of(
     api: docker.APIClient, helper: str, opened: Callable[[socket.socket], object]
 ) -> Iterator[str]:
@@ -444,15 +525,7 @@ def lines_of(
     The connection is `opened` then: what is sent there is its standard input. Raises EngineError
     where the connection is not direct, as over SSH.
     """
-    response = streamed(
-        api,
-        "POST",
-        f"/containers/{helper}/attach",
-        query={"stream": 1, "stdin": 1, "stdout": 1, "stderr": 1},
-        headers={"Connection": "Upgrade", "Upgrade": "tcp"},
-        timeout=None,
-    )
-    with contextlib.closing(response):
+    with contextlib.closing(attached(api, helper)) as response:
         own = socket_of(response.raw)
         if own is None:
             raise EngineError("Calls can be watched over a direct connection to Docker only.")

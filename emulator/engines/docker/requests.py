@@ -135,6 +135,10 @@ def helper_request(
     }
 
 
+STDIN = {"OpenStdin": True, "StdinOnce": True, "AttachStdin": True}
+"""Of a container whose standard input ends with the connection to it."""
+
+
 def tracer_request(
     image: str, processes: str, command: list[str], common: Mapping[str, str]
 ) -> dict[str, Any]:
@@ -147,9 +151,7 @@ def tracer_request(
         "Image": image,
         "Entrypoint": command,
         "User": "0",
-        "OpenStdin": True,
-        "StdinOnce": True,
-        "AttachStdin": True,
+        **STDIN,
         "Labels": dict(common),
         "HostConfig": {**rights, **RESTRICTED},
     }

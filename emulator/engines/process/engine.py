@@ -21,7 +21,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -338,21 +338,10 @@ class ProcessEngine:
 
     def run_at_files(self, where: str, program: str, request: Mapping[str, Any]) -> str:
         """Run a program for the folder of a task, or for the shared one; it ends with the run."""
-        assert self._scratch is not None, "prepare comes first"
-        if where != "shared" and where not in self._leaders():
-            raise NotRunning(f"{where} does not run.")
-        run_id, run_folder = self._scratch.run_id, self._scratch.folder
-        folder = self._scratch.shared() if where == "shared" else self._scratch.home(where)
+        command, environment = self._at_files(where, program, request)
         found = subprocess.run(
-            [
-                sys.executable,
-                "-I",
-                "-S",
-                "-c",
-                program,
-                json.dumps({**request, "folder": str(folder)}),
-            ],
-            env={**os.environ, **labelled(run_id, where, run_folder)},
+            command,
+            env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -361,6 +350,51 @@ class ProcessEngine:
         if found.returncode:
             raise EngineError(f"Changing files failed: {found.stderr.strip()[-300:]}")
         return found.stdout
+
+    def talk_at_files(
+        self, where: str, program: str, request: Mapping[str, Any], said: str
+    ) -> Generator[str, str | None, None]:
+        """Do so, and yield each line that it prints; it ends with its standard input."""
+        command, environment = self._at_files(where, program, request)
+        with subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            assert process.stderr is not None
+            line: str | None = said
+            try:
+                while True:
+                    if line:
+                        process.stdin.write(f"{line}\n")
+                        process.stdin.flush()
+                    if not (printed := process.stdout.readline()):
+                        break
+                    line = yield printed
+                if process.wait():
+                    said = process.stderr.read().strip()
+                    raise EngineError(f"Changing files failed: {said[-300:]}")
+            except BrokenPipeError:
+                said = process.stderr.read().strip()
+                raise EngineError(f"Changing files failed: {said[-300:]}") from None
+
+    def _at_files(
+        self, where: str, program: str, request: Mapping[str, Any]
+    ) -> tuple[list[str], dict[str, str]]:
+        """Return the command and environment of a program for the folder of a task."""
+        assert self._scratch is not None, "prepare comes first"
+        if where != "shared" and where not in self._leaders():
+            raise NotRunning(f"{where} does not run.")
+        run_id, run_folder = self._scratch.run_id, self._scratch.folder
+        folder = self._scratch.shared() if where == "shared" else self._scratch.home(where)
+        asked = json.dumps({**request, "folder": str(folder)})
+        command = [sys.executable, "-I", "-S", "-c", program, asked]
+        return command, {**os.environ, **labelled(run_id, where, run_folder)}
 
     def look(self, where: str, since: float) -> Mapping[str, Any]:
         """Look into the folder of a task, or into the shared one."""

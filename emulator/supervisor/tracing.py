@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from emulator.engines.base import Engine, Inbox
 from emulator.engines.capabilities import capable
 from emulator.errors import EmulatorError, EngineError, EngineLost, NotRunning
+from emulator.faults.held_call import LINKS
 from emulator.faults.spec import Effect, Holding, Rule
 from emulator.faults.spec import path_pattern as path_pattern
 from emulator.faults.tracer import program as tracer
@@ -342,4 +343,5 @@ class _Once:
 def held_in_words(task: str, call: str, answer: Mapping[str, Any]) -> str:
     """Return before what a task is held, from the answer of `held_call` (pure)."""
     size = f" of {answer['bytes']:,} bytes" if "bytes" in answer else ""
-    return f"{task} was about to make {call} {answer['number']}{size}: {answer['path']}"
+    by = " by a link" if answer["held"] in LINKS else ""
+    return f"{task} was about to make {call} {answer['number']}{size}{by}: {answer['path']}"

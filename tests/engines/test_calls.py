@@ -57,6 +57,59 @@ print("wrote", flush=True)
 """It makes the calls that count as soon as it runs."""
 
 
+COMMITS = """
+import ctypes, os, socket
+
+def fails(call, *given, **more):
+    try:
+        call(*given, **more)
+    except OSError:
+        return
+    raise AssertionError(given)
+
+os.chdir(os.environ["EMULATOR_SHARED"])
+here = os.open(".", os.O_RDONLY)
+file = os.open("a", os.O_CREAT | os.O_WRONLY)
+fails(os.write, os.open("a", os.O_RDONLY), b"x")
+os.write(file, b"x")
+source, sink = os.pipe()
+os.write(sink, b"xy")
+os.splice(source, file, 2)
+for name in ("folder", "full", "full/inner"):
+    os.mkdir(name)
+os.symlink("a", "latest")
+socket.socket(socket.AF_UNIX).bind("socket")
+
+fails(os.rename, "none", "b")
+fails(os.rename, "a", "none/b")
+fails(os.rename, "a", "folder")
+fails(os.rename, "folder", "full")
+fails(os.rename, "a", "/proc/self/b")
+os.link("a", "b")
+fails(os.link, "a", "b")
+assert ctypes.CDLL(None).renameat2(-100, b"a", -100, b"b", 1) == -1
+os.rename("folder", "saved")
+unnamed = os.open(".", os.O_TMPFILE | os.O_WRONLY)
+os.link(f"/proc/self/fd/{unnamed}", "c", src_dir_fd=here)  # linkat, which follows it
+os.rename("latest", "other")
+
+fails(os.unlink, "none")
+fails(os.unlink, "saved")
+os.rmdir("saved", dir_fd=here)
+os.unlink("socket")
+os.unlink("a")
+os.unlink("b", dir_fd=here)
+os.unlink("other")
+print("done", flush=True)
+"""
+"""Calls that are made, and those that fail or are about something else than files."""
+MADE = {
+    "write": ["a", "a"],
+    "rename": ["a", "folder", "c", "latest"],
+    "unlink": ["a", "b", "other"],
+}
+
+
 def first_write(number: int) -> dict[str, Any]:
     """Return the rule of a write of EAGER."""
     return {"do": "hold", "id": "0", "call": "write", "count": number, "of": path_pattern("first")}
@@ -143,6 +196,15 @@ def eager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
         yield stage
 
 
+@pytest.fixture(params=EITHER)
+def committing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
+    """Yield a stage with a task that is behind its gate, and then makes COMMITS."""
+    faults = [{"kill": "worker-0", "at": {"write": 1}}]
+    with staged_on(request, tmp_path, COMMITS, faults=faults) as stage:
+        stage.start()
+        yield stage
+
+
 @pytest.mark.parametrize(
     ("request_", "held"),
     [
@@ -175,21 +237,22 @@ def test_a_tracer_has_several_rules_which_come_and_go(saving: Stage) -> None:
     watch.tell(add=[listing, second])
     assert watch.next() == {"added": ["list", "1"]}
     saving.engine.signal("worker-0", signal.SIGUSR1)
-    told = [watch.next() for _ in range(4)]
-    assert [one.get("call") for one in told] == ["write", "write", None, "write"]
+    told = [watch.next() for _ in range(3)]
+    assert [one.get("call") for one in told] == ["write", "write", None]
     assert (told[0]["bytes"], Path(told[0]["path"]).name) == (10, "new")
     assert (told[2]["held"], told[2]["id"]) == ("write", "0")
     watch.tell(drop=["0"])
     told = [watch.next() for _ in range(3)]
-    assert [one.get("call") for one in told] == ["fsync", "rename", None]
-    assert Path(told[1]["to"]).name == "model-1.pt"
+    assert [one.get("call") for one in told] == ["write", "fsync", None]
     assert (told[2]["held"], told[2]["id"]) == ("rename", "1")
     watch.tell(drop=["1"])
-    told = [watch.next() for _ in range(2)]
+    told = [watch.next() for _ in range(3)]
     assert [(one.get("call"), one.get("line")) for one in told] == [
+        ("rename", None),
         ("unlink", None),
         (None, "saved 1"),
     ]
+    assert Path(told[0]["to"]).name == "model-1.pt"
     watch.tell(drop=["list"])  # the last one: it ends by itself
     watch.until_over()
 
@@ -283,3 +346,31 @@ def test_a_task_whose_tracer_never_comes_begins_when_it_is_told(eager: Stage) ->
     finally:
         told.set()
         telling.join()
+
+
+# --- Which calls count ----------------------------------------------------------------------------
+
+
+def test_calls_that_fail_and_those_about_something_else_than_files_do_not_count(
+    committing: Stage,
+) -> None:
+    listing = {"do": "list", "id": "list", "of": path_pattern("*"), "lines": "done"}
+    last = [
+        {"do": "hold", "id": kind, "call": kind, "count": len(names), "of": path_pattern("*")}
+        for kind, names in MADE.items()
+    ]
+    watch = Watch(committing, {"do": "begin"}, listing, *last)
+    assert watch.next()["begun"] == 1
+    watch.tell(go=True)
+    made: dict[str, list[str]] = {}
+    while "line" not in (told := watch.next()):
+        if "held" in told:
+            kind = told["id"]
+            assert told["number"] == len(made[kind]) + 1 == len(MADE[kind])
+            watch.tell(drop=[kind])
+        else:
+            made.setdefault(told["call"], []).append(Path(told["path"]).name)
+    numbered = made["rename"][2]
+    assert numbered.isdecimal()  # a file without a name is seen by its number
+    assert {**made, "rename": [*made["rename"][:2], "c", made["rename"][3]]} == MADE
+    committing.until_line("worker-0", "done")

@@ -293,7 +293,7 @@ class Tracer:
     """Traces all threads of some processes, and those that they start."""
 
     def __init__(self, places: Mapping[str, Any]) -> None:
-        """`places`: what rules may need to know: `shared`, `home`, `below`, `itself`."""
+        """`places`: what rules may need to know: `shared`, `home`, `below`."""
         self._numbers, self._places = _CALLS[platform.machine()], places
         self._threads: set[int] = set()
         self._rules: list[Rule] = []
@@ -368,22 +368,23 @@ class Tracer:
                 else:
                     self._make(thread)
 
-    def attach(self, ancestor: int, *, itself: bool, begins: bool) -> None:
+    def attach(self, ancestor: int, *, begins: bool) -> None:
         """Trace what a process has started, until no new thread is found. Raises OSError.
 
         What `begins` is waited for: its engine may not have started it yet.
         """
-        while begins and not any(threads(ancestor, itself=itself)):
+        while begins and not any(threads(ancestor)):
             if not os.path.exists(f"/proc/{ancestor}"):
                 break
             time.sleep(LOOK)
-        while new := {*threads(ancestor, itself=itself)} - self._threads:
+        while new := {*threads(ancestor)} - self._threads:
             for thread in new:
                 with contextlib.suppress(Gone):
                     try:
                         ptrace(SEIZE, thread, 0, OPTIONS)
                     except PermissionError:
-                        if tracer_of(thread) != os.getpid():  # else one that we trace started it
+                        # Else one that we trace has started it, or it waits to be waited for.
+                        if tracer_of(thread) != os.getpid() and not has_ended(thread):
                             raise
             self._threads |= new
 
@@ -557,6 +558,11 @@ def tracer_of(thread: int) -> int:
     return int(status_of(thread).get("TracerPid", 0))
 
 
+def has_ended(thread: int) -> bool:
+    """Return whether a thread has ended, also if nobody has waited for it."""
+    return status_of(thread).get("State", "X")[0] in "ZX"
+
+
 def group_of(thread: int) -> int:
     """Return the process of a thread; the thread itself if it has ended."""
     return int(status_of(thread).get("Tgid", thread))
@@ -579,11 +585,9 @@ def is_gate(thread: int) -> bool:
         return False
 
 
-def wait_until_told(ancestor: int, *, itself: bool) -> None:
+def wait_until_told(ancestor: int) -> None:
     """Return once a gate listens: it is about to be told that nobody will trace it."""
-    while any(
-        is_gate(one) and not catches_continue(one) for one in threads(ancestor, itself=itself)
-    ):
+    while any(is_gate(one) and not catches_continue(one) for one in threads(ancestor)):
         time.sleep(LOOK)
 
 
@@ -598,11 +602,8 @@ def size_of(call: Call) -> dict[str, int]:
     return {"bytes": call.arguments[2]} if call.name in ("write", "pwrite64") else {}
 
 
-def threads(ancestor: int, *, itself: bool) -> Iterator[int]:
-    """Yield the threads of all that a process has started, or of that and `itself`."""
-    if itself:
-        with contextlib.suppress(OSError):
-            yield from map(int, os.listdir(f"/proc/{ancestor}/task"))
+def threads(ancestor: int) -> Iterator[int]:
+    """Yield the threads of all that a process has started."""
     found, below = parents(), {ancestor}
     found.pop(os.getpid(), None)
     while more := {one for one, parent in found.items() if parent in below} - below:
@@ -786,15 +787,15 @@ def main(arguments: Sequence[str]) -> None:
     told: queue.SimpleQueue[Mapping[str, Any]] = queue.SimpleQueue()
     signal.pthread_sigmask(signal.SIG_BLOCK, WAKING)
     threading.Thread(target=_listen, args=(told,), daemon=True).start()
-    below, itself = request["below"], bool(request.get("itself"))
+    below = request["below"]
     tracer = Tracer({key: value for key, value in request.items() if key != "rules"})
     begins = any(one["do"] == "begin" for one in request["rules"])
     try:
-        tracer.attach(below, itself=itself, begins=begins)
+        tracer.attach(below, begins=begins)
     except OSError as error:
         if begins:
-            wait_until_told(below, itself=itself)
-        if any(tracer_of(one) not in (0, os.getpid()) for one in threads(below, itself=itself)):
+            wait_until_told(below)
+        if any(tracer_of(one) not in (0, os.getpid()) for one in threads(below)):
             return say({"error": "another program, such as a debugger, traces its processes"})
         return say({"error": f"its processes can't be traced here ({error.strerror})"})
     try:

@@ -244,9 +244,10 @@ class Holding(Protocol):
     ) -> None:
         """Run a Python program that may trace the processes of a task, until it ends.
 
-        Its argument is the request as JSON, to which the engine adds `below`: the process that has
-        started those of the task; `itself: true` if that is one of them. Each line that it prints
-        is `told`. It also ends with this program, or `let_go`. Raises NotRunning, EngineError.
+        Its argument is the request as JSON, to which the engine adds `below`: the process whose
+        descendants are all those of the task, also what has left its session. Each line that it
+        prints is `told`. It also ends with this program, or `let_go`. Raises NotRunning,
+        EngineError.
         """
 
     def tell(self, task: str, line: str) -> None:

@@ -110,6 +110,27 @@ MADE = {
 }
 
 
+DAEMON = """
+import os, signal
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+told, tell = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        print("ready", flush=True)
+        while os.read(told, 1):
+            with open(f"{os.environ['EMULATOR_SHARED']}/new", "wb", buffering=0) as file:
+                for _ in range(3):
+                    file.write(b"x" * 10)
+            print("saved", flush=True)
+    os._exit(0)
+os.wait()
+while signal.sigwait({signal.SIGUSR1}):
+    os.write(tell, b"x")
+"""
+"""It has a process that has left its session save at each SIGUSR1."""
+
+
 def first_write(number: int) -> dict[str, Any]:
     """Return the rule of a write of EAGER."""
     return {"do": "hold", "id": "0", "call": "write", "count": number, "of": path_pattern("first")}
@@ -268,6 +289,41 @@ def test_a_task_that_is_held_can_be_killed_and_the_call_is_never_made(saving: St
     program = Path(saved_files.__file__).read_text()
     files = capable(saving.engine, FileAccess)
     assert json.loads(files.run_at_files("shared", program, cut))["before"] == 20
+
+
+@pytest.fixture(params=EITHER)
+def daemon(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
+    """Yield a stage with a task whose daemon saves at each SIGUSR1."""
+    with staged_on(request, tmp_path, DAEMON) as stage:
+        stage.start(until="ready")
+        yield stage
+
+
+def test_what_has_left_its_session_is_held_and_killed_with_its_task(daemon: Stage) -> None:
+    watch = Watch(daemon, call="write", count=3, of="new")
+    daemon.engine.signal("worker-0", signal.SIGUSR1)
+    assert watch.next()["number"] == 3
+    daemon.engine.signal("worker-0", signal.SIGKILL)
+    watch.let_go()
+    assert daemon.until_exit().exit_code == 137
+    assert daemon.lines == {"worker-0": ["ready"]}
+    cut = {"how": "missing", "of": "new", "even_open": True}
+    program = Path(saved_files.__file__).read_text()
+    files = capable(daemon.engine, FileAccess)
+    assert json.loads(files.run_at_files("shared", program, cut))["before"] == 20
+
+
+def test_what_has_left_its_session_is_frozen_with_its_task(daemon: Stage) -> None:
+    watch = Watch(daemon, call="write", count=1, of="new")
+    daemon.engine.signal("worker-0", signal.SIGUSR1)
+    assert watch.next()["number"] == 1
+    pausing = capable(daemon.engine, Pausing)
+    pausing.pause("worker-0")
+    watch.let_go()
+    daemon.until_quiet()
+    assert daemon.lines == {"worker-0": ["ready"]}
+    pausing.resume("worker-0")
+    daemon.until_line("worker-0", "saved")
 
 
 def test_a_task_that_is_held_can_be_frozen_and_does_nothing_when_it_is_let_go(

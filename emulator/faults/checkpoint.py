@@ -61,7 +61,7 @@ class Checkpoint(FaultSpec):
         default=False,
         strict=True,
         description="Whether a file is changed while a process has it open; otherwise it is "
-        "changed as soon as none has.",
+        "changed as soon as none has. Just before a call, it always is.",
     )
 
     @model_validator(mode="after")
@@ -89,7 +89,11 @@ class Checkpoint(FaultSpec):
     def apply(self, target: FaultContext) -> Effect:
         """Break it, or raise EngineError with why that can't be."""
         of = self.of[len(FOLDER) :] if self.on == SHARED and self.of.startswith("/") else self.of
-        asked = {"how": self.checkpoint, "of": of, "even_open": self.even_open}
+        # A task that is held has it open for as long as this lasts, and can't save again.
+        even_open = self.even_open or target.at_call
+        asked = {"how": self.checkpoint, "of": of, "even_open": even_open}
+        if target.at_call:
+            asked["held"] = True
         program = PROGRAM.read_text("utf-8")
         printed = target.engine_as(FileAccess).run_at_files(target.task, program, asked)
         try:

@@ -424,6 +424,8 @@ class Change(NamedTuple):
     found: Sequence[Checkpoint]
     """The checkpoints that are meant; the first is the latest."""
     even_open: bool
+    held: bool = False
+    """A task waits for the change, so that nothing is saved meanwhile."""
 
     @property
     def latest(self) -> Checkpoint:
@@ -492,6 +494,8 @@ def put_older_back(asked: Change) -> dict[str, Any]:
 
 
 def _keep_and_put_back(asked: Change, one: Checkpoint) -> dict[str, Any]:
+    if asked.held:
+        raise Failure(f"{one.name} has no older version, and is not saved again before the change")
     kept = {}
     for file in one.files:
         with asked.folder.alone(file.path, even_open=asked.even_open) as source:
@@ -576,7 +580,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
             raise Failure(f"{wanted} in {path}: {what_is_there(files)}")
         if not found[0].files and request["how"] not in ("missing", "empty-newer"):
             raise Failure(f"{found[0].name} is empty")
-        changed = HOW[request["how"]](Change(folder, files, found, bool(request.get("even_open"))))
+        even_open, held = bool(request.get("even_open")), bool(request.get("held"))
+        changed = HOW[request["how"]](Change(folder, files, found, even_open, held))
     except Failure as failure:
         return {"error": str(failure)}
     except OSError as error:

@@ -300,6 +300,8 @@ class FaultContext:
     follow: Callable[[Sequence[Rule]], Sequence[Mapping[str, Any]]] | None = None
     """Has the tracer of the task follow these rules for held faults, and no others. Returns what it
     said of each when it was in force. Raises NotRunning, EngineError."""
+    at_call: bool = False
+    """A task is held before a call with which the fault happens, and goes on only after this."""
     announced: float = 0.0
     """When the fault was announced, or happens (seconds since 1970)."""
 
@@ -341,6 +343,8 @@ class FaultSpec(Entry):
     """It restarts its target itself; otherwise the restart policy decides."""
     replaces_target: ClassVar[bool] = False
     """The target restarts on a fresh disk, as on another machine."""
+    asks_target: ClassVar[bool] = False
+    """Its target itself brings it about: one that is held before a call goes on first."""
     blocks_job: ClassVar[bool] = False
     """It may stop the progress of the whole job without ending a task."""
     one_by_one: ClassVar[bool] = False

@@ -105,7 +105,7 @@ class EngineCalls:
         self._held_locks = {one.name: threading.Lock() for one in plan.everything}
         self._tracing = Tracing(plan, engine, inbox, workers, clock.wall, Called, self._lost)
         self.watch, self.let_go = self._tracing.watch, self._tracing.let_go
-        self.go = self._tracing.go
+        self.go, self.miss = self._tracing.go, self._tracing.miss
         self._looks = isinstance(engine, Looking) and is_first
         self._first_starts: dict[str, float] = {}
         """When each task was first started (seconds since 1970)."""
@@ -291,7 +291,7 @@ class EngineCalls:
             contextlib.suppress(*ignored),
             self._target(fault.target, held=fault.spec.is_held) as acted_on,
         ):
-            target = replace(acted_on, announced=announced)
+            target = replace(acted_on, announced=announced, at_call=bool(fault.watched))
             match call.operation:
                 case "announce":
                     fault.spec.announce(target)

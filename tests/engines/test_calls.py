@@ -153,7 +153,8 @@ class Watch:
 
         self.thread = threading.Thread(target=hold, daemon=True)
         self.thread.start()
-        assert self.next()["attached"] >= 1
+        self.attached = self.next()
+        assert self.attached["attached"] >= 1
 
     def next(self) -> dict[str, Any]:
         return self.told.get(timeout=60)
@@ -343,6 +344,7 @@ def test_a_task_that_is_held_can_be_frozen_and_does_nothing_when_it_is_let_go(
 
 def test_a_signal_of_a_task_that_is_watched_is_its_own(saving: Stage) -> None:
     watch = Watch(saving, call="write", count=99, of="nothing")
+    assert watch.attached["late"]
     for number in (1, 2):
         saving.engine.signal("worker-0", signal.SIGUSR1)
         saving.until_line("worker-0", f"saved {number}")
@@ -360,6 +362,7 @@ def test_what_does_not_run_is_not_watched(saving: Stage) -> None:
 
 def test_a_task_behind_its_gate_makes_no_call_before_it_may_begin(eager: Stage) -> None:
     watch = Watch(eager, {"do": "begin"}, first_write(1))
+    assert "late" not in watch.attached
     assert watch.next()["begun"] == 1
     eager.until_quiet()
     assert eager.lines == {}

@@ -211,9 +211,11 @@ def test_a_checkpoint_is_broken_by_a_program_that_has_the_files(how: str) -> Non
     here = make("checkpoint", checkpoint=how, of="/tmp/m", on="a-0", even_open=True)
     with pytest.raises(EngineError, match=r"^m is empty\.$"):
         here.apply(on("a-0", {"error": "m is empty"}))
+    fault.apply(replace(on("shared", done), at_call=True))
     assert asked == [
         ("shared", {"how": how, "of": "/c*/m", "even_open": False}),
         ("a-0", {"how": how, "of": "/tmp/m", "even_open": True}),
+        ("shared", {"how": how, "of": "/c*/m", "even_open": True, "held": True}),
     ]
 
 

@@ -307,6 +307,8 @@ class Tracer:
         """The rules for which all are held; None among them: the beginning."""
         self._caught = 0
         """The thread that they hold, if it is one."""
+        self._is_late = True
+        """There was no gate any more when it came."""
         self._begins = False
         """They are held when the gate becomes the command."""
         self._stopped: list[tuple[int, int]] = []
@@ -378,6 +380,8 @@ class Tracer:
                 break
             time.sleep(LOOK)
         while new := {*threads(ancestor)} - self._threads:
+            # Before it is traced: then it becomes the command, and stops there.
+            self._is_late = self._is_late and not any(map(is_gate, new))
             for thread in new:
                 with contextlib.suppress(Gone):
                     try:
@@ -391,12 +395,11 @@ class Tracer:
     def follow(self, asked: Sequence[Mapping[str, Any]], *, begins: bool) -> None:
         """Follow the first rules, from the beginning of the task if it `begins`."""
         _, come = self.add(asked)
-        late = not any(map(is_gate, self._threads))
-        more = {**({"late": True} if late else {}), **({"later": come} if come else {})}
-        say({"attached": len(self._threads), **more})
+        late = {"late": True} if self._is_late else {}
+        say({"attached": len(self._threads), **late, **({"later": come} if come else {})})
         if begins:
             self._begins = True
-            if late:
+            if not any(map(is_gate, self._threads)):
                 interrupt(self._threads)
                 self._begin(0, len(self._threads))
 

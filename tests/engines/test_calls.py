@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import queue
+import re
 import signal
 import sys
 import threading
@@ -24,8 +25,11 @@ from emulator.faults import held_call, saved_files
 from emulator.faults.checkpoint import FileAccess
 from emulator.faults.held import Pausing
 from emulator.faults.spec import Holding
+from emulator.planning.requested import RunOptions
 from emulator.runtime.clock import RealClock
+from emulator.session.execution import up
 from emulator.supervisor.tracing import path_pattern
+from tests.asked import asked
 from tests.engines.stage import Stage, shells, staged
 
 ENGINES: Mapping[str, Callable[[], Engine]] = {"docker": DockerEngine, "process": ProcessEngine}
@@ -433,3 +437,92 @@ def test_calls_that_fail_and_those_about_something_else_than_files_do_not_count(
     assert numbered.isdecimal()  # a file without a name is seen by its number
     assert {**made, "rename": [*made["rename"][:2], "c", made["rename"][3]]} == MADE
     committing.until_line("worker-0", "done")
+
+
+# --- A whole run ----------------------------------------------------------------------------------
+
+JOB = """
+name: calls
+framework: none
+image: IMAGE
+program: {command: [python3, -c, PROGRAM]}
+cluster: {worker: {replicas: 1, env: ENV}}
+restart: {policy: on-failure, backoff: 0s}
+timeout: 2m
+faults: [FAULTS]
+"""
+LIVES = """
+import os
+os.chdir(os.environ["EMULATOR_SHARED"])
+print("finds", os.stat("a").st_size if os.path.exists("a") else "nothing", flush=True)
+file = os.open("a", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+for _ in range(9):
+    os.write(file, b"x")
+"""
+OPEN = """
+import os
+os.chdir(os.environ["EMULATOR_SHARED"])
+with open("a.pt", "wb", buffering=0) as file:
+    for _ in range(4):
+        file.write(b"x" * 10)
+print("finds", open("a.pt", "rb").read().count(b"x"), flush=True)
+"""
+RAISES = """
+import os, signal
+os.chdir(os.environ["EMULATOR_SHARED"])
+try:
+    open("a.pt", "wb", buffering=0).write(b"x")
+    while True:
+        signal.sigtimedwait([], 0.02)
+except RuntimeError as error:
+    print("finds", type(error).__name__, flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "faults", "finds", "effects"),
+    [
+        (
+            LIVES,
+            "{kill: worker-0, at: {write: 5, of: a}}, {kill: worker-0, at: {write: 3, of: a}}",
+            ["nothing", "4", "2"],
+            ["make write 5 of 1 bytes", "make write 3 of 1 bytes"],
+        ),
+        (
+            OPEN,
+            "{checkpoint: torn, at: {write: 3, of: '*.pt', task: worker-0}}",
+            ["30"],
+            ["a.pt is cut from 20 to 10 bytes"],
+        ),
+        (
+            RAISES,
+            "{exception: worker-0, at: {write: 1, of: '*.pt'}}",
+            ["EmulatedFault"],
+            ["EmulatedFault is raised in the main thread"],
+        ),
+    ],
+    ids=["lives", "open", "raises"],
+)
+@pytest.mark.parametrize("engine", EITHER)
+def test_a_fault_happens_at_the_call_that_it_names_in_every_life_of_its_task(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    engine: str,
+    program: str,
+    faults: str,
+    finds: list[str],
+    effects: list[str],
+) -> None:
+    if engine == "process" and not MAY_TRACE:
+        pytest.skip("this machine does not let a user trace what others have started")
+    if engine == "docker":
+        request.getfixturevalue("docker_engine")  # or skip
+    text = JOB.replace("PROGRAM", json.dumps(program)).replace("FAULTS", faults)
+    text = text.replace("ENV", '{EMULATE_INSIDE: "1"}' if "exception" in faults else "{}")
+    text = text.replace("IMAGE", "cpu" if engine == "docker" else "none")
+    result = up(asked(text), ENGINES[engine](), RunOptions(out=tmp_path))
+    log = (result.folder / "logs" / "worker-0.log").read_text()
+    assert re.findall("finds (.*)", log) == finds
+    done = [one.effect for one in result.analysis.faults]
+    assert all(effect in one for effect, one in zip(effects, done, strict=True)), done
+    assert {one.expectation: one.status for one in result.verdicts}["faults"] == "ok"

@@ -76,13 +76,13 @@ class Trigger(Model):
     recovery: Text | None = Field(default=None, examples=["spot"])
     """After the job's first step after another fault."""
     write: int | None = Field(default=None, strict=True, ge=1, examples=[3])
-    """Just before so many a write to a file by one task, once all tasks have run."""
+    """Just before so many a write to a file by one task, counted from its beginning."""
     fsync: int | None = Field(default=None, strict=True, ge=1, examples=[1])
     """The same, before so many a call that has the disk keep what was written."""
     rename: int | None = Field(default=None, strict=True, ge=1, examples=[1])
-    """The same, before so many a rename."""
+    """The same, before so many a rename, of a file or a folder, or a hard link."""
     unlink: int | None = Field(default=None, strict=True, ge=1, examples=[1])
-    """The same, before so many a removal."""
+    """The same, before so many a removal of a file."""
     of: Text | None = Field(default=None, examples=["*.pt"])
     """The files whose writes, renames and so on count: a glob of the ends of their paths, or with a
     leading `/` of all of them; default: all."""

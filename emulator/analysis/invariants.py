@@ -16,7 +16,7 @@ from typing import NamedTuple
 from emulator.analysis.setbacks import begin_of, setbacks
 from emulator.analysis.steps_made import beside
 from emulator.record.events import FaultEvent, Phase, Step, TaskExit
-from emulator.record.timeline import FaultTimeline, TaskTimeline, Timeline
+from emulator.record.timeline import FaultTimeline, Incarnation, TaskTimeline, Timeline
 
 LATE = 2.0
 """Seconds that a line may wait in a pipe before the engine stamps it, on a busy machine. A task
@@ -251,20 +251,26 @@ def no_step_while_paused(timeline: Timeline) -> Observed:
     """Check that no task made a step while a fault had paused it.
 
     The pause is what the record says: from its effect until it was healed, also of processes that
-    have replaced the target's. Steps within LATE of its ends, or of a start, prove nothing.
+    have replaced the target's. Steps within LATE of its ends, or of a start, prove nothing; so does
+    a pause that is no longer than that, or of a task that reports no step.
     """
     pauses = [one for one in timeline.faults.values() if one.kind == "pause" and one.has_held]
-    violations = []
+    judged, violations = 0, []
     for fault in pauses:
         task = timeline.tasks[fault.planned.target]
-        made = list(_steps_while(fault, task, timeline.end))
+        frozen = list(_frozen(fault, task, timeline.end))
+        judged += bool(frozen and task.steps)
+        made = [
+            step for one, since, until in frozen for step in one.steps if since < step.t < until
+        ]
         if made:
             count = sum(step.count for step in made)
             violations.append(
                 f"{task.name} made {count} step{'s' * (count > 1)} between {made[0].t:.1f} and "
                 f"{made[-1].t:.1f} s, while fault {fault.id} had paused it"
             )
-    return Observed("no step while paused", len(pauses), "pauses", violations)
+    of = "pauses" if judged == len(pauses) else "pauses in which a step would have been seen"
+    return Observed("no step while paused", judged, of, violations)
 
 
 INVARIANTS: Mapping[str, Callable[[Timeline], Observed]] = {
@@ -284,14 +290,18 @@ ALWAYS: Mapping[str, Callable[[Timeline], Observed]] = {
 """What every record is held against in which it could be violated: our own word."""
 
 
-def _steps_while(fault: FaultTimeline, task: TaskTimeline, end: float) -> Iterator[Step]:
-    """Yield the steps that a task surely made while a fault was in force."""
+def _frozen(
+    fault: FaultTimeline, task: TaskTimeline, end: float
+) -> Iterator[tuple[Incarnation, float, float]]:
+    """Yield the incarnations that a fault surely held, each with since when and until when."""
     applied, over = fault.stages["applied"], fault.over
     until = (end if over is None else over.t) - LATE
     for one in task.incarnations:
         runs_since = one.begin if one.running is None else one.running.t
         since = max(applied.t, runs_since) + LATE
-        yield from (step for step in one.steps if since < step.t < until)
+        last = until if one.exit is None else min(until, one.exit.t)
+        if since < last:
+            yield one, since, last
 
 
 def _overlaps(task: TaskTimeline) -> Iterator[str]:

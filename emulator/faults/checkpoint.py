@@ -79,7 +79,7 @@ class Checkpoint(FaultSpec):
         default=False,
         strict=True,
         description="Whether a file is changed while a process has it open; otherwise it is "
-        "changed as soon as none has.",
+        "changed as soon as none has. Just before a call, it always is.",
     )
 
     @model_validator(mode="after")
@@ -114,7 +114,9 @@ class Checkpoint(FaultSpec):
         asked = {
             "how": self.checkpoint,
             "of": of,
-            "even_open": self.even_open,
+            # A task that is held has it open for as long as this lasts, and can't save again.
+            "even_open": self.even_open or target.at_call,
+            "held": target.at_call,
             "newest": self.newest,
             "since": target.since,
             "waits": True,

@@ -41,21 +41,19 @@ NUMBERS = {
         **{0: "read", 17: "pread64", 19: "readv", 295: "preadv", 327: "preadv2"},
         **{2: "open", 257: "openat", 437: "openat2", 85: "creat"},
         **{76: "truncate", 77: "ftruncate", 285: "fallocate", 84: "rmdir"},
-        **{83: "mkdir", 258: "mkdirat", 86: "link", 265: "linkat", 88: "symlink"},
+        **{83: "mkdir", 258: "mkdirat", 88: "symlink"},
         **{266: "symlinkat", 90: "chmod", 91: "fchmod", 268: "fchmodat", 280: "utimensat"},
     },
     "aarch64": {
         **{63: "read", 67: "pread64", 65: "readv", 69: "preadv", 286: "preadv2"},
         **{56: "openat", 437: "openat2", 45: "truncate", 46: "ftruncate", 47: "fallocate"},
-        **{34: "mkdirat", 37: "linkat", 36: "symlinkat"},
+        **{34: "mkdirat", 36: "symlinkat"},
         **{52: "fchmod", 53: "fchmodat", 88: "utimensat"},
     },
 }
 NAMES = {
     **dict.fromkeys(("open", "creat", "truncate", "mkdir", "rmdir", "chmod"), ((None, 0),)),
     **dict.fromkeys(("openat", "openat2", "mkdirat", "fchmodat", "utimensat"), ((0, 1),)),
-    "link": ((None, 0), (None, 1)),
-    "linkat": ((0, 1), (2, 3)),
     "symlink": ((None, 1),),
     "symlinkat": ((1, 2),),
 }
@@ -65,7 +63,7 @@ KINDS = {
     "read": ("read", "pread64", "readv", "preadv", "preadv2"),
     "write": (*held_call.KINDS["write"], "truncate", "ftruncate", "fallocate"),
     "fsync": held_call.KINDS["fsync"],
-    "rename": held_call.KINDS["rename"],
+    "rename": held_call.RENAMES,
     "unlink": (*held_call.KINDS["unlink"], "rmdir"),
     "mkdir": ("mkdir", "mkdirat", "link", "linkat", "symlink", "symlinkat"),
 }

@@ -113,18 +113,26 @@ class Swallow(Rule):
 
     def __init__(self, asked: Mapping[str, Any]) -> None:
         super().__init__(asked)
-        self._signal, self._program = int(asked["signal"]), {int(asked["below"])}
-        self._is_below = not asked.get("itself")
+        self._signal, self._program = int(asked["signal"]), 0
+        self._below = int(asked["below"])
 
     def begin(self, threads: Collection[int]) -> None:
-        """Find the processes of the task's own program; all others are their children."""
-        if self._is_below:
-            found = parents().items()
-            self._program = {one for one, parent in found if parent in self._program}
+        """Find the process of the task's own program: the first; a daemon got there later."""
+        found = [one for one, parent in parents().items() if parent == self._below]
+        self._program = min(found, key=lambda one: (began(one), one), default=0)
 
     def takes(self, thread: int, number: int) -> bool:
         """Return whether it is that signal, for a child."""
-        return number == self._signal and group_of(thread) not in self._program
+        return number == self._signal and group_of(thread) != self._program
+
+
+def began(process: int) -> int:
+    """Return when a process has begun, in ticks since the machine did; 0 if it has ended."""
+    try:
+        with open(f"/proc/{process}/stat", "rb") as file:
+            return int(file.read().rpartition(b") ")[2].split()[19])
+    except OSError:
+        return 0
 
 
 held_call.extend(NUMBERS, {}, {"hang": Hang, "swallow": Swallow})

@@ -12,15 +12,20 @@ them. A task has one tracer, whatever is done with it. Its one argument is a req
     {"begun": 2}                            so many threads are held
     {"do": "hold", "call": CALL, ...}       it is held before so many a call of a kind
     {"held": "write", "path": "/shared/model.pt", "pid": 7, "number": 3, "bytes": 4096, "id": "0"}
-    {"do": "list", "of": ..., "lines": ...} each call to such a file, in the order in which they are
-                                            made, and each line of output that `lines` is found in
+    {"do": "list", "of": ..., "lines": ...} each call to such a file, when it has been made, and
+                                            each line of output that `lines` is found in
     {"call": "write", "name": "pwrite64", "path": "/shared/model.pt", "bytes": 4096}
     {"line": "saved step 20"}
 
-It prints `{"attached": 2}` once it traces all threads, `{"ended": true}` when all have ended, and
-`{"error": ...}` if it can't do what is asked. All rules are in force then, but those that it names
-(`"later": [ID]`): these say `{"added": [ID], ...}` themselves, each when it is. Lines on its
-standard input change what it does:
+Only calls count that change what is there: one that fails does not, nor does one that removes what
+is neither a file nor a link. Whether a call will fail is seen before it as far as the names that it
+is about say it, and after it for sure.
+
+It prints `{"attached": 2}` once it traces all threads, with `"late": true` if the task has begun
+before, so that it may have made calls; `{"ended": true}` when all have ended, and `{"error": ...}`
+if it can't do what is asked. All rules are in force then, but those that it names (`"later":
+[ID]`): these say `{"added": [ID], ...}` themselves, each when it is. Lines on its standard input
+change what it does:
 
     {"add": [RULE, ...]}    more rules; a call counts from here on, and so it says `{"added": [ID]}`
     {"drop": [ID, ...]}     these rules are over; what is held for one of them goes on; with
@@ -76,28 +81,35 @@ AT_FDCWD = -100
 _CALLS = {
     "x86_64": {
         **{1: "write", 18: "pwrite64", 20: "writev", 296: "pwritev", 328: "pwritev2"},
-        **{40: "sendfile", 326: "copy_file_range", 74: "fsync", 75: "fdatasync"},
-        **{82: "rename", 264: "renameat", 316: "renameat2", 87: "unlink", 263: "unlinkat"},
+        **{40: "sendfile", 275: "splice", 326: "copy_file_range", 74: "fsync", 75: "fdatasync"},
+        **{82: "rename", 264: "renameat", 316: "renameat2", 86: "link", 265: "linkat"},
+        **{87: "unlink", 263: "unlinkat"},
     },
     "aarch64": {
         **{64: "write", 68: "pwrite64", 66: "writev", 70: "pwritev", 287: "pwritev2"},
-        **{71: "sendfile", 285: "copy_file_range", 82: "fsync", 83: "fdatasync"},
-        **{38: "renameat", 276: "renameat2", 35: "unlinkat"},
+        **{71: "sendfile", 76: "splice", 285: "copy_file_range", 82: "fsync", 83: "fdatasync"},
+        **{38: "renameat", 276: "renameat2", 37: "linkat", 35: "unlinkat"},
     },
 }
+RENAMES, LINKS = ("rename", "renameat", "renameat2"), ("link", "linkat")
 KINDS = {
-    "write": ("write", "pwrite64", "writev", "pwritev", "pwritev2", "sendfile", "copy_file_range"),
+    "write": (
+        *("write", "pwrite64", "writev", "pwritev", "pwritev2"),
+        *("sendfile", "splice", "copy_file_range"),
+    ),
     "fsync": ("fsync", "fdatasync"),
-    "rename": ("rename", "renameat", "renameat2"),
+    "rename": (*RENAMES, *LINKS),
     "unlink": ("unlink", "unlinkat"),
 }
-"""The calls that count as one kind."""
-_FILE = {"copy_file_range": 2}
+"""The calls that count as one kind: a link gives what was written its name, as a rename does."""
+_FILE = {"copy_file_range": 2, "splice": 2}
 """Which argument is the file that is written to; the first of the others."""
 _NAMES: dict[str, Sequence[tuple[int | None, int]]] = {
     "rename": ((None, 0), (None, 1)),
     "renameat": ((0, 1), (2, 3)),
     "renameat2": ((0, 1), (2, 3)),
+    "link": ((None, 0), (None, 1)),
+    "linkat": ((0, 1), (2, 3)),
     "unlink": ((None, 0),),
     "unlinkat": ((0, 1),),
 }
@@ -190,20 +202,34 @@ class Hold(Rule):
     def __init__(self, asked: Mapping[str, Any]) -> None:
         super().__init__(asked)
         self.calls, self._count, self._seen = KINDS[asked["call"]], asked["count"], 0
+        self._made: dict[int, bool] = {}
+        """Threads in such a call, each with whether it was counted."""
 
-    def entered(self, thread: int, call: Call) -> dict[str, Any] | None:
-        """Count it; hold the task if it is the one."""
-        if (path := self.means(thread, call)) is None:
+    def entered(self, thread: int, call: Call) -> dict[str, Any] | float | None:
+        """Count it if it is going to be made; hold the task if it is the one."""
+        path = self.means(thread, call)
+        if path is None or (counts := prospect(thread, call)) is None:
             return None
-        self._seen += 1
-        if self._seen != self._count:
-            return None
-        seen = {"held": call.name, "path": path, "pid": thread, "number": self._seen}
-        return {**seen, **size_of(call)}
+        self._seen += counts
+        if counts and self._seen == self._count:
+            seen = {"held": call.name, "path": path, "pid": thread, "number": self._seen}
+            return {**seen, **size_of(call)}
+        self._made[thread] = counts
+        return LEAVING
+
+    def left(self, thread: int, result: int) -> None:
+        """Count it if it was made after all, or don't."""
+        counted = self._made.pop(thread, None)
+        if counted is not None:
+            self._seen += (result >= 0) - counted
+
+    def forget(self, thread: int) -> None:
+        """A thread has ended."""
+        self._made.pop(thread, None)
 
 
 class List(Rule):
-    """Each call is printed, and each line of output that is asked for."""
+    """Each call that was made is printed, and each line of output that is asked for."""
 
     def __init__(self, asked: Mapping[str, Any]) -> None:
         super().__init__(asked)
@@ -211,19 +237,31 @@ class List(Rule):
         self._lines = re.compile(asked["lines"]).search if asked.get("lines") else None
         self._begun: dict[str, str] = {}
         """What was written of a line that is not finished, by where it goes."""
+        self._made: dict[int, dict[str, Any]] = {}
+        """Threads in such a call, each with what is to be printed."""
 
-    def entered(self, thread: int, call: Call) -> dict[str, Any] | None:
-        """Print it."""
+    def entered(self, thread: int, call: Call) -> float | None:
+        """Print it when it has been made."""
         if self._lines and call.name in ("write", "writev") and call.arguments[0] in (1, 2):
             self._printed(thread, call, self._lines)
         names = list(paths(thread, call))
-        path = next((one for one in names if self._matches(one)), None)
-        if path is not None:
-            kind = next(kind for kind, calls in KINDS.items() if call.name in calls)
-            other = {"to": names[1]} if len(names) > 1 else {}
-            told = {"call": kind, "name": call.name, "path": names[0], **other, "pid": thread}
-            say({**told, **size_of(call)})
-        return None
+        if not any(map(self._matches, names)) or prospect(thread, call) is None:
+            return None
+        kind = next(kind for kind, calls in KINDS.items() if call.name in calls)
+        other = {"to": names[1]} if len(names) > 1 else {}
+        told = {"call": kind, "name": call.name, "path": names[0], **other, "pid": thread}
+        self._made[thread] = {**told, **size_of(call)}
+        return LEAVING
+
+    def left(self, thread: int, result: int) -> None:
+        """Print it, unless it has failed."""
+        told = self._made.pop(thread, None)
+        if told is not None and result >= 0:
+            say(told)
+
+    def forget(self, thread: int) -> None:
+        """A thread has ended."""
+        self._made.pop(thread, None)
 
     def _printed(self, thread: int, call: Call, wanted: Callable[[str], object]) -> None:
         """Print the lines that a write of output finishes."""
@@ -255,7 +293,7 @@ class Tracer:
     """Traces all threads of some processes, and those that they start."""
 
     def __init__(self, places: Mapping[str, Any]) -> None:
-        """`places`: what rules may need to know: `shared`, `home`, `below`, `itself`."""
+        """`places`: what rules may need to know: `shared`, `home`, `below`."""
         self._numbers, self._places = _CALLS[platform.machine()], places
         self._threads: set[int] = set()
         self._rules: list[Rule] = []
@@ -269,6 +307,8 @@ class Tracer:
         """The rules for which all are held; None among them: the beginning."""
         self._caught = 0
         """The thread that they hold, if it is one."""
+        self._is_late = True
+        """There was no gate any more when it came."""
         self._begins = False
         """They are held when the gate becomes the command."""
         self._stopped: list[tuple[int, int]] = []
@@ -330,29 +370,33 @@ class Tracer:
                 else:
                     self._make(thread)
 
-    def attach(self, ancestor: int, *, itself: bool, begins: bool) -> None:
+    def attach(self, ancestor: int, *, begins: bool) -> None:
         """Trace what a process has started, until no new thread is found. Raises OSError.
 
         What `begins` is waited for: its engine may not have started it yet.
         """
-        while begins and not any(threads(ancestor, itself=itself)):
+        while begins and not any(threads(ancestor)):
             if not os.path.exists(f"/proc/{ancestor}"):
                 break
             time.sleep(LOOK)
-        while new := {*threads(ancestor, itself=itself)} - self._threads:
+        while new := {*threads(ancestor)} - self._threads:
+            # Before it is traced: then it becomes the command, and stops there.
+            self._is_late = self._is_late and not any(map(is_gate, new))
             for thread in new:
                 with contextlib.suppress(Gone):
                     try:
                         ptrace(SEIZE, thread, 0, OPTIONS)
                     except PermissionError:
-                        if tracer_of(thread) != os.getpid():  # else one that we trace started it
+                        # Else one that we trace has started it, or it waits to be waited for.
+                        if tracer_of(thread) != os.getpid() and not has_ended(thread):
                             raise
             self._threads |= new
 
     def follow(self, asked: Sequence[Mapping[str, Any]], *, begins: bool) -> None:
         """Follow the first rules, from the beginning of the task if it `begins`."""
         _, come = self.add(asked)
-        say({"attached": len(self._threads), **({"later": come} if come else {})})
+        late = {"late": True} if self._is_late else {}
+        say({"attached": len(self._threads), **late, **({"later": come} if come else {})})
         if begins:
             self._begins = True
             if not any(map(is_gate, self._threads)):
@@ -517,6 +561,11 @@ def tracer_of(thread: int) -> int:
     return int(status_of(thread).get("TracerPid", 0))
 
 
+def has_ended(thread: int) -> bool:
+    """Return whether a thread has ended, also if nobody has waited for it."""
+    return status_of(thread).get("State", "X")[0] in "ZX"
+
+
 def group_of(thread: int) -> int:
     """Return the process of a thread; the thread itself if it has ended."""
     return int(status_of(thread).get("Tgid", thread))
@@ -539,11 +588,9 @@ def is_gate(thread: int) -> bool:
         return False
 
 
-def wait_until_told(ancestor: int, *, itself: bool) -> None:
+def wait_until_told(ancestor: int) -> None:
     """Return once a gate listens: it is about to be told that nobody will trace it."""
-    while any(
-        is_gate(one) and not catches_continue(one) for one in threads(ancestor, itself=itself)
-    ):
+    while any(is_gate(one) and not catches_continue(one) for one in threads(ancestor)):
         time.sleep(LOOK)
 
 
@@ -558,11 +605,8 @@ def size_of(call: Call) -> dict[str, int]:
     return {"bytes": call.arguments[2]} if call.name in ("write", "pwrite64") else {}
 
 
-def threads(ancestor: int, *, itself: bool) -> Iterator[int]:
-    """Yield the threads of all that a process has started, or of that and `itself`."""
-    if itself:
-        with contextlib.suppress(OSError):
-            yield from map(int, os.listdir(f"/proc/{ancestor}/task"))
+def threads(ancestor: int) -> Iterator[int]:
+    """Yield the threads of all that a process has started."""
     found, below = parents(), {ancestor}
     found.pop(os.getpid(), None)
     while more := {one for one, parent in found.items() if parent in below} - below:
@@ -597,6 +641,94 @@ def paths(thread: int, call: Call) -> Iterator[str]:
             where = f"/proc/{thread}/" + ("cwd" if at == AT_FDCWD else f"fd/{at}")
             path = os.path.normpath(os.path.join(os.readlink(where), path))
         yield path
+
+
+REMOVES_FOLDER, FOLLOWS_LINK = 0x200, 0x400
+NO_REPLACE, EXCHANGE = 1, 2
+"""Flags of unlinkat, linkat and renameat2 (linux/fcntl.h, linux/fs.h)."""
+
+
+def prospect(thread: int, call: Call) -> bool | None:
+    """Return whether a call is going to be made, as far as the names that it is about say it.
+
+    None: it never counts, whether it is made or not.
+    """
+    try:
+        if call.name in KINDS["unlink"]:
+            return _removes(thread, call)
+        if call.name in KINDS["rename"]:
+            return _names(thread, call)
+    except OSError:  # what can't be looked at from here
+        pass
+    return True
+
+
+def _removes(thread: int, call: Call) -> bool | None:
+    if call.name == "unlinkat" and call.arguments[2] & REMOVES_FOLDER:
+        return None
+    found = status_at(thread, next(paths(thread, call)))
+    if found is None:
+        return False
+    return True if stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode) else None
+
+
+def _names(thread: int, call: Call) -> bool:
+    """Return whether a rename or a link is going to be made: rename(2), link(2)."""
+    names = [*paths(thread, call)]
+    if len(names) < 2:
+        return True  # a link to an open file that has no name
+    flags = call.arguments[4] if call.name in ("renameat2", "linkat") else 0
+    follows = call.name == "linkat" and bool(flags & FOLLOWS_LINK)
+    old, new = status_at(thread, names[0], follows=follows), status_at(thread, names[1])
+    folders = [status_at(thread, os.path.dirname(one), follows=True) for one in names]
+    if old is None or folders[1] is None:
+        return False
+    if not follows and folders[0] and folders[0].st_dev != folders[1].st_dev:
+        return False  # on another file system; of a file, that may differ from its folder's
+    if call.name in LINKS:
+        return new is None and not stat.S_ISDIR(old.st_mode)
+    if call.name == "renameat2" and flags & EXCHANGE:
+        return new is not None
+    if new is None:
+        return True
+    if call.name == "renameat2" and flags & NO_REPLACE:
+        return False
+    if stat.S_ISDIR(old.st_mode) and stat.S_ISDIR(new.st_mode):
+        return names[0] == names[1] or not os.listdir(f"/proc/{thread}/root{names[1]}")
+    return not stat.S_ISDIR(old.st_mode) and not stat.S_ISDIR(new.st_mode)
+
+
+def status_at(thread: int, path: str, *, follows: bool = False) -> os.stat_result | None:
+    """Return what a thread has at a path; None: nothing. Raises OSError.
+
+    The links on the way lead where they lead in the file system of the thread; that at the end is
+    followed only if asked for.
+    """
+    root, at, left = f"/proc/{thread}/root", "", 40
+    for own in ("/proc/self/", "/proc/thread-self/"):
+        if path.startswith(own):
+            path = f"/proc/{thread}/{path[len(own) :]}"
+    parts = path.split("/")[::-1]
+    try:
+        while parts:
+            part = parts.pop()
+            if part == "..":
+                at = at.rpartition("/")[0]
+            if part in ("", ".", ".."):
+                continue
+            there = f"{at}/{part}"
+            on_the_way = (follows or any(parts)) and not there.startswith("/proc/")
+            if on_the_way and os.path.islink(root + there):
+                if not (left := left - 1):
+                    return None
+                target = os.readlink(root + there)
+                at = "" if target.startswith("/") else at
+                parts += target.split("/")[::-1]
+            else:
+                at = there
+        return os.stat(root + at) if follows else os.lstat(root + at)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def text_at(thread: int, address: int) -> str:
@@ -658,15 +790,15 @@ def main(arguments: Sequence[str]) -> None:
     told: queue.SimpleQueue[Mapping[str, Any]] = queue.SimpleQueue()
     signal.pthread_sigmask(signal.SIG_BLOCK, WAKING)
     threading.Thread(target=_listen, args=(told,), daemon=True).start()
-    below, itself = request["below"], bool(request.get("itself"))
+    below = request["below"]
     tracer = Tracer({key: value for key, value in request.items() if key != "rules"})
     begins = any(one["do"] == "begin" for one in request["rules"])
     try:
-        tracer.attach(below, itself=itself, begins=begins)
+        tracer.attach(below, begins=begins)
     except OSError as error:
         if begins:
-            wait_until_told(below, itself=itself)
-        if any(tracer_of(one) not in (0, os.getpid()) for one in threads(below, itself=itself)):
+            wait_until_told(below)
+        if any(tracer_of(one) not in (0, os.getpid()) for one in threads(below)):
             return say({"error": "another program, such as a debugger, traces its processes"})
         return say({"error": f"its processes can't be traced here ({error.strerror})"})
     try:

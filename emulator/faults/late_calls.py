@@ -38,7 +38,7 @@ NAMES = {
     **dict.fromkeys(("newfstatat", "readlinkat", "faccessat", "statx", "faccessat2"), ((0, 1),)),
 }
 """Which arguments are names, as in `held_call`."""
-OPENS, MOVES = ("open", "openat", "openat2"), held_call.KINDS["rename"]
+OPENS, MOVES = ("open", "openat", "openat2"), held_call.RENAMES
 MAKES = {*MOVES, *disk_calls.KINDS["mkdir"], "creat"}
 """Calls that make a name: their last one."""
 LISTS = ("getdents", "getdents64")

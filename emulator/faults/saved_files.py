@@ -851,6 +851,8 @@ class Change(NamedTuple):
     """The checkpoints that are meant; the first is the latest."""
     even_open: bool
     newest: int
+    held: bool = False
+    """A task waits for the change, so that nothing is saved meanwhile."""
 
     @property
     def latest(self) -> Checkpoint:
@@ -921,6 +923,8 @@ def put_older_back(asked: Change) -> Aims:
 
 
 def _keep_and_put_back(asked: Change, one: Checkpoint) -> Aims:
+    if asked.held:
+        raise Failure(f"{one.name} has no older version, and is not saved again before the change")
     kept = {}
     for file in one.files:
         with asked.folder.alone(file.path, even_open=asked.even_open) as source:
@@ -1099,7 +1103,8 @@ def chosen(request: Mapping[str, Any], folder: Folder, files: Sequence[File], of
             raise Failure(f"{file.path} is left alone: {file.why_not}")
     if not meant[0].files and how not in ("missing", "empty-newer"):
         raise Failure(f"{meant[0].name} is empty")
-    asked = Change(folder, files, meant, bool(request.get("even_open")), newest)
+    even_open, held = bool(request.get("even_open")), bool(request.get("held"))
+    asked = Change(folder, files, meant, even_open, newest, held)
     aims, done = HOW[how](asked)
     one = meant[0]
     left_out = [each.name for each in found[: found.index(one)]]

@@ -76,13 +76,13 @@ class Trigger(Model):
     recovery: Text | None = Field(default=None, examples=["spot"])
     """After the job's first step after another fault."""
     write: int | None = Field(default=None, strict=True, ge=1, examples=[3])
-    """Just before so many a write to a file by one task, once all tasks have run."""
+    """Just before so many a write to a file by one task, counted from its beginning."""
     fsync: int | None = Field(default=None, strict=True, ge=1, examples=[1])
     """The same, before so many a call that has the disk keep what was written."""
     rename: int | None = Field(default=None, strict=True, ge=1, examples=[1])
-    """The same, before so many a rename."""
+    """The same, before so many a rename, of a file or a folder, or a hard link."""
     unlink: int | None = Field(default=None, strict=True, ge=1, examples=[1])
-    """The same, before so many a removal."""
+    """The same, before so many a removal of a file."""
     of: Text | None = Field(default=None, examples=["*.pt"])
     """The files whose writes, renames and so on count: a glob of the ends of their paths, or with a
     leading `/` of all of them; default: all."""
@@ -244,9 +244,10 @@ class Holding(Protocol):
     ) -> None:
         """Run a Python program that may trace the processes of a task, until it ends.
 
-        Its argument is the request as JSON, to which the engine adds `below`: the process that has
-        started those of the task; `itself: true` if that is one of them. Each line that it prints
-        is `told`. It also ends with this program, or `let_go`. Raises NotRunning, EngineError.
+        Its argument is the request as JSON, to which the engine adds `below`: the process whose
+        descendants are all those of the task, also what has left its session. Each line that it
+        prints is `told`. It also ends with this program, or `let_go`. Raises NotRunning,
+        EngineError.
         """
 
     def tell(self, task: str, line: str) -> None:
@@ -299,6 +300,8 @@ class FaultContext:
     follow: Callable[[Sequence[Rule]], Sequence[Mapping[str, Any]]] | None = None
     """Has the tracer of the task follow these rules for held faults, and no others. Returns what it
     said of each when it was in force. Raises NotRunning, EngineError."""
+    at_call: bool = False
+    """A task is held before a call with which the fault happens, and goes on only after this."""
     announced: float = 0.0
     """When the fault was announced, or happens (seconds since 1970)."""
     since: float = 0.0
@@ -343,6 +346,8 @@ class FaultSpec(Entry):
     """It restarts its target itself; otherwise the restart policy decides."""
     replaces_target: ClassVar[bool] = False
     """The target restarts on a fresh disk, as on another machine."""
+    asks_target: ClassVar[bool] = False
+    """Its target itself brings it about: one that is held before a call goes on first."""
     blocks_job: ClassVar[bool] = False
     """It may stop the progress of the whole job without ending a task."""
     one_by_one: ClassVar[bool] = False

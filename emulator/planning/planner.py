@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +62,7 @@ def make_plan(
     tasks = tuple(planner.tasks())
     names = [task.name for task in tasks]
     faults = build_schedule(scenario.faults, scenario.seed, names)
-    if calls_of or any(fault.watched for fault in faults):
-        tasks = tuple(_held(tasks))
+    tasks = tuple(_held(tasks, {fault.watched for fault in faults}, listed=bool(calls_of)))
     return Plan(
         run_id=run_id,
         engine=context.engine,
@@ -81,13 +80,17 @@ def make_plan(
     )
 
 
-def _held(tasks: Sequence[Task]) -> Iterator[Task]:
-    """Yield the tasks, those of the training held at their beginning.
+def _held(tasks: Sequence[Task], watched: Collection[str], *, listed: bool) -> Iterator[Task]:
+    """Yield the tasks, held at their beginning where calls of one of them count.
 
-    All of them, since the others would run ahead of the one whose calls count.
+    Of those of the training, or before it, all: the others would run ahead of that one.
+    `listed`: the calls of all of the training are recorded.
     """
+    counted = {task.before for task in tasks if task.name in watched} | (
+        {None} if listed else set()
+    )
     for task in tasks:
-        yield task if task.before else task.model_copy(update={"held": True})
+        yield task.model_copy(update={"held": True}) if task.before in counted else task
 
 
 class _Planner:

@@ -105,7 +105,7 @@ class EngineCalls:
         self._held_locks = {one.name: threading.Lock() for one in plan.everything}
         self._tracing = Tracing(plan, engine, inbox, workers, clock.wall, Called, self._lost)
         self.watch, self.let_go = self._tracing.watch, self._tracing.let_go
-        self.go = self._tracing.go
+        self.go, self.miss = self._tracing.go, self._tracing.miss
         self._looks = isinstance(engine, Looking) and started is None
         self._first_starts = dict(started or {})
         """When each task was first started (seconds since 1970)."""
@@ -301,7 +301,7 @@ class EngineCalls:
             contextlib.suppress(*ignored),
             self._target(fault.target, held=fault.spec.is_held) as acted_on,
         ):
-            target = replace(acted_on, announced=announced)
+            target = replace(acted_on, announced=announced, at_call=bool(fault.watched))
             match call.operation:
                 case "announce":
                     fault.spec.announce(target)
@@ -323,7 +323,8 @@ class EngineCalls:
             self._end_signal(fault.target)
 
     def _find(self, call: Called, fault: PlannedFault, earlier: Mapping[str, Any] | None) -> None:
-        with self._reported(call) as found, self._target(fault.target, held=False) as target:
+        with self._reported(call) as found, self._target(fault.target, held=False) as acted_on:
+            target = replace(acted_on, at_call=bool(fault.watched))
             changed, self._changes[fault.id] = fault.spec.find(target, earlier)
             found["effect"] = Effect(changed=changed)
 

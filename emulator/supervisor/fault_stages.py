@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -185,10 +185,28 @@ def next_stage(one: ActiveFault, event: Event, now: Situation) -> Step:
     if row is None:
         return one, []
     before, (one, actions) = one.stage, row(one, event, now)
-    is_over = one.stage == "over" != before
-    if one.fault.watched and (is_over or key in ("inject", "refused")):
-        return one, [*actions, "let go"]
+    if one.fault.watched:
+        return one, [*_let_go(one, actions, key, is_over=one.stage == "over" != before)]
     return one, actions
+
+
+def _let_go(
+    one: ActiveFault, actions: Sequence[Action], key: object, *, is_over: bool
+) -> Iterator[Action]:
+    """Yield what is to be done, and when the task that is held for it goes on.
+
+    As soon as it was told or has happened: neither waits for the other.
+    """
+    for action in actions:
+        if (
+            action == "inject"
+            and one.fault.spec.asks_target
+            and one.fault.watched in one.fault.tasks
+        ):
+            yield "let go"
+        yield action
+    if is_over or key in ("announce", "inject", "refused"):
+        yield "let go"
 
 
 # --- Before it happens ------------------------------------------------------------------------
@@ -221,7 +239,9 @@ def _trigger(one: ActiveFault, _: object, now: Situation) -> Step:
         if now.making is None:
             return one, ["equip"]
         return one, [Write("preparing", {"reason": now.making})] if now.making else []
-    in_turn = one.fault.in_turn and (now.is_leaving or now.target == "down")
+    # A task that is held does not wait until another one is back.
+    in_series = one.fault.in_turn and not one.fault.watched
+    in_turn = in_series and (now.is_leaving or now.target == "down")
     if now.target == "starting" or in_turn:
         # A task may print before its engine says that it runs: kubelets are a second late or two.
         return replace(one, stage="waiting", is_due=True), []
@@ -466,6 +486,7 @@ STAGES: Mapping[Stage, Mapping[object, Row]] = {
     },
     "announced": {
         "due": _trigger,
+        "announce": lambda one, *_: (one, []),
         "refused": _refused,
         "time over": _cancel,
         "resumed": lambda one, *_: (one, _announce(one)),

@@ -93,8 +93,8 @@ class Injector:
         self._trigger_followers("after", "recovery")
 
     def _is_before_training(self, one: ActiveFault) -> bool:
-        """Return whether the fault is on tasks alone that end before training."""
-        tasks = {*one.fault.tasks}
+        """Return whether the fault is on tasks alone that end before training, or waits for one."""
+        tasks = {one.fault.watched} if one.fault.watched else {*one.fault.tasks}
         return bool(tasks) and self._job.before_training.keys() >= tasks
 
     def settle_history(self) -> None:

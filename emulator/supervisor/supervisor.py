@@ -376,7 +376,8 @@ class Supervisor:
             self._saves.on_running(call.subject)
             self._note_all_running()  # from here, tasks that run are watched
             self._watchdog.on_running()
-            if self._job.all_running or self._job.end is not None:
+            prepares = self._job.before_training_ran and not self._job.training_began
+            if self._job.all_running or prepares or self._job.end is not None:
                 self._calls.go()
         if state.early_exit:
             early, state.early_exit = state.early_exit, None
@@ -682,6 +683,8 @@ class Supervisor:
         if state.step is not None and name not in self._job.evaluators:
             self._watchdog.on_step(name)
         match resumption(name, recovered, started):
+            case "follow" if state.task.held and state.state == "running":
+                self._calls.miss(name)  # nobody has traced it since its emulator was killed
             case "follow" | "wait":
                 pass
             case "lost":

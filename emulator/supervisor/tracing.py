@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from emulator.engines.base import Engine, Inbox
 from emulator.engines.capabilities import capable
 from emulator.errors import EmulatorError, EngineError, EngineLost, NotRunning
+from emulator.faults.held_call import LINKS
 from emulator.faults.spec import Effect, Holding, Rule
 from emulator.faults.spec import path_pattern as path_pattern
 from emulator.faults.tracer import program as tracer
@@ -64,6 +65,15 @@ class _Traced:
     """The ids of rules of which its tracer has yet to say that they are over."""
     refusal: EmulatorError | None = None
     """Why its last tracer could not go on."""
+    missed: EmulatorError | None = None
+    """Why its calls can't be counted before it starts again."""
+    has_begun: bool = False
+    """It runs, and nobody traces it any more because nothing was to be done."""
+
+    def end(self) -> None:
+        """Its tracer ends, since nothing is left for it."""
+        if self.stage != "none":
+            self.stage, self.program, self.has_begun = "none", None, True
 
 
 class Tracing:
@@ -101,7 +111,8 @@ class Tracing:
         """
         traced, once = self._tasks[task], _Once(ran)
         with self._lock:
-            traced.stage, traced.program = "to begin", once
+            traced.stage, traced.program, traced.missed = "to begin", once, None
+            traced.has_begun = False
         try:
             self._run(task, once, once)
         finally:
@@ -115,7 +126,11 @@ class Tracing:
                     traced.is_held = False
                     self._tell(task, traced, {"go": True})
                     if not traced.rules:  # its tracer ends by itself
-                        traced.stage, traced.program = "none", None
+                        traced.end()
+
+    def miss(self, task: str) -> None:
+        """A task has run while nobody traced it: its calls can't be counted any more."""
+        self._tasks[task].missed = _late(task)
 
     def watch(self, fault: PlannedFault) -> None:
         """Have the task held before the call with which a fault happens."""
@@ -142,7 +157,7 @@ class Tracing:
             if traced.rules:
                 self._tell(fault.watched, traced, {"drop": [fault.id]})
             else:
-                traced.stage, traced.program = "none", None
+                traced.end()
                 let_go = capable(self._engine, Holding).let_go
                 self._workers.submit(let_go, fault.watched)
 
@@ -181,7 +196,7 @@ class Tracing:
             told = {"add": [*new.values()], "drop": gone, "confirm": bool(gone)}
             self._tell(task, traced, told)
         if not traced.rules and not traced.is_held:  # its tracer ends by itself
-            traced.stage, traced.program = "none", None
+            traced.end()
 
     def _await_followed(self, task: str, traced: _Traced, wanted: Collection[str]) -> None:
         """Trace a task if it is not, and wait until its tracer follows these rules."""
@@ -206,7 +221,10 @@ class Tracing:
         return program
 
     def _count(self, fault: PlannedFault, traced: _Traced) -> None:
-        """Begin to count the calls before which a fault happens."""
+        """Begin to count the calls before which a fault happens.
+
+        A task that does not run is traced from its next beginning.
+        """
         traced.fault = fault
         trigger = fault.trigger
         rule = {
@@ -217,10 +235,19 @@ class Tracing:
             "of": path_pattern(trigger.of or "*"),
         }
         traced.rules[fault.id] = rule
-        if traced.stage == "none":
-            self._begin_tracing(fault.watched, traced)
-        else:
+        if traced.missed is not None:
+            self._can_t_count(traced, traced.missed)
+        elif traced.stage != "none":
             self._tell(fault.watched, traced, {"add": [rule]})
+        elif traced.has_begun:
+            self._begin_tracing(fault.watched, traced)
+
+    def _can_t_count(self, traced: _Traced, why: EmulatorError) -> None:
+        """Say that a fault can't happen, since its task's calls can't be counted."""
+        traced.missed = why
+        if traced.fault is not None:
+            answer = self._answer("watch", traced.fault.id, error=why, wall=self._wall())
+            self._inbox.put(answer)
 
     def _tell(self, task: str, traced: _Traced, what: Mapping[str, Any]) -> None:
         line = json.dumps(what)
@@ -259,6 +286,7 @@ class Tracing:
             with self._lock:
                 if traced.program is program:
                     traced.stage, traced.program, traced.is_held = "none", None, False
+                    traced.has_begun = not traced.rules
                 self._changed.notify_all()
 
     def _told(
@@ -285,6 +313,8 @@ class Tracing:
                     if traced.program is not program:  # it was let go meanwhile
                         capable(self._engine, Holding).let_go(task)
                         return
+                    if answer.get("late"):
+                        self._late(task, traced)
                     traced.stage = "attached"
                     traced.followed |= {id_: {} for id_ in given - {*answer.get("later", ())}}
                     for waiting in traced.lines:
@@ -313,15 +343,20 @@ class Tracing:
                 fields = {key: answer[key] for key in known if key in answer}
                 self._inbox.put(KernelCall(task=task, wall=self._wall(), **fields))
 
+    def _late(self, task: str, traced: _Traced) -> None:
+        """A task was found when it had begun: calls of it have not been counted."""
+        self._can_t_count(traced, late := _late(task))
+        if LIST in traced.rules:
+            self._inbox.put(Refused(task=task, operation="tracing", reason=late.message))
+
     def _refused(self, task: str, traced: _Traced, refusal: EmulatorError) -> None:
         with self._lock:
             traced.refusal = refusal
             was_followed = bool(traced.of_held.keys() & traced.followed.keys())
         if was_followed:
             self._lost(task, refusal)
-        if (fault := traced.fault) is not None:
-            called = self._answer("watch", fault.id, error=refusal, wall=self._wall())
-            self._inbox.put(called)
+        if traced.fault is not None:
+            self._can_t_count(traced, refusal)
         elif not traced.of_held:
             self._inbox.put(Refused(task=task, operation="tracing", reason=refusal.message))
 
@@ -339,7 +374,12 @@ class _Once:
             self._call()
 
 
+def _late(task: str) -> EngineError:
+    return EngineError(f"{task} had begun before it was traced: calls of it may have been missed.")
+
+
 def held_in_words(task: str, call: str, answer: Mapping[str, Any]) -> str:
     """Return before what a task is held, from the answer of `held_call` (pure)."""
     size = f" of {answer['bytes']:,} bytes" if "bytes" in answer else ""
-    return f"{task} was about to make {call} {answer['number']}{size}: {answer['path']}"
+    by = " by a link" if answer["held"] in LINKS else ""
+    return f"{task} was about to make {call} {answer['number']}{size}{by}: {answer['path']}"

@@ -377,6 +377,36 @@ def test_which_steps_a_paused_task_surely_made(
     assert (result.count, result.violations) == (1, broken)
 
 
+@pytest.mark.parametrize(
+    ("healed", "more", "count"),
+    [
+        (8, [], 0),  # with two seconds at each end, nothing of it can be judged
+        (10, [], 1),
+        (10, [ended(6, "worker-1", 137), *began_again(7, "worker-1")], 0),
+        (13, [ended(6, "worker-1", 137), *began_again(7, "worker-1")], 1),
+        (None, [ended(6, "worker-1", 137)], 0),  # nothing of it was left that could step
+    ],
+)
+def test_a_pause_counts_if_a_step_in_it_would_have_been_seen(
+    healed: float | None, more: Sequence[Told], count: int
+) -> None:
+    paused = [fault(5, "worker-1", stage, "pause") for stage in ("triggered", "applied")]
+    paused += [] if healed is None else [fault(healed, "worker-1", "healed", "pause")]
+    began = began_again(0, "worker-0", "worker-1")
+
+    def observed(*steps: Told) -> tuple[int, str]:
+        told = in_time([*began, *paused, *more, *steps, job(20)])
+        found = no_step_while_paused(
+            timeline(told, extra="faults: [{pause: worker-1, at: 5s, for: 10s}]\n")
+        )
+        assert found.violations == []
+        return found.count, found.of
+
+    few = "pauses in which a step would have been seen"
+    assert observed(step(1, "worker-1", 1)) == (count, "pauses" if count else few)
+    assert observed(step(1, "worker-0", 1)) == (0, few)  # it never steps
+
+
 # --- Who reads checkpoints, and does not train ----------------------------------------------------
 
 

@@ -60,7 +60,13 @@ def disk(
 
 def seen_save(t: float, path: str) -> Told:
     """Return a save that the witness saw."""
-    of = {"format": "torch", "bytes": 9, "seconds": 0.1, "files": {path: 9}, "count": 1}
+    of: dict[str, Any] = {
+        "format": "torch",
+        "bytes": 9,
+        "seconds": 0.1,
+        "files": {path: 9},
+        "count": 1,
+    }
     return happened(t, "checkpoint-saved", path=path, **of)
 
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import queue
+import re
 import signal
 import sys
 import threading
@@ -24,8 +25,11 @@ from emulator.faults import held_call, saved_files
 from emulator.faults.checkpoint import FileAccess
 from emulator.faults.held import Pausing
 from emulator.faults.spec import Holding
+from emulator.planning.requested import RunOptions
 from emulator.runtime.clock import RealClock
+from emulator.session.execution import up
 from emulator.supervisor.tracing import path_pattern
+from tests.asked import asked
 from tests.engines.stage import Stage, shells, staged
 
 ENGINES: Mapping[str, Callable[[], Engine]] = {"docker": DockerEngine, "process": ProcessEngine}
@@ -57,6 +61,80 @@ print("wrote", flush=True)
 """It makes the calls that count as soon as it runs."""
 
 
+COMMITS = """
+import ctypes, os, socket
+
+def fails(call, *given, **more):
+    try:
+        call(*given, **more)
+    except OSError:
+        return
+    raise AssertionError(given)
+
+os.chdir(os.environ["EMULATOR_SHARED"])
+here = os.open(".", os.O_RDONLY)
+file = os.open("a", os.O_CREAT | os.O_WRONLY)
+fails(os.write, os.open("a", os.O_RDONLY), b"x")
+os.write(file, b"x")
+source, sink = os.pipe()
+os.write(sink, b"xy")
+os.splice(source, file, 2)
+for name in ("folder", "full", "full/inner"):
+    os.mkdir(name)
+os.symlink("a", "latest")
+socket.socket(socket.AF_UNIX).bind("socket")
+
+fails(os.rename, "none", "b")
+fails(os.rename, "a", "none/b")
+fails(os.rename, "a", "folder")
+fails(os.rename, "folder", "full")
+fails(os.rename, "a", "/proc/self/b")
+os.link("a", "b")
+fails(os.link, "a", "b")
+assert ctypes.CDLL(None).renameat2(-100, b"a", -100, b"b", 1) == -1
+os.rename("folder", "saved")
+unnamed = os.open(".", os.O_TMPFILE | os.O_WRONLY)
+os.link(f"/proc/self/fd/{unnamed}", "c", src_dir_fd=here)  # linkat, which follows it
+os.rename("latest", "other")
+
+fails(os.unlink, "none")
+fails(os.unlink, "saved")
+os.rmdir("saved", dir_fd=here)
+os.unlink("socket")
+os.unlink("a")
+os.unlink("b", dir_fd=here)
+os.unlink("other")
+print("done", flush=True)
+"""
+"""Calls that are made, and those that fail or are about something else than files."""
+MADE = {
+    "write": ["a", "a"],
+    "rename": ["a", "folder", "c", "latest"],
+    "unlink": ["a", "b", "other"],
+}
+
+
+DAEMON = """
+import os, signal
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+told, tell = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        print("ready", flush=True)
+        while os.read(told, 1):
+            with open(f"{os.environ['EMULATOR_SHARED']}/new", "wb", buffering=0) as file:
+                for _ in range(3):
+                    file.write(b"x" * 10)
+            print("saved", flush=True)
+    os._exit(0)
+os.wait()
+while signal.sigwait({signal.SIGUSR1}):
+    os.write(tell, b"x")
+"""
+"""It has a process that has left its session save at each SIGUSR1."""
+
+
 def first_write(number: int) -> dict[str, Any]:
     """Return the rule of a write of EAGER."""
     return {"do": "hold", "id": "0", "call": "write", "count": number, "of": path_pattern("first")}
@@ -79,7 +157,8 @@ class Watch:
 
         self.thread = threading.Thread(target=hold, daemon=True)
         self.thread.start()
-        assert self.next()["attached"] >= 1
+        self.attached = self.next()
+        assert self.attached["attached"] >= 1
 
     def next(self) -> dict[str, Any]:
         return self.told.get(timeout=60)
@@ -143,6 +222,15 @@ def eager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
         yield stage
 
 
+@pytest.fixture(params=EITHER)
+def committing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
+    """Yield a stage with a task that is behind its gate, and then makes COMMITS."""
+    faults = [{"kill": "worker-0", "at": {"write": 1}}]
+    with staged_on(request, tmp_path, COMMITS, faults=faults) as stage:
+        stage.start()
+        yield stage
+
+
 @pytest.mark.parametrize(
     ("request_", "held"),
     [
@@ -175,21 +263,22 @@ def test_a_tracer_has_several_rules_which_come_and_go(saving: Stage) -> None:
     watch.tell(add=[listing, second])
     assert watch.next() == {"added": ["list", "1"]}
     saving.engine.signal("worker-0", signal.SIGUSR1)
-    told = [watch.next() for _ in range(4)]
-    assert [one.get("call") for one in told] == ["write", "write", None, "write"]
+    told = [watch.next() for _ in range(3)]
+    assert [one.get("call") for one in told] == ["write", "write", None]
     assert (told[0]["bytes"], Path(told[0]["path"]).name) == (10, "new")
     assert (told[2]["held"], told[2]["id"]) == ("write", "0")
     watch.tell(drop=["0"])
     told = [watch.next() for _ in range(3)]
-    assert [one.get("call") for one in told] == ["fsync", "rename", None]
-    assert Path(told[1]["to"]).name == "model-1.pt"
+    assert [one.get("call") for one in told] == ["write", "fsync", None]
     assert (told[2]["held"], told[2]["id"]) == ("rename", "1")
     watch.tell(drop=["1"])
-    told = [watch.next() for _ in range(2)]
+    told = [watch.next() for _ in range(3)]
     assert [(one.get("call"), one.get("line")) for one in told] == [
+        ("rename", None),
         ("unlink", None),
         (None, "saved 1"),
     ]
+    assert Path(told[0]["to"]).name == "model-1.pt"
     watch.tell(drop=["list"])  # the last one: it ends by itself
     watch.until_over()
 
@@ -205,6 +294,41 @@ def test_a_task_that_is_held_can_be_killed_and_the_call_is_never_made(saving: St
     program = Path(saved_files.__file__).read_text()
     files = capable(saving.engine, FileAccess)
     assert json.loads(files.run_at_files("shared", program, cut))["before"] == 20
+
+
+@pytest.fixture(params=EITHER)
+def daemon(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
+    """Yield a stage with a task whose daemon saves at each SIGUSR1."""
+    with staged_on(request, tmp_path, DAEMON) as stage:
+        stage.start(until="ready")
+        yield stage
+
+
+def test_what_has_left_its_session_is_held_and_killed_with_its_task(daemon: Stage) -> None:
+    watch = Watch(daemon, call="write", count=3, of="new")
+    daemon.engine.signal("worker-0", signal.SIGUSR1)
+    assert watch.next()["number"] == 3
+    daemon.engine.signal("worker-0", signal.SIGKILL)
+    watch.let_go()
+    assert daemon.until_exit().exit_code == 137
+    assert daemon.lines == {"worker-0": ["ready"]}
+    cut = {"how": "missing", "of": "new", "even_open": True}
+    program = Path(saved_files.__file__).read_text()
+    files = capable(daemon.engine, FileAccess)
+    assert json.loads(files.run_at_files("shared", program, cut))["before"] == 20
+
+
+def test_what_has_left_its_session_is_frozen_with_its_task(daemon: Stage) -> None:
+    watch = Watch(daemon, call="write", count=1, of="new")
+    daemon.engine.signal("worker-0", signal.SIGUSR1)
+    assert watch.next()["number"] == 1
+    pausing = capable(daemon.engine, Pausing)
+    pausing.pause("worker-0")
+    watch.let_go()
+    daemon.until_quiet()
+    assert daemon.lines == {"worker-0": ["ready"]}
+    pausing.resume("worker-0")
+    daemon.until_line("worker-0", "saved")
 
 
 def test_a_task_that_is_held_can_be_frozen_and_does_nothing_when_it_is_let_go(
@@ -224,6 +348,7 @@ def test_a_task_that_is_held_can_be_frozen_and_does_nothing_when_it_is_let_go(
 
 def test_a_signal_of_a_task_that_is_watched_is_its_own(saving: Stage) -> None:
     watch = Watch(saving, call="write", count=99, of="nothing")
+    assert watch.attached["late"]
     for number in (1, 2):
         saving.engine.signal("worker-0", signal.SIGUSR1)
         saving.until_line("worker-0", f"saved {number}")
@@ -241,6 +366,7 @@ def test_what_does_not_run_is_not_watched(saving: Stage) -> None:
 
 def test_a_task_behind_its_gate_makes_no_call_before_it_may_begin(eager: Stage) -> None:
     watch = Watch(eager, {"do": "begin"}, first_write(1))
+    assert "late" not in watch.attached
     assert watch.next()["begun"] == 1
     eager.until_quiet()
     assert eager.lines == {}
@@ -283,3 +409,120 @@ def test_a_task_whose_tracer_never_comes_begins_when_it_is_told(eager: Stage) ->
     finally:
         told.set()
         telling.join()
+
+
+# --- Which calls count ----------------------------------------------------------------------------
+
+
+def test_calls_that_fail_and_those_about_something_else_than_files_do_not_count(
+    committing: Stage,
+) -> None:
+    listing = {"do": "list", "id": "list", "of": path_pattern("*"), "lines": "done"}
+    last = [
+        {"do": "hold", "id": kind, "call": kind, "count": len(names), "of": path_pattern("*")}
+        for kind, names in MADE.items()
+    ]
+    watch = Watch(committing, {"do": "begin"}, listing, *last)
+    assert watch.next()["begun"] == 1
+    watch.tell(go=True)
+    made: dict[str, list[str]] = {}
+    while "line" not in (told := watch.next()):
+        if "held" in told:
+            kind = told["id"]
+            assert told["number"] == len(made[kind]) + 1 == len(MADE[kind])
+            watch.tell(drop=[kind])
+        else:
+            made.setdefault(told["call"], []).append(Path(told["path"]).name)
+    numbered = made["rename"][2]
+    assert numbered.isdecimal()  # a file without a name is seen by its number
+    assert {**made, "rename": [*made["rename"][:2], "c", made["rename"][3]]} == MADE
+    committing.until_line("worker-0", "done")
+
+
+# --- A whole run ----------------------------------------------------------------------------------
+
+JOB = """
+name: calls
+framework: none
+image: IMAGE
+program: {command: [python3, -c, PROGRAM]}
+cluster: {worker: {replicas: 1, env: ENV}}
+restart: {policy: on-failure, backoff: 0s}
+timeout: 2m
+faults: [FAULTS]
+"""
+LIVES = """
+import os
+os.chdir(os.environ["EMULATOR_SHARED"])
+print("finds", os.stat("a").st_size if os.path.exists("a") else "nothing", flush=True)
+file = os.open("a", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+for _ in range(9):
+    os.write(file, b"x")
+"""
+OPEN = """
+import os
+os.chdir(os.environ["EMULATOR_SHARED"])
+with open("a.pt", "wb", buffering=0) as file:
+    for _ in range(4):
+        file.write(b"x" * 10)
+print("finds", open("a.pt", "rb").read().count(b"x"), flush=True)
+"""
+RAISES = """
+import os, signal
+os.chdir(os.environ["EMULATOR_SHARED"])
+try:
+    open("a.pt", "wb", buffering=0).write(b"x")
+    while True:
+        signal.sigtimedwait([], 0.02)
+except RuntimeError as error:
+    print("finds", type(error).__name__, flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "faults", "finds", "effects"),
+    [
+        (
+            LIVES,
+            "{kill: worker-0, at: {write: 5, of: a}}, {kill: worker-0, at: {write: 3, of: a}}",
+            ["nothing", "4", "2"],
+            ["make write 5 of 1 bytes", "make write 3 of 1 bytes"],
+        ),
+        (
+            OPEN,
+            "{checkpoint: torn, at: {write: 3, of: '*.pt', task: worker-0}}",
+            ["30"],
+            ["a.pt is cut from 20 to 10 bytes"],
+        ),
+        (
+            RAISES,
+            "{exception: worker-0, at: {write: 1, of: '*.pt'}}",
+            ["EmulatedFault"],
+            ["EmulatedFault is raised in the main thread"],
+        ),
+    ],
+    ids=["lives", "open", "raises"],
+)
+@pytest.mark.parametrize("engine", EITHER)
+def test_a_fault_happens_at_the_call_that_it_names_in_every_life_of_its_task(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    engine: str,
+    program: str,
+    faults: str,
+    finds: list[str],
+    effects: list[str],
+) -> None:
+    if engine == "process" and not MAY_TRACE:
+        pytest.skip("this machine does not let a user trace what others have started")
+    if engine == "docker":
+        request.getfixturevalue("docker_engine")  # or skip
+    text = JOB.replace("PROGRAM", json.dumps(program)).replace("FAULTS", faults)
+    text = text.replace("ENV", '{EMULATE_INSIDE: "1"}' if "exception" in faults else "{}")
+    text = text.replace("IMAGE", "cpu" if engine == "docker" else "none")
+    result = up(asked(text), ENGINES[engine](), RunOptions(out=tmp_path))
+    log = (result.folder / "logs" / "worker-0.log").read_text()
+    assert re.findall("finds (.*)", log) == finds
+    done = [one.effect for one in result.analysis.faults]
+    assert all(effect in one for effect, one in zip(effects, done, strict=True)), done
+    assert {one.expectation: one.status for one in result.verdicts}["faults"] == "ok"

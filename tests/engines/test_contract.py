@@ -418,7 +418,8 @@ faults:
     with contextlib.closing(ENGINES[engine]()) as used:
         result = up(asked(text), used, RunOptions(out=tmp_path))
     verdicts = {one.expectation: (one.status, one.actual) for one in result.verdicts}
-    assert verdicts["no_step_while_paused"] == ("ok", "2 of 2 pauses")
+    judged = "1 of 1 pauses in which a step would have been seen"  # the other one was short
+    assert verdicts["no_step_while_paused"] == ("ok", judged)
     record = Record(result.folder)
     timeline = Timeline(record.plan, record.in_time_order)
     long, _, preempted, _ = timeline.faults.values()

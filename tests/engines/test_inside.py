@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,9 @@ from emulator.engines.capabilities import capable
 from emulator.errors import EngineError, NotRunning
 from emulator.faults.checkpoint import FileAccess
 from emulator.faults.disk import Disk
-from emulator.faults.ending import Kill
 from emulator.faults.inside.hooked import Abort, NanLoss, RaisedException, SlowInput
 from emulator.faults.inside.traced import Hang, SwallowSigterm, Visibility
-from emulator.faults.schedule import PlannedFault
-from emulator.faults.spec import Effect, FaultContext, FaultSpec, Trigger
+from emulator.faults.spec import Effect, FaultContext, FaultSpec
 from emulator.runtime.clock import RealClock
 from emulator.supervisor.engine_calls import Called
 from emulator.supervisor.tracing import Tracing
@@ -125,13 +124,21 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @contextlib.contextmanager
-def running(name: str, program: str, tmp_path: Path, **env: str) -> Iterator[Stage]:
+def starting(
+    name: str, program: str, tmp_path: Path, env: Mapping[str, str] | None = None, **keys: Any
+) -> Iterator[Stage]:
     image, engine = ("cpu" if name == "docker" else "none"), ENGINES[name]()
-    roles = {"worker": {"command": ["python3", "-c", program], "env": env}}
-    scenario = shells({}, image, cluster=roles)
+    roles = {"worker": {"command": ["python3", "-c", program], "env": env or {}}}
+    scenario = shells({}, image, cluster=roles, **keys)
     if image != "none":
         engine.ensure_images(scenario, lambda line: None)
     with staged(engine, scenario, tmp_path, RealClock()) as stage:
+        yield stage
+
+
+@contextlib.contextmanager
+def running(name: str, program: str, tmp_path: Path, **env: str) -> Iterator[Stage]:
+    with starting(name, program, tmp_path, env) as stage:
         stage.start(until="ready")
         yield stage
 
@@ -230,9 +237,16 @@ def test_sigterm_does_not_reach_the_children_of_a_task_until_it_is_healed(answer
 def test_a_disk_late_visibility_a_hang_and_a_write_that_counts_share_a_tracer(
     engine: str, tmp_path: Path
 ) -> None:
-    with running(engine, SAVES, tmp_path) as stage:
-        inbox = Inbox()
-        traced = tracing(stage, inbox)
+    fault = {"kill": "worker-0", "at": {"write": 2, "of": "model"}}
+    with starting(engine, SAVES, tmp_path, faults=[fault]) as stage:
+        inbox, ran = Inbox(), threading.Event()
+        traced, (written,) = tracing(stage, inbox), stage.plan.faults
+        stage.start()
+        threading.Thread(target=traced.begin, args=("worker-0", ran.set), daemon=True).start()
+        assert ran.wait(60)
+        traced.watch(written)
+        traced.go()
+        stage.until_line("worker-0", "ready")
         slow = Disk.model_validate({"disk": "slow", "by": "300ms", "of": "old", "for": "60s"})
         late = Visibility(visibility="late", to="worker-0", by=3600, for_=60)
         hang = Hang(hang="worker-0", for_=60)
@@ -240,9 +254,6 @@ def test_a_disk_late_visibility_a_hang_and_a_write_that_counts_share_a_tracer(
         slow.apply(at(stage, [slow], traced))
         late.apply(at(stage, [slow, late], traced))
         make(stage, "new")
-        before = Trigger(write=2, of="model")
-        written = PlannedFault("0", "worker-0", before, Kill(kill="worker-0"))
-        traced.watch(written)
         stage.engine.signal("worker-0", signal.SIGUSR2)
         called = inbox.get(timeout=60)
         assert "worker-0 was about to make write 2 of 1 bytes: " in called.effect.words

@@ -229,13 +229,15 @@ def test_a_checkpoint_is_broken_by_a_program_that_has_the_files(how: str) -> Non
         EngineError, match=r"^Breaking the checkpoint failed: what does it has ended"
     ):
         here.apply(on("a-0"))
-    every = {"how": how, "since": 7.0, "newest": 1, "waits": True, "again": False}
+    fault.apply(replace(on("shared", done), at_call=True))
+    every = {"how": how, "since": 7.0, "newest": 1, "waits": True, "again": False, "held": False}
     shared, own = {"of": "/c*/m", "even_open": False}, {"of": "/tmp/m", "even_open": True}
     assert asked == [
         ("shared", {**every, **shared}, ""),
         ("shared", {**every, **shared, "again": True}, json.dumps(plan)),
         ("shared", {**every, **shared}, ""),
         *[("a-0", {**every, **own}, "")] * 2,
+        ("shared", {**every, **shared, "even_open": True, "held": True}, ""),
     ]
 
 

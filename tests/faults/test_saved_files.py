@@ -431,6 +431,12 @@ def test_a_file_that_is_open_is_changed_where_that_is_asked_for(tmp_path: Path) 
         assert ask(tmp_path, "torn", even_open=True)["after"] == 4
 
 
+def test_a_task_that_is_held_is_not_waited_for(tmp_path: Path) -> None:
+    save(tmp_path, {"m.pt": TWO["m-2.pt"]})
+    said = ask(tmp_path, "stale", even_open=True, held=True)
+    assert said == {"error": "m.pt has no older version, and is not saved again before the change"}
+
+
 def test_whoever_opens_what_is_being_changed_waits(tmp_path: Path) -> None:
     save(tmp_path, TWO)
     signal.signal(signal.SIGIO, signal.SIG_IGN)

@@ -23,7 +23,7 @@ from emulator.report.event_text import describe
 from emulator.report.timeline_chart import _fault_in_words
 from emulator.results import Result
 from emulator.runtime.clock import AtOnce, ManualClock
-from emulator.supervisor.engine_calls import EngineCalls
+from emulator.supervisor.engine_calls import Called, EngineCalls
 from emulator.supervisor.tracing import path_pattern
 from tests.supervisor import in_memory
 from tests.supervisor.in_memory import DEAF, SERVES, faults, restarts, run_on, stages, step, trains
@@ -539,7 +539,7 @@ class Holds(MemoryEngine):
         self.asked.append((self._clock.now() - ManualClock.BEGAN, task, rules[0]))
         if self.answer == {}:
             told("its image has no python3")
-        told(json.dumps({"attached": 2}))
+        told(json.dumps(self.answer if self.answer and "late" in self.answer else {"attached": 2}))
         if self.answer is None:
             raise NotRunning("It has ended.")
         if "error" in self.answer:
@@ -618,6 +618,8 @@ def test_a_glob_means_the_end_of_a_path_or_all_of_it(glob: str, matched: str, ot
     [
         ({"error": "its processes can't be traced here"}, 0,
          "worker-1: its processes can't be traced here."),
+        ({"attached": 1, "late": True}, 0,
+         "worker-1 had begun before it was traced: calls of it may have been missed."),
         ({}, 0, "worker-1: its image has no python3."),
         (None, 41, "the job ended, and its target made no write of *.pt number 3"),
     ],
@@ -641,6 +643,37 @@ def test_a_task_that_nobody_may_trace_is_told_to_begin(tmp_path: Path) -> None:
     assert told == {"worker-0", "worker-1", "worker-2"}
     assert reason(history) == "worker-1: its processes can't be traced here."
     assert result.exit_code == 3
+
+
+def test_the_calls_of_a_task_before_training_count_from_its_beginning_too(tmp_path: Path) -> None:
+    extra = "cluster: {worker: 2, ingest: {before: training}}\nrestart: on-failure\n"
+    fault = "kill: ingest-0, at: {write: 3, of: '*.pt'}"
+    engine = Holds(HELD, {"ingest-0": Script(exits_at=6), "*": trains(9)})
+    result = run_on(engine, tmp_path, f"{extra}faults: [{{{fault}}}]")
+    held = {task.name for task in Record(result.folder).plan.tasks if task.held}
+    assert held == {"ingest-0"}
+    assert stages(in_memory.history(result)) == [("triggered", 4), ("applied", 4)]
+
+
+def test_a_task_that_ran_while_nobody_traced_it_is_not_counted_until_it_starts_again(
+    tmp_path: Path,
+) -> None:
+    text = f"{in_memory.BASE}cluster: {{worker: 3}}\n{AT_WRITE}"
+    job = in_memory.Job(tmp_path, text, engine := Holds(HELD))
+    inbox, (fault,) = Inbox(), job.plan.faults
+    calls = EngineCalls(job.plan, engine, inbox, AtOnce(), job.clock)
+    engine.prepare(job.plan, job.folder, inbox)
+    calls.miss("worker-1")  # as when its emulator was killed
+    calls.watch(fault)
+    missed = inbox.get()
+    assert isinstance(missed, Called)
+    assert (missed.operation, missed.subject) == ("watch", "0")
+    assert missed.error is not None
+    assert "worker-1 had begun before it was traced" in missed.error.message
+    calls.let_go(fault)
+    calls.start(job.plan.task("worker-1"))
+    calls.watch(fault)
+    assert [task for _, task, rule in engine.asked if rule] == ["worker-1"]
 
 
 def test_a_task_that_is_started_again_is_watched_again(tmp_path: Path) -> None:

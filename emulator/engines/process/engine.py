@@ -42,7 +42,7 @@ from emulator.engines.base import (
 from emulator.engines.gate import gated
 from emulator.engines.lines import DrawnLine, EndOfOutput, LineSplitter
 from emulator.engines.process import doctor, interpreter, keeper, process_table
-from emulator.engines.process.process_table import KEEPER, labelled, owned
+from emulator.engines.process.process_table import KEEPER, has_ended, labelled, owned
 from emulator.engines.streams import PIECE, Arrived, Streams
 from emulator.errors import EngineError, EngineLost, NotRunning
 from emulator.faults.inside.optin import HOOK
@@ -235,35 +235,45 @@ class ProcessEngine:
             self._metadata.tell(lambda state: state.withdraw(task))
 
     def signal(self, task: str, number: int) -> None:
-        """Signal the task's own command; SIGKILL ends its whole process group."""
-        self._send(task, number, os.killpg if number == signal.SIGKILL else os.kill)
+        """Signal the task's own command; SIGKILL ends all that its keeper has started."""
+        started = self._running(task)
+        if started is None:
+            return
+        send = os.killpg if number == signal.SIGKILL else os.kill
+        with contextlib.suppress(ProcessLookupError):
+            send(started.pid, number)
+        if number == signal.SIGKILL:
+            # Before its keeper does it: a daemon may be held, and is let go after this.
+            process_table.bring_all(started.keeper.pid, number, lambda process: True)
 
-    def _send(self, task: str, number: int, send: Callable[[int, int], None]) -> None:
+    def _running(self, task: str) -> _Started | None:
         started = self._started.get(task)
-        if started is not None and started.keeper.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                send(started.pid, number)
+        return started if started is not None and started.keeper.poll() is None else None
 
     def signal_all(self, task: str, numbers: Sequence[int]) -> int | None:
         """Signal the task's process group, and what has left that group."""
-        started = self._started.get(task)
-        if started is None or started.keeper.poll() is not None:
+        started = self._running(task)
+        if started is None:
             return 0
         return process_table.signal_descendants(started.keeper.pid, numbers)
 
     def pause(self, task: str) -> None:
-        """Stop the process group with SIGSTOP; return once no process of it runs."""
-        started = self._started.get(task)
-        if started is None or started.keeper.poll() is not None:
+        """Stop all that its keeper has started with SIGSTOP; return once none of it runs."""
+        started = self._running(task)
+        if started is None:
             raise NotRunning(f"Can't pause {task}: it does not run.")
-        self._send(task, signal.SIGSTOP, os.killpg)
-        if not _wait_until_stopped(started.pid):
-            reason = f"it still runs {REMOVAL_TIMEOUT:.0f} s after SIGSTOP"
-            raise EngineError(f"Can't pause {task}: {reason}.")
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(started.pid, signal.SIGSTOP)  # at once, before what has left the group
+        keeper = started.keeper.pid
+        if runs := process_table.bring_all(keeper, signal.SIGSTOP, _wait_until_stopped):
+            self.resume(task)
+            raise EngineError(f"Can't pause {task}: {runs}.")
 
     def resume(self, task: str) -> None:
-        """Continue the process group."""
-        self._send(task, signal.SIGCONT, os.killpg)
+        """Continue all that its keeper has started."""
+        started = self._running(task)
+        if started is not None:
+            process_table.signal_descendants(started.keeper.pid, [signal.SIGCONT])
 
     def usage(self) -> Mapping[str, Usage]:
         """Return what the processes of each task have used."""
@@ -437,11 +447,12 @@ class ProcessEngine:
         self, task: str, program: str, request: Mapping[str, Any], told: Callable[[str], None]
     ) -> None:
         """Run a program that traces a task, where this machine allows that."""
-        leader = self._leaders().get(task)
-        if leader is None or self._scratch is None:
+        started = self._running(task)
+        if started is None or self._scratch is None:
             raise NotRunning(f"{task} does not run.")
         own = {"shared": str(self._scratch.shared()), "home": str(self._scratch.home(task))}
-        asked = json.dumps({**request, **own, "below": leader, "itself": True})
+        # Also a daemon that has left its session is its keeper's.
+        asked = json.dumps({**request, **own, "below": started.keeper.pid})
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", program, asked],
             env={**os.environ, **labelled(self._scratch.run_id, task, self._scratch.folder)},
@@ -756,7 +767,7 @@ def _kill_all(run_id: str, folder: Path | None = None) -> int:
             with contextlib.suppress(psutil.Error):
                 process.kill()
             killed.add(process.pid)
-        while alive := [process for process in alive if not _has_ended(process)]:
+        while alive := [process for process in alive if not has_ended(process)]:
             if time.monotonic() > deadline:
                 raise _undying(run_id, alive)
             time.sleep(0.001)
@@ -768,7 +779,7 @@ def exit_code(returncode: int) -> int:
     return returncode if returncode >= 0 else 128 - returncode
 
 
-def _wait_until_stopped(pid: int) -> bool:
+def _wait_until_stopped(process: psutil.Process) -> bool:
     """Wait until a process no longer runs after SIGSTOP, or has ended; return whether that is so.
 
     waitid with WSTOPPED is not enough: a shell that starts a command waits in vfork, beyond the
@@ -778,7 +789,6 @@ def _wait_until_stopped(pid: int) -> bool:
     stopped.add(psutil.STATUS_TRACING_STOP)  # held before a call: it stops as soon as it is let go
     deadline = time.monotonic() + REMOVAL_TIMEOUT
     with contextlib.suppress(psutil.NoSuchProcess):
-        process = psutil.Process(pid)
         while process.status() not in stopped:
             if time.monotonic() > deadline:
                 return False
@@ -789,14 +799,3 @@ def _wait_until_stopped(pid: int) -> bool:
 def _undying(run_id: str, processes: Sequence[psutil.Process]) -> EngineError:
     pids = ", ".join(str(process.pid) for process in processes)
     return EngineError(f"{len(processes)} processes of {run_id} don't die: {pids}.")
-
-
-def _has_ended(process: psutil.Process) -> bool:
-    """Say whether a process has ended; a zombie has, even if its parent never waits for it.
-
-    Unlike psutil's own wait this does not take the exit code away from the parent.
-    """
-    try:
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True

@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -122,18 +122,60 @@ def signal_descendants(keeper: int, numbers: Sequence[int]) -> int:
 
     Its descendants are all of the task's: what leaves its session stays the keeper's.
     """
+    found = descendants(keeper)
+    return len({one for number in numbers for one in signal_each(found, number)})
+
+
+def descendants(keeper: int) -> list[psutil.Process]:
+    """Return all that a keeper has started and that has not ended."""
     try:
         found = psutil.Process(keeper).children(recursive=True)
     except psutil.NoSuchProcess:
-        return 0
-    reached = set[int]()
-    for number in numbers:
-        for process in found:
-            # psutil refuses where the pid is another process's now.
-            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-                process.send_signal(number)
-                reached.add(process.pid)
-    return len(reached)
+        return []
+    return [one for one in found if not has_ended(one)]
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """Say whether a process has ended; a zombie has, even if its parent never waits for it."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def signal_each(processes: Sequence[psutil.Process], number: int) -> list[int]:
+    """Send a signal to processes; return the pids of those that got it."""
+    reached = []
+    for process in processes:
+        # psutil refuses where the pid is another process's now.
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            process.send_signal(number)
+            reached.append(process.pid)
+    return reached
+
+
+def bring_all(keeper: int, number: int, reached: Callable[[psutil.Process], bool]) -> str:
+    """Send a signal to all that a keeper has started, until all of it is where that brings it.
+
+    `reached` waits until that is so of a process that got it, and says whether it is; what has not
+    been reached may start more. Returns which process is not, in words; empty: all are.
+    """
+    known = set[psutil.Process]()
+    while new := [one for one in descendants(keeper) if one not in known]:
+        known.update(new)
+        signalled = signal_each(new, number)
+        for one in new:
+            if not has_ended(one) and not (one.pid in signalled and reached(one)):
+                why = "does not obey" if one.pid in signalled else "is another user's"
+                return f"process {one.pid} of it ({name_of(one)}) {why}"
+    return ""
+
+
+def name_of(process: psutil.Process) -> str:
+    """Return the name of a process, `?` if it has ended."""
+    with contextlib.suppress(psutil.Error):
+        return process.name()
+    return "?"
 
 
 def handled(pid: int) -> frozenset[int] | None:

@@ -65,7 +65,7 @@ class Hooked(FaultSpec):
 
     capability = "files"
     protocols = {"files": FileAccess}
-    needs_hook = True
+    needs_hook = asks_target = True
 
 
 class RaisedException(Hooked):

@@ -17,8 +17,9 @@ import pytest
 
 from emulator.engines.base import Line, Witnessing
 from emulator.engines.capabilities import capable
-from emulator.engines.process import ProcessEngine, keeper
+from emulator.engines.process import ProcessEngine, engine, keeper
 from emulator.errors import EngineError
+from emulator.faults.held import Pausing
 from tests.engines.stage import Stage, shells, staged
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
@@ -89,6 +90,32 @@ def test_an_engine_that_did_not_start_a_daemon_finds_it_under_its_task_and_kills
     assert is_over(daemon)
     assert ProcessEngine().find(run_id) == []
     assert s.until_exit().exit_code == 128 + signal.SIGKILL
+
+
+@linux
+@pytest.mark.parametrize("script", [DAEMON, GRANDCHILD, LIAR])
+def test_a_daemon_is_frozen_with_its_task_and_runs_again_with_it(stage: Make, script: str) -> None:
+    s = stage(f"{script} while :; do sleep 0.01; done")
+    both = started(s)
+    pausing = capable(s.engine, Pausing)
+    pausing.pause("worker-0")
+    assert {one.status() for one in both} <= {psutil.STATUS_STOPPED, psutil.STATUS_DISK_SLEEP}
+    pausing.resume("worker-0")
+    assert psutil.STATUS_STOPPED not in {one.status() for one in both}
+
+
+@linux
+def test_a_task_of_which_a_process_runs_on_is_not_paused(
+    stage: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s = stage(f"{DAEMON} sleep 1000")
+    _, daemon = started(s)
+    stops = engine._wait_until_stopped
+    monkeypatch.setattr(engine, "_wait_until_stopped", lambda one: one != daemon and stops(one))
+    said = rf"Can't pause worker-0: process {daemon.pid} of it \(sleep\) does not obey\."
+    with pytest.raises(EngineError, match=said):
+        capable(s.engine, Pausing).pause("worker-0")
+    assert daemon.status() != psutil.STATUS_STOPPED  # nothing of it is half paused
 
 
 @linux

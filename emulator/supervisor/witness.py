@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 SOON = 0.05
 """Seconds between two looks at what is over, at least."""
-LAST_MOMENT = 1.0
-"""Seconds at the end of a run in which the witness tells the rest."""
+LAST_MOMENT = 10.0
+"""Seconds at the end of a run in which the witness tells the rest, and is gone."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,7 @@ class WatchedSaves:
             return
         self._engine.stop_watching()
         self._ended.wait(LAST_MOMENT)
+        others = []
         while True:
             try:
                 event = self._inbox.get(timeout=0)
@@ -85,6 +86,10 @@ class WatchedSaves:
                 break
             if isinstance(event, Saw):
                 self.on_seen(event)
+            else:
+                others.append(event)
+        for event in others:  # such as a request that is to be refused
+            self._inbox.put(event)
         self._write(self._saves.settle(math.inf))
 
     def _run(self) -> None:

@@ -35,9 +35,11 @@ shared = os.environ["EMULATOR_SHARED"]
 own = {signal.SIGUSR1, signal.SIGUSR2}
 signal.pthread_sigmask(signal.SIG_BLOCK, own)
 CHILD = '''
-import signal
+import os, signal
+def told(number, _):  # at once: the other signal may come meanwhile
+    os.write(1, ("child " + signal.Signals(number).name + chr(10)).encode())
 for number in (signal.SIGTERM, signal.SIGWINCH):
-    signal.signal(number, lambda number, _: print("child", signal.Signals(number).name, flush=True))
+    signal.signal(number, told)
 print("ready", flush=True)
 while True:
     signal.pause()

@@ -365,7 +365,8 @@ class Faults(TaskContainers):
         command, image = [*PYTHON, program, asked], self._run.tasks[0].image
         body = witness_request(image, self._run.resources, command, self._labels)
         with translate_errors("watch the shared volume"):
-            witness: str = self.api.create_container_from_config(body)["Id"]
+            name = f"{self._run.resources}.witness"  # of no task: these have a dash
+            witness: str = self.api.create_container_from_config(body, name)["Id"]
             try:
                 for line in lines_of(self.api, witness, partial(setattr, self, "_witness")):
                     told(line)

@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from emulator.analysis import goodput
+from emulator.analysis.checkpoints import Checkpoints
 from emulator.analysis.costs.costs import Costs, costs
 from emulator.analysis.notices import NoticeResult, notices, saved_in
 from emulator.analysis.setbacks import setbacks
@@ -184,6 +185,8 @@ class Analysis:
     faults: Sequence[FaultResult] = ()
     notices: Sequence[NoticeResult] = ()
     """What the notice of each preemption was worth, in the order of `faults`."""
+    checkpoints: Checkpoints | None = field(default=None, repr=False, compare=False)
+    """The saves that were seen, and what tasks have loaded of them."""
     time: Mapping[str, float] = field(default_factory=dict)
     """Seconds by cause (goodput.py); their sum is the duration."""
     goodput: float | None = None
@@ -277,11 +280,13 @@ class ProgressIndex:
 def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
     """Return the numbers of a run; without samples, what tasks used is unknown."""
     duration = timeline.duration
-    progress = ProgressIndex(timeline)
+    progress, checkpoints = ProgressIndex(timeline), Checkpoints(timeline)
     tasks = {task.name: _task(timeline.tasks[task.name]) for task in timeline.plan.tasks}
     work = follow(timeline)
     before = {task.name for task in timeline.plan.before_training}
-    faults = [_fault(fault, timeline, progress, work) for fault in timeline.faults.values()]
+    faults = [
+        _fault(fault, timeline, progress, checkpoints, work) for fault in timeline.faults.values()
+    ]
     recovered = _recoveries(timeline, progress) + [
         Recovery(
             fault.target, fault.triggered or 0.0, fault.first_step_after, fault.restored_after,
@@ -327,7 +332,8 @@ def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
         unrecovered=recoveries.count(None),
         recovered=tuple(recovered),
         faults=faults,
-        notices=notices(timeline),
+        notices=notices(timeline, checkpoints),
+        checkpoints=checkpoints,
         time=time,
         goodput=time["productive"] / duration if steps and duration > 0 else None,
         costs=costs(timeline, spent, final_step),
@@ -410,7 +416,11 @@ def _goes_on(timeline: Timeline, progress: ProgressIndex, since: float) -> bool:
 
 
 def _fault(
-    fault: FaultTimeline, timeline: Timeline, progress: ProgressIndex, work: Mapping[str, Work]
+    fault: FaultTimeline,
+    timeline: Timeline,
+    progress: ProgressIndex,
+    checkpoints: Checkpoints,
+    work: Mapping[str, Work],
 ) -> FaultResult:
     outcome, planned = fault.outcome, fault.planned
     result = FaultResult(
@@ -438,12 +448,16 @@ def _fault(
     def since(entry: Entry | None) -> float | None:
         return None if entry is None else round(entry.t - trigger.t, 6)
 
+    saved = None
+    if planned.spec.gives_notice:
+        during = progress.between(trigger, applied)
+        saved = saved_in(during, planned.target, checkpoints, trigger.t, applied.t)
     return replace(
         result,
         triggered=trigger.t,
         applied_after=since(applied),
         detected_after=since(_detected(planned, progress.ends(first, restored))),
-        saved_after=since(_saved(planned, progress.between(trigger, applied))),
+        saved_after=None if saved is None else round(saved.t - trigger.t, 6),
         killed=bool(applied.killed),
         silent=bool(applied.silent),
         exit_code=applied.exit_code,
@@ -500,11 +514,6 @@ def _detected(fault: PlannedFault, ends: Sequence[TaskExit | Stall]) -> Entry | 
         if entry.task != fault.target and entry.exit_code and not entry.told_to_stop:
             return entry
     return None
-
-
-def _saved(fault: PlannedFault, notice: Sequence[Entry]) -> Entry | None:
-    """Return the end of the first checkpoint after a notice: the target's, else any task's."""
-    return saved_in(notice, fault.target) if fault.spec.gives_notice else None
 
 
 def _notes(fault: PlannedFault, during: Sequence[Entry]) -> list[str]:

@@ -12,8 +12,10 @@ from functools import partial
 from typing import Literal
 
 from emulator.analysis.analyse import Analysis, FaultResult
+from emulator.analysis.checkpoints import Checkpoints
 from emulator.analysis.invariants import ALWAYS, INVARIANTS, Observed
 from emulator.analysis.notices import NOTICED
+from emulator.analysis.promises import PROMISES
 from emulator.planning.baseline import ThroughputReference, conditions
 from emulator.planning.plan import Plan
 from emulator.record.timeline import Timeline
@@ -84,9 +86,10 @@ def judge(
     `comparison` is what the rate is compared with if a share of another rate is expected.
     """
     invariants = {name: partial(_invariant, name, timeline) for name in INVARIANTS}
+    promises = {name: partial(_promise, name, timeline) for name in PROMISES}
     noticed: dict[str, Check] = {name: partial(_noticed, name, timeline) for name in NOTICED}
     always = {name: partial(_always, name, timeline) for name in ALWAYS}
-    checks: dict[str, Check] = {**_CHECKS, **noticed, **invariants, **always}
+    checks: dict[str, Check] = {**_CHECKS, **noticed, **promises, **invariants, **always}
     verdicts = _run_checks(checks, expect, analysis)
     check = partial(_regression, comparison, overall(verdicts) == "ok")
     return verdicts + _run_checks({AT_LEAST: check}, expect, analysis)
@@ -367,6 +370,15 @@ def _noticed(
 ) -> Iterator[Verdict]:
     if getattr(expect, name):
         yield _observed(name, NOTICED[name](timeline, analysis.notices))
+
+
+def _promise(
+    name: str, timeline: Timeline, expect: Expectations, analysis: Analysis
+) -> Iterator[Verdict]:
+    if getattr(expect, name):
+        yield _observed(
+            name, PROMISES[name](timeline, analysis.checkpoints or Checkpoints(timeline))
+        )
 
 
 def _invariant(

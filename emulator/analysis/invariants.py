@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
-from emulator.analysis.setbacks import begin_of, setbacks
+from emulator.analysis.setbacks import setbacks
 from emulator.analysis.steps_made import beside
-from emulator.record.events import FaultEvent, Phase, Step, TaskExit
+from emulator.record.events import Phase, Step
 from emulator.record.timeline import FaultTimeline, Incarnation, TaskTimeline, Timeline
 
 LATE = 2.0
@@ -67,146 +67,6 @@ def monotone_checkpoints(timeline: Timeline) -> Observed:
                     violations.append(f"{entry.task} restored step {step}, which was never saved")
                 latest[entry.task] = step
     return Observed("saved steps never go back", count, "checkpoints with a step", violations)
-
-
-def restores_only_complete(timeline: Timeline) -> Observed:
-    """Check that what a task restores had been saved whole, and was not broken since.
-
-    A save that a task has begun and whose end it did not report may be whole or not. A fault that
-    has broken a file by `torn` or `bitflip` has broken the checkpoint of the step that its name
-    says, or else the last one that was saved by then.
-    """
-    count, violations, undecided = 0, [], []
-    complete, unfinished = list[int](), dict[int, set[str]]()
-    broken: dict[int, str] = {}
-    for entry in timeline.history:
-        match entry:
-            case FaultEvent(stage="applied", changed=changed) if changed and complete:
-                if changed.get("how") in ("torn", "bitflip"):
-                    named = changed.get("number")
-                    step = named if named in complete else complete[-1]
-                    broken[step] = f"fault {entry.id} had broken ({changed['how']})"
-            case Phase(phase="checkpoint", state="begin") if (saved := entry.step) is not None:
-                unfinished.setdefault(saved, set()).add(entry.task)
-            case Phase(phase="checkpoint") if (saved := entry.step) is not None:
-                unfinished.setdefault(saved, set()).discard(entry.task)
-                broken.pop(saved, None)
-                complete.append(saved)
-            case Phase(phase="restore", state="end") if entry.step:
-                step, words = entry.step, f"{entry.task} restored step {entry.step}"
-                count += 1
-                if step in broken:
-                    violations.append(f"{words}, which {broken[step]}")
-                elif not unfinished:
-                    undecided.append(f"{words}, and nobody has reported the step of a save")
-                elif step not in unfinished:
-                    violations.append(f"{words}, which was never saved")
-                elif tasks := unfinished[step]:
-                    undecided.append(
-                        f"{words}, and {min(tasks)} did not report the end of its save"
-                    )
-    return Observed(
-        "what is restored was saved whole", count, "restored steps", violations, undecided
-    )
-
-
-def never_from_scratch(timeline: Timeline) -> Observed:
-    """Check that no task began with its first step again once a checkpoint was complete.
-
-    Of a task that was started after a completed checkpoint, what it restores decides, or else its
-    first step: it must be later than that of the task's first start. It decides nothing where a
-    checkpoint may be of an earlier step, after which the task would also begin with that one; where
-    not all steps of a bar are seen; nor where the task has reported that it restored something: its
-    counter may have begun anew. An evaluator may read any checkpoint, and again.
-    """
-    done = [one for one in timeline.history if isinstance(one, Phase) and one.state == "end"]
-    saved = [one for one in done if one.phase == "checkpoint"]
-    count, violations, undecided = 0, list[str](), list[str]()
-    evaluators = timeline.plan.evaluators
-    for task in timeline.tasks.values():
-        origin = next((one.steps for one in task.incarnations if one.steps), [])
-        for one, after in zip_longest(task.incarnations, task.incarnations[1:]):
-            before = [entry for entry in saved if entry.t < one.begin]
-            if not origin or not before or not one.steps or task.name in evaluators:
-                continue
-            count += 1
-            until = timeline.end if after is None else after.begin
-            restored = [
-                entry.step
-                for entry in done
-                if (entry.phase, entry.task) == ("restore", task.name)
-                and one.begin <= entry.t <= until
-            ]
-            begun = (
-                f"{task.name} began with step {one.steps[0].first} again at {one.begin:.1f} s, "
-                f"although a checkpoint was complete at {before[0].t:.1f} s"
-            )
-            if 0 in restored:
-                violations.append(begun)
-                continue
-            begin, first = begin_of(task, one.steps, origin), begin_of(task, origin, [])
-            resumed = any(step is not None and step <= begin.most for step in restored)
-            if resumed or begin.least > first.most:
-                continue
-            may_be_earlier = any(
-                entry.t < origin[0].t if entry.step is None else entry.step < origin[0].first
-                for entry in before
-            )
-            is_unsure = bool(restored) or begin.most > first.least or may_be_earlier
-            (undecided if is_unsure else violations).append(begun)
-    return Observed(
-        "no start from scratch once there is a checkpoint",
-        count,
-        "starts after a checkpoint",
-        violations,
-        undecided,
-    )
-
-
-def ranks_agree(timeline: Timeline) -> Observed:
-    """Check that tasks that resume together resume from the same step.
-
-    Two tasks do if one has made no step since it restored when the other restores; an evaluator
-    resumes nothing.
-    """
-    evaluators = timeline.plan.evaluators
-    count, violations = 0, []
-    resumed: dict[str, int] = {}
-    for entry in timeline.history:
-        match entry:
-            case Phase(phase="restore", state="end", step=int(step)) if (
-                entry.task not in evaluators
-            ):
-                resumed.pop(entry.task, None)
-                count += len(resumed)
-                for other, theirs in resumed.items():
-                    if theirs != step:
-                        violations.append(
-                            f"{entry.task} resumed from step {step}, and {other} from {theirs}"
-                        )
-                resumed[entry.task] = step
-            case Step() | TaskExit():
-                resumed.pop(entry.task, None)
-    return Observed(
-        "all resume from the same step", count, "tasks that resume together", violations
-    )
-
-
-def loads_what_was_saved(timeline: Timeline) -> Observed:
-    """Check that the `digest` of what is restored is that of a save of the same step."""
-    count, violations = 0, []
-    saved: dict[int | None, set[object]] = {}
-    for entry in timeline.history:
-        if not isinstance(entry, Phase) or (digest := entry.values.get("digest")) is None:
-            continue
-        if entry.phase == "checkpoint":
-            saved.setdefault(entry.step, set()).add(digest)
-        elif entry.phase == "restore" and entry.step in saved:
-            count += 1
-            if digest not in saved[entry.step]:
-                step = "" if entry.step is None else f" of step {entry.step}"
-                violations.append(f"{entry.task} restored {digest}, which no save{step} had")
-    return Observed("what is loaded was saved", count, "restored digests", violations)
 
 
 def single_chief(timeline: Timeline) -> Observed:
@@ -275,10 +135,6 @@ def no_step_while_paused(timeline: Timeline) -> Observed:
 
 INVARIANTS: Mapping[str, Callable[[Timeline], Observed]] = {
     "monotone_checkpoints": monotone_checkpoints,
-    "restores_only_complete": restores_only_complete,
-    "never_from_scratch": never_from_scratch,
-    "ranks_agree": ranks_agree,
-    "loads_what_was_saved": loads_what_was_saved,
     "single_chief": single_chief,
     "steps_exactly_once": steps_exactly_once,
 }

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from emulator.analysis.checkpoints import NEAR, Checkpoints
 from emulator.analysis.invariants import Observed
-from emulator.record.events import Entry, FaultEvent, Phase, Reaction, TaskProcesses
+from emulator.record.events import (
+    CheckpointSaved,
+    Entry,
+    FaultEvent,
+    Phase,
+    Reaction,
+    TaskProcesses,
+)
 from emulator.validation.units import format_duration
 
 if TYPE_CHECKING:
@@ -49,7 +57,7 @@ class NoticeResult:
     saved_after: float | None = None
     """Until a checkpoint was whole, if that was before the target's end."""
     saved_by: str = ""
-    """The target if it saved one, else the task that did."""
+    """The target if it saved one, else the task that did; empty: nobody has reported it."""
     ended_after: float | None = None
     """Until the target's main process had ended."""
     exit_code: int | None = None
@@ -70,6 +78,8 @@ class NoticeResult:
     """Those that still ran when the grace period was over; none if it ended before."""
     outlived: Sequence[Left] | None = None
     """Those that ran on when the main one had ended; None: unknown."""
+    doubt: str = ""
+    """Why what was reported, or that nothing was, may not be so."""
 
     @property
     def stragglers(self) -> Sequence[Left]:
@@ -85,7 +95,7 @@ class NoticeResult:
         ]
 
 
-def notices(timeline: Timeline) -> Sequence[NoticeResult]:
+def notices(timeline: Timeline, checkpoints: Checkpoints) -> Sequence[NoticeResult]:
     """Return what the notice of each applied preemption was worth; one without any had none."""
     history = timeline.history
     places = {
@@ -103,24 +113,45 @@ def notices(timeline: Timeline) -> Sequence[NoticeResult]:
             continue
         if spec.gives_notice or "announced" in stages:
             during = history[places[notice.n] : places[applied.n]]
-            result = _worth(fault, timeline, during, notice, applied)
+            result = _worth(fault, timeline, checkpoints, during, notice, applied)
             found.append(replace(result, **_witnessed(seen.get(fault.id, {}))))
     return tuple(found)
 
 
-def saved_in(entries: Sequence[Entry], target: str) -> Phase | None:
-    """Return the end of the first checkpoint: the target's, else any task's."""
+class Saved(NamedTuple):
+    """A save was over."""
+
+    t: float
+    task: str
+    """Who has reported it; empty: nobody, but it was seen."""
+
+
+def saved_in(
+    entries: Sequence[Entry], target: str, seen: Checkpoints, since: float, until: float
+) -> Saved | None:
+    """Return the first save of a time: the one that a target reports, else any that was seen.
+
+    `entries`: the events of that time. Where no file was seen, another task's report is one too.
+    """
     saves = [
-        entry
+        Saved(entry.t, entry.task)
         for entry in entries
         if isinstance(entry, Phase) and entry.phase == "checkpoint" and entry.state == "end"
     ]
-    return next((one for one in saves if one.task == target), next(iter(saves), None))
+    own = next((one for one in saves if one.task == target), None)
+    if own is not None:
+        return own
+    first = next(iter(seen.saved_in(target, since, until)), None)
+    reported = next(iter(saves), None)
+    if first is None or (reported is not None and reported.t - NEAR <= first.ended):
+        return reported
+    return Saved(first.ended, first.task)
 
 
 def _worth(
     fault: FaultTimeline,
     timeline: Timeline,
+    checkpoints: Checkpoints,
     during: Sequence[Entry],
     notice: FaultEvent,
     applied: FaultEvent,
@@ -132,7 +163,7 @@ def _worth(
         return None if entry is None else round(entry.t - notice.t, 6)
 
     reaction, words = _reaction(during, target)
-    saved = saved_in(during, target)
+    saved = saved_in(during, target, checkpoints, notice.t, applied.t)
     signal_after = since(signalled)
     deadline = None
     if spec.kills_after is not None and signal_after is not None:
@@ -153,8 +184,9 @@ def _worth(
         signal_after=signal_after,
         reacted_after=since(reaction),
         reaction=words,
-        saved_after=since(saved),
+        saved_after=None if saved is None else round(saved.t - notice.t, 6),
         saved_by="" if saved is None else saved.task,
+        doubt=_doubt(saved, target, checkpoints, notice.t, applied.t),
         ended_after=since(applied),
         exit_code=applied.exit_code,
         killed=bool(applied.killed),
@@ -175,8 +207,22 @@ def _reaction(during: Sequence[Entry], target: str) -> tuple[Entry | None, str]:
             case _:
                 pass
     # Some programs report only the end of a save.
-    saved = saved_in(during, target)
-    return (saved, "checkpoint ended") if saved and saved.task == target else (None, "")
+    own = (entry for entry in during if isinstance(entry, Phase) and entry.task == target)
+    saved = next((entry for entry in own if entry.phase == "checkpoint"), None)
+    return saved, "" if saved is None else "checkpoint ended"
+
+
+def _doubt(saved: Saved | None, target: str, seen: Checkpoints, since: float, until: float) -> str:
+    """Return why a save, or that there was none, is not certain."""
+    if not seen.saves or not seen.sees(target, since, until):
+        return ""
+    files = seen.saved_in(target, since, until + NEAR, unsure=True)
+    if saved is not None and saved.task and not files:
+        return f"{saved.task} reported a save, and no file of one was written"
+    unsure = next((one for one in files if one.whole is None), None)
+    if saved is None and unsure is not None:
+        return f"{unsure.path} may not be whole: {unsure.why}"
+    return ""
 
 
 def _cut_off(during: Sequence[Entry], applied: FaultEvent, target: str) -> float | None:
@@ -233,7 +279,7 @@ def _left(process: Mapping[str, Any]) -> Left:
 
 # --- What is expected of it -----------------------------------------------------------------------
 
-NO_SAVES = "no task reports when it saves"
+NO_SAVES = "no task reports when it saves, and no save was seen"
 IN_CONTAINERS = (
     "what outlives a main process is seen by the process engine, with `signals: all` alone"
 )
@@ -242,20 +288,24 @@ IN_CONTAINERS = (
 def saved_within_grace(timeline: Timeline, results: Sequence[NoticeResult]) -> Observed:
     """Check that a checkpoint was whole between each notice and the end of its target.
 
-    Where no task ever reports a checkpoint, none can be missed.
+    Where no task ever reports a checkpoint, and none is seen, none can be missed.
     """
     unsaved = [
         f"{one.target} saved no checkpoint before its end" + _how_late(one)
         for one in results
-        if one.saved_after is None
+        if one.saved_after is None and not one.doubt
     ]
-    reported = any(isinstance(one, Phase) and one.phase == "checkpoint" for one in timeline.history)
+    saves = any(
+        isinstance(one, CheckpointSaved) or (isinstance(one, Phase) and one.phase == "checkpoint")
+        for one in timeline.history
+    )
+    doubts = [f"{one.target}: {one.doubt}" for one in results if one.doubt]
     return Observed(
         "a checkpoint before each end",
         len(results),
         "preemptions with notice",
-        unsaved if reported else (),
-        () if reported else [f"{one}: {NO_SAVES}" for one in unsaved],
+        unsaved if saves else (),
+        doubts if saves else [*doubts, *(f"{one}: {NO_SAVES}" for one in unsaved)],
     )
 
 

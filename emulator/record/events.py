@@ -419,6 +419,8 @@ class Witness(Entry):
     """The folder that it can't see, below what is watched; empty: all of it."""
     reason: str = ""
     """Why it is blind."""
+    own: bool = False
+    """It sees what tasks have as disks of their own, as well as /shared."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -442,6 +444,8 @@ class CheckpointSaved(Entry):
     """Bytes of its files, by path; at most 16."""
     count: int
     """How many files it has."""
+    renamed: bool = False
+    """The last that was done was to give a file, or the folder, its name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -453,6 +457,13 @@ class CheckpointRead(Entry):
     """Of the save, as it was told."""
     times: int = 1
     """How often one of its files was opened for that."""
+    seconds: float = 0.0
+    """Until the first access after which nobody opened one of them for a while, or until one of
+    them was written again."""
+    files: Sequence[str] = ()
+    """Those of its files that were read; at most 16."""
+    unfinished: bool = False
+    """One of them was being written."""
 
 
 @dataclass(frozen=True, kw_only=True)

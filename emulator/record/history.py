@@ -6,6 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from emulator.record.events import (
+    CheckpointRead,
+    CheckpointRemoved,
+    CheckpointSaved,
     Entry,
     FaultEvent,
     Phase,
@@ -20,6 +23,9 @@ from emulator.record.events import (
 
 STAMPED = (Step, Phase, Reaction, TaskExit)
 """Events that carry the engine's stamp: what a task did itself."""
+
+SEEN = (CheckpointSaved, CheckpointRead, CheckpointRemoved)
+"""Events that carry a stamp of the engine's machine, and are told when they are surely over."""
 
 HELD = ("reapplied", "healed")
 """Stages of a fault with a stamp of ours: when the engine held a task again, and when it was asked
@@ -36,11 +42,11 @@ class HappenedAt:
     The one rule for time, for every number and picture. An event that the engine stamped (see
     STAMPED) happened at its stamp, but not after it was read, and not before its task was started
     or reported its last step or phase. It may have been read after the exit: event files are read
-    with a delay. A fault that ended its target took effect at the stamp of that exit, and not
-    before it was triggered; one that was healed, or that holds a task which has started again, has
-    a stamp as well. Any other event happened when it was written. Its `wall` and `t` relate the
-    engine's clock to ours, at the beginning and again when either was moved by more than
-    CLOCK_MOVED.
+    with a delay. What became of a save happened at its stamp (SEEN). A fault that ended its target
+    took effect at the stamp of that exit, and not before it was triggered; one that was healed, or
+    that holds a task which has started again, has a stamp as well. Any other event happened when it
+    was written. Its `wall` and `t` relate the engine's clock to ours, at the beginning and again
+    when either was moved by more than CLOCK_MOVED.
     """
 
     def __init__(self) -> None:
@@ -57,6 +63,8 @@ class HappenedAt:
         began = entry.wall - entry.t
         if self.began is None:
             self.began = began
+        if isinstance(entry, SEEN):
+            return max(0.0, min(round(entry.wall - self.began, 6), entry.t))
         if isinstance(entry, FaultEvent) and (entry.stage in HELD or entry.exit_code is not None):
             floor = self._triggered.get(entry.id, 0.0)
             if entry.exit_code is not None:

@@ -23,6 +23,8 @@ from emulator.record.events import (
 
 QUIET = 0.5
 """Seconds without a write after which a save is over, and without a read after which a load is."""
+OFTEN = 0.1
+"""Seconds between two saves under one name at least, that both are told."""
 LISTED = 16
 """Files of a save that its event names."""
 FILES = 20_000
@@ -40,16 +42,33 @@ class _File:
     is_open: bool = False
     save: str = ""
     """The name of the save that it is known to belong to."""
-    opens: int = 0
-    """How often it was opened to be read, of which nothing is told yet."""
+    told: float = -math.inf
+    """When that was told."""
+    renamed: bool = False
+    """It got this name after it was written."""
 
 
 @dataclass
 class _Load:
-    """A save is being read."""
+    """A save is being read, or the file of one that is being written."""
 
     began: float
     last: float
+    opens: dict[str, int] = field(default_factory=dict)
+    """How often each of its files was opened for that."""
+    is_unfinished: bool = False
+
+    def told(self, task: str, name: str) -> CheckpointRead:
+        """Return the event of it."""
+        return CheckpointRead(
+            task=task,
+            wall=self.began,
+            path=name,
+            times=max(self.opens.values()),
+            seconds=round(self.last - self.began, 6),
+            files=sorted(self.opens)[:LISTED],
+            unfinished=self.is_unfinished,
+        )
 
 
 @dataclass
@@ -104,32 +123,36 @@ class Saves:
         """Take what was seen of a file; return what follows from it at once."""
         at, saw = float(told["at"]), told["saw"]
         if saw == "watching":
-            return [Witness(wall=at, sees=True)]
+            return [Witness(wall=at, sees=True, own=bool(told.get("own")))]
         place, path = self._place_of(told["in"], told["path"])
         if saw == "blind":
             task = place.task if place else ""
             return [Witness(task=task, wall=at, sees=False, path=path, reason=told["why"])]
         if place is None or (saw != "removed" and at < place.since):
             return []
+        entries: list[Entry] = []
         match saw:
             case "open":
+                entries += self._by_now(place, path, at)
                 self._open(place, path, at)
             case "written":
+                entries += self._read_by_now(place, path)
                 self._written(place, path, told)
             case "moved":
                 to = self._place_of(told["in"], told["to"])[1]
+                entries += [*self._read_by_now(place, path), *self._by_now(place, to, at)]
                 self._moved(place, path, to, at, is_folder=told.get("folder", False))
                 if to in place.files and told.get("bytes") is not None:
                     place.files[to].size = told["bytes"]
             case "removed":
                 self._removed(place, path, at, is_folder=told.get("folder", False))
             case "read":
-                return [*self._read(place, path, at)]
+                entries += self._read(place, path, at)
         if len(place.files) >= FILES and not self._is_full:
             self._is_full = True
             why = f"{FILES:,} files are followed already"
-            return [Witness(task=place.task, wall=at, sees=False, reason=why)]
-        return []
+            entries.append(Witness(task=place.task, wall=at, sees=False, reason=why))
+        return entries
 
     def _place_of(self, watched: str, path: str) -> tuple[_Place | None, str]:
         """Return what a path is on, and the rest of it: each task has a folder in `own`."""
@@ -167,9 +190,12 @@ class Saves:
             return
         before = place.files.get(path)
         first, save = float(told["first"]), "" if before is None else before.save
+        when = -math.inf if before is None else before.told
         if before is not None and path in place.waiting:
             first = min(first, before.first)
-        place.files[path] = _File(told["bytes"] or 0, first, float(told["at"]), save=save)
+        place.files[path] = _File(
+            told["bytes"] or 0, first, float(told["at"]), save=save, told=when
+        )
         place.waiting.add(path)
 
     def _moved(self, place: _Place, path: str, to: str, at: float, *, is_folder: bool) -> None:
@@ -179,9 +205,9 @@ class Saves:
             file = place.files.pop(old)
             if file.save:
                 self._lose(place, old, file, at)
-            file.last, file.save = at, ""
+            file.last, file.save, file.renamed = at, "", True
             if (replaced := place.files.get(new)) is not None and replaced.save:
-                file.save = replaced.save
+                file.save, file.told = replaced.save, replaced.told
             place.waiting.discard(old)
             place.files[new] = file
             place.waiting.add(new)
@@ -202,12 +228,28 @@ class Saves:
         file = place.files.get(path)
         if file is None:
             return
-        if path in place.waiting:  # it was read as soon as it was there
+        if path in place.waiting and not file.is_open:  # it was read as soon as it was there
             yield from self._saved(place, at, only=path)
-        if file.save:
-            file.opens += 1
-            load = place.loads.setdefault(file.save, _Load(at, at))
+        if file.save or file.is_open:
+            load = place.loads.setdefault(file.save or path, _Load(at, at))
             load.last = at
+            load.opens[path] = load.opens.get(path, 0) + 1
+            load.is_unfinished |= file.is_open
+
+    def _by_now(self, place: _Place, path: str, at: float) -> Iterator[Entry]:
+        """Tell of the save that a file is of, and how it was read, before it is another one."""
+        yield from self._read_by_now(place, path)
+        file = place.files.get(path)
+        if file is not None and path in place.waiting and not file.is_open:
+            if at - file.told >= OFTEN:
+                yield from self._saved(place, at, only=path)
+            place.waiting.discard(path)
+
+    def _read_by_now(self, place: _Place, path: str) -> Iterator[Entry]:
+        file = place.files.get(path)
+        name = path if file is None or not file.save else file.save
+        if load := place.loads.pop(name, None):
+            yield load.told(place.task, name)
 
     # --- What is over -----------------------------------------------------------------------------
 
@@ -216,13 +258,7 @@ class Saves:
         for name, load in [*place.loads.items()]:
             if now - load.last >= QUIET:
                 del place.loads[name]
-                paths = place.saves.get(name, set())
-                opens = max((place.files[path].opens for path in paths), default=1)
-                for path in paths:
-                    place.files[path].opens = 0
-                yield CheckpointRead(
-                    task=place.task, wall=load.began, path=name, times=max(1, opens)
-                )
+                yield load.told(place.task, name)
         for name, at in [*place.removed.items()]:
             if now - at >= QUIET:
                 del place.removed[name]
@@ -258,10 +294,11 @@ class Saves:
         written = [place.files[path] for path in paths if path in place.waiting]
         place.waiting -= paths
         place.removed.pop(one.name, None)
+        began, ended = min(f.first for f in written), max(f.last for f in written)
         for path in paths:
             place.files[path].save = one.name
+            place.files[path].told = ended
         place.saves[one.name] = set(paths)
-        began, ended = min(f.first for f in written), max(f.last for f in written)
         listed = sorted(paths)[:LISTED]
         return CheckpointSaved(
             task=place.task,
@@ -272,4 +309,5 @@ class Saves:
             seconds=round(ended - began, 6),
             files={path: place.files[path].size for path in listed},
             count=len(paths),
+            renamed=max(written, key=lambda file: file.last).renamed,
         )

@@ -16,7 +16,7 @@ written   a file was written, and has been closed: `first`, when it was first wr
           open still. None that was written before `since` is told
 moved     from `path` to `to`: a file of so many `bytes`, or a folder with all in it (`folder`)
 removed   a file, or a folder with all that was in it (`folder`)
-read      for the first time since it was opened
+read      for the first time since it was opened, or opened if it is read as memory, or empty
 open      a file is being written: once, until it is closed
 blind     a folder can't be watched, or events were lost: `why`
 
@@ -53,6 +53,8 @@ DEPTH = 20
 """Levels of folders."""
 KNOWN = 100_000
 """Files of which it is known how they were written."""
+MAPPED = (".safetensors",)
+"""Files that are read as memory, of which the kernel tells nothing but that they are opened."""
 PIECE = 2**18
 """Bytes of events that are read at once."""
 PAUSE = 0.01
@@ -79,6 +81,8 @@ class Watch:
         """Those of which that was told."""
         self._written: set[tuple[str, str]] = set()
         self._reading: set[tuple[str, str]] = set()
+        self._empty: set[tuple[str, str]] = set()
+        """Files of which nothing can be read, so that the kernel does not tell that they are."""
         self._moving: dict[int, tuple[str, str, bool]] = {}
         """What has left a folder, and may arrive in another one, by cookie."""
 
@@ -196,11 +200,17 @@ class Watch:
             self._reading.discard(key)
             self._closed(key, now)
         elif mask & ACCESS:
-            if key in self._written and key not in self._reading:
-                self._reading.add(key)
-                self._tell("read", name, path, now)
+            self._is_read(key, now)
+        elif mask & OPEN:
+            if path.endswith(MAPPED) or key in self._empty:
+                self._is_read(key, now)
         elif mask & CLOSE_NOWRITE:
             self._reading.discard(key)
+
+    def _is_read(self, key: tuple[str, str], now: float) -> None:
+        if key not in self._reading and (key in self._written or key in self._open):
+            self._reading.add(key)
+            self._tell("read", *key, now)
 
     def _created(self, key: tuple[str, str], now: float) -> None:
         """Take note of a new file, or of another name of one; links and pipes are none."""
@@ -220,7 +230,9 @@ class Watch:
         if first is None:
             return  # it was opened for writing, and not written
         self._know(key)
-        self._tell("written", *key, now, first=round(first, 6), bytes=self._size(*key))
+        size = self._size(*key)
+        (self._empty.discard if size else self._empty.add)(key)
+        self._tell("written", *key, now, first=round(first, 6), bytes=size)
 
     def _arrived(self, name: str, path: str, cookie: int, now: float, is_folder: bool) -> None:
         came = self._moving.pop(cookie, None)
@@ -253,7 +265,7 @@ class Watch:
         old = self._inside(name, before) if is_folder else [(name, before)]
         new = {one: (name, after + one[1][len(before) :]) for one in old}
         self._forget(name, after, False)
-        for known in (self._written, self._reading, self._open):
+        for known in (self._written, self._reading, self._open, self._empty):
             there = known.intersection(old)
             known -= there
             known |= {new[one] for one in there}
@@ -275,7 +287,7 @@ class Watch:
 
     def _forget(self, name: str, path: str, is_folder: bool) -> None:
         for one in self._inside(name, path) if is_folder else [(name, path)]:
-            for known in (self._written, self._reading, self._open):
+            for known in (self._written, self._reading, self._open, self._empty):
                 known.discard(one)
             self._writing.pop(one, None)
 
@@ -335,7 +347,8 @@ def main(arguments: list[str]) -> None:
                  "why": "it is on a network file system, which tells nothing"}
             )  # fmt: skip
         watch.add(name, path)
-    say({"at": round(time.time(), 6), "saw": "watching", "folders": watch.count})
+    own = {"own": True} if "own" in request["folders"] else {}
+    say({"at": round(time.time(), 6), "saw": "watching", "folders": watch.count, **own})
     sys.stdout.flush()
     for _ in watch.follow(sys.stdin.fileno()):
         sys.stdout.flush()

@@ -55,6 +55,10 @@ def saved(wall: float, path: str, form: str = "torch", took: float = 0.1, **more
     return CheckpointSaved(wall=wall, path=path, format=form, seconds=took, **of)
 
 
+def loaded(wall: float, path: str, **more: Any) -> Entry:
+    return CheckpointRead(wall=wall, path=path, **{"files": [path], **more})
+
+
 WRITTEN_AND_RENAMED = [*save(1, "model.pt.tmp"), moved(1.2, "model.pt.tmp", "model.pt", bytes=9)]
 IN_A_FOLDER = [
     *save(1, "ck/step-9/__0_0.distcp", 0.4),
@@ -69,7 +73,7 @@ BUNDLE += save(1.4, "checkpoint")
     ("what", "events"),
     [
         (save(1, "model.pt"), [saved(1.1, "model.pt")]),
-        (WRITTEN_AND_RENAMED, [saved(1.2, "model.pt", took=0.2)]),
+        (WRITTEN_AND_RENAMED, [saved(1.2, "model.pt", took=0.2, renamed=True)]),
         (
             [*save(1, "model-1.pt"), *save(1.2, "model-2.pt")],
             [saved(1.3, "model-2.pt"), saved(1.1, "model-1.pt")],
@@ -125,10 +129,11 @@ def test_a_save_is_not_over_before_it_is_quiet_and_closed() -> None:
         watched.see(one)
     assert watched.due == 1.1 + QUIET
     assert watched.settle(1.1 + QUIET / 2) == []
-    watched.see(told(1.2, "open", "model.pt"))
+    # It is written again: what was there is over, whether it was quiet or not.
+    assert watched.see(told(1.2, "open", "model.pt")) == [saved(1.1, "model.pt")]
     assert (watched.due, watched.settle(9)) == (math.inf, [])
     watched.see(told(9.5, "written", "model.pt", first=1.2, bytes=9))
-    assert watched.settle(9.5 + QUIET) == [saved(9.5, "model.pt", took=8.5)]
+    assert watched.settle(9.5 + QUIET) == [saved(9.5, "model.pt", took=8.3)]
     assert (watched.due, watched.settle(99)) == (math.inf, [])
 
 
@@ -137,19 +142,34 @@ READ = [told(3, "read", "ck/step-9/.metadata"), told(3.1, "read", "ck/step-9/__0
 
 def test_a_load_is_one_event_and_counts_how_often_a_file_was_opened() -> None:
     (_, once) = seen([*IN_A_FOLDER, *READ])
-    assert once == CheckpointRead(wall=3, path="ck/step-9")
+    files = ["ck/step-9/.metadata", "ck/step-9/__0_0.distcp"]
+    assert once == loaded(3, "ck/step-9", seconds=0.1, files=files)
     other = [replaced | {"at": replaced["at"] + 0.2} for replaced in READ]
     (_, twice) = seen([*IN_A_FOLDER, *READ, *other])
-    assert twice == CheckpointRead(wall=3, path="ck/step-9", times=2)
+    assert twice == loaded(3, "ck/step-9", seconds=0.3, files=files, times=2)
     (_, first, second) = seen([*IN_A_FOLDER, *READ, told(9, "read", "ck/step-9/.metadata")])
-    assert second == CheckpointRead(wall=9, path="ck/step-9")
+    assert second == loaded(9, "ck/step-9", files=files[:1])
     assert first == once
 
 
 def test_what_is_read_at_once_was_saved_before() -> None:
     events = seen([*save(1, "model.pt"), told(1.15, "read", "model.pt")])
-    assert events == [saved(1.1, "model.pt"), CheckpointRead(wall=1.15, path="model.pt")]
+    assert events == [saved(1.1, "model.pt"), loaded(1.15, "model.pt")]
     assert seen([told(1, "read", "model.pt")]) == []  # nobody has seen how it was written
+
+
+def test_what_is_read_before_it_is_written_again_is_another_load() -> None:
+    before, after = told(3, "read", "last.pt"), told(3.3, "read", "last.pt")
+    events = seen([*save(1, "last.pt"), before, *save(3.1, "last.pt"), after])
+    assert events[1:] == [loaded(3, "last.pt"), saved(3.2, "last.pt"), loaded(3.3, "last.pt")]
+    while_written = told(3.15, "read", "last.pt")
+    events = seen([*save(1, "last.pt"), *save(3.1, "last.pt")[:1], while_written])
+    assert events[1:] == [loaded(3.15, "last.pt", unfinished=True)]
+
+
+def test_of_saves_in_quick_succession_not_all_are_told() -> None:
+    events = seen([one for n in range(10) for one in save(1 + n / 50, "last.pt", took=0.01)])
+    assert [event.wall for event in events] == pytest.approx([1.01, 1.11, 1.19])
 
 
 def test_what_is_removed_is_told_with_what_is_left() -> None:
@@ -161,13 +181,14 @@ def test_what_is_removed_is_told_with_what_is_left() -> None:
     first, *rest = seen(renamed)
     assert first == saved(1.1, "last.pt")
     assert CheckpointRemoved(wall=3, path="last.pt") in rest
-    assert saved(3, "old.pt", took=2.0) in rest
+    assert saved(3, "old.pt", took=2.0, renamed=True) in rest
 
 
 def test_one_that_takes_the_place_of_another_is_saved_again() -> None:
     again = [*save(3, "model.pt.tmp"), moved(3.2, "model.pt.tmp", "model.pt", bytes=9)]
     first, second = seen([*WRITTEN_AND_RENAMED, *again])
-    assert (first, second) == (saved(1.2, "model.pt", took=0.2), saved(3.2, "model.pt", took=0.2))
+    assert first == saved(1.2, "model.pt", took=0.2, renamed=True)
+    assert second == saved(3.2, "model.pt", took=0.2, renamed=True)
 
 
 def test_of_the_disk_of_a_task_counts_what_it_has_written_while_it_ran() -> None:

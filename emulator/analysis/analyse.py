@@ -10,7 +10,6 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from emulator.analysis import goodput
-from emulator.analysis.checkpoints import Checkpoints
 from emulator.analysis.costs.costs import Costs, costs
 from emulator.analysis.notices import NoticeResult, notices, saved_in
 from emulator.analysis.setbacks import setbacks
@@ -185,8 +184,6 @@ class Analysis:
     faults: Sequence[FaultResult] = ()
     notices: Sequence[NoticeResult] = ()
     """What the notice of each preemption was worth, in the order of `faults`."""
-    checkpoints: Checkpoints | None = field(default=None, repr=False, compare=False)
-    """The saves that were seen, and what tasks have loaded of them."""
     time: Mapping[str, float] = field(default_factory=dict)
     """Seconds by cause (goodput.py); their sum is the duration."""
     goodput: float | None = None
@@ -280,13 +277,11 @@ class ProgressIndex:
 def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
     """Return the numbers of a run; without samples, what tasks used is unknown."""
     duration = timeline.duration
-    progress, checkpoints = ProgressIndex(timeline), Checkpoints(timeline)
+    progress = ProgressIndex(timeline)
     tasks = {task.name: _task(timeline.tasks[task.name]) for task in timeline.plan.tasks}
     work = follow(timeline)
     before = {task.name for task in timeline.plan.before_training}
-    faults = [
-        _fault(fault, timeline, progress, checkpoints, work) for fault in timeline.faults.values()
-    ]
+    faults = [_fault(fault, timeline, progress, work) for fault in timeline.faults.values()]
     recovered = _recoveries(timeline, progress) + [
         Recovery(
             fault.target, fault.triggered or 0.0, fault.first_step_after, fault.restored_after,
@@ -332,8 +327,7 @@ def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
         unrecovered=recoveries.count(None),
         recovered=tuple(recovered),
         faults=faults,
-        notices=notices(timeline, checkpoints),
-        checkpoints=checkpoints,
+        notices=notices(timeline),
         time=time,
         goodput=time["productive"] / duration if steps and duration > 0 else None,
         costs=costs(timeline, spent, final_step),
@@ -416,11 +410,7 @@ def _goes_on(timeline: Timeline, progress: ProgressIndex, since: float) -> bool:
 
 
 def _fault(
-    fault: FaultTimeline,
-    timeline: Timeline,
-    progress: ProgressIndex,
-    checkpoints: Checkpoints,
-    work: Mapping[str, Work],
+    fault: FaultTimeline, timeline: Timeline, progress: ProgressIndex, work: Mapping[str, Work]
 ) -> FaultResult:
     outcome, planned = fault.outcome, fault.planned
     result = FaultResult(
@@ -451,7 +441,7 @@ def _fault(
     saved = None
     if planned.spec.gives_notice:
         during = progress.between(trigger, applied)
-        saved = saved_in(during, planned.target, checkpoints, trigger.t, applied.t)
+        saved = saved_in(during, planned.target, timeline, trigger.t, applied.t)
     return replace(
         result,
         triggered=trigger.t,

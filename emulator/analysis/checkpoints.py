@@ -17,6 +17,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,8 @@ CLOSED = 0.5
 """Seconds after an exit until which the kernel closes the files of a task."""
 CRASH = 3.0
 """Seconds before an exit with an error from which on a file may have been closed by that error."""
+MADE = "empty-newer"
+"""How a fault makes a file."""
 GONE = "missing"
 """How a fault removes a file, rather than to change it."""
 KILLED = 1.0
@@ -232,6 +235,12 @@ def _of_rank(files: Iterable[str], rank: int | None) -> list[str]:
     return [path for path, values in parts.items() if rank in values]
 
 
+@lru_cache(maxsize=1)
+def checkpoints_of(timeline: Timeline) -> Checkpoints:
+    """Return the saves of a run, which several ask for one after the other."""
+    return Checkpoints(timeline)
+
+
 class Checkpoints:
     """The saves of a run, and what its tasks loaded of them."""
 
@@ -291,6 +300,20 @@ class Checkpoints:
         """
         there = [save for save in self._before(task, at) if save.removed > at]
         return [save for save in there if not self._is_broken(save, at)]
+
+    def was_newest(self, fault: str, task: str, at: float) -> bool | None:
+        """Return whether a fault had broken or removed the newest that a task could have loaded.
+
+        Or had made what looks newer. None: it is not known, since nothing was seen of either.
+        """
+        own = [one for one in self.changes if one.fault == fault and one.task in ("", task)]
+        before = self._before(task, at)
+        last = [save for save in before if save.removed > at or self._is_broken(save, at)][-1:]
+        if not own or not last:
+            return None
+        if own[0].how == MADE:
+            return last[0].ended < own[0].t
+        return any(one.path in last[0].files and one.t > last[0].ended for one in own)
 
     def taken_by_faults(self, task: str, at: float) -> bool:
         """Return whether faults had broken or removed all that a task could have loaded."""

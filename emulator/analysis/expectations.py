@@ -12,7 +12,6 @@ from functools import partial
 from typing import Literal
 
 from emulator.analysis.analyse import Analysis, FaultResult
-from emulator.analysis.checkpoints import Checkpoints
 from emulator.analysis.invariants import ALWAYS, INVARIANTS, Observed
 from emulator.analysis.notices import NOTICED
 from emulator.analysis.promises import PROMISES
@@ -85,11 +84,10 @@ def judge(
 
     `comparison` is what the rate is compared with if a share of another rate is expected.
     """
-    invariants = {name: partial(_invariant, name, timeline) for name in INVARIANTS}
-    promises = {name: partial(_promise, name, timeline) for name in PROMISES}
+    invariants = {name: partial(_invariant, name, timeline) for name in OBSERVED}
     noticed: dict[str, Check] = {name: partial(_noticed, name, timeline) for name in NOTICED}
     always = {name: partial(_always, name, timeline) for name in ALWAYS}
-    checks: dict[str, Check] = {**_CHECKS, **noticed, **promises, **invariants, **always}
+    checks: dict[str, Check] = {**_CHECKS, **noticed, **invariants, **always}
     verdicts = _run_checks(checks, expect, analysis)
     check = partial(_regression, comparison, overall(verdicts) == "ok")
     return verdicts + _run_checks({AT_LEAST: check}, expect, analysis)
@@ -372,20 +370,11 @@ def _noticed(
         yield _observed(name, NOTICED[name](timeline, analysis.notices))
 
 
-def _promise(
-    name: str, timeline: Timeline, expect: Expectations, analysis: Analysis
-) -> Iterator[Verdict]:
-    if getattr(expect, name):
-        yield _observed(
-            name, PROMISES[name](timeline, analysis.checkpoints or Checkpoints(timeline))
-        )
-
-
 def _invariant(
     name: str, timeline: Timeline, expect: Expectations, analysis: Analysis
 ) -> Iterator[Verdict]:
     if getattr(expect, name):
-        yield _observed(name, INVARIANTS[name](timeline))
+        yield _observed(name, OBSERVED[name](timeline))
 
 
 def _always(
@@ -395,6 +384,8 @@ def _always(
     if observed.count:
         yield _observed(name, observed)
 
+
+OBSERVED = {**PROMISES, **INVARIANTS}
 
 _CHECKS: Mapping[str, Check] = {
     "outcome": _outcome,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from emulator.analysis.checkpoints import NEAR, Checkpoints
+from emulator.analysis.checkpoints import NEAR, checkpoints_of
 from emulator.analysis.invariants import Observed
 from emulator.record.events import (
     CheckpointSaved,
@@ -95,7 +95,7 @@ class NoticeResult:
         ]
 
 
-def notices(timeline: Timeline, checkpoints: Checkpoints) -> Sequence[NoticeResult]:
+def notices(timeline: Timeline) -> Sequence[NoticeResult]:
     """Return what the notice of each applied preemption was worth; one without any had none."""
     history = timeline.history
     places = {
@@ -113,7 +113,7 @@ def notices(timeline: Timeline, checkpoints: Checkpoints) -> Sequence[NoticeResu
             continue
         if spec.gives_notice or "announced" in stages:
             during = history[places[notice.n] : places[applied.n]]
-            result = _worth(fault, timeline, checkpoints, during, notice, applied)
+            result = _worth(fault, timeline, during, notice, applied)
             found.append(replace(result, **_witnessed(seen.get(fault.id, {}))))
     return tuple(found)
 
@@ -127,7 +127,7 @@ class Saved(NamedTuple):
 
 
 def saved_in(
-    entries: Sequence[Entry], target: str, seen: Checkpoints, since: float, until: float
+    entries: Sequence[Entry], target: str, timeline: Timeline, since: float, until: float
 ) -> Saved | None:
     """Return the first save of a time: the one that a target reports, else any that was seen.
 
@@ -141,7 +141,7 @@ def saved_in(
     own = next((one for one in saves if one.task == target), None)
     if own is not None:
         return own
-    first = next(iter(seen.saved_in(target, since, until)), None)
+    first = next(iter(checkpoints_of(timeline).saved_in(target, since, until)), None)
     reported = next(iter(saves), None)
     if first is None or (reported is not None and reported.t - NEAR <= first.ended):
         return reported
@@ -151,7 +151,6 @@ def saved_in(
 def _worth(
     fault: FaultTimeline,
     timeline: Timeline,
-    checkpoints: Checkpoints,
     during: Sequence[Entry],
     notice: FaultEvent,
     applied: FaultEvent,
@@ -163,7 +162,7 @@ def _worth(
         return None if entry is None else round(entry.t - notice.t, 6)
 
     reaction, words = _reaction(during, target)
-    saved = saved_in(during, target, checkpoints, notice.t, applied.t)
+    saved = saved_in(during, target, timeline, notice.t, applied.t)
     signal_after = since(signalled)
     deadline = None
     if spec.kills_after is not None and signal_after is not None:
@@ -186,7 +185,7 @@ def _worth(
         reaction=words,
         saved_after=None if saved is None else round(saved.t - notice.t, 6),
         saved_by="" if saved is None else saved.task,
-        doubt=_doubt(saved, target, checkpoints, notice.t, applied.t),
+        doubt=_doubt(saved, target, timeline, notice.t, applied.t),
         ended_after=since(applied),
         exit_code=applied.exit_code,
         killed=bool(applied.killed),
@@ -212,8 +211,9 @@ def _reaction(during: Sequence[Entry], target: str) -> tuple[Entry | None, str]:
     return saved, "" if saved is None else "checkpoint ended"
 
 
-def _doubt(saved: Saved | None, target: str, seen: Checkpoints, since: float, until: float) -> str:
+def _doubt(saved: Saved | None, target: str, timeline: Timeline, since: float, until: float) -> str:
     """Return why a save, or that there was none, is not certain."""
+    seen = checkpoints_of(timeline)
     if not seen.saves or not seen.sees(target, since, until):
         return ""
     files = seen.saved_in(target, since, until + NEAR, unsure=True)

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from itertools import zip_longest
 
-from emulator.analysis.checkpoints import Checkpoints, Loaded, Save
+from emulator.analysis.checkpoints import Checkpoints, Loaded, Save, checkpoints_of
 from emulator.analysis.invariants import Observed
 from emulator.analysis.setbacks import begin_of
 from emulator.faults.checkpoint import Checkpoint
@@ -24,11 +24,12 @@ NOT_CHANGED = ("missing", "empty-newer")
 BY_REPORTS = ", as tasks reported them"
 
 
-def restores_only_complete(timeline: Timeline, seen: Checkpoints) -> Observed:
+def restores_only_complete(timeline: Timeline) -> Observed:
     """Check that what a task loads had been saved whole, and was not broken since.
 
     Where two saves may be what it has loaded, and one of them was broken, it is not known.
     """
+    seen = checkpoints_of(timeline)
     count, violations, undecided, unseen = 0, list[str](), list[str](), 0
     reported = _Reported(timeline)
     for one in seen.loaded:
@@ -134,7 +135,7 @@ def _judged(
     return "", False
 
 
-def never_from_scratch(timeline: Timeline, seen: Checkpoints) -> Observed:
+def never_from_scratch(timeline: Timeline) -> Observed:
     """Check that no task began with its first step again once a checkpoint was complete.
 
     Of a task that was started after a completed checkpoint, what it restores decides, or else its
@@ -145,6 +146,7 @@ def never_from_scratch(timeline: Timeline, seen: Checkpoints) -> Observed:
     """
     done = [one for one in timeline.history if isinstance(one, Phase) and one.state == "end"]
     reports = [one for one in done if one.phase == "checkpoint"]
+    seen = checkpoints_of(timeline)
     evaluators = timeline.plan.evaluators
     count, violations, undecided = 0, list[str](), list[str]()
     for task in (one for name, one in timeline.tasks.items() if name not in evaluators):
@@ -196,7 +198,7 @@ def _time(one: Phase | Save) -> float:
     return one.t if isinstance(one, Phase) else one.ended
 
 
-def ranks_agree(timeline: Timeline, seen: Checkpoints) -> Observed:
+def ranks_agree(timeline: Timeline) -> Observed:
     """Check that tasks that resume together resume from the same step.
 
     Two tasks do if the whole job was restarted, or if one has made no step since it restored when
@@ -205,7 +207,11 @@ def ranks_agree(timeline: Timeline, seen: Checkpoints) -> Observed:
     """
     evaluators = timeline.plan.evaluators
     count, violations = 0, []
-    marks = [one for one in seen.loaded if one.resumed is not None and one.task not in evaluators]
+    marks = [
+        one
+        for one in checkpoints_of(timeline).loaded
+        if one.resumed is not None and one.task not in evaluators
+    ]
     latest: dict[str, Loaded] = {}
     for one in sorted(marks, key=lambda each: each.read_at):
         for other in latest.values():
@@ -235,7 +241,7 @@ def _together(timeline: Timeline, first: Loaded, then: Loaded) -> bool:
     )
 
 
-def loads_what_was_saved(timeline: Timeline, seen: Checkpoints) -> Observed:
+def loads_what_was_saved(timeline: Timeline) -> Observed:
     """Check that what is loaded is what was saved.
 
     The `digest` of a restore must be that of a save of the same step: the task's own, if it has
@@ -263,7 +269,7 @@ def loads_what_was_saved(timeline: Timeline, seen: Checkpoints) -> Observed:
                 violations.append(
                     f"{entry.task} restored {digest}, which is the save{step} of {other}"
                 )
-    for one in seen.loaded:
+    for one in checkpoints_of(timeline).loaded:
         if (one.report is not None and one.report.n in judged) or not (states := one.states()):
             continue
         count += 1
@@ -281,7 +287,7 @@ def loads_what_was_saved(timeline: Timeline, seen: Checkpoints) -> Observed:
     return Observed("what is loaded was saved", count, "loads", violations, undecided)
 
 
-PROMISES: Mapping[str, Callable[[Timeline, Checkpoints], Observed]] = {
+PROMISES: Mapping[str, Callable[[Timeline], Observed]] = {
     "restores_only_complete": restores_only_complete,
     "never_from_scratch": never_from_scratch,
     "ranks_agree": ranks_agree,

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 from emulator.analysis.analyse import Analysis, FaultResult, ProgressIndex, Recovery
-from emulator.analysis.checkpoints import Checkpoints
 from emulator.analysis.ends import LISTED, end_in_words, sentence, several
 from emulator.analysis.expectations import CUT_OFF, Verdict
 from emulator.analysis.invariants import ALWAYS, INVARIANTS, Observed
@@ -330,13 +329,6 @@ def _noticed(name: str) -> Callable[[Evidence], Observed]:
     return lambda found: check(found.timeline, found.analysis.notices)
 
 
-def _promise(name: str) -> Callable[[Evidence], Observed]:
-    check = PROMISES[name]
-    return lambda found: check(
-        found.timeline, found.analysis.checkpoints or Checkpoints(found.timeline)
-    )
-
-
 def _invariant(check: Callable[[Timeline], Observed]) -> Callable[[Evidence], Observed]:
     return lambda found: check(found.timeline)
 
@@ -363,8 +355,9 @@ Reason = Callable[[Verdict, Evidence], str]
 
 def _observed() -> Iterator[tuple[str, Reason]]:
     observe = {name: _noticed(name) for name in NOTICED}
-    observe |= {name: _promise(name) for name in PROMISES}
-    observe |= {name: _invariant(check) for name, check in (*INVARIANTS.items(), *ALWAYS.items())}
+    observe |= {
+        name: _invariant(check) for name, check in {**PROMISES, **INVARIANTS, **ALWAYS}.items()
+    }
     for name, one in observe.items():
         yield name, partial(_seen, one, MEANS[name])
 

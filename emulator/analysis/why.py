@@ -12,18 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emulator.analysis.analyse import ProgressIndex
+from emulator.analysis.checkpoints import NEAR, Save, checkpoints_of
 from emulator.analysis.ends import LISTED, exit_in_words, fault_behind, sentence
 from emulator.analysis.setbacks import Setback, setbacks
 from emulator.faults.checkpoint import Checkpoint
 from emulator.faults.kinds import FAULTS
-from emulator.record.events import (
-    CheckpointRead,
-    CheckpointRemoved,
-    CheckpointSaved,
-    Entry,
-    Phase,
-    SavedFiles,
-)
+from emulator.record.events import Entry, Phase, SavedFiles
 from emulator.record.timeline import Incarnation, Timeline
 from emulator.validation.units import format_count, format_duration
 
@@ -273,14 +267,14 @@ class _Traces:
     saves_reported: bool
     broken: Sequence[str]
     """What faults had done to checkpoints."""
-    seen: CheckpointSaved | None = None
-    """The last save on /shared that the witness saw before the task was started again."""
+    seen: Save | None = None
+    """The last whole save that was there when the task was started again, if all was seen."""
     was_read: bool = False
     """That was read since then."""
 
     def on_shared(self) -> str:
         """Return the latest file on /shared that was there when the task was started again."""
-        if self.seen is not None:
+        if self.seen is not None and not self.seen.task:
             return self.seen.path
         start = self.life.start or self.life.running
         until = math.inf if start is None else start.wall
@@ -316,7 +310,8 @@ def _traces(back: Setback, one: Interruption, timeline: Timeline) -> _Traces:
         and entry.t <= back.at
     ]
     steps = [entry.step for entry in reports if entry.step is not None]
-    save = _last_save(timeline, life.begin)
+    seen_saves = checkpoints_of(timeline)
+    save = _last_save(back, life, timeline)
     return _Traces(
         back=back,
         is_anew=_is_anew(back, timeline),
@@ -331,31 +326,23 @@ def _traces(back: Setback, one: Interruption, timeline: Timeline) -> _Traces:
             if fault.kind == Checkpoint.kind
             and "applied" in fault.stages
             and fault.stages["applied"].t <= back.at
+            and seen_saves.was_newest(fault.id, back.task, life.begin) is not False
         ],
         seen=save,
         was_read=any(
-            isinstance(entry, CheckpointRead)
-            and not entry.task
-            and save is not None
-            and entry.path == save.path
-            and life.begin <= entry.t <= back.at
-            for entry in timeline.history
+            save is not None and read.save == save and life.begin <= read.entry.t <= back.at + NEAR
+            for read in seen_saves.reads
         ),
     )
 
 
-def _last_save(timeline: Timeline, before: float) -> CheckpointSaved | None:
-    """Return the last save that was on /shared at a time, if it was seen."""
-    there: dict[str, CheckpointSaved] = {}
-    for entry in timeline.history:
-        if entry.t > before or entry.task:
-            continue
-        if isinstance(entry, CheckpointSaved):
-            there.pop(entry.path, None)
-            there[entry.path] = entry
-        elif isinstance(entry, CheckpointRemoved):
-            there.pop(entry.path, None)
-    return next(reversed(there.values()), None)
+def _last_save(back: Setback, life: Incarnation, timeline: Timeline) -> Save | None:
+    """Return the last whole save that a task could have loaded, if nothing was missed since."""
+    seen = checkpoints_of(timeline)
+    there = [save for save in seen.there(back.task, life.begin) if save.whole]
+    if not there or not seen.sees(there[-1].task, there[-1].ended, back.at):
+        return None
+    return there[-1]
 
 
 Cause = Callable[[_Traces], tuple[str, str] | None]
@@ -384,6 +371,8 @@ def _on_own_disk(traces: _Traces) -> tuple[str, str] | None:
 def _not_loaded(traces: _Traces) -> tuple[str, str] | None:
     """It was there. Whether it was broken, or not looked for, is not known."""
     path, where = traces.on_shared(), "/shared"
+    if traces.seen is not None and traces.seen.task:
+        path, where = traces.seen.path, "its disk"
     if not path:
         own = [disk for disk in traces.disks if disk.task == traces.back.task and not disk.removed]
         path, where = (_path(own[0].saved[0]), "its disk") if own else ("", "")
@@ -392,7 +381,9 @@ def _not_loaded(traces: _Traces) -> tuple[str, str] | None:
     if traces.was_read:
         return f"{path} was on {where} and was read, and the steps began again all the same", ""
     if traces.seen is not None:
-        return f"{path} was on {where}, saved whole, and nothing read it", ""
+        step = traces.seen.step if traces.seen.is_exact else None
+        whole = "saved whole" if step is None else f"saved whole at step {step:,}"
+        return f"{path} was on {where}, {whole}, and nothing read it", ""
     words = f"{path} was on {where}, and was not loaded; whether it was broken, or not looked for"
     return f"{words}, is not known", ""
 

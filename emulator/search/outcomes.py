@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
-from emulator.analysis.checkpoints import Checkpoints
 from emulator.analysis.promises import (
     loads_what_was_saved,
     never_from_scratch,
@@ -69,9 +68,8 @@ def classify(timeline: Timeline, outcome: str, reason: str, lost: int | None) ->
 
     if outcome == "interrupted":
         return found("unknown", f"the run was interrupted: {reason}")
-    seen = Checkpoints(timeline)
     for check in (loads_what_was_saved, ranks_agree, restores_only_complete):
-        if violations := check(timeline, seen).violations:
+        if violations := check(timeline).violations:
             return found("wrong", violations[0], check.__name__)
     if outcome != "succeeded":
         return found("never", f"{outcome}: {reason}")
@@ -81,7 +79,7 @@ def classify(timeline: Timeline, outcome: str, reason: str, lost: int | None) ->
         start = "from scratch" if not resumed else f"from step {resumed}"
         why = f"it went on {start}, although step {saved} was saved"
         return found("lost", why, "" if resumed else never_from_scratch.__name__)
-    if (why := _undecided(timeline, applied, seen)) and resumed > (saved or 0):
+    if (why := _undecided(timeline, applied)) and resumed > (saved or 0):
         return found("unknown", why)
     return found("right", f"it went on {f'from step {resumed}' if resumed else 'from scratch'}")
 
@@ -129,7 +127,7 @@ def resumed_after(timeline: Timeline, applied: FaultEvent) -> int | None:
     return min(found, default=None)
 
 
-def _undecided(timeline: Timeline, applied: FaultEvent, seen: Checkpoints) -> str:
+def _undecided(timeline: Timeline, applied: FaultEvent) -> str:
     """Return what is not known of a restore: whether that was saved whole, and no digest says so.
 
     A task that was killed before it could report the end of a save may have completed it.
@@ -148,7 +146,7 @@ def _undecided(timeline: Timeline, applied: FaultEvent, seen: Checkpoints) -> st
     ]
     if all((one.step, one.values.get("digest")) in digests for one in restored):
         return ""
-    return next(iter(restores_only_complete(timeline, seen).undecided), "")
+    return next(iter(restores_only_complete(timeline).undecided), "")
 
 
 def _why_not(timeline: Timeline) -> str:

@@ -214,7 +214,7 @@ def load(number: int | None, *paths: str, first: int | None = None) -> list[Told
 )  # fmt: skip
 def test_what_is_loaded_was_saved_whole(events: list[Told], verdict: str | None) -> None:
     run = timeline(in_time([*START, *SAVES, *BACK, *events]), "{worker: 1}", BREAKING)
-    found = restores_only_complete(run, Checkpoints(run))
+    found = restores_only_complete(run)
     if verdict is None:
         assert (found.count, found.violations, len(found.undecided)) == (1, [], 1)
     elif verdict in ("ok", ""):
@@ -234,7 +234,7 @@ def test_what_was_broken_on_the_disk_of_another_task_is_whole_here() -> None:
     ]
     on = BREAKING.replace("torn,", "torn, on: worker-1,")
     run = timeline(in_time([*START, *told, restored(9.6, "worker-0", 10)]), PAIR, on)
-    found = restores_only_complete(run, Checkpoints(run))
+    found = restores_only_complete(run)
     assert (found.count, found.violations, found.undecided) == (1, [], [])
 
 
@@ -259,7 +259,7 @@ def together(*names: str, extra: Sequence[Told] = ()) -> Observed:
     told += [one for name in names for one in trains(10, 11, 20, name)]
     events = in_time([*START, *TWO, *ONE_BROKEN, *told, *extra])
     run = timeline(events, PAIR, BREAKING)
-    return restores_only_complete(run, Checkpoints(run))
+    return restores_only_complete(run)
 
 
 def test_each_rank_loads_its_own_part() -> None:
@@ -275,7 +275,7 @@ def test_where_two_tasks_may_have_read_it_nothing_is_certain() -> None:
     told = [wrote(2, "x/m-10.pt"), wrote(2.01, "y/m-10.pt"), *changed(5, "y/m-10.pt")]
     told += [*killed(6, back=8), read(9.5, "x/m-10.pt"), read(9.51, "y/m-10.pt")]
     run = timeline(in_time([*START, *told, restored(9.6, "worker-0", 10)]), PAIR, BREAKING)
-    found = restores_only_complete(run, Checkpoints(run))
+    found = restores_only_complete(run)
     assert (found.violations, len(found.undecided)) == ([], 1)
 
 
@@ -286,7 +286,7 @@ def test_ranks_that_report_nothing_agree_if_they_have_read_one_save() -> None:
         told += [*trains(10, 11 if second == "model-10.pt" else 6, 20, "worker-1")]
         told += [read(9.5, "model-10.pt"), read(9.51, second)]
         run = timeline(in_time([*START, *told]), PAIR, BREAKING)
-        return ranks_agree(run, Checkpoints(run))
+        return ranks_agree(run)
 
     assert (read_by("model-10.pt").count, read_by("model-10.pt").violations) == (1, [])
 
@@ -297,13 +297,13 @@ def test_ranks_that_report_nothing_agree_if_they_have_read_one_save() -> None:
 @pytest.mark.parametrize("promise", PROMISES.values())
 def test_a_check_of_nothing_does_not_crash(promise: Any) -> None:
     run = timeline(in_time([*START, *SAVES, *BACK]), "{worker: 1}", BREAKING)
-    assert promise(run, Checkpoints(run)).violations == []
+    assert promise(run).violations == []
 
 
 def test_where_nothing_was_seen_the_answer_says_so() -> None:
     told = [one for one in [*START, *reported(2, 10), *BACK, *load(10)] if one is not ON]
     run = timeline(in_time(told), "{worker: 1}", BREAKING)
-    found = restores_only_complete(run, Checkpoints(run))
+    found = restores_only_complete(run)
     assert (found.of, found.undecided) == ("restored steps, as tasks reported them", [])
 
 
@@ -340,14 +340,14 @@ def test_when_all_is_seen(more: list[Told], sees: bool) -> None:
 )  # fmt: skip
 def test_no_start_from_scratch(events: list[Told], violated: int, count: int) -> None:
     run = timeline(in_time([*START, *SAVES[:2], *BACK, *events]), "{worker: 1}", BREAKING)
-    found = PROMISES["never_from_scratch"](run, Checkpoints(run))
+    found = PROMISES["never_from_scratch"](run)
     assert (len(found.violations), found.count) == (violated, count)
 
 
 def test_what_is_read_was_not_changed_and_digests_are_a_tasks_own() -> None:
     def loads(*events: Told) -> Observed:
         run = timeline(in_time([*START, *SAVES, *BACK, *events]), "{worker: 2}", BREAKING)
-        return loads_what_was_saved(run, Checkpoints(run))
+        return loads_what_was_saved(run)
 
     assert loads(*load(10, "model-10.pt")).count == 1
     assert loads(*changed(5, "model-10.pt"), *load(10, "model-10.pt")).violations == [
@@ -387,5 +387,5 @@ def test_what_was_saved_in_the_grace_period_is_seen(
     events: list[Told], violations: int, undecided: int
 ) -> None:
     run = timeline(in_time([*START, *NOTICED, *events]), "{worker: 1}", GRACE)
-    found = saved_within_grace(run, notices(run, Checkpoints(run)))
+    found = saved_within_grace(run, notices(run))
     assert (len(found.violations), len(found.undecided)) == (violations, undecided)

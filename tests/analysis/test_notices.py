@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from emulator.analysis.analyse import analyse
-from emulator.analysis.checkpoints import Checkpoints
 from emulator.analysis.expectations import Verdict, judge
 from emulator.analysis.figures import FAULT_STAGES, fault_stages
 from emulator.analysis.notices import NoticeResult, notices
 from emulator.record.events import Entry
-from emulator.record.timeline import Timeline
 from emulator.report.data import notice_table
 from emulator.report.event_text import describe
 from emulator.results import summary
@@ -52,12 +50,8 @@ def end(t: float, code: int = 0, *, killed: bool = False, task: str = "worker-1"
     return [fault(t, task, "applied", **evidence), ended(t, task, code, fault="0")]
 
 
-def noticed(run: Timeline) -> Sequence[NoticeResult]:
-    return notices(run, Checkpoints(run))
-
-
 def worth(*events: Entry, extra: str = EXTRA) -> NoticeResult:
-    (found,) = noticed(timeline([*BEFORE, *events], extra=extra))
+    (found,) = notices(timeline([*BEFORE, *events], extra=extra))
     return found
 
 
@@ -132,7 +126,7 @@ def test_of_a_save_that_was_cut_off_the_last_one_says_how_much_was_missing() -> 
     assert (found.saving, found.left) == (1, -2)
     # It ended itself: the time that it had was not too short.
     assert worth(TRIGGERED, *late, *end(15)).left is None
-    (first,) = noticed(timeline([TRIGGERED, *late, *end(15, 137, killed=True)], extra=EXTRA))
+    (first,) = notices(timeline([TRIGGERED, *late, *end(15, 137, killed=True)], extra=EXTRA))
     assert (first.saving, first.left) == (1, None)  # nobody knows how long it takes
 
 
@@ -148,12 +142,12 @@ def test_a_notice_may_come_before_the_signal() -> None:
 
 def test_what_gave_no_notice_or_did_not_happen_has_none() -> None:
     silent = "faults: [{preempt: worker-1, at: 10s, loss: silent}]"
-    assert noticed(timeline([*BEFORE, *preempted(10, "worker-1", back=13)], extra=silent)) == ()
+    assert notices(timeline([*BEFORE, *preempted(10, "worker-1", back=13)], extra=silent)) == ()
     skipped = fault(10, "worker-1", "skipped", reason="it was gone")
-    assert noticed(timeline([*BEFORE, TRIGGERED, skipped], extra=EXTRA)) == ()
+    assert notices(timeline([*BEFORE, TRIGGERED, skipped], extra=EXTRA)) == ()
     killed = fault(10, "worker-1", "triggered", "kill")
     kill = "faults: [{kill: worker-1, at: 10s}]"
-    assert noticed(timeline([*BEFORE, killed, *end(10, 137)], extra=kill)) == ()
+    assert notices(timeline([*BEFORE, killed, *end(10, 137)], extra=kill)) == ()
 
 
 def test_an_engine_whose_clock_is_behind_has_a_target_that_ended_before_its_signal() -> None:

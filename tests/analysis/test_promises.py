@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from emulator.analysis.checkpoints import Checkpoints
 from emulator.analysis.invariants import Observed
 from emulator.analysis.promises import (
     PROMISES,
@@ -20,11 +19,7 @@ from emulator.record.timeline import Timeline
 from emulator.scenario.schema import Expectations
 from tests.histories import Told, began_again, ended, happened, in_time, phase, step, timeline
 
-Promise = Callable[[Timeline, Checkpoints], Observed]
-
-
-def judged(promise: Promise, run: Timeline) -> Observed:
-    return promise(run, Checkpoints(run))
+Promise = Callable[[Timeline], Observed]
 
 
 def test_each_is_asked_for_by_a_key_of_its_name() -> None:
@@ -35,7 +30,7 @@ def test_each_is_asked_for_by_a_key_of_its_name() -> None:
 @pytest.mark.parametrize("promise", PROMISES.values())
 def test_a_history_that_says_nothing_keeps_no_promise(promise: Promise) -> None:
     for run in (timeline([]), timeline([happened(0, "run")])):
-        assert judged(promise, run).count == 0
+        assert promise(run).count == 0
 
 
 # --- By what tasks report -------------------------------------------------------------------------
@@ -50,9 +45,8 @@ def restore(t: float, task: str, number: int) -> list[Told]:
 
 
 def test_without_the_step_of_any_save_nothing_is_said_of_a_restore() -> None:
-    result = judged(
-        restores_only_complete,
-        timeline([*phase(1, 2, "a-0", "checkpoint"), *restore(4, "a-0", 20)]),
+    result = restores_only_complete(
+        timeline([*phase(1, 2, "a-0", "checkpoint"), *restore(4, "a-0", 20)])
     )
     assert (result.count, result.violations, len(result.undecided)) == (1, [], 1)
 
@@ -106,9 +100,7 @@ def broken(t: float, how: str, number: int = -1, fault: str = "0") -> Told:
 def test_what_is_restored_was_saved_whole(
     events: Sequence[Told], count: int, violated: Sequence[str], undecided: Sequence[str]
 ) -> None:
-    result = judged(
-        restores_only_complete, timeline(in_time([*CHECKPOINTS, *events]), extra=BREAKING)
-    )
+    result = restores_only_complete(timeline(in_time([*CHECKPOINTS, *events]), extra=BREAKING))
     assert (result.count, result.violations, result.undecided) == (count, violated, undecided)
 
 
@@ -142,7 +134,7 @@ def lives(*firsts: int) -> list[Told]:
 def test_no_start_from_scratch_once_there_is_a_checkpoint(
     events: Sequence[Told], count: int, again: Sequence[int]
 ) -> None:
-    result = judged(never_from_scratch, timeline(in_time(events)))
+    result = never_from_scratch(timeline(in_time(events)))
     assert result.count == count
     assert [int(one.split()[4]) for one in result.violations] == list(again)
 
@@ -170,7 +162,7 @@ def test_no_start_from_scratch_once_there_is_a_checkpoint(
 def test_tasks_that_resume_together_resume_from_the_same_step(
     events: Sequence[Told], count: int, different: Sequence[str]
 ) -> None:
-    result = judged(ranks_agree, timeline(events))
+    result = ranks_agree(timeline(events))
     assert (result.count, result.violations) == (count, different)
 
 
@@ -195,7 +187,7 @@ def test_the_digest_of_what_is_loaded_is_that_of_a_save(
     restored: Sequence[Told], count: int, wrong: Sequence[str]
 ) -> None:
     saved = digested(1, "checkpoint", "d1", step=10) + digested(2, "checkpoint", "d2", step=20)
-    result = judged(loads_what_was_saved, timeline([*saved, *restored]))
+    result = loads_what_was_saved(timeline([*saved, *restored]))
     assert (result.count, result.violations) == (count, wrong)
 
 
@@ -209,6 +201,6 @@ def test_an_evaluator_may_read_any_checkpoint_again() -> None:
     entries += [ended(6, "evaluator-0", 1), *began_again(6, "evaluator-0")]
     entries += [step(8, "evaluator-0", 1), step(9, "worker-0", 3)]
     run = timeline(entries, beside)
-    assert judged(never_from_scratch, run).count == 0
+    assert never_from_scratch(run).count == 0
     run = timeline([*restore(1, "worker-0", 20), *restore(2, "evaluator-0", 10)], beside)
-    assert judged(ranks_agree, run).violations == []
+    assert ranks_agree(run).violations == []

@@ -70,6 +70,9 @@ def seen_save(t: float, path: str) -> Told:
     return happened(t, "checkpoint-saved", path=path, **of)
 
 
+SEES = happened(1, "witness", sees=True, own=True)
+
+
 @pytest.mark.parametrize(
     ("then", "sentence"),
     [
@@ -144,26 +147,41 @@ def test_what_it_cost(then: list[Told], sentence: str) -> None:
         ),
         ([disk(5.6, "last.pt", written=8)], "", ""),
         (
-            [seen_save(4, "last.pt")],
+            [SEES, seen_save(4, "last.pt")],
             "last.pt was on /shared, saved whole, and nothing read it",
             "",
         ),
         (
-            [seen_save(4, "last.pt"), happened(6.5, "checkpoint-read", path="last.pt")],
+            [SEES, seen_save(4, "last.pt"), happened(6.5, "checkpoint-read", path="last.pt")],
             "last.pt was on /shared and was read, and the steps began again all the same",
             "",
         ),
         (
-            [seen_save(3, "last.pt"), happened(4, "checkpoint-removed", path="last.pt"), disk(5.6)],
+            [
+                *(SEES, seen_save(3, "last.pt"), disk(5.6)),
+                happened(4, "checkpoint-removed", path="last.pt"),
+            ],
             "no checkpoint on /shared",
             "",
         ),
-        ([seen_save(7, "last.pt"), disk(5.6)], "no checkpoint on /shared", ""),
+        ([SEES, seen_save(7, "last.pt"), disk(5.6)], "no checkpoint on /shared", ""),
+        # Where a read may have been missed, nothing is said of it.
+        (
+            [SEES, seen_save(4, "last.pt"), happened(4.5, "attached"), disk(5.6)],
+            "no checkpoint on /shared",
+            "",
+        ),
+        (
+            [SEES, seen_save(4, "last.pt"), happened(3, "witness", sees=False), disk(5.6)],
+            "no checkpoint on /shared",
+            "",
+        ),
     ],
     ids=[
         *("not looked", "nothing", "other files", "not loaded", "own disk", "the disk of another"),
         *("own disk, kept", "reported", "written since"),
         *("seen, not read", "seen and read", "seen and removed", "seen since"),
+        *("another emulator since", "a blind witness"),
     ],
 )
 def test_why_from_there(seen: list[Told], cause: str, advice: str) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from emulator.analysis.analyse import ProgressIndex
+from emulator.analysis.checkpoints import checkpoints_of
 from emulator.analysis.failed_output import (
     WIDTH,
     Found,
@@ -19,6 +20,7 @@ from emulator.analysis.failed_output import (
     last_words,
     tells,
 )
+from emulator.analysis.saves import GONE
 from emulator.analysis.shells import not_passed_on
 from emulator.analysis.values import StepSources, outdated, step_sources
 from emulator.analysis.why import why
@@ -26,6 +28,7 @@ from emulator.faults.kinds import FAULTS
 from emulator.metrics.unread import looks_like, suggested
 from emulator.record.events import Unread
 from emulator.scenario.frameworks.spec import role_of
+from emulator.validation.units import format_duration
 
 if TYPE_CHECKING:
     from emulator.analysis.analyse import Analysis
@@ -113,6 +116,7 @@ def explain(timeline: Timeline, analysis: Analysis, tail: Tail) -> Explanation:
             *_never_went_on(timeline, analysis),
             *_counted_anew(analysis),
             *_of_another_training(timeline, analysis),
+            *_not_needed(timeline),
             *(one.words for one in timeline.left_out),
         ],
         found,
@@ -196,6 +200,31 @@ def _of_another_training(timeline: Timeline, analysis: Analysis) -> Iterator[str
             f"{analysis.final_step:,} before: what it had made from there on was lost, and not "
             "made again."
         )
+
+
+def _not_needed(timeline: Timeline) -> Iterator[str]:
+    """Yield a warning for each checkpoint that a fault has broken, and that nothing has needed."""
+    seen = checkpoints_of(timeline)
+    for id_, change in {change.fault: change for change in seen.changes}.items():
+        lives = [
+            life.begin
+            for task in timeline.tasks.values()
+            for life in task.incarnations
+            if life.begin > change.t and change.task in ("", task.name)
+        ]
+        is_read = any(id_ in {one.fault for one in read.broken.values()} for read in seen.reads)
+        if is_read or not seen.sees(change.task, change.t, timeline.duration):
+            continue
+        there = seen.there(change.task, min(lives, default=timeline.end))
+        if newer := [save for save in there if save.ended > change.t]:
+            later = format_duration(newer[0].ended - change.t)
+            why = f"a newer save, {newer[0].path}, was there {later} later"
+        elif not lives:
+            why = "nothing was started again after that"
+        else:
+            continue
+        what = "missed it" if change.how == GONE else "read what was broken"
+        yield f"Fault {id_} ({change.how} {change.path}): {why}, and nothing {what}."
 
 
 def _has_no_step(timeline: Timeline, analysis: Analysis) -> bool:

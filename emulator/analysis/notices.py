@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from emulator.analysis.checkpoints import NEAR, checkpoints_of
+from emulator.analysis.checkpoints import checkpoints_of
 from emulator.analysis.invariants import Observed
+from emulator.analysis.saves import NEAR
 from emulator.record.events import (
     CheckpointSaved,
     Entry,

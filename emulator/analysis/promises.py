@@ -12,8 +12,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from itertools import zip_longest
 
-from emulator.analysis.checkpoints import Checkpoints, Loaded, Save, checkpoints_of
+from emulator.analysis.checkpoints import Checkpoints, Loaded, checkpoints_of
 from emulator.analysis.invariants import Observed
+from emulator.analysis.saves import Save
 from emulator.analysis.setbacks import begin_of
 from emulator.faults.checkpoint import Checkpoint
 from emulator.record.events import FaultEvent, Phase, Step

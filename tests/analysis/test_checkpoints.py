@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from emulator.analysis.analyse import analyse
 from emulator.analysis.checkpoints import Checkpoints
+from emulator.analysis.explanation import explain
 from emulator.analysis.invariants import Observed
 from emulator.analysis.notices import notices, saved_within_grace
 from emulator.analysis.promises import (
@@ -389,3 +391,29 @@ def test_what_was_saved_in_the_grace_period_is_seen(
     run = timeline(in_time([*START, *NOTICED, *events]), "{worker: 1}", GRACE)
     found = saved_within_grace(run, notices(run))
     assert (len(found.violations), len(found.undecided)) == (violations, undecided)
+
+
+# --- What is said of it ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("events", "warning"),
+    [
+        (
+            [*changed(5, "model-10.pt"), wrote(5.3, "model-20.pt"), *BACK],
+            "Fault 0 (torn model-10.pt): a newer save, model-20.pt, was there 0.30s later, and "
+            "nothing read what was broken.",
+        ),
+        (
+            changed(5, "model-10.pt"),
+            "Fault 0 (torn model-10.pt): nothing was started again after that, and nothing read "
+            "what was broken.",
+        ),
+        ([*changed(5, "model-10.pt"), *BACK, *load(10, "model-10.pt")], ""),
+        ([*changed(5, "model-10.pt"), *BACK, *load(None, first=1)], ""),  # `why` tells of it
+    ],
+)
+def test_a_fault_whose_file_was_never_needed_is_a_warning(events: list[Told], warning: str) -> None:
+    run = timeline(in_time([*START, *SAVES, *events]), "{worker: 1}", BREAKING)
+    found = explain(run, analyse(run), lambda _: ()).warnings
+    assert [one for one in found if one.startswith("Fault 0 (torn")] == [warning] * bool(warning)

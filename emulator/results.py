@@ -288,6 +288,7 @@ def summary(
         "gpus": {uuid: asdict(gpu) for uuid, gpu in gpu_totals(samples).items()},
         "faults": [asdict(fault) for fault in analysis.faults],
         "notices": [asdict(notice) for notice in analysis.notices],
+        "saves": list(analysis.saves),
         "recoveries": [rounded(seconds) for seconds in analysis.recoveries],
         "unrecovered": analysis.unrecovered,
         "time": dict(analysis.time),

@@ -7,9 +7,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from emulator.analysis import goodput
+from emulator.analysis.checkpoints import checkpoints_of
 from emulator.analysis.costs.costs import Costs, costs
 from emulator.analysis.notices import NoticeResult, notices, saved_in
 from emulator.analysis.setbacks import setbacks
@@ -184,6 +185,8 @@ class Analysis:
     faults: Sequence[FaultResult] = ()
     notices: Sequence[NoticeResult] = ()
     """What the notice of each preemption was worth, in the order of `faults`."""
+    saves: Sequence[Mapping[str, Any]] = ()
+    """The saves that were seen, and who has loaded each."""
     time: Mapping[str, float] = field(default_factory=dict)
     """Seconds by cause (goodput.py); their sum is the duration."""
     goodput: float | None = None
@@ -328,6 +331,7 @@ def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
         recovered=tuple(recovered),
         faults=faults,
         notices=notices(timeline),
+        saves=tuple(checkpoints_of(timeline).as_data()),
         time=time,
         goodput=time["productive"] / duration if steps and duration > 0 else None,
         costs=costs(timeline, spent, final_step),

@@ -6,10 +6,11 @@ reports a restore, has loaded what was read meanwhile, as far as its step and it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from emulator.analysis.saves import GONE, LATE, MADE, NEAR, Change, Save, saves_of
 from emulator.analysis.setbacks import Begin, begin_of
@@ -25,6 +26,10 @@ from emulator.record.events import (
 
 if TYPE_CHECKING:
     from emulator.record.timeline import Incarnation, Timeline
+
+
+LISTED = 100
+"""Saves that a summary has, besides those that were loaded."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +134,10 @@ class Loaded:
         return found
 
 
+def _rounded(seconds: float) -> float:
+    return round(seconds, 4)
+
+
 def _wrong(read: Read, rank: int | None) -> tuple[str, bool | None]:
     """Return what was wrong with a save when it was read, and whether that is certain."""
     own = _of_rank(read.entry.files, rank) or read.entry.files
@@ -193,6 +202,46 @@ class Checkpoints:
                 return False
         return sees and (own or not task)
 
+    def as_data(self) -> list[dict[str, Any]]:
+        """Return the saves and who has loaded each, for `summary.json`; of many the last ones.
+
+        Those that were loaded are always among them.
+        """
+        loaded: dict[int, list[dict[str, Any]]] = {}
+        for one in self.loaded:
+            is_sure = len(one.reads) == 1
+            for read in one.reads:
+                if read.save is not None:
+                    who = {"task": one.task, "at": _rounded(one.at), "sure": is_sure}
+                    loaded.setdefault(id(read.save), []).append(who)
+        last = {id(save) for save in self.saves[-LISTED:]} | loaded.keys()
+        return [
+            {
+                "path": save.path,
+                "task": save.task,
+                "format": save.format,
+                "step": save.step if save.is_exact else None,
+                "saved": _rounded(save.ended),
+                "seconds": _rounded(save.ended - save.began),
+                "bytes": save.bytes,
+                "files": save.count,
+                "whole": save.whole,
+                "why": save.why,
+                "broken": next((one.words for one in self._broken_by(save)), ""),
+                "removed": None if math.isinf(save.removed) else _rounded(save.removed),
+                "loaded": loaded.get(id(save), []),
+            }
+            for save in self.saves
+            if id(save) in last
+        ]
+
+    def _broken_by(self, save: Save) -> Iterator[Change]:
+        """Yield what faults did to a save while it was there."""
+        for change in self.changes:
+            is_there = save.ended < change.t < save.removed + LATE
+            if change.task == save.task and change.path in save.files and is_there:
+                yield change
+
     def saved_in(
         self, task: str, since: float, until: float, *, unsure: bool = False
     ) -> Sequence[Save]:
@@ -240,12 +289,7 @@ class Checkpoints:
         ]
 
     def _is_broken(self, save: Save, at: float) -> bool:
-        return any(
-            change.task == save.task
-            and change.path in save.files
-            and save.ended < change.t < min(at, save.removed + LATE)
-            for change in self.changes
-        )
+        return any(change.t < at for change in self._broken_by(save))
 
     def _read(self, entry: CheckpointRead) -> Read:
         alike = [one for one in self.saves if (one.task, one.path) == (entry.task, entry.path)]

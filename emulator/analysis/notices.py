@@ -79,6 +79,8 @@ class NoticeResult:
     """Those that still ran when the grace period was over; none if it ended before."""
     outlived: Sequence[Left] | None = None
     """Those that ran on when the main one had ended; None: unknown."""
+    all_seen: bool = False
+    """All that the target could write was seen, whatever it reports."""
     doubt: str = ""
     """Why what was reported, or that nothing was, may not be so."""
 
@@ -186,6 +188,7 @@ def _worth(
         reaction=words,
         saved_after=None if saved is None else round(saved.t - notice.t, 6),
         saved_by="" if saved is None else saved.task,
+        all_seen=checkpoints_of(timeline).sees(target, notice.t, applied.t),
         doubt=_doubt(saved, target, timeline, notice.t, applied.t),
         ended_after=since(applied),
         exit_code=applied.exit_code,

@@ -18,7 +18,7 @@ from emulator.faults.platform import scale_in_words
 from emulator.record.folder import RunFolder
 from emulator.report.tables import Column, Table, range_label, table_of
 from emulator.report.text import printable
-from emulator.validation.units import format_duration, format_money
+from emulator.validation.units import format_duration, format_money, format_size
 
 if TYPE_CHECKING:
     from emulator.analysis.analyse import Analysis, FaultResult
@@ -270,7 +270,9 @@ def _notice_cells(notice: Mapping[str, Any]) -> dict[str, str]:
         "signal": after("signal_after") if notice["announced"] else "",
         "reacted": after("reacted_after") or "none seen",
         "first sign": sign,
-        "first save": (after("saved_after") or "none reported")
+        "first save": (
+            after("saved_after") or ("none" if notice.get("all_seen") else "none reported")
+        )
         + (f" by {by}" if by not in ("", notice["target"]) else ""),
         "left of the grace": _left_in_words(notice),
         "ended": f"{after('ended_after')}, {end}",
@@ -279,6 +281,43 @@ def _notice_cells(notice: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+SAVES = 20
+"""Saves that a table shows, besides those that were loaded or are not whole."""
+
+
+def save_table(summary: Mapping[str, Any]) -> Table | None:
+    """Return the saves that were seen, and who has loaded which; None if there were none."""
+    saves = summary.get("saves", ())
+    shown = [
+        save
+        for place, save in enumerate(saves)
+        if save["loaded"] or not save["whole"] or save["broken"] or place >= len(saves) - SAVES
+    ]
+    heads = ("save", "step", "saved at", "took", "size", "whole", "loaded by")
+    return Table(heads, [_save_cells(save) for save in shown], numbers={"step"}) if shown else None
+
+
+def _save_cells(save: Mapping[str, Any]) -> Sequence[str]:
+    path = f"{save['path']} of {save['task']}" if save["task"] else save["path"]
+    whole = "yes" if save["whole"] else "unknown" if save["whole"] is None else "no"
+    state = [whole, *(why for why in (save["why"], save["broken"]) if why)]
+    loaded = [
+        f"{'' if one['sure'] else 'perhaps '}{one['task']} at {format_duration(one['at'])}"
+        for one in save["loaded"]
+    ]
+    return (
+        printable(path),
+        "" if save["step"] is None else f"{save['step']:,}",
+        format_duration(save["saved"]),
+        format_duration(save["seconds"]),
+        format_size(save["bytes"]),
+        "; ".join(state),
+        ", ".join(loaded[:LOADS]) + (f" and {len(loaded) - LOADS} more" * (len(loaded) > LOADS)),
+    )
+
+
+LOADS = 4
+"""Tasks that have loaded a save that a table names."""
 SIGN = 40
 """Characters of the first line after a notice that a table shows."""
 

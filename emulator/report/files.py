@@ -30,6 +30,7 @@ from emulator.report.data import (
     notes,
     notice_table,
     read,
+    save_table,
 )
 from emulator.report.text import printable
 from emulator.results import Judged, judge
@@ -122,6 +123,8 @@ def _lines(facts: Facts) -> Iterator[str]:
     )
     if worth := notice_table(summary):
         yield from _table(worth.heads, worth.rows)
+    if saves := save_table(summary):
+        yield from _table(saves.heads, saves.rows)
     yield from _table(
         ("task", "state", "exit", "restarts", "last step"),
         (

@@ -35,6 +35,7 @@ from emulator.report.data import (
     machines,
     notes,
     notice_table,
+    save_table,
     sources_of_steps,
 )
 from emulator.report.event_text import event_lines
@@ -195,6 +196,7 @@ def _of_faults(facts: Facts) -> dict[str, Any]:
         "recovered": [f"{recovery_in_words(one, found)}." for one in recovered[:RECOVERIES]],
         "more_recovered": max(0, len(recovered) - RECOVERIES),
         "worth": _titled(notice_table(facts.summary)),
+        "saves": _titled(save_table(facts.summary)),
     }
 
 

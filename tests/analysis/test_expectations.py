@@ -354,6 +354,7 @@ def test_the_summary_has_the_numbers_and_is_json() -> None:
         **yaml.safe_load(SUMMARY),
         "faults": [asdict(RAN.faults[0])],
         "notices": [asdict(RAN.notices[0])],
+        "saves": [],
     }
 
 

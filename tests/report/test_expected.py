@@ -58,6 +58,11 @@ SOURCES = [{"source": s, "tasks": ["worker-0"]} for s in (JSON.words, "the bar `
 WORKERS = "{replicas: 2, image: 'a:1', cpus: 1.5, memory: 1g}"
 
 
+def saved(t: float, path: str, task: str = "", **more: Any) -> Entry:
+    size = {"bytes": 2**20, "count": 1, "files": {path: 9}, "seconds": 0.25, "format": "torch"}
+    return happened(t, "checkpoint-saved", task, path=path, **{**size, **more})
+
+
 def rich() -> Facts:
     """Return the facts of a run with all that a report can show, and with an expectation unmet."""
     share = {"worker-0": GpuShare(2**30, 0.25), "worker-1": GpuShare(2**31)}
@@ -80,6 +85,9 @@ def rich() -> Facts:
     late = [step(15, "worker-1", 34, accuracy=0.5, loss=1)]
     late += [happened(15, "helper", "board", stage="running")]
     late += [happened(16, "helper", "board", stage="ended", exit_code=3)]
+    late += [happened(2.5, "witness", sees=True, own=True), saved(5, "a|b-31.pt")]
+    late += [saved(6.1, "ck/32.pt", task="worker-1", bytes=2**21, count=2)]
+    late += [happened(12.9, "checkpoint-read", path="a|b-31.pt")]
     events = in_time([happened(first.t, "run", **RUN), *values, *others, *late])
     extra = f"{PREEMPT}{PRICED}expect: {{final_step: 40, accuracy: 0.9}}\ndescription: all\n"
     extra += "helpers: {board: {command: [b], cpus: 1}}\nseed: 7\n"

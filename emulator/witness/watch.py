@@ -18,7 +18,8 @@ moved     from `path` to `to`: a file of so many `bytes`, or a folder with all i
 removed   a file, or a folder with all that was in it (`folder`)
 read      for the first time since it was opened, or opened if it is read as memory, or empty
 open      a file is being written: once, until it is closed
-blind     a folder can't be watched, or events were lost: `why`
+blind     a folder can't be watched or is gone, or events were lost: `why`. Of folders beyond a
+          limit only the first is told
 
 Only files that were written since it began are told to be read.
 """
@@ -57,10 +58,16 @@ MAPPED = (".safetensors",)
 """Files that are read as memory, of which the kernel tells nothing but that they are opened."""
 PIECE = 2**18
 """Bytes of events that are read at once."""
+REST = 20
+"""Pieces at the end: more than the kernel keeps of events (fs.inotify.max_queued_events)."""
 PAUSE = 0.01
 """Seconds between two reads: equal events that follow each other are one by then."""
-NETWORKED = frozenset({0x6969, 0xFF534D42, 0xFE534D42, 0x517B, 0x65735546, 0x01021997})
-"""File systems that tell of this machine alone: NFS, CIFS, SMB, FUSE, 9p (statfs(2))."""
+NETWORKED = frozenset(
+    {0x6969, 0xFF534D42, 0xFE534D42, 0x517B, 0x65735546, 0x01021997}
+    | {0x00C36400, 0x0BD00BD0, 0x47504653, 0x19830326}
+)
+"""File systems that tell of this machine alone: NFS, CIFS, SMB, FUSE, 9p; Ceph, Lustre, GPFS,
+BeeGFS (statfs(2), and stat.c of coreutils)."""
 
 
 class Watch:
@@ -75,6 +82,8 @@ class Watch:
         self._folders: dict[int, tuple[str, str]] = {}
         """By watch: the name of what is watched, and the path of the folder in it."""
         self._roots: dict[str, str] = {}
+        self._limits = set[str]()
+        """Those that were told."""
         self._writing: dict[tuple[str, str], float] = {}
         """When each file was made, or first written since it was opened."""
         self._open: set[tuple[str, str]] = set()
@@ -98,7 +107,8 @@ class Watch:
             ready, _, _ = select.select([self._fd, until], [], [])
             is_over = until in ready and not os.read(until, PIECE)
             with contextlib.suppress(BlockingIOError):
-                self._take(os.read(self._fd, PIECE), time.time())
+                for _ in range(REST if is_over else 1):
+                    self._take(os.read(self._fd, PIECE), time.time())
             yield
             time.sleep(0 if is_over else PAUSE)
 
@@ -115,18 +125,33 @@ class Watch:
             if inner.count("/") > DEPTH:
                 continue
             if len(self._folders) >= WATCHES:
-                self._tell("blind", name, inner, why=f"{WATCHES} folders are watched already")
+                self._limit(name, inner, f"{WATCHES} folders are watched already")
                 return
             where = os.fsencode(self._path(name, inner))
             mask = WANTED | ONLY_FOLDERS | NO_LINKS
             watch = self._libc.inotify_add_watch(self._fd, where, mask)
             if watch < 0:
                 code = ctypes.get_errno()
-                if code not in (errno.ENOENT, errno.ENOTDIR):
+                if code == errno.ENOSPC:
+                    self._limit(name, inner, _why(code))
+                elif code not in (errno.ENOENT, errno.ENOTDIR):
                     self._tell("blind", name, inner, why=_why(code))
                 continue
             self._folders[watch] = (name, inner)
             waiting += self._look(name, inner)
+
+    def _look_again(self) -> None:
+        """Find the files and folders of which nothing was told, because events were lost."""
+        self._writing.clear()
+        self._open.clear()
+        for name in self._roots:
+            self._add(name, "")
+
+    def _limit(self, name: str, path: str, why: str) -> None:
+        """Tell once of a limit: a program may make a folder at each step."""
+        if why not in self._limits:
+            self._limits.add(why)
+            self._tell("blind", name, path, why=why)
 
     def _look(self, name: str, path: str) -> list[str]:
         """Tell of the files that a folder has; return the folders in it."""
@@ -168,8 +193,11 @@ class Watch:
             place += length
             if mask & OVERFLOW:
                 self._tell("blind", "", "", now, why="more happened than the kernel keeps")
+                self._look_again()
             elif mask & IGNORED:
-                self._folders.pop(watch, None)
+                name, folder = self._folders.pop(watch, ("", "gone"))
+                if not folder:  # no folder above it is watched, which would tell of a new one
+                    self._tell("blind", name, "", now, why="it was removed")
             elif watch in self._folders and called:
                 name, folder = self._folders[watch]
                 path = f"{folder}/{called}" if folder else called

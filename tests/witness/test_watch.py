@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -161,6 +162,7 @@ def test_the_folder_itself_may_be_removed(tmp_path: Path) -> None:
     (tmp_path / "shared" / "a.pt").unlink()
     (tmp_path / "shared").rmdir()
     one.until("removed", "a.pt")
+    assert one.until("blind")["why"] == "it was removed"
     one.end()
 
 
@@ -168,24 +170,66 @@ def test_more_folders_than_it_watches_are_said_to_be_unseen(tmp_path: Path) -> N
     for n in range(4):
         (tmp_path / str(n)).mkdir()
     one = Watching(tmp_path, TEXT.replace("WATCHES = 2_000", "WATCHES = 3"))
-    blind = [each for each in one.end() if each["saw"] == "blind"]
-    assert {each["why"] for each in blind} == {"3 folders are watched already"}
+    one.until("watching")
+    for n in range(4, 8):
+        (tmp_path / str(n)).mkdir()
+    (tmp_path / "end").write_text("e")
+    one.until("written", "end")
+    (blind,) = [each for each in one.end() if each["saw"] == "blind"]  # of the first of them
+    assert blind["why"] == "3 folders are watched already"
+    assert watch._why(errno.ENOSPC).endswith("(fs.inotify.max_user_watches)")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everywhere")
 def test_a_folder_that_may_not_be_read_is_said_to_be_unseen(tmp_path: Path) -> None:
+    """See `tests/engines/test_files.py` for one that is of another user."""
     (tmp_path / "secret").mkdir(mode=0)
     one = Watching(tmp_path, TEXT)
     (blind,) = [each for each in one.end() if each["saw"] == "blind"]
     assert (blind["path"], blind["why"]) == ("secret", "it may not be read")
 
 
+def test_ten_thousand_files_are_all_seen(tmp_path: Path) -> None:
+    """Also if the kernel drops events of some, because nobody reads what is told of them."""
+    for n in range(5_000):
+        (tmp_path / f"{n}.pt").write_text("x")
+    one = Watching(tmp_path, TEXT)
+    one.until("watching")
+    for n in range(5_000, 10_000):
+        (tmp_path / f"{n}.pt").write_text("x")
+    written = {each["path"] for each in one.end() if each["saw"] == "written"}
+    assert written == {f"{n}.pt" for n in range(10_000)}
+
+
+def test_a_folder_that_is_removed_and_made_again_is_watched_again(
+    watching: Watching, tmp_path: Path
+) -> None:
+    for n in range(3):
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / f"{n}.pt").write_text("x")
+        watching.until("written", f"run/{n}.pt")
+        (tmp_path / "run" / f"{n}.pt").unlink()
+        (tmp_path / "run").rmdir()
+        watching.until("removed", "run")
+    assert all(each["saw"] != "blind" for each in watching.end())
+
+
 def test_what_the_kernel_drops_is_said(tmp_path: Path) -> None:
     told: list[dict[str, Any]] = []
     one = watch.Watch(lambda what: told.append(dict(what)))
     one.add("shared", str(tmp_path))
+    (tmp_path / "a.pt").write_text("a")
     one._take(watch.EVENT.pack(-1, watch.OVERFLOW, 0, 0), 5.0)
-    assert told[-1]["why"] == "more happened than the kernel keeps"
+    assert told[0]["why"] == "more happened than the kernel keeps"
+    assert (told[1]["path"], told[1]["found"]) == ("a.pt", True)
+
+
+def test_of_a_network_file_system_it_is_blind(tmp_path: Path) -> None:
+    kind = subprocess.check_output(["stat", "-f", "-c", "0x%t", tmp_path], text=True).strip()
+    one = Watching(tmp_path, TEXT.replace("{0x6969,", f"{{{kind},"))
+    assert one.until("blind")["why"] == "it is on a network file system, which tells nothing"
+    assert one.until("watching")["folders"] == 1  # what this machine does there is seen
+    one.end()
 
 
 def test_a_file_system_of_this_machine_tells_what_happens(tmp_path: Path) -> None:

@@ -341,16 +341,21 @@ class Looking(Protocol):
 class Watched(Protocol):
     """An engine that lets a program watch the files of tasks. It has no capability name."""
 
-    def watch_files(self, program: str, since: float, told: Callable[[str], object]) -> None:
+    def watch_files(
+        self,
+        program: str,
+        since: float,
+        told: Callable[[str], object],
+        opened: Callable[[Callable[[], object]], object],
+    ) -> None:
         """Run a Python program that watches the files of a run; blocks until it ends.
 
         Its request has `since` (seconds since 1970), and `folders`: `shared`, and `own`, in which
         each task has a folder with its name, where the engine has such a one. `told` gets each line
-        that it prints. Raises EngineError where it can't run.
+        that it prints, and `opened` what ends its input, at any time and as often as one likes: it
+        tells the rest then, and ends. One that a killed emulator has left is replaced. Raises
+        EngineError where it can't run.
         """
-
-    def stop_watching(self) -> None:
-        """End the input of that program, which then tells the rest and ends."""
 
 
 @runtime_checkable

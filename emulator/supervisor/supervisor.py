@@ -674,6 +674,7 @@ class Supervisor:
             self._injector.end()
             self._strategy.wind_down(job.end, drain=False)
         else:
+            self._saves.take_over(recovered)
             self._resume_job(recovered, began, undecided)
         self._calls.update_links()
 

@@ -9,20 +9,21 @@ import json
 import math
 import queue
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emulator.engines.base import Engine, Inbox, Watched
 from emulator.errors import EmulatorError
-from emulator.record.events import Entry, Witness
+from emulator.record.events import CheckpointRemoved, CheckpointSaved, Entry, Witness
 from emulator.witness import watch
 from emulator.witness.saves import Saves
 
 if TYPE_CHECKING:
     from emulator.runtime.clock import Clock, Workers
     from emulator.supervisor.job import Job
+    from emulator.supervisor.takeover import RecoveredState
 
 SOON = 0.05
 """Seconds between two looks at what is over, at least."""
@@ -48,12 +49,32 @@ class WatchedSaves:
         self._timers, self._history = job.timers, job.history
         self._saves = Saves(job.tasks)
         self._since = clock.wall()
-        self._begun = self._waits = False
+        self._known: dict[tuple[str, str], CheckpointSaved] = {}
+        """The saves that a supervisor before this one has told of, and of no removal since."""
+        self._begun = self._waits = self._is_over = False
         self._ended = threading.Event()
+        self._end_input: Callable[[], object] = lambda: None
+
+    def take_over(self, recovered: RecoveredState) -> None:
+        """Begin anew in a run whose supervisor was killed: what was not seen meanwhile counts."""
+        history = recovered.timeline.history
+        self._since = history[0].wall
+        for entry in history:
+            if isinstance(entry, CheckpointSaved):
+                self._known[entry.task, entry.path] = entry
+            elif isinstance(entry, CheckpointRemoved):
+                self._known.pop((entry.task, entry.path), None)
+        for name, task in recovered.tasks.items():
+            if task.state == "running":
+                self._saves.runs(name, task.starts[-1])
+        self._begin()
 
     def on_running(self, task: str) -> None:
         """Take note that a task runs; with the first one the witness begins."""
         self._saves.runs(task, self._clock.wall())
+        self._begin()
+
+    def _begin(self) -> None:
         if self._engine is not None and not self._begun:
             self._begun = True
             self._workers.aside(self._run)
@@ -74,9 +95,10 @@ class WatchedSaves:
 
     def end(self) -> None:
         """Have it tell the rest, for a moment; then what is not over is."""
-        if self._engine is None or not self._begun:
+        if not self._begun:
             return
-        self._engine.stop_watching()
+        self._is_over = True
+        self._end_input()
         self._ended.wait(LAST_MOMENT)
         others = []
         while True:
@@ -96,11 +118,16 @@ class WatchedSaves:
         assert self._engine is not None
         program = Path(watch.__file__).read_text("utf-8")
         try:
-            self._engine.watch_files(program, self._since, self._told)
+            self._engine.watch_files(program, self._since, self._told, self._on_opened)
         except EmulatorError as error:
             self._inbox.put(Witness(sees=False, reason=error.message))
         finally:
             self._ended.set()
+
+    def _on_opened(self, end_input: Callable[[], object]) -> None:
+        self._end_input = end_input
+        if self._is_over:  # the run was shorter than the start of the witness
+            end_input()
 
     def _told(self, line: str) -> None:
         self._inbox.put(Saw(line))
@@ -117,4 +144,12 @@ class WatchedSaves:
 
     def _write(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
-            self._history.write(entry, wall=entry.wall)
+            if not (isinstance(entry, CheckpointSaved) and self._is_known(entry)):
+                self._history.write(entry, wall=entry.wall)
+
+    def _is_known(self, save: CheckpointSaved) -> bool:
+        """Return whether a save was told of before a take-over, and is as it was."""
+        before = self._known.get((save.task, save.path))
+        if before is None or save.wall > before.wall:
+            return False
+        return (before.bytes, before.count) == (save.bytes, save.count)

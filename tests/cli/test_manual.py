@@ -17,7 +17,14 @@ import emulator
 from emulator.api.client import Cluster
 from emulator.engines.docker import DockerEngine
 from emulator.errors import EngineError
-from emulator.record.events import Entry, RunStarted, Step, fields_of
+from emulator.record.events import (
+    CheckpointSaved,
+    Entry,
+    RunStarted,
+    Step,
+    Witness,
+    fields_of,
+)
 from emulator.record.reader import Record
 from tests.cli.typed import refusal, typed
 from tests.cli.typed import write as write_scenario
@@ -286,10 +293,11 @@ def test_attach_after_a_kill_in_a_pause_and_a_partition(emulate: Emulate, in_doc
     (frozen,) = cluster.pause("worker-1", for_=1)
     cluster.wait_for(fault=frozen)
     before = kill_9(cluster)
+    here = ["docker", "exec", f"{cluster.run_id}-worker-0"]
+    subprocess.run([*here, "sh", "-c", "echo w > /shared/model.pt"], check=True)
     attach = emulate.start("attach", "--out", "runs", cwd=emulate.out.parent)
     wait_for_line(attach, "worker-1")
-    tell = ["docker", "exec", f"{cluster.run_id}-worker-0", "touch", "/shared/over"]
-    subprocess.run(tell, check=True)
+    subprocess.run([*here, "touch", "/shared/over"], check=True)
     stdout, stderr = attach.communicate(timeout=120)
     assert attach.returncode == 0, stdout + stderr
     history = list(Record(cluster.folder).history)
@@ -297,6 +305,9 @@ def test_attach_after_a_kill_in_a_pause_and_a_partition(emulate: Emulate, in_doc
     assert [entry.n for entry in history] == list(range(len(history)))
     (gap,) = (fields_of(entry)["gap"] for entry in history if entry.event == "attached")
     assert gap > 0
+    after = history[len(before) :]
+    assert [one.sees for one in after if isinstance(one, Witness)] == [True]
+    assert [one.path for one in after if isinstance(one, CheckpointSaved)] == ["model.pt"]
     for task in ("worker-0", "worker-1"):
         steps = [one.step for one in history if isinstance(one, Step) and one.task == task]
         assert steps == list(range(1, len(steps) + 1)), task

@@ -25,6 +25,7 @@ from tests.engines.stage import Stage, shells, staged
 ENGINES: Mapping[str, Callable[[], Engine]] = {"docker": DockerEngine, "process": ProcessEngine}
 SAVES = """
 mkdir -p $EMULATOR_SHARED/run
+mkdir -m 700 $EMULATOR_SHARED/private
 printf 12345678 > $EMULATOR_SHARED/run/model-1.pt
 printf abcdef > own-1.pt
 exec 9>> $EMULATOR_SHARED/run/model-1.pt
@@ -137,26 +138,33 @@ def test_what_becomes_of_files_is_seen_from_outside(saving: Stage) -> None:
     engine, told = saving.engine, queue.SimpleQueue[dict[str, Any]]()
     assert isinstance(engine, Watched)
     program = Path(watch.__file__).read_text("utf-8")
+    blind: list[tuple[str, str]] = []
+    opened = queue.SimpleQueue[Callable[[], object]]()
     witness = threading.Thread(
-        target=engine.watch_files, args=(program, 0.0, lambda line: told.put(json.loads(line)))
+        target=engine.watch_files,
+        args=(program, 0.0, lambda line: told.put(json.loads(line)), opened.put),
     )
     witness.start()
 
     def until(saw: str, path: str = "") -> dict[str, Any]:
         while True:
             one = told.get(timeout=60)
+            if one["saw"] == "blind":
+                blind.append((one["path"], one["why"]))
             if (one["saw"], one.get("path", "")) == (saw, path):
                 return one
 
     assert until("written", "run/model-1.pt")["found"]
     until("watching")
+    if engine.name == "docker":  # there it is a user without rights
+        assert blind == [("private", "it may not be read")]
     saving.engine.signal("worker-0", 10)  # it closes the file
     saving.until_line("worker-0", "closed")
     assert ask(saving, "shared", "torn")["path"] == "run/model-1.pt"
     assert until("written", "run/model-1.pt")["bytes"] == 4
     ask(saving, "shared", "missing", "/run/*.pt")
     until("removed", "run/model-1.pt")
-    engine.stop_watching()
+    opened.get(timeout=60)()
     witness.join(timeout=60)
     assert not witness.is_alive()
 

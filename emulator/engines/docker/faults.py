@@ -27,6 +27,7 @@ from emulator.engines.docker.connection import (
     translate_errors,
 )
 from emulator.engines.docker.network import Shaper, missing_parts, run_helper
+from emulator.engines.docker.ownership import make_anew
 from emulator.engines.docker.requests import (
     LOST,
     SHARED,
@@ -97,9 +98,6 @@ class Faults(TaskContainers):
     def _tracers(self) -> dict[str, dict[str, socket.socket]]:
         """The containers that trace a task, each with its standard input."""
         return {}
-
-    _witness: socket.socket | None = None
-    """The standard input of the program that watches files."""
 
     @cached_property
     def _freezer(self) -> Freezer:
@@ -359,26 +357,27 @@ class Faults(TaskContainers):
                 if (written := seconds(status["mtime"])) >= since:
                     yield saved_files.File(path, status["size"], int(written * 1e9))
 
-    def watch_files(self, program: str, since: float, told: Callable[[str], object]) -> None:
+    def watch_files(
+        self,
+        program: str,
+        since: float,
+        told: Callable[[str], object],
+        opened: Callable[[Callable[[], object]], object],
+    ) -> None:
         """Run a program that has the shared volume, in a container of the first task's image."""
         asked = json.dumps({"folders": {"shared": SHARED}, "since": since})
         command, image = [*PYTHON, program, asked], self._run.tasks[0].image
         body = witness_request(image, self._run.resources, command, self._labels)
         with translate_errors("watch the shared volume"):
             name = f"{self._run.resources}.witness"  # of no task: these have a dash
-            witness: str = self.api.create_container_from_config(body, name)["Id"]
+            witness = make_anew(self.api, name, body)
             try:
-                for line in lines_of(self.api, witness, partial(setattr, self, "_witness")):
+                for line in lines_of(
+                    self.api, witness, lambda own: opened(partial(_end_input, own))
+                ):
                     told(line)
             finally:
-                self._witness = None
                 remove_container(self.api, witness)
-
-    def stop_watching(self) -> None:
-        """End its standard input."""
-        if (own := self._witness) is not None:
-            with contextlib.suppress(OSError):
-                own.shutdown(socket.SHUT_WR)
 
     def fill(self, volume: str) -> int:
         """Have a container of the first task's image fill the shared volume, which has a size."""
@@ -537,6 +536,11 @@ def lines_of(
         while data := reader_of(response.raw).read1(PIECE):
             for _, text in frames.feed(data):
                 yield from lines.feed(text)
+
+
+def _end_input(own: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # it has ended
+        own.shutdown(socket.SHUT_WR)
 
 
 # The engine's init takes this signal for its own, and passes it on to nobody.

@@ -12,6 +12,7 @@ run reads them there.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import docker
 from docker.errors import APIError, NotFound
 
+from emulator.engines.docker.connection import remove_container
 from emulator.engines.docker.requests import RUN, network_request
 from emulator.errors import EngineError, NameTaken
 
@@ -59,6 +61,24 @@ def labels_of_volume(api: docker.APIClient, name: str) -> dict[str, str] | None:
         return dict(api.inspect_volume(name)["Labels"] or {})
     except NotFound:
         return None
+
+
+def make_anew(api: docker.APIClient, name: str, request: Mapping[str, Any]) -> str:
+    """Make a helper of a run; return its id. One that an emulator of the run has left is removed.
+
+    Raises NameTaken if there is one of that name which the run did not make, APIError.
+    """
+    try:
+        return str(api.create_container_from_config(request, name)["Id"])
+    except APIError as error:
+        if error.status_code != HTTPStatus.CONFLICT:
+            raise
+    with contextlib.suppress(NotFound):
+        found = api.inspect_container(name)
+        if (found["Config"]["Labels"] or {}).get(RUN) != request["Labels"][RUN]:
+            raise NameTaken(*name_taken("container", name))
+        remove_container(api, found["Id"])
+    return str(api.create_container_from_config(request, name)["Id"])
 
 
 def name_taken(kind: str, name: str) -> tuple[str, str]:

@@ -105,7 +105,6 @@ class ProcessEngine:
         self._published: dict[str, list[int]] = {}
         self._holders: dict[str, list[subprocess.Popen[str]]] = {}
         """The programs that trace a task."""
-        self._witness: subprocess.Popen[str] | None = None
         self._metadata: MetadataServer | None = None
         self._metadata_at: dict[str, str] = {}
         """Where each task asks, as host:port."""
@@ -418,13 +417,19 @@ class ProcessEngine:
         ):
             return saved_files.listed(opened.files(since))
 
-    def watch_files(self, program: str, since: float, told: Callable[[str], object]) -> None:
+    def watch_files(
+        self,
+        program: str,
+        since: float,
+        told: Callable[[str], object],
+        opened: Callable[[Callable[[], object]], object],
+    ) -> None:
         """Run a program that watches the shared folder, and those of all tasks."""
         scratch = self._scratch
         assert scratch is not None, "prepare comes first"
         folders = {"shared": str(scratch.shared()), "own": str(scratch.home("."))}
         asked = json.dumps({"folders": folders, "since": since})
-        self._witness = witness = subprocess.Popen(
+        witness = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", program, asked],
             env={**os.environ, **labelled(scratch.run_id, WITNESS, scratch.folder)},
             stdin=subprocess.PIPE,
@@ -433,15 +438,11 @@ class ProcessEngine:
             text=True,
         )
         with witness:
+            assert witness.stdin is not None
             assert witness.stdout is not None
+            opened(witness.stdin.close)  # of which nothing was written: it does not fail
             for line in witness.stdout:
                 told(line)
-
-    def stop_watching(self) -> None:
-        """Close its standard input."""
-        if self._witness is not None and self._witness.stdin is not None:
-            with contextlib.suppress(OSError):
-                self._witness.stdin.close()
 
     def hold(
         self, task: str, program: str, request: Mapping[str, Any], told: Callable[[str], None]

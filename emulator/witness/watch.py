@@ -142,8 +142,8 @@ class Watch:
 
     def _look_again(self) -> None:
         """Find the files and folders of which nothing was told, because events were lost."""
-        self._writing.clear()
-        self._open.clear()
+        for known in (self._writing, self._open, self._reading):
+            known.clear()
         for name in self._roots:
             self._add(name, "")
 

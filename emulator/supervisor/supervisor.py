@@ -674,7 +674,9 @@ class Supervisor:
             self._injector.end()
             self._strategy.wind_down(job.end, drain=False)
         else:
-            self._saves.take_over(recovered)
+            tasks = job.tasks.items()
+            running = {name: one.starts[-1] for name, one in tasks if one.state == "running"}
+            self._saves.take_over(timeline.history, running)
             self._resume_job(recovered, began, undecided)
         self._calls.update_links()
 

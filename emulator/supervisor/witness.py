@@ -9,7 +9,7 @@ import json
 import math
 import queue
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +23,6 @@ from emulator.witness.saves import Saves
 if TYPE_CHECKING:
     from emulator.runtime.clock import Clock, Workers
     from emulator.supervisor.job import Job
-    from emulator.supervisor.takeover import RecoveredState
 
 SOON = 0.05
 """Seconds between two looks at what is over, at least."""
@@ -55,18 +54,19 @@ class WatchedSaves:
         self._ended = threading.Event()
         self._end_input: Callable[[], object] = lambda: None
 
-    def take_over(self, recovered: RecoveredState) -> None:
-        """Begin anew in a run whose supervisor was killed: what was not seen meanwhile counts."""
-        history = recovered.timeline.history
+    def take_over(self, history: Sequence[Entry], running: Mapping[str, float]) -> None:
+        """Begin anew in a run whose supervisor was killed: what was not seen meanwhile counts.
+
+        `running`: when each task was started that runs (seconds since 1970).
+        """
         self._since = history[0].wall
         for entry in history:
             if isinstance(entry, CheckpointSaved):
                 self._known[entry.task, entry.path] = entry
             elif isinstance(entry, CheckpointRemoved):
                 self._known.pop((entry.task, entry.path), None)
-        for name, task in recovered.tasks.items():
-            if task.state == "running":
-                self._saves.runs(name, task.starts[-1])
+        for task, since in running.items():
+            self._saves.runs(task, since)
         self._begin()
 
     def on_running(self, task: str) -> None:

@@ -20,6 +20,8 @@ from emulator.engines.docker.requests import FOLDER, HOST, RUN, probe_labels
 from emulator.errors import EngineError, NameTaken
 from emulator.planning.plan import Plan
 from emulator.planning.planner import make_plan
+from emulator.record.events import Witness
+from emulator.record.reader import Record
 from emulator.scenario.loader import parse
 from tests.conftest import AT_WORK, Emulate, left, own, remove_left_by_killed
 from tests.engines.docker.site import Site
@@ -110,6 +112,19 @@ def test_a_network_of_the_user_is_refused_and_stays(user: Owner) -> None:
         assert left("docker", run_id) == []
     finally:
         api.remove_network(made)
+
+
+def test_a_container_of_the_user_with_the_name_of_the_witness_stays(user: Owner) -> None:
+    api, run_id = user.engine.api, own("witness")
+    made = api.create_container(user.site.image, "true", name=f"{run_id}.witness")["Id"]
+    try:
+        result = user.site.run("true", run_id=run_id)
+        assert result.outcome == "succeeded"
+        (blind,) = [one for one in Record(result.folder).history if isinstance(one, Witness)]
+        assert f"a container {run_id}.witness already" in blind.reason
+        assert api.inspect_container(made)["State"]["Status"] == "created"
+    finally:
+        api.remove_container(made)
 
 
 def test_a_scratch_volume_of_the_user_ends_the_run_and_stays_as_it_was(user: Owner) -> None:

@@ -450,10 +450,18 @@ def _folders(files: Sequence[File]) -> dict[str, str]:
         else:
             found[folder] = "folder"
     for beside in spans.values():
-        for begin, end, folder in beside:
-            if not any(begin < b and a < end for a, b, other in beside if other != folder):
-                found[folder] = "folder"
+        found |= dict.fromkeys(_alone(beside), "folder")
     return found
+
+
+def _alone(spans: Sequence[tuple[int, int, str]]) -> Iterator[str]:
+    """Yield the folders that were written when none of the others was."""
+    ordered, latest = sorted(spans), -1
+    for place, (begin, end, folder) in enumerate(ordered):
+        after = ordered[place + 1][0] if place + 1 < len(ordered) else end
+        if latest <= begin and end <= after:
+            yield folder
+        latest = max(latest, end)
 
 
 def unfinished_dcp(files: Sequence[File]) -> set[str]:

@@ -88,6 +88,17 @@ class _Place:
     removed: dict[str, float] = field(default_factory=dict)
     """When saves lost a file, of which nothing is told yet."""
 
+    def around(self, paths: Iterable[str]) -> set[str]:
+        """Return the saves that have these files, or whose folder they are in."""
+        found = {self.files[path].save for path in paths} - {""}
+        for path in paths:
+            place = path.find("/")
+            while place >= 0:
+                if path[:place] in self.saves:
+                    found.add(path[:place])
+                place = path.find("/", place + 1)
+        return found
+
     def inside(self, folder: str) -> list[str]:
         """Return the files in a folder."""
         return [path for path in self.files if path.startswith(f"{folder}/")]
@@ -145,9 +156,11 @@ class Saves:
                 if to in place.files and told.get("bytes") is not None:
                     place.files[to].size = told["bytes"]
             case "removed":
+                if path in place.loads and path in place.waiting:
+                    entries += self._by_now(place, path, at)
                 self._removed(place, path, at, is_folder=told.get("folder", False))
             case "read":
-                entries += self._read(place, path, at)
+                self._read(place, path, at)
         if len(place.files) >= FILES and not self._is_full:
             self._is_full = True
             why = f"{FILES:,} files are followed already"
@@ -224,13 +237,9 @@ class Saves:
         place.saves[file.save].discard(path)
         place.removed.setdefault(file.save, at)
 
-    def _read(self, place: _Place, path: str, at: float) -> Iterator[Entry]:
+    def _read(self, place: _Place, path: str, at: float) -> None:
         file = place.files.get(path)
-        if file is None:
-            return
-        if path in place.waiting and not file.is_open:  # it was read as soon as it was there
-            yield from self._saved(place, at, only=path)
-        if file.save or file.is_open:
+        if file is not None and (file.save or path in place.waiting):
             load = place.loads.setdefault(file.save or path, _Load(at, at))
             load.last = at
             load.opens[path] = load.opens.get(path, 0) + 1
@@ -238,27 +247,33 @@ class Saves:
 
     def _by_now(self, place: _Place, path: str, at: float) -> Iterator[Entry]:
         """Tell of the save that a file is of, and how it was read, before it is another one."""
-        yield from self._read_by_now(place, path)
         file = place.files.get(path)
         if file is not None and path in place.waiting and not file.is_open:
-            if at - file.told >= OFTEN:
+            if at - file.told >= OFTEN or path in place.loads:
                 yield from self._saved(place, at, only=path)
             place.waiting.discard(path)
+        yield from self._read_by_now(place, path)
 
     def _read_by_now(self, place: _Place, path: str) -> Iterator[Entry]:
         file = place.files.get(path)
-        name = path if file is None or not file.save else file.save
-        if load := place.loads.pop(name, None):
-            yield load.told(place.task, name)
+        for name in {path, path if file is None else file.save} & place.loads.keys():
+            yield from self._load(place, name)
+
+    def _load(self, place: _Place, name: str) -> Iterator[Entry]:
+        """Tell how a save was read, or a file as soon as it was there."""
+        load = place.loads.pop(name)
+        file = place.files.get(name)
+        save = name if file is None else file.save
+        if save or (load.is_unfinished and checkpoints([File(name)])):
+            yield load.told(place.task, save or name)
 
     # --- What is over -----------------------------------------------------------------------------
 
     def _settle(self, place: _Place, now: float) -> Iterator[Entry]:
         yield from self._saved(place, now)
         for name, load in [*place.loads.items()]:
-            if now - load.last >= QUIET:
-                del place.loads[name]
-                yield load.told(place.task, name)
+            if now - load.last >= QUIET and (name not in place.waiting or now == math.inf):
+                yield from self._load(place, name)
         for name, at in [*place.removed.items()]:
             if now - at >= QUIET:
                 del place.removed[name]
@@ -273,8 +288,7 @@ class Saves:
         if not place.waiting:
             return
         # What is written again, or into its folder, belongs to a save that is there.
-        names = {place.files[path].save for path in place.waiting} - {""}
-        names |= {n for n in place.saves for p in place.waiting if p.startswith(f"{n}/")}
+        names = place.around(place.waiting)
         parts = {path for name in names for path in place.saves[name]} | place.waiting
         files = [File(p, place.files[p].size, int(place.files[p].last * 1e9)) for p in parts]
         known = set[str]()

@@ -261,6 +261,16 @@ class Checkpoints:
         there = [save for save in self._before(task, at) if save.removed > at]
         return [save for save in there if not self._is_broken(save, at)]
 
+    def complete(self, task: str, at: float) -> Sequence[Save]:
+        """Return the same, and what was saved over since: those that were whole at some time."""
+        again = {(save.task, save.path, save.ended) for save in self.saves}
+        return [
+            save
+            for save in self._before(task, at)
+            if save.removed > at or (save.whole and (save.task, save.path, save.removed) in again)
+            if not self._is_broken(save, at)
+        ]
+
     def was_newest(self, fault: str, task: str, at: float) -> bool | None:
         """Return whether a fault had broken or removed the newest that a task could have loaded.
 

@@ -18,7 +18,7 @@ from emulator.analysis.saves import Save
 from emulator.analysis.setbacks import begin_of
 from emulator.faults.checkpoint import Checkpoint
 from emulator.record.events import FaultEvent, Phase, Step
-from emulator.record.timeline import Timeline
+from emulator.record.timeline import Incarnation, Timeline
 
 NOT_CHANGED = ("missing", "empty-newer")
 """Faults after which a save is as it was, or gone."""
@@ -38,14 +38,9 @@ def restores_only_complete(timeline: Timeline) -> Observed:
             continue
         if states := one.states():
             count += 1
-            wrong = [
-                f"{one.words}, {why}".replace(", which", ", which", 1) for why in states if why
-            ]
-            if "" not in states and all(states.values()):
-                violations.append(wrong[0])
-            elif wrong:
-                may = "" if len(states) == 1 else "; what else was read meanwhile was whole"
-                undecided.append(wrong[0] + may)
+            wrong, is_sure = _wrong(one, states)
+            if wrong:
+                (violations if is_sure else undecided).append(wrong)
         elif one.report is not None and one.step is not None:
             count += 1
             why = _not_seen(one, seen)
@@ -63,6 +58,14 @@ def restores_only_complete(timeline: Timeline) -> Observed:
         violations,
         undecided,
     )
+
+
+def _wrong(one: Loaded, states: Mapping[str, bool | None]) -> tuple[str, bool]:
+    """Return what is wrong with what a task has loaded, and whether that is certain."""
+    wrong = [f"{one.words}, {why}" for why in states if why]
+    is_sure = "" not in states and all(states.values())
+    may = "; what else was read meanwhile was whole" if wrong and "" in states else ""
+    return (wrong[0] + may if wrong else ""), is_sure
 
 
 def _not_seen(one: Loaded, seen: Checkpoints) -> str:
@@ -142,8 +145,8 @@ def never_from_scratch(timeline: Timeline) -> Observed:
     Of a task that was started after a completed checkpoint, what it restores decides, or else its
     first step: it must be later than that of the task's first start. It decides nothing where a
     checkpoint may be of an earlier step, after which the task would also begin with that one; where
-    not all steps of a bar are seen; nor where the task has reported that it restored something: its
-    counter may have begun anew. An evaluator may read any checkpoint, and again.
+    not all steps of a bar are seen; nor where the task has reported that it restored something, and
+    read a save: its counter may have begun anew. An evaluator may read any checkpoint, and again.
     """
     done = [one for one in timeline.history if isinstance(one, Phase) and one.state == "end"]
     reports = [one for one in done if one.phase == "checkpoint"]
@@ -153,10 +156,10 @@ def never_from_scratch(timeline: Timeline) -> Observed:
     for task in (one for name, one in timeline.tasks.items() if name not in evaluators):
         origin = next((one.steps for one in task.incarnations if one.steps), [])
         for one, after in zip_longest(task.incarnations, task.incarnations[1:]):
-            if not origin or not one.steps:
+            if not one.steps or one.steps[0] is origin[0]:
                 continue
             there: list[Phase | Save] = [entry for entry in reports if entry.t < one.begin]
-            there += seen.there(task.name, one.begin)
+            there += seen.complete(task.name, one.begin)
             if not there or seen.taken_by_faults(task.name, one.begin):
                 continue
             count += 1
@@ -184,7 +187,11 @@ def never_from_scratch(timeline: Timeline) -> Observed:
                 _time(entry) < origin[0].t if entry.step is None else entry.step < origin[0].first
                 for entry in there
             )
-            is_unsure = bool(restored) or begin.most > first.least or may_be_earlier
+            is_unsure = begin.most > first.least or may_be_earlier
+            if restored and _read_nothing(one, task.name, seen):
+                begun += f"; it reports that it restored step {restored[0]}, and read no save"
+            elif restored:
+                is_unsure = True
             (undecided if is_unsure else violations).append(begun)
     return Observed(
         "no start from scratch once there is a checkpoint",
@@ -192,6 +199,14 @@ def never_from_scratch(timeline: Timeline) -> Observed:
         "starts after a checkpoint",
         violations,
         undecided,
+    )
+
+
+def _read_nothing(life: Incarnation, task: str, seen: Checkpoints) -> bool:
+    """Return whether a life of a task has surely loaded nothing that others could see."""
+    loads = [one for one in seen.loaded if one.task == task and one.life is life]
+    return bool(seen.saves) and all(
+        not one.reads and not one.others and seen.sees(task, one.since, one.at) for one in loads
     )
 
 
@@ -274,12 +289,9 @@ def loads_what_was_saved(timeline: Timeline) -> Observed:
         if (one.report is not None and one.report.n in judged) or not (states := one.states()):
             continue
         count += 1
-        changed = [change for read in one.reads for change in read.broken.values()]
-        wrong = [why for why in states if why]
-        if "" not in states and changed:
-            violations.append(f"{one.words}, {wrong[0]}")
-        elif changed:
-            undecided.append(f"{one.words}, {wrong[0]}; what else was read meanwhile was not")
+        wrong, is_sure = _wrong(one, states)
+        if wrong:
+            (violations if is_sure else undecided).append(wrong)
         elif one.rivals and one.is_of_ranks:
             undecided.append(
                 f"{one.words}, and which of its files it has read, and which "

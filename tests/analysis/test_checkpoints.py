@@ -338,6 +338,10 @@ def test_when_all_is_seen(more: list[Told], sees: bool) -> None:
         ([gone(3, "model-5.pt"), *changed(5, "model-10.pt"), *load(None, first=1)], 0, 0),
         ([gone(3, "model-5.pt"), *changed(5, "model-10.pt", "missing", "remove", seen=False),
           gone(5, "model-10.pt"), *load(None, first=1)], 0, 0),
+        # What a save in place has destroyed had been there; so had what it says that it restored.
+        ([wrote(2, "last.pt"), gone(3, "model-5.pt"), gone(3, "model-10.pt"),
+          wrote(6.05, "last.pt", 4), *load(None, first=1)], 1, 1),
+        (load(10, first=1), 1, 1),
     ],
 )  # fmt: skip
 def test_no_start_from_scratch(events: list[Told], violated: int, count: int) -> None:
@@ -355,6 +359,8 @@ def test_what_is_read_was_not_changed_and_digests_are_a_tasks_own() -> None:
     assert loads(*changed(5, "model-10.pt"), *load(10, "model-10.pt")).violations == [
         f"worker-0 restored step 10, {TORN}"
     ]
+    (cut,) = loads(wrote(6.05, "model-20.pt", 4), *load(20, "model-20.pt")).violations
+    assert cut.startswith("worker-0 restored step 20, which was not whole: worker-0 ended")
 
     def digest(t: float, what: str, task: str, value: object) -> list[Told]:
         return phase(t, t, task, what, step=20, digest=value)

@@ -7,6 +7,7 @@ reports a restore, has loaded what was read meanwhile, as far as its step and it
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -76,8 +77,6 @@ class Loaded:
     """What it has loaded; several: one of them."""
     others: Sequence[Read] = ()
     """What else was read meanwhile."""
-    rivals: Sequence[str] = ()
-    """Tasks that went on at the same time, and may have read the same."""
 
     @property
     def step(self) -> int | None:
@@ -178,9 +177,14 @@ class Checkpoints:
         self._ranks = [name for name in training if name not in evaluators]
         self._sight = [e for e in timeline.history if isinstance(e, Witness | Attached)]
         self.saves, self.changes = saves_of(timeline)
+        self._alike: dict[tuple[str, str], list[Save]] = {}
+        for save in self.saves:
+            self._alike.setdefault((save.task, save.path), []).append(save)
         reads = [e for e in timeline.history if isinstance(e, CheckpointRead)]
         self.reads: Sequence[Read] = [self._read(e) for e in reads]
-        self.loaded: Sequence[Loaded] = _with_rivals([*self._loaded()])
+        """In the order in which they began."""
+        self._longest = max((e.seconds for e in reads), default=0.0)
+        self.loaded: Sequence[Loaded] = sorted(self._loaded(), key=lambda one: one.at)
         """Each time that a task went on, or reported that it had restored something, in order."""
 
     @property
@@ -242,6 +246,15 @@ class Checkpoints:
             if change.task == save.task and change.path in save.files and is_there:
                 yield change
 
+    def rivals(self, one: Loaded) -> Sequence[str]:
+        """Return the tasks that went on at the same time, and may have read the same."""
+        names = {
+            other.task
+            for other in self.loaded
+            if other.task != one.task and other.since <= one.at and one.since <= other.at
+        }
+        return sorted(names)
+
     def saved_in(
         self, task: str, since: float, until: float, *, unsure: bool = False
     ) -> Sequence[Save]:
@@ -302,8 +315,10 @@ class Checkpoints:
         return any(change.t < at for change in self._broken_by(save))
 
     def _read(self, entry: CheckpointRead) -> Read:
-        alike = [one for one in self.saves if (one.task, one.path) == (entry.task, entry.path)]
-        save = next((one for one in reversed(alike) if one.is_there(entry.t)), None)
+        alike = self._alike.get((entry.task, entry.path), [])
+        place = bisect_right(alike, entry.t, key=lambda one: one.ended)
+        near = reversed(alike[max(0, place - 1) : place + 1])
+        save = next((one for one in near if one.is_there(entry.t)), None)
         files = entry.files or ([entry.path] if save is None else [*save.files])
         broken = {
             change.path: change
@@ -356,12 +371,14 @@ class Checkpoints:
     def _between(self, task: str, since: float, until: float) -> Sequence[Read]:
         """Return what may have been read by a task in a time, without what faults read."""
         for before, after in ((NEAR, NEAR), (0.0, LATE)):
+            begin = since + (before if since else 0.0)
+            first = bisect_left(self.reads, begin - self._longest, key=_when)
+            last = bisect_right(self.reads, until + after, key=_when)
             found = [
                 read
-                for read in self.reads
+                for read in self.reads[first:last]
                 if read.entry.task in ("", task)
-                and read.entry.t + read.entry.seconds >= since + (before if since else 0.0)
-                and read.entry.t <= until + after
+                and read.entry.t + read.entry.seconds >= begin
                 and not self._is_of_fault(read.entry)
             ]
             if found:
@@ -417,13 +434,5 @@ def _is_changed(reads: Sequence[Read]) -> bool:
     return any(one.broken for one in reads)
 
 
-def _with_rivals(loaded: Sequence[Loaded]) -> Sequence[Loaded]:
-    found = []
-    for one in sorted(loaded, key=lambda each: each.at):
-        rivals = {
-            other.task
-            for other in loaded
-            if other.task != one.task and other.since <= one.at and one.since <= other.at
-        }
-        found.append(replace(one, rivals=sorted(rivals)))
-    return found
+def _when(read: Read) -> float:
+    return read.entry.t

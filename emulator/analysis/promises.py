@@ -285,17 +285,18 @@ def loads_what_was_saved(timeline: Timeline) -> Observed:
                 violations.append(
                     f"{entry.task} restored {digest}, which is the save{step} of {other}"
                 )
-    for one in checkpoints_of(timeline).loaded:
+    seen = checkpoints_of(timeline)
+    for one in seen.loaded:
         if (one.report is not None and one.report.n in judged) or not (states := one.states()):
             continue
         count += 1
         wrong, is_sure = _wrong(one, states)
         if wrong:
             (violations if is_sure else undecided).append(wrong)
-        elif one.rivals and one.is_of_ranks:
+        elif one.is_of_ranks and (rivals := seen.rivals(one)):
             undecided.append(
                 f"{one.words}, and which of its files it has read, and which "
-                f"{', '.join(one.rivals)}, is not known without digests"
+                f"{', '.join(rivals)}, is not known without digests"
             )
     return Observed("what is loaded was saved", count, "loads", violations, undecided)
 

@@ -139,10 +139,13 @@ def _with_ends(timeline: Timeline, saves: Sequence[Save]) -> list[Save]:
             gone.setdefault((entry.task, entry.path), []).append(entry.t)
     for save in saves:
         gone.setdefault((save.task, save.path), []).append(save.ended)
+    for times in gone.values():
+        times.sort()
     found = []
     for save in saves:
-        later = [t for t in gone[save.task, save.path] if t > save.ended]
-        found.append(replace(save, removed=min(later, default=math.inf)))
+        times = gone[save.task, save.path]
+        place = bisect_right(times, save.ended)
+        found.append(replace(save, removed=times[place] if place < len(times) else math.inf))
     return found
 
 

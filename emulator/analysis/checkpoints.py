@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from emulator.analysis.saves import GONE, LATE, MADE, NEAR, Change, Save, saves_of
+from emulator.analysis.saves import GONE, LATE, MADE, NEAR, STALE, Change, Save, saves_of
 from emulator.analysis.setbacks import Begin, begin_of
 from emulator.faults.checkpoint import Checkpoint
 from emulator.faults.saved_files import PART, names, numbers
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from emulator.record.timeline import Incarnation, Timeline
 
 
+ABOUT = 2
+"""Steps by which one that is not certain may be wrong."""
 LISTED = 100
 """Saves that a summary has, besides those that were loaded."""
 
@@ -55,6 +57,14 @@ class Read:
         """Whether the step is certain."""
         return self.save is None or (self.save.is_exact and not self.entry.unfinished)
 
+    def is_of(self, least: int, most: int) -> bool:
+        """Return whether it is certainly the save of one of these steps."""
+        return self.is_exact and self.step is not None and least <= self.step <= most
+
+    def is_near(self, least: int, most: int) -> bool:
+        """Return whether it is about of one of these steps."""
+        return self.step is not None and least - ABOUT <= self.step <= most + ABOUT
+
 
 @dataclass(frozen=True)
 class Loaded:
@@ -75,6 +85,8 @@ class Loaded:
     """It began where it had begun at first."""
     reads: Sequence[Read] = ()
     """What it has loaded; several: one of them."""
+    fits: bool = True
+    """It goes on from the step of what was read."""
     others: Sequence[Read] = ()
     """What else was read meanwhile."""
 
@@ -129,7 +141,7 @@ class Loaded:
             if own and read.entry.path not in own:
                 continue
             why, is_sure = _wrong(read, self.rank)
-            found[why] = is_sure
+            found[why] = is_sure if self.fits else None
         return found
 
 
@@ -363,9 +375,9 @@ class Checkpoints:
                     report = end if isinstance(end, Phase) else None
                     one = Loaded(task.name, rank, life, since, end.t, report, begin, is_anew)
                     seen = self._between(task.name, since, end.t)
-                    reads = _matching(one, seen)
+                    reads, fits = _matching(one, seen)
                     others = [read for read in seen if read not in reads]
-                    yield replace(one, reads=reads, others=others)
+                    yield replace(one, reads=reads, fits=fits, others=others)
                     since = end.t
 
     def _between(self, task: str, since: float, until: float) -> Sequence[Read]:
@@ -404,34 +416,30 @@ class Checkpoints:
         return False
 
 
-def _matching(found: Loaded, reads: Sequence[Read]) -> Sequence[Read]:
-    """Return which of the saves that were read a task may have loaded, by its step."""
+def _matching(found: Loaded, reads: Sequence[Read]) -> tuple[Sequence[Read], bool]:
+    """Return which of the saves that were read a task may have loaded, and whether its step fits.
+
+    Some count their steps from 0.
+    """
     if not reads or found.from_scratch:
-        return ()
-    if found.step is not None:
-        least = most = found.step
-    elif found.begin is not None:
-        least, most = found.begin.least, found.begin.most
-    else:
-        return reads
-    exact = [one for one in reads if one.is_exact and one.step is not None]
-    fit = [one for one in exact if one.step is not None and least <= one.step <= most]
-    if fit:
-        return fit
-    about = [
-        one
-        for one in reads
-        if not one.is_exact and (one.step is None or least - 2 <= one.step <= most + 2)
-    ]
-    if about:
-        return about
-    paths = {one.entry.path for one in reads}
+        return (), True
+    ranges = [] if found.step is None else [(found.step, found.step)]
+    if found.begin is not None and not found.begins_anew:
+        ranges.append((found.begin.least, found.begin.most))
+    for least, most in ranges:  # what it reports may contradict how it goes on
+        for near in (0, 1):
+            if fit := [one for one in reads if one.is_of(least - near, most + near)]:
+                return fit, True
+        about = [one for one in reads if not one.is_exact]
+        if about := [one for one in about if one.step is None or one.is_near(least, most)]:
+            return about, True
+    if not ranges:
+        return reads, False
+    if len({one.entry.path for one in reads}) > 1:
+        return (), True
     # Its content is not what its name says, or its steps are counted in another way.
-    return reads if len(paths) == 1 and (found.step is None or _is_changed(reads)) else ()
-
-
-def _is_changed(reads: Sequence[Read]) -> bool:
-    return any(one.broken for one in reads)
+    is_older = any(change.how == STALE for one in reads for change in one.broken.values())
+    return (reads if is_older or found.step is None else ()), is_older
 
 
 def _when(read: Read) -> float:

@@ -187,11 +187,11 @@ def never_from_scratch(timeline: Timeline) -> Observed:
                 _time(entry) < origin[0].t if entry.step is None else entry.step < origin[0].first
                 for entry in there
             )
-            is_unsure = begin.most > first.least or may_be_earlier
-            if restored and _read_nothing(one, task.name, seen):
+            read_nothing = _read_nothing(one, task.name, seen)
+            if restored and read_nothing:
                 begun += f"; it reports that it restored step {restored[0]}, and read no save"
-            elif restored:
-                is_unsure = True
+            is_unsure = (may_be_earlier or bool(restored)) and not read_nothing
+            is_unsure = is_unsure or begin.most > first.least
             (undecided if is_unsure else violations).append(begun)
     return Observed(
         "no start from scratch once there is a checkpoint",

@@ -36,8 +36,8 @@ CRASH = 3.0
 """Seconds before an exit with an error from which on a file may have been closed by that error."""
 KILLED = 1.0
 """Seconds before the exit of a task whose grace period was over in which it was killed."""
-MADE, GONE = "empty-newer", "missing"
-"""How a fault makes a file, and removes one, rather than to change it."""
+MADE, GONE, STALE = "empty-newer", "missing", "stale"
+"""How a fault makes a file, removes one, and puts an older content into one."""
 
 
 @dataclass(frozen=True)

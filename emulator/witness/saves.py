@@ -147,7 +147,7 @@ class Saves:
                 entries += self._by_now(place, path, at)
                 self._open(place, path, at)
             case "written":
-                entries += self._read_by_now(place, path)
+                entries += self._by_now(place, path, at)
                 self._written(place, path, told)
             case "moved":
                 to = self._place_of(told["in"], told["to"])[1]
@@ -209,6 +209,7 @@ class Saves:
         place.files[path] = _File(
             told["bytes"] or 0, first, float(told["at"]), save=save, told=when
         )
+        place.files[path].renamed = bool(told.get("renamed"))
         place.waiting.add(path)
 
     def _moved(self, place: _Place, path: str, to: str, at: float, *, is_folder: bool) -> None:

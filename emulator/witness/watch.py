@@ -13,7 +13,8 @@ them, and it prints a line of JSON for each thing that became of a file, until i
 written   a file was written, and has been closed: `first`, when it was first written since it was
           opened; `bytes`, null if it has another name by now. Of one that was there when its folder
           was first looked at, `first` is when it was last written, and `found` is true: it may be
-          open still. None that was written before `since` is told
+          open still. None that was written before `since` is told. Of one that came from where
+          nothing is watched, `renamed` is true, and `first` when it was last written
 moved     from `path` to `to`: a file of so many `bytes`, or a folder with all in it (`folder`)
 removed   a file, or a folder with all that was in it (`folder`)
 read      for the first time since it was opened, or opened if it is read as memory, or empty
@@ -270,15 +271,21 @@ class Watch:
             if is_folder:
                 self._add(name, path)
                 return
-            try:
+            with contextlib.suppress(OSError):
                 status = os.stat(self._path(name, path), follow_symlinks=False)
-            except OSError:
-                return
-            self._note_found(name, path, status)
+                if stat.S_ISREG(status.st_mode):
+                    self._came(name, path, now, status)
             return
         self._rename(name, came[1], path, is_folder)
         of = {"folder": True} if is_folder else {"bytes": self._size(name, path)}
         self._tell("moved", name, came[1], now, to=path, **of)
+
+    def _came(self, name: str, path: str, now: float, status: os.stat_result) -> None:
+        """Tell of a file that was written where nothing is watched, such as in /tmp."""
+        self._forget(name, path, False)
+        self._know((name, path))
+        first, size = min(now, round(status.st_mtime, 6)), status.st_size
+        self._tell("written", name, path, now, first=first, bytes=size, renamed=True)
 
     def _size(self, name: str, path: str) -> int | None:
         """Return the bytes of a file; None: it has another name by now, or is gone."""

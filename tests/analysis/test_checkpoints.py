@@ -208,8 +208,12 @@ def load(number: int | None, *paths: str, first: int | None = None) -> list[Told
          "which was not whole: worker-0 ended as it was written, 4 of 9 bytes"),
         ([wrote(9.6, "model-10.pt"), read(9.55, "model-10.pt", unfinished=True), *load(10)],
          "which was being written then"),
+        # It counts from 0; it goes on from elsewhere than from the one that was read.
+        ([*changed(5, "model-10.pt"), *load(None, "model-10.pt", "model-5.pt", first=10)], TORN),
+        ([*changed(5, "model-10.pt"), *load(None, "model-10.pt", first=16)], None),
         # What is reported and what was seen contradict each other.
         (load(50, "model-10.pt", first=1), None),
+        ([*changed(5, "model-10.pt"), *load(50, "model-10.pt", first=11)], TORN),
         (load(10), None),
         (load(50, "model-10.pt", "model-5.pt"), None),
     ],
@@ -342,6 +346,9 @@ def test_when_all_is_seen(more: list[Told], sees: bool) -> None:
         ([wrote(2, "last.pt"), gone(3, "model-5.pt"), gone(3, "model-10.pt"),
           wrote(6.05, "last.pt", 4), *load(None, first=1)], 1, 1),
         (load(10, first=1), 1, 1),
+        # It may have been before the first step, but it was not read.
+        ([wrote(0.8, "init.pt"), *load(None, first=1)], 1, 1),
+        ([wrote(0.8, "init.pt"), *load(None, "init.pt", first=1)], 0, 1),
     ],
 )  # fmt: skip
 def test_no_start_from_scratch(events: list[Told], violated: int, count: int) -> None:

@@ -167,6 +167,13 @@ def test_what_is_read_before_it_is_written_again_is_another_load() -> None:
     assert events[1:] == [loaded(3.15, "last.pt", unfinished=True)]
 
 
+def test_what_comes_from_elsewhere_is_renamed_and_another_save_each_time() -> None:
+    came = [
+        told(at, "written", "last.pt", first=at - 0.5, bytes=9, renamed=True) for at in (2, 2.2)
+    ]
+    assert seen(came) == [saved(at, "last.pt", took=0.5, renamed=True) for at in (2, 2.2)]
+
+
 def test_of_saves_in_quick_succession_not_all_are_told() -> None:
     events = seen([one for n in range(10) for one in save(1 + n / 50, "last.pt", took=0.01)])
     assert [event.wall for event in events] == pytest.approx([1.01, 1.11, 1.19])

@@ -104,6 +104,18 @@ def test_one_that_leaves_or_comes_from_elsewhere(watching: Watching, tmp_path: P
     outside.unlink()
 
 
+def test_one_that_comes_from_elsewhere_may_take_the_place_of_another(
+    watching: Watching, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """As fsspec writes: to a file in /tmp, which is then moved."""
+    outside = tmp_path_factory.mktemp("outside") / "x"
+    for size in (9, 5):
+        outside.write_text("x" * size)
+        outside.rename(tmp_path / "last.ckpt")
+        came = watching.until("written", "last.ckpt")
+        assert (came["bytes"], came["renamed"], came["first"] <= came["at"]) == (size, True, True)
+
+
 def test_a_file_that_is_open_is_written_when_it_is_closed(
     watching: Watching, tmp_path: Path
 ) -> None:

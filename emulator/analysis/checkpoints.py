@@ -243,7 +243,7 @@ class Checkpoints:
                 "files": save.count,
                 "whole": save.whole,
                 "why": save.why,
-                "broken": next((one.words for one in self._broken_by(save)), ""),
+                "broken": next((one.in_short for one in self._broken_by(save)), ""),
                 "removed": None if math.isinf(save.removed) else _rounded(save.removed),
                 "loaded": loaded.get(id(save), []),
             }

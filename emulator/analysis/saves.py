@@ -93,6 +93,12 @@ class Change:
         """It as the end of a sentence."""
         return f"fault {self.fault} had broken ({self.how})"
 
+    @property
+    def in_short(self) -> str:
+        """It as a state."""
+        verb = "removed" if self.how == GONE else "broken"
+        return f"{verb} by fault {self.fault} ({self.how})"
+
 
 def saves_of(timeline: Timeline) -> tuple[Sequence[Save], Sequence[Change]]:
     """Return the saves of a run in the order in which they ended, and what faults did to files."""

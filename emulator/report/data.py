@@ -300,7 +300,7 @@ def save_table(summary: Mapping[str, Any]) -> Table | None:
 def _save_cells(save: Mapping[str, Any]) -> Sequence[str]:
     path = f"{save['path']} of {save['task']}" if save["task"] else save["path"]
     whole = "yes" if save["whole"] else "unknown" if save["whole"] is None else "no"
-    state = [whole, *(why for why in (save["why"], save["broken"]) if why)]
+    whole += f", then {save['broken']}" if save["broken"] else ""
     loaded = [
         f"{'' if one['sure'] else 'perhaps '}{one['task']} at {format_duration(one['at'])}"
         for one in save["loaded"]
@@ -311,7 +311,7 @@ def _save_cells(save: Mapping[str, Any]) -> Sequence[str]:
         format_duration(save["saved"]),
         format_duration(save["seconds"]),
         format_size(save["bytes"]),
-        "; ".join(state),
+        f"{whole}: {save['why']}" if save["why"] else whole,
         ", ".join(loaded[:LOADS]) + (f" and {len(loaded) - LOADS} more" * (len(loaded) > LOADS)),
     )
 

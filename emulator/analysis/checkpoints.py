@@ -48,14 +48,19 @@ class Read:
     @property
     def step(self) -> int | None:
         """The step of the save; of what a fault made, the number in its name."""
-        if self.save is None:
+        if self._is_made:
             return names([self.entry.path])[self.entry.path].step
-        return None if self.entry.unfinished else self.save.step
+        return None if self.entry.unfinished or self.save is None else self.save.step
 
     @property
     def is_exact(self) -> bool:
         """Whether the step is certain."""
-        return self.save is None or (self.save.is_exact and not self.entry.unfinished)
+        is_known = self.save is not None and self.save.is_exact and not self.entry.unfinished
+        return self._is_made or is_known
+
+    @property
+    def _is_made(self) -> bool:
+        return self.save is None and any(one.how == MADE for one in self.broken.values())
 
     def is_of(self, least: int, most: int) -> bool:
         """Return whether it is certainly the save of one of these steps."""
@@ -190,8 +195,10 @@ class Checkpoints:
         self._sight = [e for e in timeline.history if isinstance(e, Witness | Attached)]
         self.saves, self.changes = saves_of(timeline)
         self._alike: dict[tuple[str, str], list[Save]] = {}
+        """By place, and by the name or a file."""
         for save in self.saves:
-            self._alike.setdefault((save.task, save.path), []).append(save)
+            for path in {save.path, *save.files}:
+                self._alike.setdefault((save.task, path), []).append(save)
         reads = [e for e in timeline.history if isinstance(e, CheckpointRead)]
         self.reads: Sequence[Read] = [self._read(e) for e in reads]
         """In the order in which they began."""
@@ -327,7 +334,9 @@ class Checkpoints:
         return any(change.t < at for change in self._broken_by(save))
 
     def _read(self, entry: CheckpointRead) -> Read:
-        alike = self._alike.get((entry.task, entry.path), [])
+        # A save may be told under another name once there are others beside it.
+        keys = [(entry.task, path) for path in (*entry.files, entry.path)]
+        alike = next((self._alike[key] for key in keys if key in self._alike), [])
         place = bisect_right(alike, entry.t, key=lambda one: one.ended)
         near = reversed(alike[max(0, place - 1) : place + 1])
         save = next((one for one in near if one.is_there(entry.t)), None)

@@ -144,11 +144,12 @@ def saved_in(
     own = next((one for one in saves if one.task == target), None)
     if own is not None:
         return own
-    first = next(iter(checkpoints_of(timeline).saved_in(target, since, until)), None)
+    # One just before the end may be stamped after it.
+    first = next(iter(checkpoints_of(timeline).saved_in(target, since, until + NEAR)), None)
     reported = next(iter(saves), None)
     if first is None or (reported is not None and reported.t - NEAR <= first.ended):
         return reported
-    return Saved(first.ended, first.task)
+    return Saved(min(first.ended, until), first.task)
 
 
 def _worth(

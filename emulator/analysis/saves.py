@@ -405,7 +405,8 @@ def _whole(
         ),
         None,
     )
-    if fewer and before is not None:
+    # Of a folder the number may vary; the parts of ranks are as many each time.
+    if before is not None and fewer and ("*" in save.path or (cut and not save.renamed)):
         return None if cut is None else False, f"it has {save.count} of {before.count} files"
     if cut is None or save.renamed:
         return True, ""

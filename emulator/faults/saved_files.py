@@ -354,7 +354,7 @@ MARKERS = (
 """Files that say that their folder is one checkpoint."""
 _SHARD = re.compile(r"\.data-\d{5}-of-\d{5}$")
 _UNFINISHED = re.compile(
-    r"\.(?:tmp|temp|part|partial|lock)$|\.tmp[-.]|^_?tmp[-_]|orbax-checkpoint-tmp|tempstate"
+    r"\.(?:tmp|temp|part|partial|lock)$|_temp$|\.tmp[-.]|^_?tmp[-_]|orbax-checkpoint-tmp|tempstate"
     r"|^\.(?!metadata$|snapshot_metadata$)"
 )
 _SAVED = re.compile(

@@ -153,8 +153,9 @@ class Saves:
                 to = self._place_of(told["in"], told["to"])[1]
                 entries += [*self._read_by_now(place, path), *self._by_now(place, to, at)]
                 self._moved(place, path, to, at, is_folder=told.get("folder", False))
-                if to in place.files and told.get("bytes") is not None:
-                    place.files[to].size = told["bytes"]
+                for one, size in {to: told.get("bytes"), **told.get("sizes", {})}.items():
+                    if one in place.files and size is not None:
+                        place.files[one].size = size
             case "removed":
                 if path in place.loads and path in place.waiting:
                     entries += self._by_now(place, path, at)
@@ -321,7 +322,7 @@ class Saves:
             path=one.name,
             format=one.format,
             bytes=one.size,
-            seconds=round(ended - began, 6),
+            seconds=max(0.0, round(ended - began, 6)),
             files={path: place.files[path].size for path in listed},
             count=len(paths),
             renamed=max(written, key=lambda file: file.last).renamed,

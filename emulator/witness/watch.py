@@ -15,7 +15,8 @@ written   a file was written, and has been closed: `first`, when it was first wr
           was first looked at, `first` is when it was last written, and `found` is true: it may be
           open still. None that was written before `since` is told. Of one that came from where
           nothing is watched, `renamed` is true, and `first` when it was last written
-moved     from `path` to `to`: a file of so many `bytes`, or a folder with all in it (`folder`)
+moved     from `path` to `to`: a file of so many `bytes`, or a folder with all in it (`folder`), and
+          the `sizes` of its files that were closed so late that they were not found then
 removed   a file, or a folder with all that was in it (`folder`)
 read      for the first time since it was opened, or opened if it is read as memory, or empty
 open      a file is being written: once, until it is closed
@@ -93,6 +94,8 @@ class Watch:
         self._reading: set[tuple[str, str]] = set()
         self._empty: set[tuple[str, str]] = set()
         """Files of which nothing can be read, so that the kernel does not tell that they are."""
+        self._unsized: set[tuple[str, str]] = set()
+        """Those whose folder had another name already when they were closed."""
         self._moving: dict[int, tuple[str, str, bool]] = {}
         """What has left a folder, and may arrive in another one, by cookie."""
 
@@ -261,6 +264,7 @@ class Watch:
         self._know(key)
         size = self._size(*key)
         (self._empty.discard if size else self._empty.add)(key)
+        (self._unsized.add if size is None else self._unsized.discard)(key)
         self._tell("written", *key, now, first=round(first, 6), bytes=size)
 
     def _arrived(self, name: str, path: str, cookie: int, now: float, is_folder: bool) -> None:
@@ -277,7 +281,11 @@ class Watch:
                     self._came(name, path, now, status)
             return
         self._rename(name, came[1], path, is_folder)
-        of = {"folder": True} if is_folder else {"bytes": self._size(name, path)}
+        of: dict[str, Any] = {"bytes": self._size(name, path)}
+        if is_folder:
+            late = [one for one in self._inside(name, path) if one in self._unsized]
+            self._unsized.difference_update(late)
+            of = {"folder": True, "sizes": {inner: self._size(name, inner) for _, inner in late}}
         self._tell("moved", name, came[1], now, to=path, **of)
 
     def _came(self, name: str, path: str, now: float, status: os.stat_result) -> None:
@@ -300,7 +308,7 @@ class Watch:
         old = self._inside(name, before) if is_folder else [(name, before)]
         new = {one: (name, after + one[1][len(before) :]) for one in old}
         self._forget(name, after, False)
-        for known in (self._written, self._reading, self._open, self._empty):
+        for known in (self._written, self._reading, self._open, self._empty, self._unsized):
             there = known.intersection(old)
             known -= there
             known |= {new[one] for one in there}
@@ -322,7 +330,7 @@ class Watch:
 
     def _forget(self, name: str, path: str, is_folder: bool) -> None:
         for one in self._inside(name, path) if is_folder else [(name, path)]:
-            for known in (self._written, self._reading, self._open, self._empty):
+            for known in (self._written, self._reading, self._open, self._empty, self._unsized):
                 known.discard(one)
             self._writing.pop(one, None)
 

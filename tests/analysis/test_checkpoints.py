@@ -159,9 +159,16 @@ def test_a_save_whose_end_was_reported_is_whole_and_one_with_fewer_files_may_not
     end = happened(6.02, "phase", "worker-0", phase="checkpoint", state="end", step=20)
     found = seen(wrote(2, "a-10.pt"), wrote(6.05, "a-20.pt", 4), end, *killed(6, back=8))
     assert found.saves[-1].whole
-    two = {"a-10/x.pt": 9, "a-10/y.pt": 9}
-    fewer = seen(wrote(2, "a-10", files=two), wrote(3, "a-20", files={"a-20/x.pt": 9}))
+    two = {"a-10-rank0.pt": 9, "a-10-rank1.pt": 9}
+    one = {"a-20-rank0.pt": 9}
+    fewer = seen(wrote(2, "a-10-rank*.pt", files=two), wrote(3, "a-20-rank*.pt", files=one))
     assert (fewer.saves[-1].whole, fewer.saves[-1].why) == (None, "it has 1 of 2 files")
+    # Of a folder that nobody was cutting off the number may vary.
+    folder = {"a-10/x.pt": 9, "a-10/y.pt": 9}
+    varies = seen(wrote(2, "a-10", files=folder), wrote(3, "a-20", files={"a-20/x.pt": 9}))
+    assert varies.saves[-1].whole
+    cut = seen(wrote(2, "a-10", files=folder), wrote(6.05, "a-20", 9), *killed(6, back=8))
+    assert cut.saves[-1].whole is False
 
 
 # --- What was loaded ------------------------------------------------------------------------------

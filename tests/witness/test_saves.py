@@ -85,11 +85,12 @@ BUNDLE += save(1.4, "checkpoint")
         ([told(1, "open", "last.pt")], []),
         (save(1, "losses.log"), []),
         (save(1, "model.pt.tmp"), []),
+        (save(1, "ckpt-3_temp/part-00000-of-00001.index"), []),
         ([*save(1, "model.pt"), told(1.2, "removed", "model.pt")], []),
     ],
     ids=[
         *("a file", "renamed", "two at once", "the same name again", "never closed"),
-        *("no checkpoint", "a temporary name", "gone before it was over"),
+        *("no checkpoint", "a temporary name", "of TensorFlow", "gone before it was over"),
     ],
 )
 def test_what_is_a_save(what: list[Told], events: list[Entry]) -> None:

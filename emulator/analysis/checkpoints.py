@@ -41,7 +41,7 @@ class Read:
 
     entry: CheckpointRead
     save: Save | None
-    """None: it was made by a fault."""
+    """None: a fault has made it, or how it was saved was not seen."""
     broken: Mapping[str, Change]
     """By file, what had been done to it by then."""
 
@@ -150,10 +150,6 @@ class Loaded:
         return found
 
 
-def _rounded(seconds: float) -> float:
-    return round(seconds, 4)
-
-
 def _wrong(read: Read, rank: int | None) -> tuple[str, bool | None]:
     """Return what was wrong with a save when it was read, and whether that is certain."""
     own = _of_rank(read.entry.files, rank) or read.entry.files
@@ -206,11 +202,6 @@ class Checkpoints:
         self.loaded: Sequence[Loaded] = sorted(self._loaded(), key=lambda one: one.at)
         """Each time that a task went on, or reported that it had restored something, in order."""
 
-    @property
-    def is_seen(self) -> bool:
-        """Whether a witness saw files at all."""
-        return any(isinstance(one, Witness) and one.sees for one in self._sight)
-
     def sees(self, task: str, since: float, until: float) -> bool:
         """Return whether all that a task may have read or written in a time was seen."""
         sees = own = False
@@ -235,7 +226,7 @@ class Checkpoints:
             is_sure = len(one.reads) == 1
             for read in one.reads:
                 if read.save is not None:
-                    who = {"task": one.task, "at": _rounded(one.at), "sure": is_sure}
+                    who = {"task": one.task, "at": round(one.at, 4), "sure": is_sure}
                     loaded.setdefault(id(read.save), []).append(who)
         last = {id(save) for save in self.saves[-LISTED:]} | loaded.keys()
         return [
@@ -244,14 +235,14 @@ class Checkpoints:
                 "task": save.task,
                 "format": save.format,
                 "step": save.step if save.is_exact else None,
-                "saved": _rounded(save.ended),
-                "seconds": _rounded(save.ended - save.began),
+                "saved": round(save.ended, 4),
+                "seconds": round(save.ended - save.began, 4),
                 "bytes": save.bytes,
                 "files": save.count,
                 "whole": save.whole,
                 "why": save.why,
                 "broken": next((one.in_short for one in self._broken_by(save)), ""),
-                "removed": None if math.isinf(save.removed) else _rounded(save.removed),
+                "removed": None if math.isinf(save.removed) else round(save.removed, 4),
                 "loaded": loaded.get(id(save), []),
             }
             for save in self.saves

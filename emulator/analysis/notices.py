@@ -219,7 +219,9 @@ def _reaction(during: Sequence[Entry], target: str) -> tuple[Entry | None, str]:
 def _doubt(saved: Saved | None, target: str, timeline: Timeline, since: float, until: float) -> str:
     """Return why a save, or that there was none, is not certain."""
     seen = checkpoints_of(timeline)
-    if not seen.saves or not seen.sees(target, since, until):
+    # In a container its own disk is not seen; who saves on /shared is not expected to save there.
+    places = {save.task for save in seen.saves}
+    if not places or not seen.sees("" if "" in places else target, since, until):
         return ""
     files = seen.saved_in(target, since, until + NEAR, unsure=True)
     if saved is not None and saved.task and not files:

@@ -320,6 +320,19 @@ def test_where_nothing_was_seen_the_answer_says_so() -> None:
     assert (found.of, found.undecided) == ("restored steps, as tasks reported them", [])
 
 
+def test_in_a_container_what_is_said_of_the_own_disk_is_believed() -> None:
+    """But not of a save that was seen on /shared, and that nobody has read."""
+    blind = happened(0.5, "witness", sees=True)
+
+    def said(number: int) -> Observed:
+        told = [blind if one is ON else one for one in [*START, *SAVES, *BACK, *load(number)]]
+        told += reported(2.5, 12)
+        return restores_only_complete(timeline(in_time(told), "{worker: 1}", BREAKING))
+
+    assert (said(12).of, said(12).undecided) == ("restored steps, as tasks reported them", [])
+    assert said(10).undecided == ["worker-0 restored step 10, as it reports, and no save was read"]
+
+
 @pytest.mark.parametrize(
     ("more", "sees"),
     [
@@ -401,6 +414,7 @@ NOTICED = [
         ([wrote(2, "model-10.pt"), wrote(7, "model-20.pt")], 0, 0),
         ([wrote(2, "model-10.pt")], 1, 0),
         ([wrote(2, "model-10.pt"), *reported(7, 20)], 0, 1),  # and nothing was written
+        ([wrote(2, "model-10.pt"), wrote(8.02, "model-20.pt")], 0, 0),  # just before its end
         (reported(7, 20), 0, 0),  # whatever it writes looks like no save
         ([], 0, 1),
     ],

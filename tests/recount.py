@@ -99,8 +99,8 @@ CLOCK_WAS_SET = 0.5
 def happened(folder: Path) -> list[dict[str, Any]]:
     """Return the events in the order in which they happened, with `at`, seconds since the first.
 
-    That is the engine's stamp where a task did it, or a fault ended, held or healed it; but nothing
-    happens later than it was written, before its task was started, or before what it did last.
+    That is the engine's stamp where a task did it, or a fault ended, held or healed it, or a save
+    was seen; but nothing happens later than it was written, before its task was started, or before what it did last.
     The clock of stamps is related to ours by the first event, and again by one of ours after it was
     set.
     """
@@ -113,7 +113,9 @@ def happened(folder: Path) -> list[dict[str, Any]]:
         event["at"] = event["t"]
         ends = name == "exit" or (name == "fault" and "exit_code" in event)
         own = name in ("step", "phase", "exit")
-        if own or ends or (name == "fault" and event["stage"] in ("reapplied", "healed")):
+        if name.startswith("checkpoint-"):  # stamped by the witness, and told once it is over
+            event["at"] = max(0.0, min(event["wall"] - began, event["t"]))
+        elif own or ends or (name == "fault" and event["stage"] in ("reapplied", "healed")):
             least = max(running.get(task, 0.0) if ends else 0.0,
                         earliest.get(task, 0.0) if own else 0.0)  # fmt: skip
             event["at"] = max(least, min(event["wall"] - began, event["t"]))

@@ -93,6 +93,13 @@ WHEN: dict[str, tuple[Sequence[Entry], Sequence[tuple[str, float]]]] = {
         [happened(0, "run"), happened(3, "start", "a", late=0.75), step(9, "a", 1, late=-2)],
         [("run", 0), ("start", 3), ("step", 6.25)],
     ),
+    "a save is told when it is over, and moves no clock": (
+        [
+            *(happened(0, "run"), happened(5, "checkpoint-read", "a", path="x", late=-2)),
+            step(9, "a", 1, late=-2),
+        ],
+        [("run", 0), ("checkpoint-read", 3), ("step", 7)],
+    ),
     # Of a fault, what we stamped: when its target was held again, and when it was let go.
     "a fault is over when the engine was asked": (
         [

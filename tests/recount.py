@@ -100,9 +100,9 @@ def happened(folder: Path) -> list[dict[str, Any]]:
     """Return the events in the order in which they happened, with `at`, seconds since the first.
 
     That is the engine's stamp where a task did it, or a fault ended, held or healed it, or a save
-    was seen; but nothing happens later than it was written, before its task was started, or before what it did last.
-    The clock of stamps is related to ours by the first event, and again by one of ours after it was
-    set.
+    was seen; but nothing happens later than it was written, before its task was started, or before
+    what it did last. The clock of stamps is related to ours by the first event, and again by one of
+    ours after it was set.
     """
     events = list(map(json.loads, (folder / "history.jsonl").read_text().splitlines()))
     began = events[0]["wall"] - events[0]["t"]

@@ -375,6 +375,11 @@ def total(spans: Sequence[Span]) -> float:
     return sum(end - begin for begin, end in spans)
 
 
+def saves_seen(folder: Path) -> list[float]:
+    """Return when saves were over that the witness saw, in seconds of the run."""
+    return [float(e["at"]) for e in happened(folder) if e["event"] == "checkpoint-saved"]
+
+
 def fault_times(folder: Path, fault: str, target: str) -> dict[str, float | None]:
     """Return when a fault that was applied reached what, in seconds of the run; None: never."""
     events = happened(folder)

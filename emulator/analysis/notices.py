@@ -147,9 +147,12 @@ def saved_in(
     # One just before the end may be stamped after it.
     first = next(iter(checkpoints_of(timeline).saved_in(target, since, until + NEAR)), None)
     reported = next(iter(saves), None)
-    if first is None or (reported is not None and reported.t - NEAR <= first.ended):
+    if first is None:
         return reported
-    return Saved(min(first.ended, until), first.task)
+    at = min(first.ended, until)
+    if reported is not None and reported.t - NEAR <= at:
+        return reported._replace(t=min(reported.t, at))
+    return Saved(at, first.task)
 
 
 def _worth(

@@ -494,7 +494,10 @@ class ProcessEngine:
 
         Raises RecordError where something is mounted in there.
         """
+        tracing = self._holders.pop(task, ())  # which ends with it, and that is no error then
         self.signal(task, signal.SIGKILL)
+        for process in tracing:
+            process.kill()
         started = self._started.pop(task, None)
         if started is not None and self._scratch is not None:
             started.keeper.wait()

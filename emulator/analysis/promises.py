@@ -54,7 +54,7 @@ def restores_only_complete(timeline: Timeline) -> Observed:
     return Observed(
         "what is restored was saved whole",
         count,
-        f"restored steps{BY_REPORTS if unseen else ''}",
+        f"loads{BY_REPORTS if unseen else ''}",
         violations,
         undecided,
     )

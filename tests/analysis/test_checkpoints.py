@@ -317,7 +317,7 @@ def test_where_nothing_was_seen_the_answer_says_so() -> None:
     told = [one for one in [*START, *reported(2, 10), *BACK, *load(10)] if one is not ON]
     run = timeline(in_time(told), "{worker: 1}", BREAKING)
     found = restores_only_complete(run)
-    assert (found.of, found.undecided) == ("restored steps, as tasks reported them", [])
+    assert (found.of, found.undecided) == ("loads, as tasks reported them", [])
 
 
 def test_in_a_container_what_is_said_of_the_own_disk_is_believed() -> None:
@@ -329,7 +329,7 @@ def test_in_a_container_what_is_said_of_the_own_disk_is_believed() -> None:
         told += reported(2.5, 12)
         return restores_only_complete(timeline(in_time(told), "{worker: 1}", BREAKING))
 
-    assert (said(12).of, said(12).undecided) == ("restored steps, as tasks reported them", [])
+    assert (said(12).of, said(12).undecided) == ("loads, as tasks reported them", [])
     assert said(10).undecided == ["worker-0 restored step 10, as it reports, and no save was read"]
 
 

@@ -23,10 +23,10 @@ from emulator.analysis.failed_output import (
 from emulator.analysis.saves import GONE
 from emulator.analysis.shells import not_passed_on
 from emulator.analysis.values import StepSources, outdated, step_sources
-from emulator.analysis.why import why
+from emulator.analysis.why import SAVE_THERE, why
 from emulator.faults.kinds import FAULTS
 from emulator.metrics.unread import looks_like, suggested
-from emulator.record.events import Unread
+from emulator.record.events import SavedFiles, Unread
 from emulator.scenario.frameworks.spec import role_of
 from emulator.validation.units import format_duration
 
@@ -108,8 +108,9 @@ def explain(timeline: Timeline, analysis: Analysis, tail: Tail) -> Explanation:
         outputs = dict(_first_output(timeline, tail))
     words = {name: last_words(lines, tells=tells) for name, lines in outputs.items()}
     sources = step_sources(timeline)
+    told = why(timeline)
     return Explanation(
-        why(timeline),
+        told,
         [
             *([_no_step(sources, timeline, outputs)] if trained_nothing else []),
             *not_passed_on(timeline),
@@ -117,6 +118,7 @@ def explain(timeline: Timeline, analysis: Analysis, tail: Tail) -> Explanation:
             *_counted_anew(analysis),
             *_of_another_training(timeline, analysis),
             *_not_needed(timeline),
+            *_on_own_disks(timeline, told),
             *(one.words for one in timeline.left_out),
         ],
         found,
@@ -225,6 +227,29 @@ def _not_needed(timeline: Timeline) -> Iterator[str]:
             continue
         what = "missed it" if change.how == GONE else "read what was broken"
         yield f"Fault {id_} ({change.how} {change.path}): {why}, and nothing {what}."
+
+
+def _on_own_disks(timeline: Timeline, told: Sequence[str]) -> Iterator[str]:
+    """Yield a warning if all that was saved is on disks which a preemption takes away.
+
+    `told`: what is said of interruptions; the same advice is not given twice.
+    """
+    seen, over = checkpoints_of(timeline), timeline.duration
+    if any(not save.task for save in seen.saves) or not seen.sees("", over, over):
+        return
+    training = {task.name for task in timeline.plan.in_training} - timeline.plan.evaluators
+    saved = [
+        (entry.task, entry.saved[0]["path"])
+        for entry in timeline.history
+        if isinstance(entry, SavedFiles) and entry.t >= over
+        if entry.task in training and entry.saved
+    ]
+    if saved and not any(SAVE_THERE in words for words in told):
+        task, path = saved[-1]
+        yield (
+            f"Nothing was saved on /shared, and {path} is on the own disk of {task}, which a "
+            f"preemption takes away. {SAVE_THERE}."
+        )
 
 
 def _has_no_step(timeline: Timeline, analysis: Analysis) -> bool:

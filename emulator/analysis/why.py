@@ -301,7 +301,9 @@ def _traces(back: Setback, one: Interruption, timeline: Timeline) -> _Traces:
     own = timeline.tasks[back.task]
     life = next(life for life in reversed(own.incarnations) if life.begin <= back.at)
     seen = [entry for entry in timeline.history if isinstance(entry, SavedFiles)]
-    seen = [entry for entry in seen if one.at <= entry.t < one.until]
+    over = math.inf if timeline.ended is None else timeline.ended
+    until = min(one.until, over)  # what was looked at when the run was over is no cause
+    seen = [entry for entry in seen if one.at <= entry.t < until]
     disks = [entry for entry in seen if entry.task and entry.saved]
     reports = [
         entry

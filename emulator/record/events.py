@@ -479,7 +479,11 @@ class CheckpointRemoved(Entry):
 
 @dataclass(frozen=True, kw_only=True)
 class SavedFiles(Entry):
-    """What lay on the disk of a task, or on /shared (no `task`), when a task was started again."""
+    """What lay on the disk of a task, or on /shared (no `task`), when a task was started again.
+
+    Also on that of the first task of the training when the run was over: checkpoints that are
+    there and not on /shared.
+    """
 
     event: ClassVar = "saved-files"
     saved: Sequence[Mapping[str, Any]]

@@ -223,6 +223,17 @@ class EngineCalls:
             if links := self._links:
                 capable(self._engine, Shaping).shape(list(chain.from_iterable(links.values())))
 
+    def look_at_end(self, task: str) -> SavedFiles | None:
+        """Return what a task that has ended has saved on its own disk; None: it is not known.
+
+        Blocks: Docker walks through the files of the image for it, which takes it up to seconds.
+        """
+        if not isinstance(self._engine, Looking) or task not in self._first_starts:
+            return None
+        with contextlib.suppress(EmulatorError):
+            return SavedFiles(**self._engine.look(task, self._first_starts[task]), task=task)
+        return None
+
     # --- On a worker ----------------------------------------------------------------------------
 
     def _start(self, task: Task, fresh: bool, same_address: bool) -> None:

@@ -193,10 +193,22 @@ class Supervisor:
                 self._timers.run_due()  # also while a task prints without end
                 self.inbox.hurried = self._is_hurried()
             self._saves.end()
+            self._look_at_end()
         finally:
             self._sampling.end()
         assert self._job.end is not None
         return self._job.end
+
+    def _look_at_end(self) -> None:
+        """Look at the disk of the first task of the training, if nothing was saved on /shared."""
+        assert self._job.end is not None
+        if self._saves.on_shared or self._job.end.outcome == "interrupted":
+            return
+        plan = self._plan
+        trains = (one.name for one in plan.in_training if plan.roles.trains(one.role))
+        look = self._calls.look_at_end(next(trains, ""))
+        if look is not None and look.saved:
+            self._history.write(look)
 
     def _put_files(self) -> None:
         """Put what tasks are given of the status endpoint where they find it."""

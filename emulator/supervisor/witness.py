@@ -51,6 +51,8 @@ class WatchedSaves:
         self._known: dict[tuple[str, str], CheckpointSaved] = {}
         """The saves that a supervisor before this one has told of, and of no removal since."""
         self._begun = self._waits = self._is_over = False
+        self.on_shared = False
+        """Whether something was saved on the shared volume."""
         self._ended = threading.Event()
         self._end_input: Callable[[], object] = lambda: None
 
@@ -62,6 +64,7 @@ class WatchedSaves:
         self._since = history[0].wall
         for entry in history:
             if isinstance(entry, CheckpointSaved):
+                self.on_shared |= not entry.task
                 self._known[entry.task, entry.path] = entry
             elif isinstance(entry, CheckpointRemoved):
                 self._known.pop((entry.task, entry.path), None)
@@ -144,6 +147,7 @@ class WatchedSaves:
 
     def _write(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
+            self.on_shared |= isinstance(entry, CheckpointSaved) and not entry.task
             if not (isinstance(entry, CheckpointSaved) and self._is_known(entry)):
                 self._history.write(entry, wall=entry.wall)
 

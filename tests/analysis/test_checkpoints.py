@@ -451,3 +451,26 @@ def test_a_fault_whose_file_was_never_needed_is_a_warning(events: list[Told], wa
     run = timeline(in_time([*START, *SAVES, *events]), "{worker: 1}", BREAKING)
     found = explain(run, analyse(run), lambda _: ()).warnings
     assert [one for one in found if one.startswith("Fault 0 (torn")] == [warning] * bool(warning)
+
+
+OVER = happened(20, "job", outcome="succeeded", reason="done")
+ON_DISK = {"saved": [{"path": "/app/model-20.pt", "wall": BEGAN + 2}]}
+
+
+@pytest.mark.parametrize(
+    ("events", "warned"),
+    [
+        ([OVER, happened(21, "saved-files", "worker-0", **ON_DISK)], True),
+        ([wrote(2, "a.pt"), OVER, happened(21, "saved-files", "worker-0", **ON_DISK)], False),
+        ([OVER, happened(21, "saved-files", "evaluator-0", **ON_DISK)], False),
+        ([happened(19, "saved-files", "worker-0", **ON_DISK), OVER], False),  # and then gone
+    ],
+)
+def test_saves_on_own_disks_alone_are_a_warning(events: list[Told], warned: bool) -> None:
+    run = timeline(in_time([*START, *events]), "{worker: 1, evaluator: 1}", "")
+    said = [line for line in explain(run, analyse(run), lambda _: ()).warnings if "own" in line]
+    assert said == warned * [
+        "Nothing was saved on /shared, and /app/model-20.pt is on the own disk of worker-0, which "
+        "a preemption takes away. Save in $EMULATOR_SHARED, which all tasks see and which outlives "
+        "them."
+    ]

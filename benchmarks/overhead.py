@@ -38,13 +38,13 @@ from emulator.engines.docker import DockerEngine
 from emulator.engines.docker.requests import SHARED, WORKDIR, cpu_quota, program_archive
 from emulator.engines.lines import seconds
 from emulator.engines.requirements import make_ready
-from emulator.manifests.convert import read_scenario
 from emulator.metrics.steps import StepReader
 from emulator.planning.plan import Plan, Task
 from emulator.planning.requested import RequestedScenario
 from emulator.record.events import Step
 from emulator.record.reader import Record
 from emulator.runtime.bundled import scenario_path
+from emulator.scenario.given import read_scenario
 
 TASKS = 10
 NEVER = "1d"

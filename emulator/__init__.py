@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from emulator.faults.inside.traced import Hang, SwallowSigterm, Visibility
     from emulator.faults.kinds import RandomFaults, TraceFaults, TraceRow
     from emulator.faults.spec import Trigger
-    from emulator.manifests.convert import load
     from emulator.record.reader import Record
     from emulator.results import Result, judge
+    from emulator.scenario.given import load
     from emulator.scenario.schema import Expectations, Program, Role, Scenario
     from emulator.search.api import moments, sweep
     from emulator.session.history import compare, result, runs
@@ -83,7 +83,7 @@ _HOMES = {
     "Scenario": "scenario.schema",
     "choose": "engines",
     "judge": "results",
-    "load": "manifests.convert",
+    "load": "scenario.given",
     "run": "session.up",
     "runs": "session.history",
     "result": "session.history",

@@ -188,7 +188,7 @@ class Result:
         return Record(self.folder)
 
     def _frame(self, name: str) -> Any:  # noqa: ANN401
-        from emulator.exports.tables import frame, tables
+        from emulator.analysis.run_tables import frame, tables
 
         record = self._record
         found = tables(record.in_time_order, record.samples, self.analysis.faults)

@@ -2,7 +2,7 @@
 """Write the tables of docs/kubeflow-fields.md: what is made of each field of a manifest.
 
 Everything in them is read from the code that reads manifests. A test fails while the page differs
-from what this writes (tests/kubeflow/test_field_table.py).
+from what this writes (tests/plugins/kubeflow/test_field_table.py).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from emulator.kubeflow.kinds import OBJECTS
-from emulator.manifests import helm_values
-from emulator.manifests.fields import Fields
-from emulator.manifests.helm_values import Key
+from emulator.plugins.kubeflow.kinds import OBJECTS
+from emulator.plugins.kubeflow.manifests import helm_values
+from emulator.plugins.kubeflow.manifests.fields import Fields
+from emulator.plugins.kubeflow.manifests.helm_values import Key
 
 PAGE = Path(__file__).parent.parent / "docs" / "kubeflow-fields.md"
 BEGIN, END = "<!-- {} made by scripts/write_field_table.py -->\n", "<!-- end -->\n"

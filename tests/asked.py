@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from emulator.manifests.convert import Given
 from emulator.planning.requested import RequestedScenario
+from emulator.scenario.given import Given
 
 
 def asked(text: str, folder: Path = Path()) -> RequestedScenario:

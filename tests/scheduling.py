@@ -23,7 +23,7 @@ from xdist.workermanage import WorkerController
 ROOT = Path(__file__).parent.parent
 TRAININGS = (
     *("scenarios/", "tests/test_scenarios.py", "tests/test_readme.py"),
-    "tests/kubeflow/test_jobs.py",
+    "tests/plugins/kubeflow/test_jobs.py",
 )
 """Where tests train for as long as scenarios do."""
 LANES = {"training": 2, "kubernetes": 1}
@@ -35,7 +35,7 @@ def lane(nodeid: str) -> str:
     """Return the kind of a test of which only some workers take tests, or ""."""
     if nodeid.startswith(TRAININGS):
         return "training"
-    on_a_cluster = "tests/engines/kubernetes/"
+    on_a_cluster = "tests/plugins/kubernetes/"
     return "kubernetes" if nodeid.startswith(on_a_cluster) or "[kubernetes" in nodeid else ""
 
 

@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 
 from emulator.cli.setup import requirement_here
 from emulator.engines.process import doctor
-from emulator.exports import export
+from emulator.plugins.exports import export
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

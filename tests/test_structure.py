@@ -32,15 +32,13 @@ LAYERS = [
     {"platforms"},
     {"faults"},
     {"scenario"},
-    {"manifests"},
     {"planning"},
     {"record", "broker"},
     {"witness"},
     {"analysis"},
     {"engines"},
     {"supervisor"},
-    {"kubeflow"},
-    {"exports"},
+    {"plugins"},
     {"results", "api"},
     {"report"},
     {"session"},
@@ -55,45 +53,50 @@ A module of a feature's folder may be of a lower layer than the rest of it (`MOD
 
 ONLY_IN = {
     "docker": {"engines/docker"},
-    "kubernetes": {"engines/kubernetes"},
-    "websocket": {"engines/kubernetes"},
+    "kubernetes": {"plugins/kubernetes"},
+    "websocket": {"plugins/kubernetes"},
     "typer": {"cli"},
     "rich": {"cli", "report"},
     "IPython": {"report"},
     "re2": {"validation"},
     "pynvml": {"metrics/gpu"},
-    "subprocess": {"engines", "cli"},
+    "subprocess": {"engines", "plugins/kubernetes", "cli"},
     "starlette": {"api", "ui"},
     "uvicorn": {"api", "ui"},
     "watchdog": {"ui"},
     "httpx": {"api"},
     "prometheus_client": {"api"},
-    "pyarrow": {"exports"},
-    "pandas": {"exports"},
-    "wandb": {"exports"},
-    "mlflow": {"exports"},
-    "opentelemetry": {"exports"},
-    "tensorboard": {"exports"},
+    "pyarrow": {"plugins/exports", "analysis"},
+    "pandas": {"plugins/exports", "analysis"},
+    "wandb": {"plugins/exports"},
+    "mlflow": {"plugins/exports"},
+    "opentelemetry": {"plugins/exports"},
+    "tensorboard": {"plugins/exports"},
     "pytest": {"pytest_plugin"},
 }
 
 
 ROOMS = {
-    "exports": {"cli.export", "results", "session.history"},
+    "plugins.exports": {"cli.export"},
     "metrics.gpu": {
-        *("cli.examine", "engines.docker.task_containers", "engines.kubernetes.usage"),
+        *("cli.examine", "engines.docker.task_containers", "plugins.kubernetes.usage"),
         *("planning.baseline", "supervisor.sampling"),
     },
     "engines.docker": {"cli.setup", "engines.recipes"},
     "engines.docker.warm": {"engines.docker"},
     "engines.process": set(),
-    "engines.kubernetes": {"cli.setup", "cli.export"},
-    "engines.kubernetes.job": {"cli.export"},
+    "plugins.kubernetes": {"cli.setup", "cli.export"},
+    "plugins.kubernetes.job": {"cli.export"},
     "supervisor.takeover": {"session.execution", "supervisor.cleanup", "supervisor.supervisor"},
     "analysis.costs": {
         *("scenario.schema", "scenario.cross_checks", "analysis.analyse", "report.plan_tables"),
     },
-    "kubeflow": set(),
+    "plugins.kubeflow": {
+        "cli.export",
+        # What both have of Kubernetes' objects:
+        *(f"plugins.kubernetes.{name}" for name in ("doctor", "job", "nodes", "readings")),
+        "plugins.kubernetes.requests",
+    },
     "session": {
         *("cli.demo", "cli.manual", "cli.report", "cli.up", "pytest_plugin.plugin"),
         *("pytest_plugin.harness", "pytest_plugin.memory_cluster", "search.api", "search.sweep"),
@@ -134,27 +137,27 @@ WORDS: dict[str, tuple[str, set[str]]] = {
             *("search.api", "search.sweep"),
         },
     ),
-    "engines.kubernetes.dcgm": (
+    "plugins.kubernetes.dcgm": (
         "dcgm",
         {
-            *("engines.kubernetes.doctor", "engines.kubernetes.engine", "engines.kubernetes.role"),
-            *("engines.kubernetes.usage", "scenario.kubernetes"),
+            *("plugins.kubernetes.doctor", "plugins.kubernetes.engine", "plugins.kubernetes.role"),
+            *("plugins.kubernetes.usage", "scenario.kubernetes"),
         },
     ),
-    "engines.kubernetes.job": (
+    "plugins.kubernetes.job": (
         "kubernetes-job",
-        {"engines.docker.doctor", "manifests.out.export"},
+        {"engines.docker.doctor", "plugins.kubeflow.manifests.out.export"},
     ),
-    "exports": ("wandb|mlflow|otel|opentelemetry|parquet", set()),
+    "plugins.exports": ("wandb|mlflow|otel|opentelemetry|parquet", set()),
     "metrics.gpu": (
         r"nvml\w*|GpuSampler|GpuInventory",
-        {"engines.base", "engines.kubernetes.engine"},
+        {"engines.base", "plugins.kubernetes.engine"},
     ),
     "supervisor.takeover": (
         r"RecoveredState|recover_run|resumption|takeover|reattach(ing)?",
         {
             *("engines.base", "engines.capabilities", "engines.docker.engine", "engines.memory"),
-            "engines.kubernetes.engine",
+            "plugins.kubernetes.engine",
         },
     ),
 }
@@ -167,8 +170,8 @@ Its seams: keys of the schema, entries of tables, protocols, sections of the rep
 SEAMS = {
     "section": "scenario",
     "jobset": "scenario",
-    "formats": "manifests",
-    "targets": "manifests",
+    "formats": "scenario",
+    "targets": "scenario",
     "conditions": "analysis",
     "strategy": "supervisor",
     "status": "planning",
@@ -180,8 +183,10 @@ KUBEFLOW = re.compile(r"(?i)kubeflow|tfjob|pytorchjob")
 NAMES_KUBEFLOW = {
     # Its manifests as examples in the help of commands:
     *(f"cli/{name}" for name in ("__init__", "convert", "export")),
+    # What both have of Kubernetes' objects:
+    *(f"plugins/kubernetes/{name}" for name in ("doctor", "job", "nodes", "readings", "requests")),
     # Trainer v2, which has the same group; and texts for users that compare with it:
-    *("manifests/out/trainjob", "metrics/formats", "scenario/frameworks/tensorflow"),
+    *("metrics/formats", "scenario/frameworks/tensorflow"),
 }
 """The modules whose code has Kubeflow's names, besides its folder and the list of extensions."""
 
@@ -247,7 +252,9 @@ def test_an_extension_is_named_in_its_folder_only() -> None:
         return ast.unparse(tree)
 
     names = {str(path.relative_to(ROOT / "emulator").with_suffix("")): path for path in MODULES}
-    outside = {name for name in names if not name.startswith(("kubeflow/", "scenario/extension"))}
+    outside = {
+        name for name in names if not name.startswith(("plugins/kubeflow/", "scenario/extension"))
+    }
     assert {name for name in outside if KUBEFLOW.search(code(names[name]))} == NAMES_KUBEFLOW
 
 

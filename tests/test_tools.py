@@ -13,7 +13,7 @@ from scripts.mutate.__main__ import stages
 from scripts.mutate.mutants import ROOT, mutants
 from tests.scheduling import LANES, TRAININGS, chosen, lane, unit
 
-TRAINING, CLUSTER = "scenarios/a.yaml::a", "tests/engines/kubernetes/test_x.py::test_a"
+TRAINING, CLUSTER = "scenarios/a.yaml::a", "tests/plugins/kubernetes/test_x.py::test_a"
 OTHERS = ["tests/cli/test_cli.py::test_a", "tests/cli/test_cli.py::test_b"]
 
 

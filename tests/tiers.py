@@ -45,7 +45,7 @@ LONG = {
     "scenarios/model-parallel/dtensor.yaml::dtensor[program.env.MODEL=1]",
     "scenarios/model-parallel/pipeline-1f1b.yaml::pipeline-1f1b[cluster.worker=4]",
     # The training of elastic-torchrun; the verdicts of ddp-preemption and of one worker:
-    "tests/kubeflow/test_jobs.py::test_a_manifest_runs_to_its_end[elastic]",
+    "tests/plugins/kubeflow/test_jobs.py::test_a_manifest_runs_to_its_end[elastic]",
     "tests/test_scenarios.py::test_a_cluster_gives_the_verdicts_that_docker_gives[mwms-preemption-2]",
 }
 """Tests of minutes that are not part of `make test-rest`."""

@@ -22,11 +22,11 @@ from emulator.cli.options import (
 from emulator.errors import UsageError
 
 if TYPE_CHECKING:
-    from emulator.manifests.convert import Additions
+    from emulator.scenario.given import Additions
 
 
 def _complete_formats() -> list[str]:
-    from emulator.manifests.assembly import others
+    from emulator.scenario.assembly import others
 
     return others()
 
@@ -68,7 +68,7 @@ def convert(
     approximated, ignored or lost. Exit codes: 0, or 2 where the manifest is wrong or can't be
     converted.
     """
-    from emulator.manifests.assembly import moved
+    from emulator.scenario.assembly import moved
 
     added = additions(images, faults, configmaps, command, others)
     if to is not None:
@@ -91,8 +91,8 @@ def convert(
 
 def _for_other(manifest: Path, to: str, output: Path | None, added: Additions) -> str:
     """Return the manifest that --to names, and print what is lost."""
-    from emulator.manifests.assembly import check_other, for_other
-    from emulator.manifests.convert import PIPED, manifest_text
+    from emulator.scenario.assembly import check_other, for_other
+    from emulator.scenario.given import PIPED, manifest_text
 
     check_other(to)
     if added.arguments:

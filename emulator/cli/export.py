@@ -19,7 +19,7 @@ def _complete(context: typer.Context) -> list[str]:
 
 
 def _complete_formats() -> list[str]:
-    from emulator.manifests.out.export import IN_CLUSTER, TARGETS
+    from emulator.plugins.kubeflow.manifests.out.export import IN_CLUSTER, TARGETS
 
     return [*TARGETS, IN_CLUSTER]
 
@@ -111,7 +111,7 @@ def export(
     of_services = {"wandb": wandb, "mlflow": mlflow, "otel": otel}
     if to is None:
         _refuse({"-o": output, "--image": image, "--set": sets}, "needs --to: it is for a scenario")
-        from emulator.exports.export import export
+        from emulator.plugins.exports.export import export
 
         export(find_run(what or "last", out), note, **of_files, services=of_services)
         return
@@ -124,7 +124,7 @@ def export(
 
 def _check_format(name: str) -> None:
     """Raise UsageError if there is no format of that name, before a file is looked for."""
-    from emulator.manifests.out.export import IN_CLUSTER, TARGETS
+    from emulator.plugins.kubeflow.manifests.out.export import IN_CLUSTER, TARGETS
     from emulator.validation.similar import suggestion
 
     if name not in (*TARGETS, IN_CLUSTER):
@@ -145,8 +145,8 @@ def _refuse(options: dict[str, object], why: str) -> None:
 def _scenario(
     path: Path, to: str, output: Path | None, images: list[str], sets: list[str] | None
 ) -> None:
-    from emulator.exports.destination import claim_file, writing
-    from emulator.manifests.out.export import HEAD, IN_CLUSTER, export, target
+    from emulator.plugins.exports.destination import claim_file, writing
+    from emulator.plugins.kubeflow.manifests.out.export import HEAD, IN_CLUSTER, export, target
     from emulator.runtime.files import atomic_write
     from emulator.scenario.loader import overridden
 
@@ -154,7 +154,7 @@ def _scenario(
     scenario = given.parse(sets or [])
     file = output.name if output else "FILE"
     if to == IN_CLUSTER:
-        from emulator.engines.kubernetes import job
+        from emulator.plugins.kubernetes import job
 
         data = overridden(given.text, str(path), sets or [])
         written = job.export(scenario, data, folder=given.folder, images=_images(images), file=file)

@@ -21,10 +21,10 @@ from emulator.runtime.bundled import SCENARIO, scenario_path, scenarios
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from emulator.manifests.convert import Additions, Given
     from emulator.planning.requested import RequestedScenario
     from emulator.record.folder import RunFolder
     from emulator.record.reader import Record
+    from emulator.scenario.given import Additions, Given
     from emulator.scenario.schema import Scenario
 
 STDIN = Path("-")
@@ -88,7 +88,7 @@ def complete_faults(context: typer.Context) -> list[str]:
 
 def complete_sets(context: typer.Context, incomplete: str) -> list[str]:
     """Return the keys that a dotted key may go on to: those written, and those of the schema."""
-    from emulator.manifests.convert import NOTHING, read_scenario
+    from emulator.scenario.given import NOTHING, read_scenario
     from emulator.scenario.loader import overridden
     from emulator.scenario.messages import fields_at
 
@@ -247,7 +247,7 @@ def additions(
     others: Sequence[Path] | None = None,
 ) -> Additions:
     """Return what the options of a command add to a file. Raises UsageError."""
-    from emulator.manifests.convert import Additions
+    from emulator.scenario.given import Additions
 
     folders = _pairs("--configmap", configmaps or (), "data=./data")
     return Additions(
@@ -334,7 +334,7 @@ def _refuse_what_is_no_file(path: Path) -> None:
 
 def read(path: Path, added: Additions | None = None) -> Given:
     """Return what a scenario or a manifest says, with what is added to it, not validated yet."""
-    from emulator.manifests.convert import NOTHING, piped_scenario, read_scenario
+    from emulator.scenario.given import NOTHING, piped_scenario, read_scenario
 
     if path == STDIN:
         from emulator.cli.piped import from_stdin

@@ -208,7 +208,7 @@ def doctor(
         raise UsageError("These options are about one engine.", "Add --engine kubernetes.")
     wanted = _scenario(scenario, sets) if engine or scenario else None
     if role:
-        from emulator.engines.kubernetes.role import manifest
+        from emulator.plugins.kubernetes.role import manifest
 
         namespace = wanted.kubernetes.namespace if wanted else None
         print(manifest(namespace or "default"), end="")  # noqa: T201

@@ -35,7 +35,7 @@ GROUP = "emulator.engines"
 BUILT_IN = {
     "docker": "emulator.engines.docker:DockerEngine",
     "process": "emulator.engines.process:ProcessEngine",
-    "kubernetes": "emulator.engines.kubernetes:KubernetesEngine",
+    "kubernetes": "emulator.plugins.kubernetes:KubernetesEngine",
 }
 """Found without a look at installed packages; none of these can replace one of ours."""
 REMOTE = frozenset({"kubernetes"})

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from emulator.errors import UsageError
-from emulator.manifests.convert import NOTHING, PIPED, Additions, Given, again_piped
 from emulator.planning.baseline import (
     Baseline,
     BaselineFile,
@@ -19,6 +18,7 @@ from emulator.planning.baseline import (
 )
 from emulator.planning.plan import new_run_id
 from emulator.scenario import loader
+from emulator.scenario.given import NOTHING, PIPED, Additions, Given, again_piped
 from emulator.scenario.schema import Scenario
 from emulator.validation.run_id import check_new_run_id
 

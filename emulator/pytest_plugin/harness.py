@@ -19,13 +19,13 @@ from emulator.engines import AUTO, engine_class, names
 from emulator.engines.base import Warming
 from emulator.engines.requirements import machine_needs, needs
 from emulator.errors import EmulatorError, EngineMissing, InUse, Unsupported
-from emulator.manifests.convert import Additions
 from emulator.planning.baseline import ThroughputReference, conditions, machine_of, measured
 from emulator.planning.requested import RequestedScenario, RunOptions
 from emulator.pytest_plugin.settings import Settings
 from emulator.record.reader import Record
 from emulator.report.live import LOGGING
 from emulator.results import Result, RunCallbacks, load_result
+from emulator.scenario.given import Additions
 from emulator.scenario.matrix import to_overrides
 from emulator.session import launch
 from emulator.session.launch import (

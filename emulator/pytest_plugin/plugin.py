@@ -126,8 +126,8 @@ class ScenarioFile(pytest.Module):
     def collect(self) -> Iterator[ScenarioItem]:
         """Yield a test for each variant. Raises CollectError with all problems of the file."""
         from emulator.errors import UsageError
-        from emulator.manifests.convert import read_scenario
         from emulator.planning.requested import RequestedScenario
+        from emulator.scenario.given import read_scenario
         from emulator.scenario.matrix import variants
         from emulator.scenario.pytest_options import mark_arguments
         from emulator.session.sweep import read_all

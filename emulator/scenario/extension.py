@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from emulator.scenario.restart import RestartPolicy
     from emulator.scenario.schema import Helper, Scenario
 
-FOLDERS = ("emulator.kubeflow",)
+FOLDERS = ("emulator.plugins.kubeflow",)
 """Each has a table `ADDED`."""
 
 

@@ -10,8 +10,8 @@ from typing import Any, Generic, TypeVar, overload
 from emulator.analysis.comparison import COMPARED, Row, called, cell
 from emulator.analysis.figures import FIGURES, as_data
 from emulator.analysis.listing import LISTED, Listed, chosen, listed
+from emulator.analysis.run_tables import frame_of_rows
 from emulator.errors import UsageError
-from emulator.exports.tables import frame_of_rows
 from emulator.record.folder import runs_in
 from emulator.record.reader import Record
 from emulator.results import Result, load_result

@@ -19,11 +19,11 @@ from starlette.routing import BaseRoute, Route
 from emulator.engines import AUTO, REMOTE, choose, names
 from emulator.engines.requirements import make_ready
 from emulator.errors import UsageError, printable
-from emulator.manifests.convert import NOTHING, read_scenario
 from emulator.planning.plan import new_run_id
 from emulator.planning.requested import RequestedScenario, RunOptions
 from emulator.report.plan_tables import plan_text
 from emulator.runtime.bundled import scenarios
+from emulator.scenario.given import NOTHING, read_scenario
 from emulator.session.launch import find
 
 if TYPE_CHECKING:

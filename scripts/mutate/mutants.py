@@ -10,14 +10,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
 DECIDE = (
-    *("analysis", "faults", "manifests", "metrics", "planning", "record", "report", "scenario"),
-    *("supervisor", "validation", "exports/trace.py", "pytest_plugin/harness.py"),
+    *("analysis", "faults", "metrics", "planning", "record", "report", "scenario"),
+    *("supervisor", "validation", "pytest_plugin/harness.py"),
     *("engines/byte_stream.py", "engines/lines.py", "engines/memory.py", "engines/origin.py"),
     *("engines/recipes.py", "engines/requirements.py", "engines/docker/dockerfiles.py"),
     *("engines/docker/pods.py", "engines/docker/requests.py", "engines/docker/warm/cluster.py"),
-    *("engines/kubernetes/log_lines.py", "engines/kubernetes/nodes.py"),
-    *("engines/kubernetes/refusals.py", "engines/kubernetes/requests.py"),
-    *("engines/kubernetes/status.py", "engines/kubernetes/pods.py"),
+    *("plugins/kubeflow/manifests", "plugins/exports/trace.py"),
+    *("plugins/kubernetes/log_lines.py", "plugins/kubernetes/nodes.py"),
+    *("plugins/kubernetes/refusals.py", "plugins/kubernetes/requests.py"),
+    *("plugins/kubernetes/status.py", "plugins/kubernetes/pods.py"),
 )
 """Packages and modules of `emulator/` whose code computes something. The others do something."""
 NOT_CODE = ("metrics/gpu", "record/events.py")

@@ -52,7 +52,7 @@ def imported(tmp_path: Path, *command: str) -> set[str]:
         (("fault", "--help"), HEAVY | {"emulator.record", "emulator.analysis"}, 37),
         (
             ("plan", "quickstart", "--engine", "process"),
-            HEAVY | {"emulator.record.events", "emulator.manifests.assembly"},
+            HEAVY | {"emulator.record.events", "emulator.scenario.assembly"},
             114,
         ),
         (("ps", "--all"), HEAVY - {"docker"} | MODELS, 82),

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from emulator.engines.docker.engine import DockerEngine
-from emulator.engines.kubernetes.engine import KubernetesEngine
 from emulator.engines.memory import Script
 from emulator.engines.process.engine import ProcessEngine
 from emulator.faults.kinds import FAULTS
+from emulator.plugins.kubernetes.engine import KubernetesEngine
 from tests.report.runs import PREEMPT, a_run, step_line
 
 ROOT = Path(__file__).parents[2]

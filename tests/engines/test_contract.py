@@ -24,7 +24,6 @@ from emulator.engines.base import Engine, Executing, Measuring, Publishing, Witn
 from emulator.engines.capabilities import capable
 from emulator.engines.docker import DockerEngine
 from emulator.engines.inside import Stdio
-from emulator.engines.kubernetes import KubernetesEngine
 from emulator.engines.lines import LONGEST_LINE
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.process import ProcessEngine
@@ -33,6 +32,7 @@ from emulator.faults.ending import PowerCutting
 from emulator.faults.held import Pausing, Throttling
 from emulator.faults.signals import SignallingAll
 from emulator.planning.requested import RunOptions
+from emulator.plugins.kubernetes import KubernetesEngine
 from emulator.record.reader import Record
 from emulator.record.timeline import Timeline
 from emulator.runtime.clock import Clock, ManualClock, RealClock

@@ -18,7 +18,6 @@ from emulator.broker import Capacity
 from emulator.engines.base import Measuring
 from emulator.engines.capabilities import capabilities, capable
 from emulator.engines.docker import DockerEngine
-from emulator.engines.kubernetes import KubernetesEngine
 from emulator.engines.memory import MemoryEngine
 from emulator.engines.process import ProcessEngine
 from emulator.engines.requirements import (
@@ -30,10 +29,11 @@ from emulator.engines.requirements import (
 )
 from emulator.errors import EngineMissing, Misfit, Unsupported, UsageError
 from emulator.faults.held import Pausing, Throttling
-from emulator.manifests.documents import ConversionNote
 from emulator.planning.requested import RunOptions
+from emulator.plugins.kubernetes import KubernetesEngine
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse, placed
+from emulator.scenario.manifests import ConversionNote
 from emulator.session.execution import up
 from emulator.supervisor.cleanup import find_all
 from tests.asked import asked

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from emulator.engines.kubernetes import KubernetesEngine
 from emulator.engines.memory import MemoryEngine, Scripts
 from emulator.engines.process import ProcessEngine
 from emulator.engines.requirements import require
@@ -18,6 +17,7 @@ from emulator.faults.infrastructure import Drain
 from emulator.faults.kinds import FAULTS
 from emulator.faults.schedule import build_schedule, from_json, to_json
 from emulator.faults.spec import Effect, FaultContext
+from emulator.plugins.kubernetes import KubernetesEngine
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import Scenario

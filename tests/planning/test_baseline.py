@@ -21,7 +21,6 @@ from pydantic import ValidationError
 from emulator.analysis.expectations import Verdict
 from emulator.engines.memory import Script
 from emulator.errors import ScenarioError, UsageError
-from emulator.manifests.convert import Given
 from emulator.metrics.gpu import Gpu, GpuInventory
 from emulator.planning.baseline import (
     Baseline,
@@ -37,6 +36,7 @@ from emulator.planning.baseline import (
 from emulator.planning.requested import RequestedScenario
 from emulator.record.reader import Record
 from emulator.results import Result, judge
+from emulator.scenario.given import Given
 from emulator.scenario.loader import parse
 from tests.report.runs import ran, step_line
 

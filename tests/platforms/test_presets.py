@@ -12,7 +12,6 @@ import pytest
 from rich.console import Console
 
 from emulator.engines.docker import DockerEngine
-from emulator.engines.kubernetes import KubernetesEngine
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.process import ProcessEngine
 from emulator.engines.requirements import require
@@ -25,6 +24,7 @@ from emulator.planning.context import PlanContext
 from emulator.planning.planner import make_plan
 from emulator.platforms.notices import ACTIONS, Notice
 from emulator.platforms.presets import PRESETS, TIMES
+from emulator.plugins.kubernetes import KubernetesEngine
 from emulator.record.reader import Record
 from emulator.report.plan_tables import print_plan
 from emulator.report.terminal import print_summary

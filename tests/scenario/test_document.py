@@ -9,7 +9,7 @@ from emulator.runtime.bundled import scenarios
 from emulator.scenario import document
 from emulator.scenario.dump import dump
 
-JOBS = Path(__file__).parents[1] / "manifests" / "jobs"
+JOBS = Path(__file__).parents[1] / "plugins" / "kubeflow" / "jobs"
 FILES = [*scenarios(), *sorted(JOBS.glob("*.yaml"))]
 TEXTS = [
     "a: &x {b: 1, c: [1, 2.5, null, true, ~]}\nd: *x\ne: {<<: *x, b: 2}",

@@ -33,7 +33,7 @@ from emulator.errors import UsageError
 from emulator.faults.kinds import entries
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import json_schema
-from tests.manifests.out.test_exports import SCENARIOS
+from tests.plugins.kubeflow.manifests.out.test_exports import SCENARIOS
 
 HEAD = "name: x\nframework: none\nprogram: {command: [a]}\ncluster: {worker: 3}\n"
 FAULTS = "faults: [{kill: worker-0, at: 1s}, {%s}]"

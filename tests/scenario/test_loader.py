@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.errors import Misfit, ScenarioError, Unsupported, UsageError, shown
-from emulator.manifests.convert import Given
 from emulator.scenario import cross_checks
+from emulator.scenario.given import Given
 from emulator.scenario.loader import Origins, load, parse, placed
 from emulator.scenario.schema import Role
 from tests.scenario.mistakes import GOOD, HEAD, only_problem, problems

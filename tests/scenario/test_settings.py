@@ -11,14 +11,14 @@ from rich.console import Console
 
 import emulator
 from emulator.engines.docker.requests import container_request
-from emulator.engines.kubernetes.archives import delivery
-from emulator.engines.kubernetes.names import common
-from emulator.engines.kubernetes.requests import pod_request
-from emulator.engines.kubernetes.shared import Shared
 from emulator.engines.requirements import needs
-from emulator.manifests.out.export import export, target
 from emulator.planning.plan import Task
 from emulator.planning.planner import make_plan
+from emulator.plugins.kubeflow.manifests.out.export import export, target
+from emulator.plugins.kubernetes.archives import delivery
+from emulator.plugins.kubernetes.names import common
+from emulator.plugins.kubernetes.requests import pod_request
+from emulator.plugins.kubernetes.shared import Shared
 from emulator.report.plan_tables import print_plan
 from emulator.scenario.container import SETTINGS, Setting
 from emulator.scenario.schema import Role, Scenario

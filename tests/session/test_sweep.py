@@ -11,11 +11,11 @@ from rich.console import Console
 
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import EngineLost, UsageError
-from emulator.manifests.convert import read_scenario
 from emulator.planning.requested import RequestedScenario, RunOptions
 from emulator.report.listings import print_runs
 from emulator.results import Result, RunCallbacks
 from emulator.runtime.clock import ManualClock
+from emulator.scenario.given import read_scenario
 from emulator.scenario.matrix import variants
 from emulator.session.sweep import (
     PlannedVariant,

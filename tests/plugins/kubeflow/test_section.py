@@ -1,0 +1,246 @@
+"""Section `operator`: what it may be given beside, and the roles of its job."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from emulator.engines.docker.requests import container_request
+from emulator.errors import ScenarioError
+from emulator.planning.planner import make_plan
+from emulator.plugins.kubeflow.section import operator_of
+from emulator.record.reader import Record
+from emulator.record.writer import RunWriter
+from emulator.runtime.clock import ManualClock
+from emulator.scenario.extension import AnyOperator
+from emulator.scenario.frameworks.registry import roles_of
+from emulator.scenario.loader import parse
+from emulator.scenario.schema import Scenario
+from tests.scenario.mistakes import HEAD, only_problem, problems
+from tests.scenario.plans import NAMED, plan
+
+TFJOB: dict[str, Any] = {
+    "name": "x",
+    "program": {"command": ["true"]},
+    "cluster": {"worker": 2},
+    "operator": {"kind": "TFJob", "job": "mnist"},
+}
+PYTORCH = {"framework": "pytorch", "operator": {"kind": "PyTorchJob", "job": "mnist"}}
+PYTORCHJOB: dict[str, Any] = {**TFJOB, **PYTORCH}
+MASTER = {"cluster": {"master": 1}}
+
+
+def read(base: dict[str, Any], **changes: Any) -> Scenario:
+    own = changes.pop("operator", {})
+    return parse(yaml.safe_dump({**base, **changes, "operator": {**base["operator"], **own}}))
+
+
+def test_the_defaults_are_those_of_the_operator() -> None:
+    tfjob, pytorchjob = operator_of(read(TFJOB)), operator_of(read(PYTORCHJOB))
+    assert tfjob is not None
+    assert pytorchjob is not None
+    as_the_rest_knows_it: AnyOperator = tfjob
+    assert as_the_rest_knows_it.roles != pytorchjob.roles
+    assert (tfjob.policy_of("worker"), tfjob.port_of("worker")) == ("never", 2222)
+    assert (pytorchjob.policy_of("worker"), pytorchjob.port_of("worker")) == ("on-failure", 23456)
+    assert (tfjob.clean_pods, tfjob.backoff_limit, tfjob.success) == ("none", None, "default")
+    assert tfjob.pod("worker", 1) == "mnist-worker-1"
+
+
+@pytest.mark.parametrize(
+    ("base", "changes", "expected"),
+    [
+        (TFJOB, {"operator": {"quirks": True}}, "operator.quirks: was removed (leave it out;"),
+        (TFJOB, {"restart": "always"}, "restart.policy: can't be set beside `operator`"),
+        (TFJOB, {"restart": {"limit": 3}}, "instead: `operator.backoff_limit`"),
+        (TFJOB, {"restart": {"scope": "job"}}, "the operator restarts single pods"),
+        (TFJOB, {"success": "auto"}, "success: can't be set beside `operator`"),
+        (TFJOB, {"rendezvous": "tf-config"}, "rendezvous: can't be set"),
+        (PYTORCHJOB, {"elastic": {"min": 1}}, "instead: `operator.elastic`"),
+        (TFJOB, {"framework": "pytorch"}, "a TFJob can't have framework pytorch"),
+        (TFJOB, {"operator": {"elastic": {"min": 1}}}, "it is for a PyTorchJob"),
+        (TFJOB, {"operator": {"nproc_per_node": 2}}, "operator.nproc_per_node: a TFJob has none"),
+        (PYTORCHJOB, {"operator": {"dynamic_worker": True}}, "it is for a TFJob"),
+        (PYTORCHJOB, {"operator": {"success": "all-workers"}}, "it is for a TFJob"),
+        (TFJOB, {"operator": {"restart": {"workr": "always"}}}, "did you mean 'worker'?"),
+        (TFJOB, {"operator": {"ports": {"ps": 2222}}}, "is not a role of the cluster"),
+        (TFJOB, {"operator": {"ports": {"worker": 0}}}, "operator.ports.worker"),
+        (TFJOB, {"operator": {"job": "Mnist"}}, "operator.job"),
+        (TFJOB, {"operator": {"job": "m" * 60}}, "would have a name of 69 characters"),
+        (TFJOB, {"cluster": {"worker": 11}, "operator": {"job": "m" * 54}}, "of 64 characters"),
+        (TFJOB, {"operator": {"quirks": []}}, "quirks: was removed (leave it out; `emulate plan`"),
+        (TFJOB, {"cluster": {"chief": 1, "master": 1}}, "either a chief or a master"),
+        (TFJOB, {"cluster": {"master": 2}}, "there can be only one master"),
+        (
+            TFJOB,
+            {"cluster": {"worker": 1, "data": {"before": "training"}}},
+            "a TFJob has no tasks before training",
+        ),
+        (PYTORCHJOB, {**MASTER, "operator": {"elastic": {}}}, "an elastic job needs workers"),
+        (PYTORCHJOB, {"operator": {"elastic": {"min": 3, "max": 2}}}, "min is 3, but max is 2"),
+    ],
+)
+def test_what_does_not_fit_is_a_mistake(
+    base: dict[str, Any], changes: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(ScenarioError) as error:
+        read(base, **changes)
+    assert expected in str(error.value)
+
+
+def test_a_limit_may_be_reached_and_backoff_and_stall_may_be_set() -> None:
+    assert read(TFJOB, cluster={"worker": 10}, operator={"job": "m" * 54}).operator
+    assert read(PYTORCHJOB, operator={"elastic": {"min": 2, "max": 2}}).operator
+    assert read(TFJOB, restart={"backoff": "2s", "stall": "1m"}).restart.backoff == 2
+
+
+def test_a_tfjob_may_have_a_master_that_leads() -> None:
+    scenario = read(TFJOB, cluster={"master": 1, "ps": 1, "worker": 1, "evaluator": 1})
+    roles = roles_of(scenario)
+    assert roles.leader([f"{role}-0" for role in scenario.cluster]) == "master-0"
+    assert roles.trains("master")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cluster: 5\noperator: {kind: TFJob, job: j, ports: {ps: 3333}}\n"
+        "helpers: {j-worker-0: {command: [a]}}\nprogram: {command: [a]}",
+        "framework: 5\ncluster: {master: 1, worker: 1}\nelastic: {min: 1}\n"
+        "operator: {kind: PyTorchJob, job: j}\n"
+        "program: {command: ['${env.MASTER_ADDR}'], env: {TF_CONFIG: a}}",
+        "operator: {kind: TFJob}\ncluster: {master: 1}\nsuccess: chief\nprogram: {command: [a]}",
+    ],
+)
+def test_nothing_is_reported_that_rests_on_a_broken_section(text: str) -> None:
+    assert only_problem(f"name: x\n{text}\n").startswith("s.yaml:2: ")
+
+
+@pytest.mark.parametrize("quirks", [False, True])
+def test_what_a_section_of_an_earlier_version_had_is_ignored(tmp_path: Path, quirks: bool) -> None:
+    text = yaml.safe_dump(TFJOB)
+    made = make_plan(parse(text), "run-1", NAMED)
+    RunWriter(tmp_path / "run-1", made, text, ManualClock()).close()
+    file = tmp_path / "run-1" / "plan.json"
+    stored = json.loads(file.read_text())
+    stored["scenario"]["operator"]["quirks"] = quirks
+    file.write_text(json.dumps(stored))
+    assert Record.open(tmp_path / "run-1").plan == made
+
+
+# --- Names on the network, and labels -------------------------------------------------------------
+
+LOOPBACK = replace(
+    NAMED, engine="process", named=False, address=lambda task: ("127.0.0.1", 5000 + len(task))
+)
+MNIST = "operator: {kind: TFJob, job: mnist, namespace: team-a, ports: {ps: 3333}}\n"
+CLUSTER = "cluster: {ps: 1, worker: 2}\n"
+
+
+def test_the_operator_names_each_pod_by_its_service_and_gives_it_a_port() -> None:
+    made = plan(MNIST + CLUSTER)
+    assert [(task.host, task.port, task.aliases[0]) for task in made.tasks] == [
+        ("mnist-ps-0.team-a.svc", 3333, "mnist-ps-0"),
+        ("mnist-worker-0.team-a.svc", 2222, "mnist-worker-0"),
+        ("mnist-worker-1.team-a.svc", 2222, "mnist-worker-1"),
+    ]
+    assert made.task("worker-0").aliases[1:] == (
+        "mnist-worker-0.team-a",
+        "mnist-worker-0.team-a.svc",
+        "mnist-worker-0.team-a.svc.cluster.local",
+    )
+    text = "framework: pytorch\noperator: {kind: PyTorchJob, job: mnist}\n"
+    made = plan(text + "cluster: {master: 1, worker: 1}\n")
+    assert [task.port for task in made.tasks] == [23456, 23456]
+
+
+def test_values_have_the_names() -> None:
+    words = "'${host}', '${address.ps-0}', '${hosts.worker}', '${pod}', '${namespace}', '${task}'"
+    text = f"cluster: {{ps: 1, worker: {{replicas: 2, command: [{words}]}}}}\n"
+    pod = ("mnist-worker-1", "team-a", "worker-1")
+    assert plan(MNIST + text).task("worker-1").command == (
+        *("mnist-worker-1.team-a.svc", "mnist-ps-0.team-a.svc:3333"),
+        "mnist-worker-0.team-a.svc,mnist-worker-1.team-a.svc",
+        *pod,
+    )
+    on_loopback = plan(MNIST + text, LOOPBACK).task("worker-1").command
+    assert on_loopback == ("127.0.0.1", "127.0.0.1:5004", "127.0.0.1,127.0.0.1", *pod)
+
+
+def test_a_container_has_the_names_of_its_pod_and_no_other() -> None:
+    made = plan(MNIST + CLUSTER)
+    request = container_request(made, made.task("worker-1"), {"emulator.run": "x-1"})
+    endpoint = request["NetworkingConfig"]["EndpointsConfig"]["x-1"]
+    assert endpoint["Aliases"] == list(made.task("worker-1").aliases)
+    assert request["Hostname"] == "mnist-worker-1"
+    assert request["Labels"] == {
+        "emulator.run": "x-1",
+        "emulator.task": "worker-1",
+        "training.kubeflow.org/job-name": "mnist",
+        "training.kubeflow.org/operator-name": "tfjob-controller",
+        "training.kubeflow.org/replica-type": "worker",
+        "training.kubeflow.org/replica-index": "1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "cluster", "leader"),
+    [
+        ("TFJob", "{ps: 1, worker: 2}", "worker-0"),
+        ("TFJob", "{ps: 1, worker: 2, chief: 1}", "chief-0"),
+        ("PyTorchJob", "{worker: 2}", "worker-0"),
+        ("PyTorchJob", "{worker: 2, master: 1}", "master-0"),
+    ],
+)
+def test_one_pod_has_the_role_of_the_master(kind: str, cluster: str, leader: str) -> None:
+    framework = {"TFJob": "tensorflow", "PyTorchJob": "pytorch"}[kind]
+    made = plan(f"framework: {framework}\noperator: {{kind: {kind}, job: j}}\ncluster: {cluster}\n")
+    labelled = {task.name: container_request(made, task, {})["Labels"] for task in made.tasks}
+    key = "training.kubeflow.org/job-role"
+    assert {name: labels[key] for name, labels in labelled.items() if key in labels} == {
+        leader: "master"
+    }
+    names = {labels["training.kubeflow.org/operator-name"] for labels in labelled.values()}
+    assert names == {f"{kind.lower()}-controller"}
+
+
+def test_a_helper_keeps_its_name_and_is_no_pod_of_the_job() -> None:
+    made = plan(MNIST + CLUSTER + "helpers: {board: {command: [b]}}\n")
+    request = container_request(made, made.task("board"), {})
+    assert request["Hostname"] == "board"
+    assert request["Labels"] == {"emulator.task": "board"}
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        (f"operator: {{kind: TFJob, job: {'a' * 58}}}", "would have a name of 67 characters"),
+        (MNIST + "addresses: {host: '{task}.x'}", "which names the tasks itself"),
+        (MNIST + "helpers: {mnist-ps-0: {command: [a]}}", "is a name of the task ps-0"),
+    ],
+)
+def test_a_mistake_in_names_is_named(section: str, message: str) -> None:
+    found = problems(f"{HEAD}{section}\n{CLUSTER}")
+    assert message in "\n".join(found)
+    assert len(found) <= 3
+
+
+def test_the_addresses_that_all_tasks_get_are_limited() -> None:
+    text = f"operator: {{kind: TFJob, job: {'m' * 44}}}\ncluster: {{worker: 500}}\n"
+    why = "gives the tasks, which know each other, 18 MiB of addresses"
+    assert only_problem(HEAD + text).startswith(f"s.yaml:3: operator.job: {why}")
+
+
+def test_values_count_in_the_limits_of_text() -> None:
+    operator = f"operator: {{kind: TFJob, job: j, namespace: {'n' * 40}}}\n"
+    for value, longest in {"role": "evaluator", "namespace": "n" * 40}.items():
+        most = 100_000 // len(longest)
+        text = f"{operator}name: x\ncluster: {{worker: 1, evaluator: 1, ps: 1}}\n"
+        text += "program: {command: [a, '%s']}\n"
+        parse(text % (f"${{{value}}}" * most))
+        assert "characters with its values" in only_problem(text % (f"${{{value}}}" * (most + 1)))

@@ -15,7 +15,7 @@ from emulator.runtime.clock import ManualClock
 from emulator.scenario.document import read
 from emulator.scenario.given import Additions, Given, load, read_scenario
 
-JOBS = Path(__file__).parent / "jobs"
+JOBS = Path(__file__).parents[1] / "jobs"
 JOBS_MAP = """\
 tfCluster:
   deploy: true

@@ -18,6 +18,7 @@ DECIDE = (
     *("plugins/kubeflow/manifests", "plugins/exports/trace.py"),
     *("plugins/kubernetes/log_lines.py", "plugins/kubernetes/nodes.py"),
     *("plugins/kubernetes/refusals.py", "plugins/kubernetes/requests.py"),
+    "plugins/kubernetes/security.py",
     *("plugins/kubernetes/status.py", "plugins/kubernetes/pods.py"),
 )
 """Packages and modules of `emulator/` whose code computes something. The others do something."""

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from emulator.engines.base import Finding
 from emulator.errors import EngineError, Unsupported
-from emulator.plugins.kubeflow.manifests.out.pods import limits_of
-from emulator.plugins.kubeflow.manifests.security import (
+from emulator.plugins.kubernetes.connection import CONNECT_TIMEOUT, ApiError, ApiServer
+from emulator.plugins.kubernetes.names import MAIN
+from emulator.plugins.kubernetes.nodes import capacity_of
+from emulator.plugins.kubernetes.readings import METRICS
+from emulator.plugins.kubernetes.requests import limits_of
+from emulator.plugins.kubernetes.role import PERMISSIONS, USES, Permission, Use, reviewed, role
+from emulator.plugins.kubernetes.security import (
     RESTRICTED,
     Level,
     obstacles,
     pod_security_context,
 )
-from emulator.plugins.kubernetes.connection import CONNECT_TIMEOUT, ApiError, ApiServer
-from emulator.plugins.kubernetes.names import MAIN
-from emulator.plugins.kubernetes.nodes import capacity_of
-from emulator.plugins.kubernetes.readings import METRICS
-from emulator.plugins.kubernetes.role import PERMISSIONS, USES, Permission, Use, reviewed, role
 from emulator.plugins.kubernetes.shared import decide, is_usable
 from emulator.scenario.dump import dump
 from emulator.scenario.kubernetes import Kubernetes

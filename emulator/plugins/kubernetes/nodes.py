@@ -12,9 +12,9 @@ from typing import Any
 from emulator.broker import Capacity
 from emulator.engines.base import Resource
 from emulator.errors import EngineError
-from emulator.plugins.kubeflow.manifests.quantities import parse_quantity
 from emulator.plugins.kubernetes.connection import ApiError, ApiServer
 from emulator.plugins.kubernetes.names import FOLDER, HOST, RUN, TASK, Common, selector
+from emulator.validation.quantities import parse_quantity
 
 NODES = "/api/v1/nodes"
 ATTEMPTS = 10

@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from emulator.metrics.catalog import Usage
-from emulator.plugins.kubeflow.manifests.quantities import parse_quantity
 from emulator.plugins.kubernetes.names import MAIN
+from emulator.validation.quantities import parse_quantity
 
 METRICS = "/apis/metrics.k8s.io/v1beta1"
 """The path of the API's version that all metrics-servers have."""

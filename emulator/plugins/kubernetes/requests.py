@@ -15,14 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from emulator.engines.containers import home_of, operator_labels
 from emulator.errors import Unsupported
-from emulator.plugins.kubeflow.manifests.out.pods import (
-    filled,
-    headless_service,
-    in_memory,
-    kubernetes_object,
-    limits_of,
-)
-from emulator.plugins.kubeflow.manifests.security import pod_security_context
 from emulator.plugins.kubernetes import names
 from emulator.plugins.kubernetes.archives import (
     HOME,
@@ -34,13 +26,15 @@ from emulator.plugins.kubernetes.archives import (
     delivery,
     file_mounts,
 )
+from emulator.plugins.kubernetes.security import RESTRICTED, pod_security_context
 from emulator.plugins.kubernetes.shared import HOSTNAME, Shared
+from emulator.scenario.container import settings
 from emulator.scenario.program import SHARED
 from emulator.validation.units import format_size
 
 if TYPE_CHECKING:
     from emulator.planning.plan import Plan, Task
-    from emulator.scenario.container import Mount
+    from emulator.scenario.container import ContainerSettings, Mount
     from emulator.scenario.kubernetes import Kubernetes, Toleration
 
 Data = dict[str, Any]
@@ -99,7 +93,10 @@ def service_request(plan: Plan, common: names.Common, options: Kubernetes, share
         }
         if options.image_pull_secret:
             metadata["annotations"][names.SECRET] = options.image_pull_secret
-    return headless_service(metadata, {names.RUN: common.labels[names.RUN]})
+    selector = {names.RUN: common.labels[names.RUN]}
+    # They find each other before they are ready, too.
+    spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": selector}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
 
 
 def pod_request(
@@ -142,7 +139,7 @@ def pod_request(
     }
     if volumes.volumes:
         spec["volumes"] = list(volumes.volumes.values())
-    return kubernetes_object("Pod", metadata, spec=spec)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 def _search(plan: Plan, common: names.Common, options: Kubernetes) -> str:
@@ -153,7 +150,7 @@ def _search(plan: Plan, common: names.Common, options: Kubernetes) -> str:
 def _placed(options: Kubernetes, shared: Shared) -> Data:
     """Return where the Pods may run, and on whose account."""
     selector = {**options.node_selector, **({HOSTNAME: shared.node} if shared.node else {})}
-    tolerations = [toleration(one) for one in options.tolerations]
+    tolerations = [_toleration(one) for one in options.tolerations]
     secret = options.image_pull_secret
     found = {
         "nodeSelector": selector,
@@ -165,7 +162,7 @@ def _placed(options: Kubernetes, shared: Shared) -> Data:
     return {key: value for key, value in found.items() if value}
 
 
-def toleration(one: Toleration) -> Data:
+def _toleration(one: Toleration) -> Data:
     """Return a toleration as a Pod has it."""
     found = {
         "key": one.key,
@@ -184,7 +181,7 @@ def _container(name: str, one: Task, options: Kubernetes, volumes: _Volumes) -> 
     limits = limits_of(one.cpus, one.memory_limit)
     if one.gpus:
         limits[options.gpu_resource] = str(len(one.gpus))
-    return filled(
+    return _filled(
         _base(name, one, options),
         one,
         [literal(word) for word in one.command],
@@ -196,8 +193,46 @@ def _container(name: str, one: Task, options: Kubernetes, volumes: _Volumes) -> 
     )
 
 
+def _filled(
+    container: Data,
+    spec: ContainerSettings | None,
+    words: Sequence[str],
+    *,
+    has_entrypoint: bool,
+    **fields: object,
+) -> Data:
+    """Return a container with its command and settings, and those of `fields` that are not empty.
+
+    `spec` is None for a container that is not the scenario's.
+    """
+    found = {"args" if has_entrypoint else "command": [*words], **fields}
+    found["securityContext"] = dict(RESTRICTED)
+    for _, setting, value in settings(spec):
+        found |= setting.pod(value)
+    return container | {key: value for key, value in found.items() if value}
+
+
 def _base(name: str, one: Task, options: Kubernetes) -> Data:
     return {"name": name, "image": one.image, "imagePullPolicy": options.image_pull_policy}
+
+
+def limits_of(cores: float | None, size: int | None) -> dict[str, str]:
+    """Return the limits of a container, of cores and of bytes of memory, as quantities."""
+    limits = {} if cores is None else {"cpu": _cores(cores)}
+    return limits if size is None else {**limits, "memory": _bytes(size)}
+
+
+def _cores(cores: float) -> str:
+    """Return cores as a quantity: `2`, `500m`."""
+    return str(int(cores)) if cores == int(cores) else f"{max(1, round(cores * 1000))}m"
+
+
+def _bytes(size: int) -> str:
+    """Return bytes as a quantity: `512Mi`."""
+    for unit, factor in (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
+        if size % factor == 0:
+            return f"{size // factor}{unit}"
+    return str(size)
 
 
 def _resources(limits: dict[str, str]) -> Data:
@@ -214,7 +249,7 @@ def _ours(name: str, task: Task, options: Kubernetes, script: str) -> Data:
 
     It has the limits of the task: some namespaces want every container to have some.
     """
-    return filled(
+    return _filled(
         _base(name, task, options),
         None,
         ["sh", "-c", literal(script)],
@@ -296,7 +331,7 @@ class _Volumes:
         for number, (target, mount) in enumerate(one.mounts.items()):
             mounts.append(self._user_volume(f"{name}-{number}", target, mount))
         if one.shm_size is not None:
-            source = in_memory(one.shm_size)
+            source = _in_memory(one.shm_size)
             mounts.append(self.mount(names.dns_label(f"shm-{name}"), "/dev/shm", source))
         for path, inside in file_mounts(self._plan, one, name).items():
             mounts.append({**self.mount("disk", path), "subPath": inside})
@@ -309,7 +344,7 @@ class _Volumes:
             )
             return found if mount.is_writable else {**found, "readOnly": True}
         assert mount.tmpfs is not None, "others are refused: they are of this machine"
-        return self.mount(names.dns_label(f"tmpfs-{name}"), target, in_memory(mount.tmpfs))
+        return self.mount(names.dns_label(f"tmpfs-{name}"), target, _in_memory(mount.tmpfs))
 
     def mount(self, name: str, path: str, source: Mapping[str, Any] | None = None) -> Data:
         """Return the mount of a volume, which is added to those of the Pod."""
@@ -332,6 +367,11 @@ class _Volumes:
             for number, config_map in enumerate(self._found[archive])
         ]
         return {"projected": {"sources": sources}}
+
+
+def _in_memory(size: int) -> Data:
+    """Return the source of a volume in memory, of so many bytes."""
+    return {"emptyDir": {"medium": "Memory", "sizeLimit": _bytes(size)}}
 
 
 # --- For people -----------------------------------------------------------------------------------

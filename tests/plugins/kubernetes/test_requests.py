@@ -21,7 +21,6 @@ from emulator.errors import EngineError, Unsupported
 from emulator.planning.context import PlanContext
 from emulator.planning.plan import Plan, Task
 from emulator.planning.planner import make_plan
-from emulator.plugins.kubeflow.manifests.security import Level, obstacles
 from emulator.plugins.kubernetes import names
 from emulator.plugins.kubernetes.archives import (
     MOST_BYTES,
@@ -30,7 +29,14 @@ from emulator.plugins.kubernetes.archives import (
     archives_of,
     delivery,
 )
-from emulator.plugins.kubernetes.requests import all_requests, literal, pod_request, shown
+from emulator.plugins.kubernetes.requests import (
+    all_requests,
+    limits_of,
+    literal,
+    pod_request,
+    shown,
+)
+from emulator.plugins.kubernetes.security import Level, obstacles
 from emulator.plugins.kubernetes.shared import Shared
 from emulator.scenario.kubernetes import is_label_value
 from emulator.scenario.loader import parse
@@ -345,6 +351,13 @@ def test_limits_are_requested_too_and_a_gpu_may_be_a_slice_of_one(program: Path)
         "cluster: {worker: {gpus: 2}}\nkubernetes: {gpu_resource: nvidia.com/mig-1g.5gb}", program
     )
     assert main(pod)["resources"]["limits"] == {"nvidia.com/mig-1g.5gb": "2"}
+
+
+def test_limits_are_quantities() -> None:
+    cores = [limits_of(n, None)["cpu"] for n in (2.0, 0.5, 1.25, 0.0001)]
+    assert cores == ["2", "500m", "1250m", "1m"]
+    sizes = [limits_of(None, n)["memory"] for n in (2**30, 3 * 2**20, 2**10, 1025)]
+    assert sizes == ["1Gi", "3Mi", "1Ki", "1025"]
 
 
 @pytest.mark.parametrize(("entrypoint", "key"), [("image", "args"), ("none", "command")])

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from emulator.errors import Problem, ScenarioError, shown
-from emulator.plugins.kubeflow.manifests.quantities import parse_quantity
 from emulator.scenario.document import KeyPath
 from emulator.scenario.manifests import ConversionNote, Document
+from emulator.validation.quantities import parse_quantity
 from emulator.validation.similar import closest
 
 How = Literal["honoured", "approximated", "ignored"]
@@ -65,7 +65,7 @@ class Findings:
 
     def note(self, path: KeyPath, how: How, text: str) -> None:
         """Add a note; the same one of several replica types is one note."""
-        places = self.notes.setdefault((path_of_any_type(path), how, text), [])
+        places = self.notes.setdefault((_of_any_type(path), how, text), [])
         if path not in places:
             places.append(path)
 
@@ -82,7 +82,7 @@ class Findings:
             yield ConversionNote(f"{self.of}: {path}" if self.of else path, how, text)
 
 
-def path_of_any_type(path: KeyPath) -> KeyPath:
+def _of_any_type(path: KeyPath) -> KeyPath:
     """Return a path in a pod template as that of all replica types."""
     match path:
         case ("spec", str(specs), _, *rest) if specs.endswith("ReplicaSpecs"):

@@ -15,7 +15,6 @@ from typing import Any, Literal
 from emulator.errors import Problem, ScenarioError, shown
 from emulator.plugins.kubeflow.manifests.common import Images, as_name, gathered, stem_of
 from emulator.plugins.kubeflow.manifests.expansion import expand, written
-from emulator.plugins.kubeflow.manifests.quantities import as_cores, as_size, parse_quantity
 from emulator.scenario.document import KeyPath
 from emulator.scenario.frameworks.tensorflow import TENSORFLOW
 from emulator.scenario.manifests import (
@@ -28,6 +27,7 @@ from emulator.scenario.manifests import (
     SourceLocation,
     dotted,
 )
+from emulator.validation.quantities import as_cores, as_size, parse_quantity
 from emulator.validation.similar import closest
 
 RELEASE = "release"

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from emulator.plugins.kubeflow.manifests.fields import Field, Fields
-from emulator.plugins.kubeflow.manifests.security import RESTRICTED, SECCOMP
 
 
 def honoured(shape: str, text: str = "", *, options: tuple[str, ...] = ()) -> Field:
@@ -57,6 +56,9 @@ NO_SERVER = "there is no API server"
 IN_ORDER = "tasks start together, and no queue holds them back"
 USER = "the user, groups and privileges are those of the emulator's containers"
 PROBES = "no probe runs: a task is up when it runs"
+_SECCOMP = {"seccompProfile": {"type": "RuntimeDefault"}}
+_RESTRICTED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+"""What every pod and every container of ours has too: nothing is said of it."""
 
 METADATA: Fields = {
     "uid": server(),
@@ -136,7 +138,7 @@ OBJECTS: Mapping[str, Fields] = MappingProxyType(
                 "text", "names are those of the operator's services", harmless=("ClusterFirst",)
             ),
             "shareProcessNamespace": ignored("boolean", "a container sees its own processes"),
-            "securityContext": ignored("object", USER, harmless=(SECCOMP,)),
+            "securityContext": ignored("object", USER, harmless=(_SECCOMP,)),
             "ephemeralContainers": ignored("[object]", "`docker exec` opens a shell in a task"),
         },
         "Container": {
@@ -160,7 +162,7 @@ OBJECTS: Mapping[str, Fields] = MappingProxyType(
             "readinessProbe": ignored("object", PROBES),
             "startupProbe": ignored("object", PROBES),
             "lifecycle": ignored("object", "no hook runs; a program gets SIGTERM"),
-            "securityContext": ignored("object", USER, harmless=(RESTRICTED,)),
+            "securityContext": ignored("object", USER, harmless=(_RESTRICTED,)),
             "terminationMessagePath": Field("text", "ignored", "logs have it all", quiet=True),
             "terminationMessagePolicy": Field("text", "ignored", "logs have it all", quiet=True),
             "stdin": ignored("boolean", "a task has no input"),

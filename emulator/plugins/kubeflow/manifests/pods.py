@@ -16,10 +16,10 @@ from emulator.plugins.kubeflow.manifests.expansion import (
     written,
 )
 from emulator.plugins.kubeflow.manifests.objects import MapKind, Pod, text_of
-from emulator.plugins.kubeflow.manifests.quantities import as_cores, as_size, parse_quantity
 from emulator.plugins.kubeflow.manifests.volumes import check_names, mounted
 from emulator.scenario.document import KeyPath
 from emulator.scenario.rendezvous import PREFIX
+from emulator.validation.quantities import as_cores, as_size, parse_quantity
 from emulator.validation.similar import closest
 
 GPU = "nvidia.com/gpu"
@@ -128,7 +128,7 @@ def _container(
         entry["working_dir"] = container["workingDir"]
     env = known if is_main else known | set_later
     if ours := [name for name in env if name.startswith(PREFIX)]:
-        # `emulate export` writes them for a cluster, where nobody else sets them.
+        # Exports of earlier versions wrote them for a cluster, where nobody else sets them.
         text = f"the emulator itself sets {', '.join(ours)}"
         pod.findings.note((*path, "env"), "ignored", text)
         env = {name: text for name, text in env.items() if name not in ours}

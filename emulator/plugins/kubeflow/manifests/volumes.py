@@ -12,9 +12,9 @@ from typing import Any
 
 from emulator.plugins.kubeflow.manifests.kubernetes_fields import OBJECTS
 from emulator.plugins.kubeflow.manifests.objects import MapKind, Pod, is_key, text_of
-from emulator.plugins.kubeflow.manifests.quantities import as_size, parse_quantity
 from emulator.scenario.document import KeyPath
 from emulator.scenario.program import SHARED
+from emulator.validation.quantities import as_size, parse_quantity
 from emulator.validation.similar import closest
 
 SHM = "/dev/shm"

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.plugins.kubeflow.manifests.quantities import parse_quantity
 from emulator.plugins.kubeflow.trainer.jobset import NODE, PORT, index_reference
+from emulator.validation.quantities import parse_quantity
 
 Data = Mapping[str, Any]
 RENDEZVOUS = ("PET_MASTER_ADDR", "PET_MASTER_PORT")

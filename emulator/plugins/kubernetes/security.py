@@ -1,4 +1,4 @@
-"""The security contexts of Pods, ours and those of exports, and what a level refuses (pure).
+"""The security contexts of our Pods, and what a level of Pod security refuses (pure).
 
 https://kubernetes.io/docs/concepts/security/pod-security-standards/ as of Kubernetes 1.31, for what
 a Pod of ours may have. They are what our containers with Docker have too.

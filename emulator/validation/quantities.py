@@ -1,6 +1,6 @@
-"""Quantities of Kubernetes: `500m` of a core, `2Gi` of memory, `1e3` (pure).
+"""Quantities as clusters write them: `500m` of a core, `2Gi` of memory, `1e3` (pure).
 
-Source: k8s.io/apimachinery/pkg/api/resource, the grammar of `Quantity`.
+Source: k8s.io/apimachinery/pkg/api/resource, the grammar of `Quantity` in Kubernetes.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ REQUIRE := $(if $(filter 1,$(EMULATOR_REQUIRE_DOCKER)),--emulator-require docker
 # A busy machine takes several times as long. What trainings must reach does not depend on it.
 PATIENT := --emulator-set timeout=20m --timeout 1500
 
-.PHONY: help demo quickstart quick test test-all test-rest fuzz long gallery bench images images-basic check check-size format constraints docs reference docker browser compiler registry slurm kubernetes kubernetes-stop clean
+.PHONY: help demo quickstart quick test test-all test-rest fuzz long gallery bench images check check-size format constraints docs reference docker browser compiler registry slurm kubernetes kubernetes-stop clean
 
 help:            ## Show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 17
@@ -29,7 +29,7 @@ quick: $(VENV)/.dev ## What starts nothing outside its own process: after each c
 	$(BIN)/pytest tests -m quick -n auto --durations 10 --hypothesis-profile quick
 
 # One after the other: quick tests compute, and synchronous training beside them takes minutes.
-test: $(VENV)/.dev images-basic  ## The gate: those, real engines, a training of each kind; 4 minutes, 10 the first time
+test: $(VENV)/.dev images  ## The gate: those, real engines, a training of each kind; 4 minutes, 10 the first time
 	@$(BIN)/python -m tests.gate '-n auto -m quick' '-n 3 --dist loadscope -m basic $(REQUIRE) $(PATIENT)'
 
 test-all: test test-rest ## Everything; an hour
@@ -60,9 +60,8 @@ bench: $(VENV)/.dev images ## Measure everything that docs/benchmarks.md shows, 
 
 # Before the tests, whose time limits are for tests: on a fresh machine this takes minutes.
 # Two at a time: one unpacks while the other waits for its packages.
-images: IMAGES := network python cpu pytorch jax emulator
-images-basic: IMAGES := network python cpu pytorch jax
-images images-basic: $(VENV)/.installed ## The images that the tests run in, where a Docker engine answers
+images: IMAGES := network python cpu pytorch jax
+images: $(VENV)/.installed ## The images that the tests run in, where a Docker engine answers
 	@if docker version >/dev/null 2>&1; then \
 		$(MAKE) --no-print-directory --jobs 2 $(addprefix image-,$(IMAGES)); \
 	else echo 'no Docker engine answers: tests that need one are skipped (`make docker` starts one)'; fi

@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 from emulator.errors import ImageError
-from emulator.runtime.bundled import ROOT, project_files
+from emulator.runtime.bundled import ROOT
 from emulator.runtime.files import atomic_write, cache_dir, os_errors
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from emulator.scenario.image import AnyImage, Dockerfile
 
-KINDS = ("cpu", "gpu", "pytorch", "jax", "python", "network", "emulator")
+KINDS = ("cpu", "gpu", "pytorch", "jax", "python", "network")
 """The images that come with the emulator, each with a Dockerfile of its own."""
 
 
@@ -80,8 +80,6 @@ def recipe_tag(kind: str) -> str:
 
 def recipe_files(kind: str) -> dict[str, Path]:
     """Return the files of a recipe by what the tag has of their names."""
-    if kind == "emulator":
-        return project_files()
     if kind == "python":  # alone
         return {f"Dockerfile.{kind}": ROOT / f"Dockerfile.{kind}"}
     paths = [ROOT / f"Dockerfile.{kind}", ROOT / "images" / "requirements" / f"{kind}.txt"]
@@ -92,10 +90,7 @@ def recipe_files(kind: str) -> dict[str, Path]:
 
 def context_files(kind: str) -> dict[str, Path]:
     """Return the files of a recipe by their places in its build context."""
-    files = recipe_files(kind)
-    if kind == "emulator":
-        return files
-    paths = [*files.values(), ROOT / "images/build/README.md"]
+    paths = [*recipe_files(kind).values(), ROOT / "images/build/README.md"]
     return {str(path.relative_to(ROOT)): path for path in paths}
 
 

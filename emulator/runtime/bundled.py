@@ -13,28 +13,6 @@ SCENARIO = "scenario.yaml"
 """The file that a folder means where a scenario is asked for, as `emulate init` writes it."""
 
 
-def project_files() -> dict[str, Path]:
-    """Return what the emulator is installed from, by its path in a checkout.
-
-    Nothing that is made there is among it, nor what `images/build` holds for a build.
-    """
-    files = [ROOT / name for name in ("pyproject.toml", "constraints.txt", "README.md", "LICENSE")]
-    files += sorted(ROOT.glob("Dockerfile.*"))
-    files += [ROOT / "images" / "build" / "README.md"]
-    for folder in ("programs", "requirements", "starters", "suite"):
-        files += _below(ROOT / "images" / folder)
-    files += _below(ROOT / "scenarios")
-    named = {file.relative_to(ROOT).as_posix(): file for file in files}
-    own = [file for file in _below(_PACKAGE) if ROOT == _CHECKOUT or ROOT not in file.parents]
-    return named | {f"emulator/{file.relative_to(_PACKAGE).as_posix()}": file for file in own}
-
-
-def _below(folder: Path) -> list[Path]:
-    """Return the files in a folder, without what Python has compiled."""
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return sorted(path for path in files if "__pycache__" not in path.parts)
-
-
 def scenarios() -> list[Path]:
     """Return the scenarios that come with the emulator, by name; each is in a folder by theme."""
     return sorted((ROOT / "scenarios").glob("*/*.yaml"), key=lambda path: path.stem)

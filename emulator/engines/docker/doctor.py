@@ -51,10 +51,7 @@ def _engine() -> Iterator[Finding]:
     images = Images(api)
     for kind in KINDS:
         there = images.has(recipe_tag(kind))
-        when = (
-            "for `export --to kubernetes-job`" if kind == "emulator" else "`up` does it when needed"
-        )
-        advice = "" if there else f"`emulate build {kind}` builds it; {when}."
+        advice = "" if there else f"`emulate build {kind}` builds it; `up` does it when needed."
         yield Finding(f"image {kind}", "ok" if there else "optional", recipe_tag(kind), advice)
     api.close()
 

@@ -11,7 +11,6 @@ import hashlib
 import io
 import os
 import re
-import tomllib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
@@ -496,10 +495,6 @@ def _useful_wheels(kind: str, folder: Path | None) -> list[Path]:
 
 def _needs(kind: str) -> str:
     """Return the requirements of an image, one a line."""
-    if kind == "emulator":
-        project = tomllib.loads(recipe_files(kind)["pyproject.toml"].read_text("utf-8"))["project"]
-        extra = project["optional-dependencies"]["kubernetes"]
-        return "\n".join([*project["dependencies"], *extra])
     requirements = recipe_files(kind).get(f"{kind}.txt")
     return requirements.read_text("utf-8") if requirements else ""
 

@@ -202,22 +202,6 @@ def _comments(document: Mapping[str, Any], uses: Iterable[Use]) -> Iterator[str]
             yield f"# - {', '.join(dict.fromkeys(places))}: {USES[use]}"
 
 
-def binding(role: Mapping[str, Any], subject: Mapping[str, str]) -> dict[str, Any]:
-    """Return the binding that gives a Role or a ClusterRole to a subject."""
-    return {
-        "apiVersion": f"{RBAC}/v1",
-        "kind": f"{role['kind']}Binding",
-        "metadata": dict(role["metadata"]),
-        "roleRef": {"apiGroup": RBAC, "kind": role["kind"], "name": role["metadata"]["name"]},
-        "subjects": [dict(subject)],
-    }
-
-
-def service_account(name: str, namespace: str) -> dict[str, str]:
-    """Return a service account as the subject of a binding."""
-    return {"kind": "ServiceAccount", "name": name, "namespace": namespace}
-
-
 def reviews(
     namespace: str, wanted: Iterable[Permission]
 ) -> Iterator[tuple[Permission, str, dict[str, Any]]]:

@@ -8,7 +8,6 @@ import itertools
 import os
 import shutil
 import socket
-import subprocess
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -30,9 +29,9 @@ from emulator.engines.docker.building import (
     packed,
 )
 from emulator.engines.docker.images import BuildOptions, builder_lines, recipe_context
-from emulator.engines.recipes import KINDS, recipe_tag
+from emulator.engines.recipes import KINDS, context_files, recipe_tag
 from emulator.errors import ImageError, UsageError
-from emulator.runtime.bundled import ROOT, project_files
+from emulator.runtime.bundled import ROOT
 from emulator.scenario.schema import Dockerfile
 from emulator.validation import limits
 from tests.conftest import own
@@ -43,11 +42,11 @@ from tests.engines.docker.contexts import a_dockerfile, unpacked
 def recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the recipes that a test may change."""
     root = tmp_path / "root"
-    for name, path in project_files().items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(path.read_bytes())
+    for kind in KINDS:
+        for name, path in context_files(kind).items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_bytes(path.read_bytes())
     monkeypatch.setattr(names, "ROOT", root)
-    monkeypatch.setattr(names, "project_files", lambda: {n: root / n for n in project_files()})
     return root
 
 
@@ -71,18 +70,12 @@ def test_tag_and_context_stay_the_same_in_another_folder_and_at_another_time(
     assert recipe_tag("cpu") == tag
 
 
-OF_CPU = ["Dockerfile.cpu", "images/requirements/cpu.txt"]
-OF_THE_EMULATOR = ["emulator/runtime/files.py", "pyproject.toml", "scenarios/jax/jax.yaml"]
-
-
-@pytest.mark.parametrize("name", [*OF_CPU, *OF_THE_EMULATOR])
+@pytest.mark.parametrize("name", ["Dockerfile.cpu", "images/requirements/cpu.txt"])
 def test_a_tag_changes_with_what_goes_into_the_image(recipes: Path, name: str) -> None:
     before = {kind: recipe_tag(kind) for kind in KINDS}
     with (recipes / name).open("a") as recipe:
         recipe.write("# more\n")
-    changed = {kind for kind in KINDS if recipe_tag(kind) != before[kind]}
-    # The image of the emulator has the recipes of all others in it.
-    assert changed == ({"cpu", "emulator"} if name in OF_CPU else {"emulator"})
+    assert [kind for kind in KINDS if recipe_tag(kind) != before[kind]] == ["cpu"]
 
 
 @pytest.fixture
@@ -201,31 +194,14 @@ def test_a_pipe_in_a_context_is_no_file_of_it(custom: Dockerfile) -> None:
 
 # --- Build contexts -----------------------------------------------------------------------------
 
-OF_TRAININGS = [kind for kind in KINDS if kind != "emulator"]
 
-
-@pytest.mark.parametrize("kind", OF_TRAININGS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_context_holds_its_recipe_and_no_more(kind: str) -> None:
     own = [f"Dockerfile.{kind}", "images/build/README.md"]
     own += [f"images/requirements/{kind}.txt"] if kind != "python" else []  # which has it alone
     own += ["constraints.txt"] if kind not in ("network", "python") else []
     files = unpacked(recipe_context(kind, BuildOptions()))
     assert files == {name: (ROOT / name).read_bytes() for name in own}
-
-
-def test_the_context_of_the_emulator_is_what_its_wheel_is_built_from(tmp_path: Path) -> None:
-    files = unpacked(recipe_context("emulator", BuildOptions()))
-    tracked = subprocess.run(
-        [
-            *("git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"),
-            *("emulator", "images", "scenarios", "Dockerfile.*"),
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.split()
-    assert files.keys() == {*tracked, "README.md", "LICENSE", "pyproject.toml", "constraints.txt"}
-    assert all((ROOT / name).read_bytes() == content for name, content in files.items())
 
 
 def test_a_context_holds_the_ca_bundle_under_a_name_of_ours(tmp_path: Path) -> None:
@@ -243,8 +219,6 @@ def test_a_context_holds_the_ca_bundle_under_a_name_of_ours(tmp_path: Path) -> N
         ("cpu", ["torch-2.13.0-cp311-none-any.whl"], 0),
         ("cpu", ["TF_Keras-2.21.0-py3-none-any.whl"], 1),
         ("gpu", ["tensorflow-2.21.0-cp311-none-any.whl"], 1),
-        ("emulator", ["kubernetes-37.0.2-py2.py3-none-any.whl"], 1),
-        ("emulator", ["torch-2.13.0-cp311-none-any.whl"], 0),
         ("cpu", ["notes.txt"], 0),
         ("cpu", [], 0),
     ],

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from emulator.plugins.kubernetes.role import (
     PERMISSIONS,
     USES,
     Permission,
-    binding,
     cluster_role,
     lacking,
     permissions,
     reviews,
     role,
     rules,
-    service_account,
     why_refused,
 )
+from emulator.scenario.dump import dump
 
 
 def test_resources_of_the_same_verbs_are_one_rule_and_so_are_the_verbs_of_one_resource() -> None:
@@ -54,6 +55,11 @@ def test_the_smallest_role_is_for_a_namespace_and_lets_nobody_see_secrets_or_nod
     assert "deletecollection" not in verbs
 
 
+def test_the_page_has_the_smallest_role() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "kubernetes.md").read_text()
+    assert f"```yaml\n{dump(role('training'), short=True)}```" in page
+
+
 def test_what_is_in_no_namespace_is_only_in_the_cluster_role() -> None:
     everything = tuple(USES)
     in_namespace = {name for rule in role("x", *everything)["rules"] for name in rule["resources"]}
@@ -61,19 +67,6 @@ def test_what_is_in_no_namespace_is_only_in_the_cluster_role() -> None:
     assert of_cluster == {"nodes", "nodes/proxy", "storageclasses"}
     assert in_namespace.isdisjoint(of_cluster)
     assert in_namespace | of_cluster == {one.resource for one in PERMISSIONS}
-
-
-def test_a_binding_is_where_its_role_is() -> None:
-    of_team = binding(role("team"), service_account("emulator", "ci"))
-    assert of_team["kind"] == "RoleBinding"
-    assert of_team["metadata"] == {"name": "emulator", "namespace": "team"}
-    assert of_team["subjects"] == [
-        {"kind": "ServiceAccount", "name": "emulator", "namespace": "ci"}
-    ]
-    everywhere = binding(cluster_role("usage of nodes"), service_account("emulator", "ci"))
-    assert everywhere["kind"] == "ClusterRoleBinding"
-    assert everywhere["metadata"] == {"name": "emulator"}
-    assert everywhere["roleRef"]["kind"] == "ClusterRole"
 
 
 def test_each_verb_is_asked_for_on_its_own() -> None:

@@ -18,10 +18,9 @@ from typing import Any
 from emulator.errors import Problem, ScenarioError, UsageError, shown
 from emulator.scenario import document as yaml_document
 from emulator.scenario.document import KeyPath, ParseError
-from emulator.scenario.dump import dump, remarks
+from emulator.scenario.dump import dump
 from emulator.scenario.extension import added as from_extensions
 from emulator.scenario.given import (
-    PIPED,
     Additions,
     Given,
     is_scenario,
@@ -39,7 +38,6 @@ from emulator.scenario.manifests import (
 from emulator.scenario.schema import Scenario
 from emulator.validation.files import text_of
 from emulator.validation.limits import SCENARIO_BYTES
-from emulator.validation.similar import suggestion
 from emulator.validation.units import format_size
 
 GIVEN, FAULTS = "given.yaml", "faults.yaml"
@@ -264,12 +262,7 @@ def relocated(data: Any, old: Path, new: Path) -> Any:  # noqa: ANN401  YAML
     def moved(path: str) -> str:
         return path if path.startswith(("/", "~")) else os.path.relpath(old / path, new)
 
-    return data if old == new else with_paths(data, moved)
-
-
-def with_paths(data: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN401  YAML
-    """Return a part of a scenario with each path of this machine in it changed (pure)."""
-    return _with_paths(data, (), change)
+    return data if old == new else _with_paths(data, (), moved)
 
 
 def _with_paths(data: Any, path: KeyPath, change: Callable[[str], str]) -> Any:  # noqa: ANN401
@@ -329,44 +322,6 @@ def _heading(path: Path, notes: Sequence[ConversionNote]) -> str:
 def as_text(scenario: Mapping[str, Any]) -> str:
     """Return the data of a scenario as YAML, short lists and mappings on a line (pure)."""
     return dump(dict(scenario), short=True)
-
-
-# --- For another system ---------------------------------------------------------------------------
-
-
-def others() -> list[str]:
-    """Return the values of `--to`."""
-    return list(dict.fromkeys(name for one in FORMATS for name in one.moves))
-
-
-def check_other(to: str) -> None:
-    """Raise UsageError if nothing can become what `--to` names."""
-    if to not in others():
-        raise UsageError(f"There is no format {to}.", suggestion(to, others(), "Formats"))
-
-
-def for_other(path: Path, text: str, to: str, file: str) -> tuple[str, Sequence[str]]:
-    """Return the manifest at `path` as the `file` that `--to` names, and what is lost.
-
-    Raises UsageError if it can't become that, ScenarioError with its mistakes.
-    """
-    sources = [one.name for one in FORMATS if to in one.moves]
-    hint = f"--to {to} is for a {' or '.join(sources)}."
-    if _scenario_in(text, str(path)) is not None:
-        raise UsageError(f"{path} is a scenario. {hint}", f"Try: emulate export {path} --to {to}")
-    documents = read_documents(text, str(path))
-    found = format_of(documents, str(path))
-    if to not in found.moves:
-        raise UsageError(f"{path} is a {found.name}. {hint}")
-    made = found.moves[to](documents)
-    head = [
-        f"# Written by `emulate convert {'-' if path == PIPED else path.name} --to {to}`.",
-        f"#     kubectl apply --server-side -f {file}",
-        f"#     emulate up {file} --image NAME=REF",
-        *remarks(made.notes),
-    ]
-    body = "---\n".join(dump(dict(one)) for one in made.objects)
-    return "\n".join(head) + "\n" + body, made.notes
 
 
 # --- Formats --------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Sequence
 
 import yaml
@@ -54,19 +53,3 @@ def dump(data: object, *, short: bool = False) -> str:
         width=WIDTH,
         default_flow_style=None if short else False,
     )
-
-
-def remarks(notes: Sequence[str]) -> list[str]:
-    """Return notes as comments, each below the other."""
-    return [
-        line
-        for note in notes
-        for line in textwrap.wrap(
-            note,
-            WIDTH,
-            initial_indent="# - ",
-            subsequent_indent="#   ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-    ]

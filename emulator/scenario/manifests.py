@@ -222,16 +222,6 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Moved:
-    """A manifest as objects for another system of a cluster."""
-
-    objects: Sequence[Mapping[str, Any]]
-    """In the order in which the cluster takes them."""
-    notes: tuple[str, ...]
-    """What is lost or works differently there, each with its place in the manifest."""
-
-
-@dataclass(frozen=True)
 class Format:
     """One format."""
 
@@ -241,5 +231,3 @@ class Format:
     """Whether a file is meant to be of this format, even with mistakes in it."""
     convert: Callable[[Sequence[Document], Options], Conversion]
     """Make the scenario. Raises ScenarioError with all mistakes of the manifest."""
-    moves: Mapping[str, Callable[[Sequence[Document]], Moved]] = field(default_factory=dict)
-    """What else it can become, by the value of `--to`. Each raises as `convert`."""

@@ -223,7 +223,7 @@ TRAPS: tuple[Trap, ...] = (
         "the end of TFJob",
         lambda job: job.is_tfjob,
         "Trainer v2, which follows the training operator, has no TFJob and makes no TF_CONFIG",
-        "a TrainJob has to set it itself: `emulate convert --to trainjob` writes one",
+        "a TrainJob has to set it itself",
     ),
     Trap(
         "RANK of pods",

@@ -27,7 +27,6 @@ from emulator.scenario.manifests import (
     Conversion,
     Document,
     Format,
-    Moved,
     Options,
     located,
 )
@@ -60,22 +59,6 @@ def recognises(job: Job) -> Callable[[Sequence[Document]], bool]:
 def convert(job: Job) -> Callable[[Sequence[Document], Options], Conversion]:
     """Return the conversion of a kind."""
     return lambda documents, options: _Conversion(job, documents, options).result()
-
-
-def _to_trainjob(documents: Sequence[Document]) -> Moved:
-    """Return the objects of a TrainJob that does what a TFJob does. Raises ScenarioError."""
-    from emulator.plugins.kubeflow.trainer.moving import moved
-
-    jobs = [document for document in documents if is_job(document)]
-    job = next(one for one in jobs if one.get("kind") == "TFJob")
-    _refuse_others(job, jobs)
-    return moved(job, [document for document in documents if document is not job])
-
-
-MOVES: Mapping[str, Mapping[str, Callable[[Sequence[Document]], Moved]]] = {
-    "TFJob": {"trainjob": _to_trainjob}
-}
-"""What a kind of job can become for another system."""
 
 
 def is_job(document: Document) -> bool:
@@ -288,9 +271,6 @@ def _refuse_others(document: Document, jobs: Sequence[Document]) -> None:
 
 
 FORMATS = (
-    *(
-        Format(job.kind, recognises(job), convert(job), MOVES.get(job.kind, {}))
-        for job in JOBS.values()
-    ),
+    *(Format(job.kind, recognises(job), convert(job)) for job in JOBS.values()),
     *TRAINER,
 )

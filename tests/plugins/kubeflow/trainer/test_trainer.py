@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ import yaml
 from emulator.errors import ScenarioError
 from emulator.planning.plan import Plan
 from emulator.planning.planner import make_plan
-from emulator.plugins.kubeflow.manifests.out.export import export, target
 from emulator.scenario.assembly import as_text, format_of
 from emulator.scenario.loader import parse
 from emulator.scenario.manifests import Conversion, Options, read_documents
@@ -582,10 +580,3 @@ def test_mpi_without_keys_says_which_secret_is_missing() -> None:
     problems = refused(train_job("mlx-distributed"))
     assert all("there is no Secret mnist-mpi-ssh-auth in default" in one for one in problems)
     assert "--configmap mnist-mpi-ssh-auth=FILE" in problems[0]
-
-
-def test_an_export_says_that_the_rules_of_restarts_are_not_in_it(tmp_path: Path) -> None:
-    scenario = parse(as_text(converted(job_set(job_of("a", ""))).scenario))
-    written = export(scenario, target("kubernetes", scenario), destination=tmp_path)
-    assert any("the rules of `jobset`" in note for note in written.notes)
-    assert "backoffLimitPerIndex: 6" in written.text

@@ -85,18 +85,12 @@ ROOMS = {
     "engines.docker": {"cli.setup", "engines.recipes"},
     "engines.docker.warm": {"engines.docker"},
     "engines.process": set(),
-    "plugins.kubernetes": {"cli.setup", "cli.export"},
-    "plugins.kubernetes.job": {"cli.export"},
+    "plugins.kubernetes": {"cli.setup"},
     "supervisor.takeover": {"session.execution", "supervisor.cleanup", "supervisor.supervisor"},
     "analysis.costs": {
         *("scenario.schema", "scenario.cross_checks", "analysis.analyse", "report.plan_tables"),
     },
-    "plugins.kubeflow": {
-        "cli.export",
-        # What both have of Kubernetes' objects:
-        *(f"plugins.kubernetes.{name}" for name in ("doctor", "job", "nodes", "readings")),
-        "plugins.kubernetes.requests",
-    },
+    "plugins.kubeflow": set(),
     "session": {
         *("cli.demo", "cli.manual", "cli.report", "cli.up", "pytest_plugin.plugin"),
         *("pytest_plugin.harness", "pytest_plugin.memory_cluster", "search.api", "search.sweep"),
@@ -144,10 +138,6 @@ WORDS: dict[str, tuple[str, set[str]]] = {
             *("plugins.kubernetes.usage", "scenario.kubernetes"),
         },
     ),
-    "plugins.kubernetes.job": (
-        "kubernetes-job",
-        {"engines.docker.doctor", "plugins.kubeflow.manifests.out.export"},
-    ),
     "plugins.exports": ("wandb|mlflow|otel|opentelemetry|parquet", set()),
     "metrics.gpu": (
         r"nvml\w*|GpuSampler|GpuInventory",
@@ -171,7 +161,6 @@ SEAMS = {
     "section": "scenario",
     "jobset": "scenario",
     "formats": "scenario",
-    "targets": "scenario",
     "conditions": "analysis",
     "strategy": "supervisor",
     "status": "planning",
@@ -182,9 +171,7 @@ SEAMS = {
 KUBEFLOW = re.compile(r"(?i)kubeflow|tfjob|pytorchjob")
 NAMES_KUBEFLOW = {
     # Its manifests as examples in the help of commands:
-    *(f"cli/{name}" for name in ("__init__", "convert", "export")),
-    # What both have of Kubernetes' objects:
-    *(f"plugins/kubernetes/{name}" for name in ("doctor", "job", "nodes", "readings", "requests")),
+    *("cli/__init__", "cli/convert"),
     # Trainer v2, which has the same group; and texts for users that compare with it:
     *("metrics/formats", "scenario/frameworks/tensorflow"),
 }

@@ -11,6 +11,8 @@ from typing import Any
 
 from typer.core import TyperCommand
 
+from emulator.errors import UsageError
+
 SETTINGS: dict[str, Any] = {
     "pretty_exceptions_enable": False,
     "context_settings": {"help_option_names": ["-h", "--help"]},
@@ -71,6 +73,19 @@ class SparingPydantic:
 
 class Command(SparingPydantic, TyperCommand):
     """A command that shows `TASK` and `[RUN]` where Typer has `{TASK}` and `[RUN] <str>`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401  Typer's own types
+        """Return the words that are left. Raises UsageError for an option that was removed."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            from emulator.cli.words import REMOVED
+
+            option = getattr(error, "option_name", "")  # of one that there is not
+            if instead := REMOVED.get((str(self.name), option)):
+                message = f"{option} of `emulate {self.name}` was removed: {instead}."
+                raise UsageError(message) from None
+            raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401  Typer's own types
         """Return what follows the command's name in the line of its usage."""

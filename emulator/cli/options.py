@@ -89,7 +89,7 @@ def complete_faults(context: typer.Context) -> list[str]:
 def complete_sets(context: typer.Context, incomplete: str) -> list[str]:
     """Return the keys that a dotted key may go on to: those written, and those of the schema."""
     from emulator.scenario.given import NOTHING, read_scenario
-    from emulator.scenario.loader import overridden
+    from emulator.scenario.loader import data_of
     from emulator.scenario.messages import fields_at
 
     parents = incomplete.split(".")[:-1]
@@ -97,7 +97,7 @@ def complete_sets(context: typer.Context, incomplete: str) -> list[str]:
     with contextlib.suppress(EmulatorError):
         given = context.params.get("scenario") or context.params.get("file") or HERE
         path = scenario_path(Path(given))
-        data = overridden(read_scenario(path, NOTHING).text, str(path), ())
+        data = data_of(read_scenario(path, NOTHING).text, str(path))
     for key in parents:
         data = data.get(key) if isinstance(data, dict) else None
     written = [str(key) for key in data] if isinstance(data, dict) else []
@@ -287,7 +287,7 @@ def _words(command: str | None) -> tuple[str, ...]:
 # --- What a command is about ----------------------------------------------------------------------
 
 
-def chosen_scenario(argument: Path | None, option: Path | None) -> Path:
+def _chosen_scenario(argument: Path | None, option: Path | None) -> Path:
     """Return the scenario that a command was given, or the one of the current folder.
 
     Raises UsageError if both were given, or if there is none.
@@ -365,7 +365,7 @@ def requested(
     """Return what a command is to run: a file with what is overridden in it and added to it."""
     from emulator.planning.requested import RequestedScenario
 
-    given = read(chosen_scenario(argument, option), added)
+    given = read(_chosen_scenario(argument, option), added)
     chosen = (*(sets or ()), *(() if seed is None else [f"seed={seed}"]))
     if without_gpus:
         chosen += _without_gpus(given.parse(chosen))

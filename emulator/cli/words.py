@@ -1,4 +1,4 @@
-"""What commands of docker, compose and kubectl are called here."""
+"""What commands of docker, compose and kubectl are called here, and what replaces options."""
 
 from __future__ import annotations
 
@@ -16,6 +16,16 @@ OURS: Mapping[str, str] = {
     **{"log": "logs", "events": "report", "diff": "compare", "info": "doctor", "new": "init"},
 }
 """Words of others, and the command that does it. Kinds of faults are commands of `fault`."""
+
+_MANIFESTS = (
+    "a scenario, or a manifest, runs on Kubernetes as it is (`emulate up FILE --engine "
+    "kubernetes`), and `emulate plan FILE --json` shows each task with its container"
+)
+REMOVED: Mapping[tuple[str, str], str] = {
+    **{("export", one): _MANIFESTS for one in ("--to", "--output", "-o", "--image", "--set")},
+    ("convert", "--to"): _MANIFESTS,
+}
+"""What to do instead of giving an option that a command had in an earlier version."""
 
 
 def command_for(word: str, commands: Collection[str]) -> str:

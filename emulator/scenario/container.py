@@ -329,12 +329,8 @@ class Setting:
     """A value as `emulate plan` shows it."""
     docker: Callable[[Any], Mapping[str, Any]]
     """What a value is in Docker's HostConfig."""
-    compose: Callable[[Any], Any]
-    """A value in a Compose file, which has the same key."""
     pod: Callable[[Any], Mapping[str, Any]] = lambda value: {}
     """What a value adds to a container of a Pod."""
-    no_pod: str = ""
-    """Why a Pod can't have it."""
 
 
 SETTINGS: dict[str, Setting] = {
@@ -343,7 +339,6 @@ SETTINGS: dict[str, Setting] = {
         capability="limits",
         shown=lambda size: f"/dev/shm of {format_size(size)}",
         docker=lambda size: {"ShmSize": size},
-        compose=lambda size: size,
     ),
     "ulimits": Setting(
         need="ulimits for {}",
@@ -354,11 +349,6 @@ SETTINGS: dict[str, Setting] = {
                 {"Name": k, "Soft": one.soft, "Hard": one.hard} for k, one in limits.items()
             ]
         },
-        compose=lambda limits: {
-            k: one.soft if one.soft == one.hard else {"soft": one.soft, "hard": one.hard}
-            for k, one in limits.items()
-        },
-        no_pod="ulimits are a setting of the nodes' container runtime",
     ),
 }
 """What becomes of settings, by key; the memory of /dev/shm is a volume of a Pod."""

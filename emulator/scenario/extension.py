@@ -26,10 +26,9 @@ def added(name: str) -> Iterator[Any]:
     """Yield what the extensions have under a name.
 
     `section`: the class of `operator:` in a scenario, an `AnyOperator`; `jobset`: that of
-    `jobset:`, `AnyRules`; `formats` and `targets`: formats of manifests, for input and output;
-    `conditions`: what a job's timeline becomes in a summary; what `AnyRules.strategy` names: the
-    class of what follows from the events of a job; `status`: the class of an endpoint to which
-    tasks report, an `AnyStatus`.
+    `jobset:`, `AnyRules`; `formats`: those of manifests; `conditions`: what a job's timeline
+    becomes in a summary; what `AnyRules.strategy` names: the class of what follows from the events
+    of a job; `status`: the class of an endpoint to which tasks report, an `AnyStatus`.
     """
     for folder in FOLDERS:
         module, _, attribute = import_module(folder).ADDED[name].partition(":")
@@ -87,10 +86,6 @@ class AnyOperator(AnyRules, Protocol):
     @property
     def roles(self) -> Roles | None:
         """What the roles of its tasks mean; None: as in the framework."""
-
-    @property
-    def own_keys(self) -> Sequence[str]:
-        """The keys that are given and that no other system has."""
 
     def naming(self, roles: Sequence[str]) -> Naming:
         """Return how the tasks are named on the network."""

@@ -141,9 +141,9 @@ def parse(
     return scenario
 
 
-def overridden(text: str, file: str, sets: Sequence[str]) -> dict[str, Any]:
-    """Return the data of a scenario's text with overrides applied, for one that `parse` accepts."""
-    return _overridden(text, file, sets)[0].data
+def data_of(text: str, file: str) -> dict[str, Any]:
+    """Return the data of a scenario's text, which may have mistakes."""
+    return _overridden(text, file, ())[0].data
 
 
 @contextlib.contextmanager

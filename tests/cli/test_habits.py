@@ -13,7 +13,7 @@ import typer
 
 import emulator
 from emulator.cli import COMMANDS, app
-from emulator.cli.words import OURS, command_for
+from emulator.cli.words import OURS, REMOVED, command_for
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.planning.requested import RunOptions
 from emulator.runtime.clock import ManualClock
@@ -70,6 +70,30 @@ def test_words_of_docker_and_kubectl_lead_to_commands_that_there_are() -> None:
     assert {command_for(word, COMMANDS) for word in COMMANDS} == {""}
 
 
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        ("export quickstart --to kubernetes", "--to of `emulate export`"),
+        ("export quickstart -o x.yaml --to=compose", "-o of `emulate export`"),
+        ("convert job.yaml --to trainjob", "--to of `emulate convert`"),
+    ],
+)
+def test_an_option_that_was_removed_is_refused_with_what_to_do_instead(
+    words: str, option: str
+) -> None:
+    assert refusal(*words.split()) == (
+        f"{option} was removed: a scenario, or a manifest, runs on Kubernetes as it is (`emulate "
+        "up FILE --engine kubernetes`), and `emulate plan FILE --json` shows each task with its "
+        "container."
+    )
+
+
+def test_no_option_that_there_is_counts_as_removed() -> None:
+    for name, option in REMOVED:
+        command = typer.main.get_command(app).get_command(None, name)  # type: ignore[attr-defined]
+        assert option not in [opt for one in command.params for opt in one.opts]
+
+
 def test_help_is_a_command_too() -> None:
     assert typed("help").ended().stdout == typed("--help").stdout
     assert typed("help", "up").ended().stdout == typed("up", "--help").stdout
@@ -89,7 +113,6 @@ def test_help_is_a_command_too() -> None:
         ("up quickstart -q -v", "Both --quiet and --verbose were given."),
         ("fault paus worker-0", "Did you mean 'pause'? Faults: preempt, kill, terminate, "),
         ("build cpuu", "Did you mean 'cpu'? Images: cpu, gpu, pytorch, "),
-        ("export quickstart --to composed", "Did you mean 'compose'? Formats: "),
         *(
             (f"{command} https://a.b/x.yaml", "https://a.b/x.yaml is an address; a scenario is a ")
             for command in ("plan", "up -f", "convert", "doctor")
@@ -99,7 +122,6 @@ def test_help_is_a_command_too() -> None:
             "train.py is a program, not a scenario. `emulate init` writes a scenario",
         ),
         ("convert no-such.yaml", "Can't read no-such.yaml: No such file"),
-        ("export last --to yaml", "There is no format yaml. Formats: "),
         ("exec worker-0 --out X", "--out is behind the task: it would be the command."),
         ("stop", "There is no command stop. Use `emulate down`."),
         ("run quickstart", "There is no command run. Use `emulate up`."),
@@ -333,7 +355,6 @@ TASKS = "worker-0 worker-1 worker-2"
         ("up --set framew", "framework"),
         ("up --vary framew", "framework"),
         ("scenarios fau", "faults"),
-        ("export --to tr", "trainjob"),
         ("runs --scenario quicks", "quickstart"),
         ("doctor quicks", "quickstart"),
         ("build pyto", "pytorch"),

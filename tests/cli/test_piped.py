@@ -49,10 +49,8 @@ def test_a_scenario_is_read_with_paths_relative_to_the_current_folder(
     assert [task["name"] for task in found["tasks"]] == ["worker-0", "worker-1"]
 
 
-def test_every_command_that_takes_a_scenario_takes_it(tmp_path: Path) -> None:
+def test_every_command_that_takes_a_scenario_takes_it() -> None:
     assert typed("convert", "-", stdin=TEXT).ended().stdout == TEXT
-    compose = typed("export", "-", "--to", "compose", cwd=tmp_path, stdin=TEXT).ended()
-    assert "worker-0:" in compose.stdout
     for words in (
         "build -",
         "doctor - --engine process",

@@ -12,7 +12,6 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, assume, settings
 from hypothesis import given as for_all
-from hypothesis import strategies as st
 from pydantic import ValidationError
 
 import emulator
@@ -33,7 +32,7 @@ from emulator.errors import UsageError
 from emulator.faults.kinds import entries
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import json_schema
-from tests.plugins.kubeflow.manifests.out.test_exports import SCENARIOS
+from tests.scenario.drawn import scenarios
 
 HEAD = "name: x\nframework: none\nprogram: {command: [a]}\ncluster: {worker: 3}\n"
 FAULTS = "faults: [{kill: worker-0, at: 1s}, {%s}]"
@@ -152,7 +151,7 @@ def same(scenario: Scenario) -> None:
 
 @pytest.mark.slow
 @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
-@for_all(data=st.one_of(*SCENARIOS.values()))
+@for_all(data=scenarios("tensorflow") | scenarios("pytorch"))
 def test_of_any(data: dict[str, Any]) -> None:
     try:
         scenario = parse(json.dumps(data))

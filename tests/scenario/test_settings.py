@@ -14,7 +14,6 @@ from emulator.engines.docker.requests import container_request
 from emulator.engines.requirements import needs
 from emulator.planning.plan import Task
 from emulator.planning.planner import make_plan
-from emulator.plugins.kubeflow.manifests.out.export import export, target
 from emulator.plugins.kubernetes.archives import delivery
 from emulator.plugins.kubernetes.names import common
 from emulator.plugins.kubernetes.requests import pod_request
@@ -29,9 +28,7 @@ ROW = Setting(
     capability="limits",
     shown=lambda score: f"OOM score {score}",
     docker=lambda score: {"OomScoreAdj": score},
-    compose=lambda score: score,
     pod=lambda score: {"oomScore": score},
-    no_pod="OOM scores are an alpha feature",
 )
 
 
@@ -48,7 +45,7 @@ class ScoredTask(Task):
     oom_score: int | None = None
 
 
-def test_a_new_one_is_merged_refused_requested_shown_and_exported(
+def test_a_new_one_is_merged_refused_requested_and_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(SETTINGS, "oom_score", ROW)
@@ -68,13 +65,6 @@ def test_a_new_one_is_merged_refused_requested_shown_and_exported(
     assert pod["spec"]["containers"][0]["oomScore"] == 5
     print_plan(plan.model_copy(update={"tasks": (task,)}), [], Console(file=(out := StringIO())))
     assert "worker: OOM score 5\n" in out.getvalue()
-    compose, pods = (
-        export(scenario, target(name, scenario), destination=Path())
-        for name in ("compose", "kubernetes")
-    )
-    assert re.findall("oom_score: .", compose.text) == ["oom_score: 5", "oom_score: 7"]
-    assert re.findall("oomScore: .", pods.text) == ["oomScore: 5", "oomScore: 7"]
-    assert pods.notes.count("OOM scores are an alpha feature") == 1
 
 
 def test_an_old_one_is_named_where_it_is_declared_and_in_the_advice_of_an_error() -> None:

@@ -1,4 +1,4 @@
-"""Kubeflow's training operator: its jobs in a scenario, as input, as output, and under way.
+"""Kubeflow's training operator: its jobs in a scenario, as input, and under way.
 
 Nothing else imports this folder: `emulator/scenario/extension.py` lists it, and the rest asks there
 for the parts that are named here.
@@ -12,7 +12,6 @@ ADDED: Mapping[str, str] = {
     "section": "section:Operator",
     "jobset": "trainer.section:JobSet",
     "formats": "formats:FORMATS",
-    "targets": "out:TARGETS",
     "conditions": "conditions:conditions_of_job",
     "strategy": "job:OperatorJob",
     "status": "trainer.status:StatusEndpoint",

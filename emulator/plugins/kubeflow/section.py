@@ -34,15 +34,6 @@ FRAMEWORK_OF: dict[JobKind, FrameworkName] = {"TFJob": "tensorflow", "PyTorchJob
 LEADERS = ("chief", "master")
 TFJOB_ROLES = Roles(names=(*LEADERS, WORKER, "ps", "evaluator"), leaders=LEADERS)
 """It has one role more than TensorFlow, and its evaluator is part of the cluster."""
-OF_JOB = (
-    "active_deadline",
-    "clean_pods",
-    "ttl_after_finished",
-    "suspend",
-    "labels",
-    "annotations",
-)
-"""Keys for the job itself: what other systems run has no such job."""
 PREFIX = "training.kubeflow.org/"
 """Of the labels that the operator gives to pods."""
 NAME = 63
@@ -160,12 +151,6 @@ class Operator(Model):
     def roles(self) -> Roles | None:
         """What the roles of a TFJob mean; of a PyTorchJob, it is as in the framework."""
         return TFJOB_ROLES if self.kind == "TFJob" else None
-
-    @property
-    def own_keys(self) -> Sequence[str]:
-        """The keys for the job itself that are given."""
-        given = self.model_dump(exclude_defaults=True)
-        return [key for key in OF_JOB if key in given]
 
     def naming(self, roles: Sequence[str]) -> Naming:
         """Return the names of the pods' services: `genClusterSpec`, tensorflow.go of v1.9.0."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 
 from emulator.engines.memory import Script
 from emulator.planning.plan import Plan
-from emulator.scenario.given import load
 from tests.cli.typed import NO_DOCKER, typed
 from tests.plugins.kubeflow.test_jobs_in import TFJOB, T, changed
 from tests.report.runs import a_run
@@ -104,17 +102,3 @@ def test_ps_wide_shows_the_conditions_of_a_training_operators_job(tmp_path: Path
     assert "TFJob" not in typed("ps", "last", "--out", tmp_path).stdout
     data = typed("ps", "last", "--json", "--out", tmp_path).json
     assert [one["type"] for one in data["conditions"]] == ["Created", "Running", "Succeeded"]
-
-
-def test_a_scenario_is_exported_as_a_manifest_and_that_again(tmp_path: Path) -> None:
-    text = "name: train\nprogram: {command: [train]}\ncluster: {worker: 2}\n"
-    (tmp_path / "s.yaml").write_text(text)
-    (tmp_path / "out").mkdir()
-    words = (("s.yaml", "--to", "tfjob", "-o", "out/job.yaml"), ("out/job.yaml", "--to", "compose"))
-    first, second = (typed("export", *one, cwd=tmp_path) for one in words)
-    assert (first.returncode, first.stdout, second.returncode) == (0, "", 0)
-    job = list(yaml.safe_load_all((tmp_path / "out" / "job.yaml").read_text()))[-1]
-    assert job["kind"] == "TFJob"
-    assert "annotations" not in job["metadata"]
-    assert load(tmp_path / "out" / "job.yaml").cluster["worker"].replicas == 2
-    assert yaml.safe_load(second.stdout)["services"].keys() == {"worker-0", "worker-1"}

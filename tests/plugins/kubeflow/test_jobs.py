@@ -127,6 +127,16 @@ def test_a_cluster_would_take_the_manifest(job: Job) -> None:
     check(next(one for one in documents if one["kind"].endswith("Job")))
 
 
+@pytest.mark.parametrize(
+    ("kind", "field"), [("TFJob", "tfReplicaSpecs"), ("PyTorchJob", "pytorchReplicaSpecs")]
+)
+def test_the_check_finds_unknown_fields(kind: str, field: str) -> None:
+    document = {"apiVersion": "kubeflow.org/v1", "kind": kind, "metadata": {"name": "a"}}
+    check({**document, "spec": {field: {}}})
+    with pytest.raises(Exception, match="backofLimit"):
+        check({**document, "spec": {field: {}, "backofLimit": 1}})
+
+
 @pytest.mark.docker
 @pytest.mark.usefixtures("docker_engine")
 @pytest.mark.parametrize("job", ALL, ids=lambda job: job.name)

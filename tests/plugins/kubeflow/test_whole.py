@@ -1,4 +1,4 @@
-"""The whole of conversions and exports of jobs: see the files of the same name in manifests/."""
+"""The whole of conversions of jobs: see the files of the same name in manifests/."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugins.kubeflow.manifests.test_whole import EXPORTS, check_conversion, check_export
+from tests.plugins.kubeflow.manifests.test_whole import check_conversion
 from tests.report.test_expected import plans
 
 HERE = Path(__file__).parent / "whole"
@@ -15,13 +15,6 @@ HERE = Path(__file__).parent / "whole"
 @pytest.mark.parametrize("path", sorted(HERE.glob("in/*.made")), ids=lambda path: str(path.stem))
 def test_the_whole_of_a_conversion(path: Path) -> None:
     check_conversion(path)
-
-
-@pytest.mark.parametrize("path", sorted(HERE.glob("out/*.*.yaml")), ids=lambda path: str(path.stem))
-def test_the_whole_of_an_export(path: Path) -> None:
-    source = f"{path.stem.partition('.')[0]}.yaml"
-    of_job = path.parent / source
-    check_export(path, of_job if of_job.exists() else EXPORTS / source)
 
 
 PLANS = [

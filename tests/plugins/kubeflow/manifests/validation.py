@@ -19,8 +19,6 @@ KUBERNETES = "v1.34.0"
 CUSTOM = {
     ("kubeflow.org/v1", "TFJob"): "tfjob",
     ("kubeflow.org/v1", "PyTorchJob"): "pytorchjob",
-    ("trainer.kubeflow.org/v1alpha1", "TrainJob"): "trainjob",
-    ("trainer.kubeflow.org/v1alpha1", "TrainingRuntime"): "trainingruntime",
 }
 
 

@@ -1,1 +1,0 @@
-"""Scenarios written as manifests of other tools (pure): one file for each format."""

@@ -79,9 +79,10 @@ class Command(SparingPydantic, TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
+            if (option := getattr(error, "option_name", None)) is None:
+                raise  # as the end of --help
             from emulator.cli.words import REMOVED
 
-            option = getattr(error, "option_name", "")  # of one that there is not
             if instead := REMOVED.get((str(self.name), option)):
                 message = f"{option} of `emulate {self.name}` was removed: {instead}."
                 raise UsageError(message) from None

@@ -313,6 +313,21 @@ def test_the_policies_of_a_jobset_name_the_roles_of_its_jobs() -> None:
     assert (found.notes, [*section["jobs"]]) == ((), ["a-0", "a-1", "b-0"])
 
 
+def test_a_runtime_of_the_namespace_has_rules_of_exit_codes_and_its_own_index() -> None:
+    codes = {"containerName": "node", "operator": "NotIn", "values": [1, 2]}
+    worker = job_of(podFailurePolicy={"rules": [{"action": "FailJob", "onExitCodes": codes}]})
+    pod = worker["template"]["spec"]["template"]["spec"]
+    pod["restartPolicy"] = "Never"
+    pod["containers"][0]["env"] = [{"name": "JOB_COMPLETION_INDEX", "value": "7"}]
+    own = {**runtime(worker), "kind": "TrainingRuntime"}
+    job = train_job(runtimeRef={"kind": "TrainingRuntime", "name": "own"})
+    found = converted(own, job)
+    assert found.scenario["jobset"]["jobs"]["node"]["pod_failure"] == [
+        {"action": "fail-job", "on_exit_codes": {"operator": "not-in", "values": [1, 2]}}
+    ]
+    assert variables(planned(own, job), "node-1") == {"JOB_COMPLETION_INDEX": "7"}
+
+
 def test_what_no_pod_has_here_is_left_out_of_the_rules_and_said() -> None:
     other = {**FAIL_JOB, "onPodConditions": [{"type": "ConfigIssue"}, FAIL_JOB_CONDITION]}
     codes = {"containerName": "sidecar", "operator": "In", "values": [42]}

@@ -101,11 +101,6 @@ class Result:
         return self.analysis.goodput
 
     @property
-    def cost(self) -> float | None:
-        """What the run cost, in the currency of the scenario's prices; None without prices."""
-        return None if self.analysis.costs is None else self.analysis.costs.cost
-
-    @property
     def steps_per_second(self) -> float | None:
         """The job's rate over the whole training."""
         return self.analysis.steps_per_second
@@ -292,7 +287,6 @@ def summary(
         "recoveries": [rounded(seconds) for seconds in analysis.recoveries],
         "unrecovered": analysis.unrecovered,
         "time": dict(analysis.time),
-        "cost": {} if analysis.costs is None else analysis.costs.as_data(),
     }
     for key, figure in FIGURES.items():
         put_in_summary(result, key, figure.value_in(analysis))

@@ -26,12 +26,6 @@ LETTERS, LINES = 30, 3
 
 Graph = Mapping[str, frozenset[str]]
 
-MODULES_OF = {"analysis.costs.prices": "scenario"}
-"""Modules of a feature's folder that belong to another part than the folder does.
-
-What such a feature adds to a scenario is imported from below the place where its folder is.
-"""
-
 
 def imports(path: Path) -> Iterator[str]:
     """Yield the full name of every module that a file imports, also inside of functions."""
@@ -51,7 +45,7 @@ def part(path: Path) -> str:
 
 def part_of(name: str) -> str:
     """Return the same for the name of a module within `emulator`."""
-    return MODULES_OF.get(name, name.partition(".")[0])
+    return name.partition(".")[0]
 
 
 def graph() -> Graph:

@@ -411,33 +411,6 @@ def fault_times(folder: Path, fault: str, target: str) -> dict[str, float | None
     return {key: None if event is None else float(event["at"]) for key, event in found.items()}
 
 
-def paid(folder: Path) -> dict[str, float]:
-    """Return for how many seconds the machine of each task is paid for.
-
-    That is until the outcome, from each start to the end that no start follows, or that is a
-    preemption.
-    """
-    events = happened(folder)
-    over = next(n for n, event in enumerate(events) if event["event"] == "job")
-    preemptions = {e["id"] for e in events if (e["event"], e.get("kind")) == ("fault", "preempt")}
-    since: dict[str, float] = {}
-    ended: dict[str, float] = {}
-    seconds: dict[str, float] = {}
-    for event in events[:over]:
-        task, name, at = event.get("task", ""), event["event"], float(event["at"])
-        if name == "start":
-            since.setdefault(task, at)
-            ended.pop(task, None)
-        elif name == "exit" and event.get("fault") in preemptions:
-            seconds[task] = seconds.get(task, 0.0) + at - since.pop(task)
-        elif name == "exit":
-            ended[task] = at
-    for task, begin in since.items():
-        end = ended.get(task, float(events[over]["at"]))
-        seconds[task] = seconds.get(task, 0.0) + end - begin
-    return seconds
-
-
 def _said(log: Path) -> Iterator[dict[str, Any]]:
     """Yield the lines of a log that tell of something."""
     for line in log.read_text(errors="replace").splitlines():

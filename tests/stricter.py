@@ -8,11 +8,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 
+import yaml
+
 from benchmarks.gallery.graph_faults import goes_back, paces, trains_again
 from emulator.record.events import Phase, Step, TaskStart, fields_of
 from emulator.record.reader import Record
 from emulator.results import Result
+from emulator.runtime.bundled import ROOT
+from scenarios.costs.costs import Costs, costs_of
 from tests.gallery import model_parallel
+
+PRICES = ROOT / "scenarios" / "costs" / "prices" / "examples.yaml"
 
 
 def told_workers_save_together_and_lose_no_step(run: Result) -> None:
@@ -91,30 +97,33 @@ def the_second_evaluator_begins_with_the_newest_checkpoint(run: Result) -> None:
     assert steps[second] - steps[second - 1] > 200  # what was saved meanwhile is skipped
 
 
+def priced(run: Result) -> Costs:
+    """Return what a run cost, by the examples of prices."""
+    return costs_of(run.folder, yaml.safe_load(PRICES.read_text(encoding="utf-8")))
+
+
 def spot_machines_are_not_paid_for_while_they_are_down(run: Result) -> None:
-    costs = run.analysis.costs
-    assert costs is not None
-    stays, lost = (costs.tasks[name].paid for name in ("worker-0", "worker-1"))
+    found = priced(run)
+    stays, lost = (found.paid[name] for name in ("worker-0", "worker-1"))
     assert stays - lost > 2  # two preemptions, each of which takes the machine for 2 s
-    assert costs.preempted.count == 2
+    assert found.preemptions == 2
     # Both machines are there in most of this time; it is most of what two preemptions take.
-    assert 0.5 < costs.preempted.cost / (2 * 0.12 * costs.preempted.seconds / 3600) < 1
-    assert 0 < costs.preempted.cost < costs.cost
+    assert 0.5 < found.lost / (2 * 0.12 * found.seconds / 3600) < 1
+    assert 0 < found.lost < found.total
     # If both were paid for all the time, the break-even would be where the lost share of the time
     # equals the discount; what is down costs nothing, so that it comes a little earlier.
-    assert costs.break_even is not None
-    each = costs.preempted.seconds / costs.preempted.count
-    assert each < costs.break_even < each / (1 - 0.12 / 0.40)
+    assert found.break_even is not None
+    each = found.seconds / found.preemptions
+    assert each < found.break_even < each / (1 - 0.12 / 0.40)
 
 
 def machines_that_stay_cost_their_price_for_all_of_the_run(run: Result) -> None:
-    costs = run.analysis.costs
-    assert costs is not None
-    assert (costs.preempted.count, costs.preempted.cost, costs.break_even) == (0, 0.0, None)
-    assert costs.time["wasted"] == costs.time["recovery"] == 0
-    for task in costs.tasks.values():
+    found = priced(run)
+    assert (found.preemptions, found.lost, found.break_even) == (0, 0.0, None)
+    assert run.analysis.time["wasted"] == run.analysis.time["recovery"] == 0
+    for paid in found.paid.values():
         # From a start until the outcome, or the task's end just before.
-        assert 0.5 < task.paid / run.analysis.duration <= 1
+        assert 0.5 < paid / run.analysis.duration <= 1
 
 
 def nothing_is_restored(run: Result) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from emulator.analysis.throughput import curve
 from emulator.record.reader import Record
-from tests.recount import Recount, Work, fault_times, made, paid, percentile, recount, saves_seen
+from tests.recount import Recount, Work, fault_times, made, percentile, recount, saves_seen
 
 if TYPE_CHECKING:  # the conftest.py at the top imports this where Playwright is missing
     from tests.conftest import Emulate
@@ -74,7 +74,6 @@ restart: {policy: on-failure, backoff: 0.2s}
 faults:
   - {preempt: worker-1, at: {step: 40, task: worker-1}, grace: 2s, down: 0.6s}
   - {pause: worker-0, at: {step: 100, task: worker-0}, for: 0.5s}
-prices: {worker: {spot: 0.36/h, on_demand: 0.72/h}}
 """
 """Worker 1 is preempted and saves; worker 0 fails for it; later worker 0 is paused."""
 
@@ -119,24 +118,7 @@ def agrees(folder: Path, summary: dict[str, Any]) -> Recount:
     same_curve(folder, summary, work)
     for fault in summary["faults"]:
         same_fault(folder, fault, work, summary)
-    if summary["cost"]["run"] is not None:
-        same_cost(summary["cost"], paid(folder))
     return logs
-
-
-def same_cost(cost: dict[str, Any], seconds: dict[str, float]) -> None:
-    """Look whether each machine is paid for as long as the history says, and what that makes."""
-    assert cost["tasks"].keys() == seconds.keys()
-    for name, task in cost["tasks"].items():
-        assert task["paid"] == near(seconds[name])
-        assert task["cost"] == amount(task["per_hour"] * seconds[name] / 3600)
-    assert cost["run"] == amount(sum(task["cost"] for task in cost["tasks"].values()))
-    assert sum(cost["time"].values()) == amount(cost["run"])
-
-
-def amount(value: float) -> Any:
-    """Return what equals an amount of money: it has nine digits after the point."""
-    return pytest.approx(value, abs=1e-7, rel=1e-3)
 
 
 def same_fault(
@@ -218,14 +200,14 @@ def finished(emulate: Emulate, tmp_path: Path, text: str) -> tuple[Path, dict[st
     return emulate.out / done.json["run_id"], done.json
 
 
-def is_noticed(folder: Path, summary: dict[str, Any], *where: Any, more: float = 0.01) -> None:
+def is_noticed(folder: Path, summary: dict[str, Any], *where: Any) -> None:
     """Check that a summary does not agree if one of its numbers is a little greater."""
     *path, key = where
     place = wrong = copy.deepcopy(summary)
     for name in path:
         place = place[name]
     assert place[key] is not None, where
-    place[key] = place[key] * 1.01 + more
+    place[key] = place[key] * 1.01 + 0.01
     with pytest.raises(AssertionError):
         agrees(folder, wrong)
 
@@ -253,8 +235,6 @@ def test_the_numbers_are_those_of_the_logs(emulate: Emulate, tmp_path: Path) -> 
 def test_the_numbers_of_faults_are_those_of_the_logs(emulate: Emulate, tmp_path: Path) -> None:
     folder, summary = finished(emulate, tmp_path, STRUCK)
     agrees(folder, summary)
-    for key in ("paid", "cost"):
-        is_noticed(folder, summary, "cost", "tasks", "worker-1", key, more=0)
     assert [fault["kind"] for fault in summary["faults"]] == ["preempt", "pause"]
     known = {"triggered", *TIMES, "rate_before", "rate_after"}
     known |= {"target_rate_before", "target_rate_after"}

@@ -46,10 +46,7 @@ LAYERS = [
     {"ui"},
     {"cli", "pytest_plugin", "__init__", "__main__"},
 ]
-"""From the bottom up: a module imports from its own layer or from those before it.
-
-A module of a feature's folder may be of a lower layer than the rest of it (`MODULES_OF`).
-"""
+"""From the bottom up: a module imports from its own layer or from those before it."""
 
 ONLY_IN = {
     "docker": {"engines/docker"},
@@ -87,9 +84,6 @@ ROOMS = {
     "engines.process": set(),
     "plugins.kubernetes": {"cli.setup"},
     "supervisor.takeover": {"session.execution", "supervisor.cleanup", "supervisor.supervisor"},
-    "analysis.costs": {
-        *("scenario.schema", "scenario.cross_checks", "analysis.analyse", "report.plan_tables"),
-    },
     "plugins.kubeflow": set(),
     "session": {
         *("cli.demo", "cli.manual", "cli.report", "cli.up", "pytest_plugin.plugin"),
@@ -107,15 +101,6 @@ by name, are not counted.
 
 
 WORDS: dict[str, tuple[str, set[str]]] = {
-    "analysis.costs": (
-        r"prices?|costs?|currency|money",
-        {
-            *("scenario.schema", "scenario.loader", "scenario.messages", "cli.options"),
-            *("validation.fields", "validation.units", "analysis.figures", "analysis.comparison"),
-            *("results", "report.data", "report.document"),
-            *("report.page", "report.comparison_page", "report.files", "report.terminal"),
-        },
-    ),
     "engines.docker.warm": (
         r"warm|warming|warmstarts?|preload(?!_content)|spares",
         {

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from emulator.analysis import goodput
 from emulator.analysis.checkpoints import checkpoints_of
-from emulator.analysis.costs.costs import Costs, costs
 from emulator.analysis.notices import NoticeResult, notices, saved_in
 from emulator.analysis.setbacks import setbacks
 from emulator.analysis.steps_made import JobSteps, beside
@@ -191,8 +190,6 @@ class Analysis:
     """Seconds by cause (goodput.py); their sum is the duration."""
     goodput: float | None = None
     """The productive share of the duration."""
-    costs: Costs | None = None
-    """None if the scenario has no prices."""
 
     @property
     def worst_recovery(self) -> float | None:
@@ -297,8 +294,7 @@ def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
     recoveries = [one.seconds for one in recovered]
     throughput = rates(timeline.plan, work)
     traffic = traffic_of(timeline.plan, progress.advances, samples)
-    spent = goodput.split(timeline, duration)
-    time = spent.by_cause()
+    time = goodput.by_cause(goodput.pieces(timeline, duration))
     steps = progress.steps
     final_step = progress.furthest[-1] if steps else None
     is_anew = any(task.counted_anew for task in tasks.values())
@@ -334,7 +330,6 @@ def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
         saves=tuple(checkpoints_of(timeline).as_data()),
         time=time,
         goodput=time["productive"] / duration if steps and duration > 0 else None,
-        costs=costs(timeline, spent, final_step),
     )
 
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from emulator.analysis.analyse import Analysis
 from emulator.analysis.expectations import Status, Verdict, overall
-from emulator.analysis.figures import COSTS, FIGURES, rounded
+from emulator.analysis.figures import FIGURES, rounded
 from emulator.analysis.throughput import scaling_efficiency, workers
 from emulator.analysis.values import Values
 from emulator.faults.kinds import entries
@@ -41,13 +41,11 @@ class Row:
     outcome: str
     verdict: Status
     figures: Mapping[str, float | None]
-    """COMPARED, LEARNED and COSTS, by key."""
+    """COMPARED and LEARNED, by key."""
     differs: Mapping[str, Any]
     """This run's values of the keys in which the compared scenarios differ."""
     by_default: frozenset[str] = frozenset()
     """Those of these keys whose value here is the default, which nobody need have written."""
-    currency: str = ""
-    """Of its costs."""
     efficiency: float | None = None
     """Of scaling, relative to the baseline; None without one."""
     efficiency_by: str | None = None
@@ -123,12 +121,8 @@ def _row(
         variant=plan.variant,
         outcome=analysis.outcome,
         verdict=overall(verdicts),
-        figures={
-            key: rounded(FIGURES[key].value_in(analysis), FIGURES[key].digits)
-            for key in (*COMPARED, *LEARNED, *COSTS)
-        },
+        figures={key: rounded(FIGURES[key].value_in(analysis)) for key in (*COMPARED, *LEARNED)},
         differs=differs,
-        currency=plan.scenario.currency,
         efficiency=rounded(efficiency[0]) if efficiency else None,
         efficiency_by=efficiency[1] if efficiency else None,
         values={k: v for k, v in analysis.values.items() if k not in ("examples", "accuracy")},
@@ -188,18 +182,11 @@ def called(rows: Sequence[Row]) -> Iterator[str]:
         yield row.variant if unique else f"{row.run_id} {row.variant}".strip()
 
 
-def costs_of(rows: Sequence[Row]) -> list[str]:
-    """Return those of COSTS that are known of a run; empty: no scenario has prices."""
-    return [key for key in COSTS if any(row.figures[key] is not None for row in rows)]
-
-
 def cell(row: Row, reference: Row, key: str) -> str:
     """Return a figure as text, a measured one with its ratio to that of the `reference`."""
     value, first = row.figures[key], reference.figures[key]
-    text = FIGURES[key].text(value, "", row.currency)
-    same_currency = row.currency == reference.currency
-    measured = key in MEASURED or (FIGURES[key].is_money and same_currency)
-    compared = measured and row is not reference
+    text = FIGURES[key].text(value, "")
+    compared = key in MEASURED and row is not reference
     if not compared or value is None or not first or math.inf in (value, first):
         return text
     return f"{text} x{format_number(value / first, 2)}"

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from emulator.validation.units import format_duration, format_money, format_number, format_rate
+from emulator.validation.units import format_duration, format_number, format_rate
 
 if TYPE_CHECKING:
     from emulator.analysis.analyse import Analysis
 
 UNKNOWN = "—"
 """Shown for an unknown value."""
+DIGITS = 4
+"""Decimals of a number as data."""
 
 
 _Known = TypeVar("_Known")
@@ -44,7 +46,7 @@ class Figure:
     """One number of a job."""
 
     key: str
-    """Its name as data, and the attribute of `Analysis`, or of its `section`."""
+    """Its name as data, and the attribute of `Analysis`."""
     path: str
     """Its dotted key in summary.json."""
     title: str
@@ -56,10 +58,6 @@ class Figure:
     note: str
     """A short definition."""
     form: Callable[[float], str]
-    section: str = ""
-    """The attribute of `Analysis` that has it, which may be None; empty: the analysis itself."""
-    is_money: bool = False
-    """Its unit is the currency of the scenario's prices."""
     of_one: str = ""
     """The phrase for exactly one of what is counted; empty if it is the same."""
     of_never: str = ""
@@ -69,31 +67,25 @@ class Figure:
 
     def value_in(self, analysis: Analysis) -> float | None:
         """Return its value in a run; None: unknown."""
-        of = getattr(analysis, self.section) if self.section else analysis
-        value: float | None = None if of is None else getattr(of, self.key)
-        return AtMost.of(value, getattr(of, self.least)) if self.least else value
+        value: float | None = getattr(analysis, self.key)
+        return AtMost.of(value, getattr(analysis, self.least)) if self.least else value
 
-    def text(self, value: float | None, unknown: str = UNKNOWN, currency: str = "") -> str:
-        """Return a value as text; `never` for an infinite time. Amounts have the `currency`."""
+    def text(self, value: float | None, unknown: str = UNKNOWN) -> str:
+        """Return a value as text; `never` for an infinite time."""
         if value is None:
             return unknown
         text = "never" if math.isinf(value) else self.form(value)
         if isinstance(value, AtMost):
             text = f"{self.form(value.least)} to {text}"
-        return f"{text} {currency}" if currency and self.is_money else text
+        return text
 
-    def in_words(self, value: float, currency: str = "") -> str:
+    def in_words(self, value: float) -> str:
         """Return a value in a phrase."""
         is_one = value == 1 and not isinstance(value, AtMost)
         phrase = self.of_one if self.of_one and is_one else self.phrase
         if self.of_never and math.isinf(value):
             return self.of_never
-        return phrase.format(self.text(value, currency=currency))
-
-    @property
-    def digits(self) -> int:
-        """Decimals of its value as data; what a short run costs is very little."""
-        return 9 if self.is_money else 4
+        return phrase.format(self.text(value))
 
 
 def _percent(share: float) -> str:
@@ -129,18 +121,6 @@ FIGURES: Mapping[str, Figure] = {
                "by the restart policy", format_number, of_one="{} restart"),
         Figure("accuracy", "accuracy", "Accuracy", "accuracy", "accuracy {}",
                "the last that was reported", partial(format_number, digits=3)),
-        Figure("cost", "cost.run", "Cost", "cost", "cost {}",
-               "of all machines", format_money, "costs", is_money=True),
-        Figure("cost_per_thousand_steps", "cost.per_thousand_steps", "A thousand steps",
-               "1000 steps", "{} a thousand steps", "the cost divided by the final step",
-               format_money, "costs", is_money=True),
-        Figure("preemption_cost", "cost.preemptions.cost", "Preemptions cost", "preempted",
-               "of it for preemptions {}", "paid from each loss until all was made up for",
-               format_money, "costs", is_money=True),
-        Figure("break_even", "cost.break_even", "Break-even", "break-even",
-               "break-even at a preemption every {}",
-               "between two preemptions; more often, and spot costs more than on demand",
-               format_duration, "costs"),
     )
 }  # fmt: skip
 """By key, in the order of the page."""
@@ -186,7 +166,7 @@ def put_in_summary(summary: dict[str, Any], key: str, value: float | None) -> No
     *sections, last = figure.path.split(".")
     for name in sections:
         summary = summary.setdefault(name, {})
-    summary[last] = None if value == math.inf else rounded(value, figure.digits)
+    summary[last] = None if value == math.inf else rounded(value)
     if figure.least:
         summary[f"{last}_at_least"] = getattr(value, "least", value)
 
@@ -203,10 +183,6 @@ def in_summary(summary: Mapping[str, Any], key: str) -> float | None:
     return AtMost.of(value, section.get(f"{name}_at_least")) if FIGURES[key].least else value
 
 
-COSTS = tuple(key for key, figure in FIGURES.items() if figure.section == "costs")
-"""Figures of runs whose scenario has prices."""
-
-
 def as_data(row: Any) -> dict[str, Any]:  # noqa: ANN401  of a comparison or a listing
     """Return a dataclass with `figures` as flat data for JSON, which has no infinity (None).
 
@@ -217,6 +193,6 @@ def as_data(row: Any) -> dict[str, Any]:  # noqa: ANN401  of a comparison or a l
     return data | {key: None if value == math.inf else value for key, value in figures.items()}
 
 
-def rounded(value: float | None, digits: int = 4) -> float | None:
-    """Return a number with at most four decimals, as results have it, or as many as given."""
-    return round(value, digits) if isinstance(value, float) else value
+def rounded(value: float | None) -> float | None:
+    """Return a number with at most DIGITS decimals, as results have it."""
+    return round(value, DIGITS) if isinstance(value, float) else value

@@ -66,8 +66,6 @@ class _Span(NamedTuple):
     """The task whose phases count."""
     advances: int = 1
     """How many advances of the job it is the time of."""
-    failure: int = 0
-    """The number of the failure before it, or at its end, that the job had not yet made up for."""
 
 
 class Piece(NamedTuple):
@@ -76,40 +74,18 @@ class Piece(NamedTuple):
     begin: int
     end: int
     cause: str
-    failure: int = 0
-    """The number of the failure that cost this time, with the phases and stalls within: from what
-    it cut off until the job is further than ever before. 0: none."""
 
-
-_FAILED = ("wasted", "recovery")
 
 Moment = tuple[int, Entry]
 """An entry and when it happened, in microseconds since the run began."""
 
 
-class Spent(NamedTuple):
-    """What the time of a run went into."""
-
-    pieces: Sequence[Piece]
-    """Without a gap, from 0 to the duration."""
-    duration: float
-    """Seconds."""
-
-    def by_cause(self) -> dict[str, float]:
-        """Return the seconds of each of CAUSES; their sum is the duration."""
-        spent = dict.fromkeys(CAUSES, 0)
-        for piece in self.pieces:
-            spent[piece.cause] += piece.end - piece.begin
-        return {cause: time / _MICRO for cause, time in spent.items()}
-
-    def micros(self, seconds: float) -> int:
-        """Return a time as pieces have it."""
-        return micros(seconds, self.duration)
-
-
-def split(timeline: Timeline, duration: float) -> Spent:
-    """Return what the time from 0 to the duration went into."""
-    return Spent(list(pieces(timeline, duration)), duration)
+def by_cause(spent: Iterable[Piece]) -> dict[str, float]:
+    """Return the seconds of each of CAUSES; their sum is the duration."""
+    times = dict.fromkeys(CAUSES, 0)
+    for piece in spent:
+        times[piece.cause] += piece.end - piece.begin
+    return {cause: time / _MICRO for cause, time in times.items()}
 
 
 def micros(seconds: float, duration: float) -> int:
@@ -146,8 +122,7 @@ def pieces(timeline: Timeline, duration: float) -> Iterator[Piece]:
     for begin, until in pairwise(sorted({edge for span in layers for edge in span[:2]})):
         state = states[_index(states, begin)]
         phase = _cause(phases.get(state.lead, ()), begin)
-        failure = state.failure if state.cause in _FAILED else 0
-        yield Piece(begin, until, phase or _cause(stalls, begin) or state.cause, failure)
+        yield Piece(begin, until, phase or _cause(stalls, begin) or state.cause)
 
 
 def _of_the_job(timeline: Timeline) -> Iterator[Entry]:
@@ -173,7 +148,7 @@ def _states(
 ) -> Iterator[_Span]:
     """Yield the states of the job, without a gap; exits of tasks before training change none."""
     lead = next((entry.task for _, entry in moments if isinstance(entry, Step)), "")
-    state, since, furthest, failures = "startup", 0, -1, 0
+    state, since, furthest = "startup", 0, -1
     if not lead:
         since = next((when for when, entry in moments if isinstance(entry, AllRunning)), end)
         yield from (_Span(0, since, "startup"), _Span(since, end, "other"))
@@ -194,9 +169,8 @@ def _states(
                 pass
             case TaskExit() if entry.exit_code or entry.told_to_stop or entry.fault:
                 failed = max(since, signalled.pop(entry.task, when))
-                failures += state not in _FAILED
                 cut_off = "wasted" if state == "productive" else state
-                yield _Span(since, failed, cut_off, lead, failure=failures)
+                yield _Span(since, failed, cut_off, lead)
                 state, since = "recovery", failed
             case Phase(phase="restore", step=int(step)):
                 if state == "productive" and step < furthest:
@@ -208,13 +182,13 @@ def _states(
                 if step > furthest or (state == "recovery" and before >= step):
                     lead, more = entry.task, _advances(entry, furthest) - 1
                     first = max(since, when - more * (when - at) // entry.count)
-                    yield _Span(since, first, state, lead, failure=failures)
+                    yield _Span(since, first, state, lead)
                     if more:  # merged steps, each an advance
                         yield _Span(first, when, "productive", lead, more)
                     state, since = "productive" if step > furthest else "wasted", when
                     furthest = max(furthest, step)
     cause = "other" if state == "productive" else state
-    yield _Span(since, end, cause, lead, failure=failures)
+    yield _Span(since, end, cause, lead)
 
 
 def _advances(entry: Step, furthest: int) -> int:

@@ -101,7 +101,7 @@ def complete_sets(context: typer.Context, incomplete: str) -> list[str]:
     for key in parents:
         data = data.get(key) if isinstance(data, dict) else None
     written = [str(key) for key in data] if isinstance(data, dict) else []
-    by_name = parents in (["cluster"], ["helpers"], ["prices"])  # its keys are the user's
+    by_name = parents in (["cluster"], ["helpers"])  # its keys are the user's
     keys = dict.fromkeys([*written, *([] if by_name else sorted(fields_at(parents)))])
     return [".".join([*parents, key]) for key in keys]
 

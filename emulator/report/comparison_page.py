@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from emulator.analysis.comparison import COMPARED, Row, called, cell, costs_of, reported
+from emulator.analysis.comparison import COMPARED, Row, called, cell, reported
 from emulator.analysis.figures import FIGURES
 from emulator.report.charts import (
     SECONDS,
@@ -41,7 +41,6 @@ def render_comparison(
             "name": name,
             "row": row,
             "cells": list(_cells(row, rows[0], unit)),
-            "costs": [(FIGURES[key].title, cell(row, rows[0], key)) for key in costs_of(rows)],
             "causes": causes(one.analysis.time),
             "link": link(one),
         }

@@ -10,19 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emulator.analysis.failed_output import last_words, tells
-from emulator.analysis.figures import BEFORE_SIGNAL, COSTS, FIGURES
-from emulator.analysis.goodput import Piece, split
+from emulator.analysis.figures import BEFORE_SIGNAL, FIGURES
+from emulator.analysis.goodput import Piece, pieces
 from emulator.analysis.throughput import Curve, curve
 from emulator.analysis.values import UNSAID
 from emulator.faults.platform import scale_in_words
 from emulator.record.folder import RunFolder
-from emulator.report.tables import Column, Table, range_label, table_of
+from emulator.report.tables import Table, range_label
 from emulator.report.text import printable
-from emulator.validation.units import format_duration, format_money, format_size
+from emulator.validation.units import format_duration, format_size
 
 if TYPE_CHECKING:
     from emulator.analysis.analyse import Analysis, FaultResult
-    from emulator.analysis.costs.costs import Costs
     from emulator.analysis.expectations import Verdict
     from emulator.metrics.samples import Sample
     from emulator.planning.plan import Plan
@@ -98,7 +97,7 @@ class Facts:
         """What each moment of the job went into; empty if no task reported a step."""
         if not self.timeline.steps:
             return ()
-        return split(self.timeline, self.analysis.duration).pieces
+        return list(pieces(self.timeline, self.analysis.duration))
 
     @property
     def has_failures(self) -> bool:
@@ -201,15 +200,13 @@ SHOWN = (
     "first_step",
     "restarts",
     "accuracy",
-    *COSTS,
 )
 """Figures of the page, as far as they are known."""
 
 
 def key_figures(facts: Facts) -> Iterator[tuple[str, str, str]]:
     """Yield title, value and note of the key figures that are known."""
-    faults, costs = facts.analysis.faults, facts.analysis.costs
-    currency = "" if costs is None else costs.currency
+    faults = facts.analysis.faults
     applied = sum(fault.status == "applied" for fault in faults)
     for key, figure in FIGURES.items():
         value = figure.value_in(facts.analysis)
@@ -217,7 +214,7 @@ def key_figures(facts: Facts) -> Iterator[tuple[str, str, str]]:
             note = figure.note
             if key == "restarts":
                 note = f"{applied} of {len(faults)} faults applied" if faults else "no faults"
-            yield figure.title, figure.text(value, currency=currency), note
+            yield figure.title, figure.text(value), note
 
 
 @dataclass(frozen=True)
@@ -228,19 +225,12 @@ class Cause:
     seconds: float
     share: float
     """Of the duration, 0..1."""
-    cost: str = ""
-    """What the machines cost in this time."""
 
 
-def causes(time: Mapping[str, float], costs: Costs | None = None) -> list[Cause]:
-    """Return the causes that took any time, with what they cost."""
+def causes(time: Mapping[str, float]) -> list[Cause]:
+    """Return the causes that took any time."""
     total = sum(time.values())
-    money = {} if costs is None else costs.time
-    return [
-        Cause(name, seconds, seconds / total, format_money(money[name]) if name in money else "")
-        for name, seconds in time.items()
-        if seconds > 0
-    ]
+    return [Cause(name, seconds, seconds / total) for name, seconds in time.items() if seconds > 0]
 
 
 def notice_table(summary: Mapping[str, Any]) -> Table | None:
@@ -354,23 +344,3 @@ def _outlived_in_words(notice: Mapping[str, Any]) -> str:
     if notice["killed"] and (at_the_kill := notice["at_the_kill"]):
         words.append(f"{len(at_the_kill)} until SIGKILL")
     return "; ".join(words) or ("unknown" if notice["outlived"] is None else "nothing")
-
-
-def machines(costs: Costs | None) -> Table | None:
-    """Return what each machine cost; None without prices."""
-    if costs is None:
-        return None
-
-    def money(amount: float) -> str:
-        return format_money(amount, costs.currency)
-
-    return table_of(
-        "Machine of",
-        list(costs.tasks),
-        [
-            Column("Paid", {n: one.kind for n, one in costs.tasks.items()}, number=False),
-            Column("An hour", {n: one.per_hour for n, one in costs.tasks.items()}, money),
-            Column("Seconds", {n: one.paid for n, one in costs.tasks.items()}, "{:.2f}".format),
-            Column("Cost", {n: one.cost for n, one in costs.tasks.items()}, money),
-        ],
-    )

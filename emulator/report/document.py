@@ -32,7 +32,7 @@ from emulator.report.charts import Chart, line_style
 from emulator.report.text import printable
 from emulator.report.timeline_chart import colour
 from emulator.runtime.files import cache_dir
-from emulator.validation.units import format_duration, format_money, format_rate, format_size
+from emulator.validation.units import format_duration, format_rate, format_size
 
 _MARKS = {"ok": "✓", "failed": "✗", "unknown": "?", "running": "●"}
 
@@ -176,7 +176,6 @@ def environment() -> jinja2.Environment:
         "printable": lambda value: "" if value is None else printable(str(value)),
         "colour": colour,
         "style": line_style,
-        "money": format_money,
         "mark": _MARKS.__getitem__,
         "trigger": Trigger.in_words,
     }

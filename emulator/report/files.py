@@ -17,7 +17,14 @@ from typing import Any
 
 from emulator.analysis.comparison import Row
 from emulator.analysis.expectations import Verdict
-from emulator.analysis.figures import FAULT_STAGES, FIGURES, fault_rates, fault_stages, in_summary
+from emulator.analysis.figures import (
+    DIGITS,
+    FAULT_STAGES,
+    FIGURES,
+    fault_rates,
+    fault_stages,
+    in_summary,
+)
 from emulator.errors import RecordError
 from emulator.record.reader import Record
 from emulator.report import comparison_page, page
@@ -26,7 +33,6 @@ from emulator.report.data import (
     Facts,
     causes,
     key_figures,
-    machines,
     notes,
     notice_table,
     read,
@@ -108,14 +114,9 @@ def _lines(facts: Facts) -> Iterator[str]:
         ((v.expectation, _MARKS[v.status], v.expected, v.actual) for v in facts.verdicts),
     )
     yield from _table(("figure", ""), ((title, value) for title, value, _ in key_figures(facts)))
-    costs = analysis.costs
-    priced = () if costs is None else (f"cost, {costs.currency}" if costs.currency else "cost",)
     yield from _table(
-        ("time", "seconds", "share", *priced),
-        (
-            (c.name, f"{c.seconds:.2f}", f"{c.share:.1%}", *(c.cost for _ in priced))
-            for c in causes(analysis.time, costs)
-        ),
+        ("time", "seconds", "share"),
+        ((c.name, f"{c.seconds:.2f}", f"{c.share:.1%}") for c in causes(analysis.time)),
     )
     yield from _table(
         ("fault", "status", "at", *(head for head, _ in FAULT_STAGES.values()), "steps/s"),
@@ -132,8 +133,6 @@ def _lines(facts: Facts) -> Iterator[str]:
             for n, t in analysis.tasks.items()
         ),
     )
-    if paid := machines(costs):
-        yield from _table([head.lower() for head in paid.heads], paid.every or paid.rows)
     yield from _table(
         ("helper", "state", "exit"),
         ((name, one.state, one.exit_code) for name, one in analysis.helpers.items()),
@@ -239,9 +238,6 @@ def _properties(facts: Facts) -> Iterator[tuple[str, str]]:
     yield "run_id", printable(str(summary["run_id"]))
     yield "engine", printable(str(summary["engine"]))
     yield "outcome", facts.state
-    for key, figure in FIGURES.items():
+    for key in FIGURES:
         if (value := in_summary(summary, key)) is not None and not math.isinf(value):
-            yield (
-                key,
-                format_number(value, figure.digits) if isinstance(value, float) else str(value),
-            )
+            yield key, format_number(value, DIGITS) if isinstance(value, float) else str(value)

@@ -32,7 +32,6 @@ from emulator.report.data import (
     causes,
     fault_title,
     key_figures,
-    machines,
     notes,
     notice_table,
     save_table,
@@ -56,7 +55,6 @@ SECTIONS = {
     "expectations": "Expectations",
     "values": "Loss and accuracy",
     "goodput": "Where the time went",
-    "costs": "What it cost",
     "recoveries": "Faults and recoveries",
     "throughput": "Throughput",
     "usage": "Usage",
@@ -129,8 +127,8 @@ def drawn_of(facts: Facts) -> Drawn:
 
 def context_of(facts: Facts, drawn: Drawn, place: Path | None = None) -> dict[str, Any]:
     """Return what the template, and those that extend it, fill in."""
-    failure, speeds, paid = failure_of(facts), _speeds(facts), machines(facts.analysis.costs)
-    there: dict[str, object] = {"failure": failure, "costs": paid, "throughput": speeds}
+    failure, speeds = failure_of(facts), _speeds(facts)
+    there: dict[str, object] = {"failure": failure, "throughput": speeds}
     there["recoveries"] = facts.has_failures
     return {
         **_of_charts(facts, drawn),
@@ -143,9 +141,7 @@ def context_of(facts: Facts, drawn: Drawn, place: Path | None = None) -> dict[st
         "briefly": facts.summary["why"] if failure is None else failure.briefly,
         "figures": list(key_figures(facts)),
         "sources": sources_of_steps(facts.summary),
-        "causes": causes(facts.analysis.time, facts.analysis.costs),
-        "costs": facts.analysis.costs,
-        "paid": paid,
+        "causes": causes(facts.analysis.time),
         "notes": list(notes(facts.summary)),
         "speeds": speeds,
         "used": _used(facts),

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
-from emulator.analysis.costs import prices
 from emulator.broker import Capacity, need_of
 from emulator.faults.ending import Preempt
 from emulator.faults.platform import scale_in_words
@@ -98,7 +97,6 @@ def _rules(plan: Plan) -> Iterator[str]:
         yield f"success: {_success(plan)}"
     timeout = "none" if scenario.timeout is None else format_duration(scenario.timeout)
     yield f"timeout: {timeout}"
-    yield from prices.in_words(scenario)
     shown = list[Sequence[str]]()
     for fault in plan.faults:
         yield f"fault {fault.id}: {fault.kind} {fault.target} at {fault.trigger.in_words()}"

@@ -12,7 +12,6 @@ from rich.text import Text
 
 from emulator.analysis import comparison
 from emulator.analysis.figures import (
-    COSTS,
     FAULT_STAGES,
     FIGURES,
     fault_rates,
@@ -159,8 +158,6 @@ def print_figures(summary: Mapping[str, Any], console: Console) -> None:
         console.out(f"time: {', '.join(shares)}", highlight=False)
     if sources := sources_of_steps(summary):
         console.out(sources, highlight=False)
-    if costs := list(_phrases(summary, COSTS)):
-        console.out(", ".join(costs), highlight=False)
     if warm := summary["warm"]:
         tasks = "1 task" if len(warm) == 1 else f"{len(warm)} tasks"
         console.out(f"{tasks} started warm: these times have no imports", highlight=False)
@@ -176,7 +173,7 @@ def _phrases(summary: Mapping[str, Any], keys: Sequence[str]) -> Iterator[str]:
     """Yield the known ones of some figures, and after the rate how long a step took."""
     for key in keys:
         if (value := in_summary(summary, key)) is not None:
-            yield FIGURES[key].in_words(value, summary["cost"].get("currency", ""))
+            yield FIGURES[key].in_words(value)
         if key == "examples_per_second" and (times := summary["throughput"]["step_time"]):
             p50, p99 = (_millis(times[share]) for share in ("p50", "p99"))
             yield f"a step took {p50} (p50), {p99} (p99)"
@@ -215,8 +212,6 @@ def print_comparison(rows: Sequence[comparison.Row], console: Console) -> None:
         _print_runs(console, names, columns, gap)
     if any(row.efficiency_by == "steps" for row in rows):
         console.out(_BY_STEPS, highlight=False)
-    if costs := comparison.costs_of(rows):
-        _print_runs(console, names, _compared(rows, costs))
 
 
 def _compared(rows: Sequence[comparison.Row], keys: Sequence[str]) -> list[_Column]:

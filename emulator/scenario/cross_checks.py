@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from emulator.analysis.costs.prices import price_errors
 from emulator.errors import shown
 from emulator.faults.disk import FULL_NEEDS_SIZE, SIZE_HINT, Disk
 from emulator.faults.inside.optin import ASKED, VARIABLE, asks_for_hook
@@ -114,8 +113,6 @@ def cross_section_errors(
     if not broken & {"operator", "jobset", "cluster", "framework", "restart"}:
         for section in filter(None, (scenario.operator, scenario.jobset)):
             yield from (CrossError(*error) for error in section.errors(scenario))
-    if scenario.prices and not broken & {"cluster", "prices"}:
-        yield from (CrossError(*error) for error in price_errors(scenario))
 
 
 def _around(

@@ -284,8 +284,6 @@ def short_for(path: KeyPath) -> str | None:
             return "count"
         case ("restart",):
             return "policy"
-        case ("prices", _):
-            return "on_demand"
         case ("faults", _, "at"):
             return "time"
     return None

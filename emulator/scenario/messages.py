@@ -93,6 +93,10 @@ def fields_at(loc: Iterable[str | int]) -> set[str]:
 
 _REMOVED: dict[tuple[int | str, ...], str] = {
     ("operator", "quirks"): "leave it out; `emulate plan` warns of the operator's faults",
+    **dict.fromkeys(
+        [("prices",), ("currency",)],
+        "leave it out; `python scenarios/costs/costs.py PRICES.yaml RUN` tells what a run cost",
+    ),
 }
 """What to do instead of writing a key that an earlier version had."""
 
@@ -116,7 +120,6 @@ _EXAMPLES = {
     "gpus": "1",
     "restart": "{policy: on-failure}",
     "reserve": "{cpus: 2, memory: 4g}",
-    "prices": "{worker: 0.35/h}",
     "parametrize": "{cluster.worker: [2, 4]}",
     "reference": "{cluster.worker: 1}",
     "marks": "[slow]",

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
-from emulator.analysis.costs.prices import Currency, Prices
 from emulator.faults.kinds import AnyEntry
 from emulator.faults.netem import Link
 from emulator.faults.signals import Whom
@@ -489,10 +488,6 @@ class Scenario(Model):
     """How it runs on a cluster; other engines ignore it."""
     metrics: Metrics = Metrics()
     """How steps are read, and how often usage is measured."""
-    prices: Prices = {}
-    """What the machine of each role's tasks costs; empty: no costs are computed."""
-    currency: Currency = Field(default="", examples=["EUR"])
-    """The currency of the prices; it is shown with amounts and changes none."""
     expect: Expectations = Expectations()
     """What must hold of the run; `emulate up` exits with 1 if it does not."""
     parametrize: Parametrize = {}

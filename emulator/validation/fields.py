@@ -31,7 +31,6 @@ from emulator.validation.limits import GLOB, WORD
 from emulator.validation.units import (
     format_size,
     parse_duration,
-    parse_price,
     parse_rate,
     parse_share,
     parse_size,
@@ -46,8 +45,6 @@ SLOWEST = 1000
 FASTEST = 10**12
 LATEST = 60.0
 """Seconds of a packet's delay; netem's maximum is 274."""
-DEAREST = 1e9
-"""Money per hour, in any currency; sums for all tasks and a century remain finite."""
 
 
 Result = TypeVar("Result")
@@ -145,10 +142,6 @@ def _in_seconds(number: float) -> str:
     return f"{_exactly(number)}s"
 
 
-def _per_hour(number: float) -> str:
-    return f"{_exactly(number)}/h"
-
-
 def _between(least: float, most: float, write: Callable[[Any], str]) -> Callable[[float], float]:
     """Return a validator of bounds; `write` formats numbers for its messages."""
 
@@ -194,12 +187,6 @@ Rate = Annotated[
     *_written(parse_rate, "{}bit".format, r"^\d+(\.\d+)?[kmgKMG]?[bB][iI][tT]$", "100mbit"),
     AfterValidator(_between(SLOWEST, FASTEST, "{}bit".format)),
 ]
-Price = Annotated[
-    float,
-    *_written(parse_price, _per_hour, r"^\d+(\.\d+)?/[hd]$", "0.35/h"),
-    AfterValidator(_between(0, DEAREST, _per_hour)),
-]
-"""Money per hour."""
 Cores = Annotated[float, Field(strict=True, gt=0, le=10_000, examples=[1.5])]
 Glob = Annotated[str, Field(max_length=GLOB, examples=["worker-1", "worker-*"])]
 

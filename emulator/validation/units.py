@@ -1,4 +1,4 @@
-"""Parsing and formatting of durations, times, sizes, rates, prices, shares: `5s`, `512m`, `80%`.
+"""Parsing and formatting of durations, times, sizes, rates, shares: `5s`, `512m`, `80%`.
 
 All functions are pure.
 """
@@ -24,7 +24,6 @@ _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|y)")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)(?:b|([kmgt])(?:i?b)?)", re.IGNORECASE)
 _RATE = re.compile(r"(\d+(?:\.\d+)?)([kmg]?bit)", re.IGNORECASE)
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
-_PRICE = re.compile(r"(\d+(?:\.\d+)?)/([hd])")
 
 
 def parse_duration(text: object) -> float:
@@ -76,19 +75,6 @@ def parse_rate(text: object) -> int:
     return int(_bounded(float(match[1]) * _BITS[match[2].lower()]))
 
 
-def parse_price(text: object) -> float:
-    """Return money per hour for `0.35/h` and `8.4/d`. Raises ValueError."""
-    stripped = str(text).strip()
-    match = _PRICE.fullmatch(stripped)
-    if not match:
-        bare = re.fullmatch(r"\d+(\.\d+)?", stripped)
-        raise ValueError(
-            f"{stripped!r} is not a price; write "
-            + (f"'{stripped}/h'" if bare else "'0.35/h', or '8.4/d' for a day")
-        )
-    return _bounded(float(match[1])) / (1 if match[2] == "h" else 24)
-
-
 def parse_share(text: str) -> float:
     """Return 0.05 for `5%`. Raises ValueError."""
     match = _SHARE.fullmatch(text.strip())
@@ -135,12 +121,6 @@ def format_duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes}m {rest:02d}s"
     return f"{minutes // 60}h {minutes % 60:02d}m"
-
-
-def format_money(amount: float, currency: str = "") -> str:
-    """Return an amount with two decimals, or three digits if it is small: `12.50`, `0.00389`."""
-    digits = 2 if abs(amount) >= 1 or not amount else 2 - math.floor(math.log10(abs(amount)))
-    return f"{format_number(float(amount), digits)} {currency}".rstrip()
 
 
 def format_size(size: float, digits: int = 0) -> str:

@@ -12,7 +12,7 @@ import yaml
 from pydantic import TypeAdapter
 
 from emulator.scenario.schema import json_schema
-from emulator.validation.fields import Duration, DurationOrForever, Price, Rate, Size
+from emulator.validation.fields import Duration, DurationOrForever, Rate, Size
 from scripts.reference.markdown import anchor, code, page, table
 
 Schema = Mapping[str, Any]
@@ -26,7 +26,6 @@ language server shows them at each key.
 - **duration**: `500ms`, `5s`, `2m`, `1h`, `1m30s`, `3d`, `1y` (365 days); 0 needs no unit.
 - **size**: bytes as `512m`, `1g` or `1.5g`, in powers of 1024.
 - **rate**: bits per second as `100mbit` or `1gbit`, in powers of 1000.
-- **price**: money per hour or day, `0.35/h` or `8.40/d`.
 - **share**: a number from 0 to 1, or `5%`.
 - **ratio**: a share that may be more than the whole: `1.1` or `110%`.
 - **path**: relative to the scenario file.
@@ -42,7 +41,6 @@ def units() -> dict[str, str]:
         "duration or `forever`": DurationOrForever,
         "size": Size,
         "rate": Rate,
-        "price": Price,
     }
     named = {}
     for name, kind in kinds.items():

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.analysis.goodput import CAUSES, micros, pieces, split
+from emulator.analysis.goodput import CAUSES, by_cause, micros, pieces
 from tests.histories import (
     Told,
     began_again,
@@ -25,15 +25,15 @@ from tests.histories import (
 )
 
 
-def parts(*events: Told, until: float = 20) -> list[tuple[str, float, float, int]]:
+def parts(*events: Told, until: float = 20) -> list[tuple[str, float, float]]:
     """Return the pieces of a run, with their times in seconds."""
     found = pieces(timeline(in_time(events)), until)
-    return [(one.cause, one.begin / 1e6, one.end / 1e6, one.failure) for one in found]
+    return [(one.cause, one.begin / 1e6, one.end / 1e6) for one in found]
 
 
 def spent(*events: Told, until: float = 20) -> dict[str, float]:
     """Return the causes that took any time of a run, with their seconds."""
-    found = split(timeline(in_time(events)), until).by_cause()
+    found = by_cause(pieces(timeline(in_time(events)), until))
     return {cause: t for cause, t in found.items() if t}
 
 
@@ -97,7 +97,7 @@ def test_phases_of_one_task_share_its_time(
     spans = [entry for name, begin, end in phases for entry in phase(begin, end, "worker-0", name)]
     found = parts(*RUN, step(5, "worker-0", 1), *spans, step(15, "worker-0", 2), job(20))
     assert ", ".join(f"{cause} {begin:g}" for cause, begin, *_ in found[1:-1]) == times
-    assert (found[0], found[-1]) == (("startup", 0, 5, 0), ("other", 15, 20, 0))
+    assert (found[0], found[-1]) == (("startup", 0, 5), ("other", 15, 20))
     assert [one[2] for one in found[:-1]] == [one[1] for one in found[1:]]  # without a gap
 
 
@@ -168,7 +168,7 @@ def test_a_failure_before_the_first_step() -> None:
 def test_a_job_that_ends_before_it_has_caught_up() -> None:
     events = [*RUN, step(5, "worker-0", 10), ended(5, "worker-0", 1), *began_again(6, "worker-0")]
     events += [step(8, "worker-0", 1), step(9, "worker-0", 9), job(20)]
-    assert parts(*events) == [("startup", 0, 5, 0), ("recovery", 5, 8, 1), ("wasted", 8, 20, 1)]
+    assert parts(*events) == [("startup", 0, 5), ("recovery", 5, 8), ("wasted", 8, 20)]
 
 
 def test_a_stall_is_the_time_in_which_no_task_stepped() -> None:
@@ -223,7 +223,7 @@ def test_without_steps_the_time_is_startup_and_other() -> None:
     events = [*RUN, happened(3, "all-running"), *phase(4, 5, "worker-0", "data")]
     assert spent(*events, ended(9, "worker-0", 1), job(20)) == {"startup": 3, "other": 17}
     assert spent(*RUN, job(20)) == {"startup": 20}
-    assert split(timeline([]), 0).by_cause() == dict.fromkeys(CAUSES, 0)
+    assert by_cause(pieces(timeline([]), 0)) == dict.fromkeys(CAUSES, 0)
 
 
 def test_times_are_within_the_run() -> None:
@@ -250,7 +250,7 @@ ENTRIES = st.one_of(
 @given(events=st.lists(ENTRIES, max_size=40), duration=TIMES)
 def test_the_causes_add_up_to_the_duration_exactly(events: list[Told], duration: float) -> None:
     duration = round(duration, 6)
-    result = split(timeline(in_time(events)), duration).by_cause()
+    result = by_cause(pieces(timeline(in_time(events)), duration))
     assert tuple(result) == CAUSES
     assert min(result.values()) >= 0
     assert sum(round(t * 1_000_000) for t in result.values()) == round(duration * 1_000_000)

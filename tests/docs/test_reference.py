@@ -97,7 +97,7 @@ def test_every_key_has_an_example_unless_it_has_a_section() -> None:
 def test_a_key_that_is_a_share_may_be_a_percentage() -> None:
     """A number between 0 and 1, or one that is called a share, has the type Share or Ratio."""
     shares = {key for _, key, one in keys() if scenario.kind(one).startswith(("share", "ratio"))}
-    assert {"accuracy", "min_goodput", "at_least", "at_most", "loss", "used"} <= shares
+    assert {"accuracy", "min_goodput", "at_least", "at_most", "loss"} <= shares
     numbers = [(t, key, one) for t, key, one in keys() if scenario.kind(one).startswith("number")]
     assert [
         (title, key)

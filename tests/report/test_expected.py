@@ -53,7 +53,6 @@ RUN: dict[str, Any] = {
     "origin": {"system": "Linux", "machine": "arm64", "cores": "2", "commit": "a1", "python": "3"},
     "software": {"a:1": {"id": "sha256:12", "torch": "2.13"}},
 }
-PRICED = "prices: {worker: {spot: 3600/h, on_demand: 7200/h}}\ncurrency: EUR\n"
 SOURCES = [{"source": s, "tasks": ["worker-0"]} for s in (JSON.words, "the bar `Training` (60)")]
 WORKERS = "{replicas: 2, image: 'a:1', cpus: 1.5, memory: 1g}"
 
@@ -89,7 +88,7 @@ def rich() -> Facts:
     late += [saved(6.1, "ck/32.pt", task="worker-1", bytes=2**21, count=2)]
     late += [happened(12.9, "checkpoint-read", path="a|b-31.pt")]
     events = in_time([happened(first.t, "run", **RUN), *values, *others, *late])
-    extra = f"{PREEMPT}{PRICED}expect: {{final_step: 40, accuracy: 0.9}}\ndescription: all\n"
+    extra = f"{PREEMPT}expect: {{final_step: 40, accuracy: 0.9}}\ndescription: all\n"
     extra += "helpers: {board: {command: [b], cpus: 1}}\nseed: 7\n"
     logs = {"worker-0": (), "worker-1": ("a ```` b", "c")}
     facts = facts_of(events, f"{{worker: {WORKERS}}}", extra, samples, logs=logs)
@@ -211,7 +210,6 @@ mounts:
    /tmp1: {tmpfs: 1m}, /s: {scratch: tmp}}
 restart: {policy: on-failure, limit: 3, backoff: 2s}
 timeout: 1h
-prices: {ingest: 0.1/h, ps: 0/h, worker: {spot: 0.12/h, on_demand: 0.4/h}}
 faults: [{preempt: worker-1, at: {step: 5}}]
 """,
     "name: job\nframework: pytorch\nprogram: {command: [a]}\ncluster: {master: 1, worker: 2}\n",

@@ -82,6 +82,8 @@ EXPECTATIONS = [
     ("added", "problem"),
     [
         ("timeuot: 5s", "timeuot: unknown key (did you mean 'timeout'?)"),
+        ("prices: {worker: 1/h}", "prices: was removed (leave it out; `python scenarios/costs/cos"),
+        ("currency: EUR", "currency: was removed (leave it out; `python scenarios/costs/costs.py"),
         ("framework: tensorflw", "framework: 'tensorflw' is not allowed (did you mean"),
         ("success: 7", "success: 7 is not allowed (write auto, chief or all-workers)"),
         ("timeout: 5", "timeout: '5' is not a duration; write '5s'"),
@@ -320,7 +322,6 @@ def test_five_mistakes_give_five_lines_in_the_order_of_the_file() -> None:
 DEPENDENT = """\
 program: {command: [a, '${addresses.ps}'], env: {TF_CONFIG: a}}
 expect: {bytes_per_step: {ps: {sent: {max: 1m}}}}
-prices: {ps: 1/h}
 faults: [{kill: ps-0, at: 1s}]
 """
 

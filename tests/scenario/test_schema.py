@@ -106,10 +106,6 @@ ACCEPTED: list[dict[str, Any]] = [
     {"expect": {"throughput": {"at_least": 0.9, "of": "baseline"}}},
     {"expect": {"bytes_per_step": {"worker": {"sent": {"min": "1k", "max": "2.5m"}}}}},
     {"expect": {"bytes_per_step": {"worker": {"received": {"at_most": 2, "of": "model"}}}}},
-    {"prices": {"worker": "0.35/h"}, "currency": "EUR"},
-    {"prices": {"worker": {"spot": "0.1/h", "on_demand": "8/d"}}},
-    {"prices": {"worker": {"purchase": 9000, "lifetime": "3y", "used": "60%"}}},
-    {"prices": {}},
     {"faults": [{"kill": "worker-0", "at": "5s"}]},
     {"faults": [{"pause": "worker-0", "at": {"step": 3}, "for": "1s"}]},
     {"reserve": {"cpus": 1.5, "memory": "4g"}},
@@ -143,8 +139,6 @@ def test_models_and_schema_refuse_a_scenario_without(key: str) -> None:
 
 REFUSED: dict[str, list[object]] = {
     "timeuot": ["5s"],
-    "prices": ["1/h", *({"worker": one} for one in ("0.35", "0.35/m", {"rent": "1/h"}))],
-    "currency": [3],
     "name": ["Upper", "a" * 41, "dash-", 3],
     "framework": ["tf"],
     "timeout": [5, "5", True],

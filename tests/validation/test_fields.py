@@ -59,9 +59,6 @@ def read(name: str, value: object, context: object = None) -> Any:
         ("Rate", "999bit", "999bit is too small; the minimum is 1000bit"),
         ("Rate", "1000gbit", 10**12),
         ("Rate", "1000000000001bit", "1000000000001bit is too large; the maximum is 1000000000000"),
-        ("Price", "0/h", 0),
-        ("Price", "1000000000/h", 1e9),
-        ("Price", "1000000000.5/h", "1000000000.5/h is too large; the maximum is 1000000000/h"),
         ("Cores", 10_000, 10_000),
         ("Cores", 0, "greater than 0"),
         ("Cores", 10_001, "less than or equal to 10000"),
@@ -116,7 +113,6 @@ def test_only_python_may_leave_the_unit_out() -> None:
         ("DurationOrForever", 1.5, "1.5s"),
         ("Size", 1024, "1024b"),
         ("Rate", 10**7, "10000000bit"),
-        ("Price", 0.35, "0.35/h"),
     ],
 )
 def test_a_number_is_written_with_its_unit(name: str, number: float, text: str) -> None:

@@ -15,13 +15,11 @@ from emulator.validation import limits
 from emulator.validation.units import (
     format_count,
     format_duration,
-    format_money,
     format_number,
     format_rate,
     format_size,
     parse_duration,
     parse_moment,
-    parse_price,
     parse_rate,
     parse_size,
 )
@@ -65,7 +63,6 @@ def test_a_duration_is_read_in_seconds_a_size_in_powers_of_1024_and_a_rate_of_10
 DURATION = (parse_duration, "duration", "write '5s', '2m' or '500ms'")
 SIZE = (parse_size, "size", "write '512m' or '1g'")
 RATE = (parse_rate, "rate", "write '100mbit' or '1gbit'")
-PRICE = (parse_price, "price", "write '0.35/h', or '8.4/d' for a day")
 
 
 @pytest.mark.parametrize(
@@ -76,12 +73,9 @@ PRICE = (parse_price, "price", "write '0.35/h', or '8.4/d' for a day")
         *((*DURATION, written) for written in ("-5s", "", "5 s", "5S", True, ["5s"])),
         *((*SIZE, written) for written in (512, "m", "5bb", "-1g")),
         *((*RATE, written) for written in (100, "100m", "100MB")),
-        (parse_price, "price", "write '0.35/h'", 0.35),
-        (parse_price, "price", "write '2/h'", "2"),
-        *((*PRICE, written) for written in ("-1/h", "0.35/m", "0.35 EUR/h", "1e3/h")),
     ],
 )
-def test_what_is_no_duration_size_rate_or_price_is_refused_with_what_to_write(
+def test_what_is_no_duration_size_or_rate_is_refused_with_what_to_write(
     parse: Callable[[object], float], kind: str, advice: str, written: object
 ) -> None:
     with pytest.raises(ValueError, match="is not a") as refused:
@@ -92,7 +86,7 @@ def test_what_is_no_duration_size_rate_or_price_is_refused_with_what_to_write(
 
 @pytest.mark.parametrize(
     ("parse", "unit"),
-    [(parse_duration, "s"), (parse_size, "g"), (parse_rate, "gbit"), (parse_price, "/h")],
+    [(parse_duration, "s"), (parse_size, "g"), (parse_rate, "gbit")],
 )
 def test_a_number_too_long_for_a_float_is_refused(
     parse: Callable[[object], float], unit: str
@@ -164,36 +158,6 @@ def test_bytes_are_shown_short(size: float, decimals: int, shown: str) -> None:
 def test_parts_of_a_duration_add_up(minutes: int, seconds: int, milliseconds: int) -> None:
     whole = parse_duration(f"{minutes}m{seconds}s{milliseconds}ms")
     assert whole == pytest.approx(minutes * 60 + seconds + milliseconds / 1000)
-
-
-# --- Prices and amounts -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("written", "per_hour"),
-    [("0.35/h", 0.35), ("3/h", 3.0), ("8.4/d", 0.35), (" 0/h ", 0.0)],
-)
-def test_a_price_is_read_as_money_per_hour(written: str, per_hour: float) -> None:
-    assert parse_price(written) == pytest.approx(per_hour)
-
-
-@pytest.mark.parametrize(
-    ("amount", "text"),
-    [
-        (0.0, "0.00"),
-        (12.5, "12.50"),
-        (1.0, "1.00"),
-        (0.35, "0.350"),
-        (0.0038912, "0.00389"),
-        (0.0000021, "0.00000210"),
-        (1234.5, "1234.50"),
-        (3, "3.00"),
-        (1e20, "1e+20"),
-    ],
-)
-def test_an_amount_has_two_decimals_or_three_digits(amount: float, text: str) -> None:
-    assert format_money(amount) == text
-    assert format_money(amount, "EUR") == f"{text} EUR"
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,0 @@
-"""The money: the prices of a scenario, and what a run of it cost (pure)."""

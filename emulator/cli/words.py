@@ -17,6 +17,11 @@ OURS: Mapping[str, str] = {
 }
 """Words of others, and the command that does it. Kinds of faults are commands of `fault`."""
 
+REMOVED: Mapping[str, str] = {
+    "ui": "For a run under way: `emulate top`; for one that is over: `emulate report RUN --open`.",
+}
+"""Commands that an earlier version had, and what to use instead."""
+
 
 def command_for(word: str, commands: Collection[str]) -> str:
     """Return the command that a word from elsewhere means here; empty if there is none (pure).

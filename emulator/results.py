@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 from emulator.analysis import expectations
 from emulator.analysis.analyse import Analysis, TaskResult, analyse
 from emulator.analysis.expectations import Status, Verdict
-from emulator.analysis.explanation import NOTHING, Explanation, Tail, explain
+from emulator.analysis.explanation import NOTHING, Explanation, explain
 from emulator.analysis.figures import FIGURES, put_in_summary, rounded
 from emulator.analysis.throughput import Rate
 from emulator.metrics.samples import Sample, gpu_totals, totals
@@ -219,15 +219,11 @@ class Judged(NamedTuple):
 @gc_paused()
 def judge(record: Record) -> Judged:
     """Judge a run from its folder alone."""
-    return judge_of(record.timeline, record.samples, record.tail)
-
-
-def judge_of(timeline: Timeline, samples: Sequence[Sample], tail: Tail) -> Judged:
-    """Judge a run by what is known of it; `tail` returns the last lines that a task printed."""
+    timeline, samples = record.timeline, record.samples
     plan, analysis = timeline.plan, analyse(timeline, samples)
     compared = expectations.comparison_of(plan)
     verdicts = expectations.judge(plan.scenario.expect, analysis, timeline, compared)
-    why = explain(timeline, analysis, tail)
+    why = explain(timeline, analysis, record.tail)
     data = summary(plan, analysis, verdicts, samples, why, conditions_of(timeline))
     return Judged(analysis, verdicts, data)
 

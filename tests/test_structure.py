@@ -43,7 +43,6 @@ LAYERS = [
     {"report"},
     {"session"},
     {"search"},
-    {"ui"},
     {"cli", "pytest_plugin", "__init__", "__main__"},
 ]
 """From the bottom up: a module imports from its own layer or from those before it."""
@@ -58,9 +57,8 @@ ONLY_IN = {
     "re2": {"validation"},
     "pynvml": {"metrics/gpu"},
     "subprocess": {"engines", "plugins/kubernetes", "cli"},
-    "starlette": {"api", "ui"},
-    "uvicorn": {"api", "ui"},
-    "watchdog": {"ui"},
+    "starlette": {"api"},
+    "uvicorn": {"api"},
     "httpx": {"api"},
     "prometheus_client": {"api"},
     "pyarrow": {"plugins/exports", "analysis"},
@@ -88,10 +86,8 @@ ROOMS = {
     "session": {
         *("cli.demo", "cli.manual", "cli.report", "cli.up", "pytest_plugin.plugin"),
         *("pytest_plugin.harness", "pytest_plugin.memory_cluster", "search.api", "search.sweep"),
-        *("ui.comparing", "ui.starting"),
     },
     "pytest_plugin": set(),
-    "ui": {"cli.ui"},
 }
 """Features that live in one folder or module, and the only other modules that import it.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -47,8 +47,8 @@ class Listed:
     """That of the program, ` with changes` if it differed; empty: not known."""
 
 
-def listed(record: RunFolder, keys: Sequence[str] = LISTED) -> Listed:
-    """Return the row of a run with these figures.
+def listed(record: RunFolder) -> Listed:
+    """Return the row of a run.
 
     Of a record that can't be read, as much as possible.
     """
@@ -70,7 +70,7 @@ def listed(record: RunFolder, keys: Sequence[str] = LISTED) -> Listed:
         began=began,
         outcome="running" if live else str(summary.get("outcome", outcome)),
         verdict=None if live else summary.get("verdict", "unknown"),
-        figures={key: in_summary(summary, key) for key in keys},
+        figures={key: in_summary(summary, key) for key in LISTED},
         commit=commit,
     )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from emulator.analysis.rate_estimator import RateEstimator
-from emulator.analysis.steps_made import StepsMade, Stretch
+from emulator.analysis.steps_made import StepsMade
 from emulator.faults.kinds import FAULTS
 from emulator.metrics.samples import Sample, rates
 from emulator.record.events import Entry, FaultEvent, Phase, Step, StepSource, TaskExit, TaskStart
@@ -29,8 +29,6 @@ COURSE = 24
 """How many points of a value are kept, at least, once there are so many."""
 VALUES = 20
 """Names of values that are followed."""
-STRETCHES = 1000
-"""How many of the last stretches of the job's steps are kept."""
 
 
 @dataclass
@@ -156,8 +154,6 @@ class RunState:
         self._steps_made = StepsMade(plan)
         self._made = 0.0
         """Steps of the job, also those that were done again."""
-        self.made: deque[Stretch] = deque(maxlen=STRETCHES)
-        """When the last of them were made."""
         self._pace = RateEstimator()
         """How fast they are made."""
         self.job_waits = False
@@ -286,7 +282,6 @@ class RunState:
             if not goes_on or made.is_first_of_job:
                 self._pace.interrupt()
             self._made += sum(one.steps for one in made.job)
-            self.made.extend(made.job)
             self._pace.advance(entry.t, self._made)
         if made.is_first_of_job:
             self.front = RateEstimator()

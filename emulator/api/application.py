@@ -8,7 +8,6 @@
     GET    /v1/lines          output of the tasks, `{"task", "text", "wall"}` a line, followed as
                               well; `?task=NAME` only of that one, `?last=N` begins with the last N
                               lines of each, `?since=TIME` with what was printed since then
-                              these three: `?every=SECONDS` sends what is new only so often
     GET    /metrics           the run as it is now, for Prometheus
     POST   /v1/faults         inject a fault; the body is an entry of `faults:` without `at`
     DELETE /v1/faults/{id}    heal a fault; `all` for every one
@@ -55,8 +54,6 @@ Number = TypeVar("Number", int, float)
 
 LARGEST_BODY = 2**20
 """Bytes of a request; a fault takes some hundred."""
-SLOWEST = 60.0
-"""Seconds between two parts of a stream, at most."""
 ANSWER_WITHIN = 60.0
 """Seconds; the supervisor answers between two events."""
 
@@ -127,23 +124,23 @@ class _Streams:
         self._control, self._folder, self._watcher = control, folder, watcher
 
     async def history(self, request: Request) -> Response:
-        return _streamed(self._entries(_number(request, "after", int), _pace(request)))
+        return _streamed(self._entries(_number(request, "after", int)))
 
-    async def _entries(self, after: int | None, every: float) -> AsyncIterator[bytes]:
+    async def _entries(self, after: int | None) -> AsyncIterator[bytes]:
         files = {"history": self._folder / "history.jsonl"}
-        async for _, _, some in self._watcher.lines(lambda: files, every=every):
+        async for _, _, some in self._watcher.lines(lambda: files):
             yield b"".join(
                 line for line in some if after is None or int(json.loads(line)["n"]) > after
             )
 
     async def samples(self, request: Request) -> Response:
-        return _streamed(self._measured(_number(request, "last", int), _pace(request)))
+        return _streamed(self._measured(_number(request, "last", int)))
 
-    async def _measured(self, last: int | None, every: float) -> AsyncIterator[bytes]:
+    async def _measured(self, last: int | None) -> AsyncIterator[bytes]:
         latest = -1.0
         files = {"samples": self._folder / sample_file.NAME}
         begin = None if last is None else partial(last_lines, count=last)
-        async for _, _, some in self._watcher.lines(lambda: files, begin, every=every):
+        async for _, _, some in self._watcher.lines(lambda: files, begin):
             for line in some:
                 t = float(json.loads(line)["t"])
                 if t > latest:  # else sent before the thinning
@@ -157,18 +154,15 @@ class _Streams:
             raise UsageError(
                 f"No task is called {only!r}.", f"There are {', '.join(self._control.printing)}."
             )
-        begin = partial(beginning, last=last, since=since)
-        return _streamed(self._printed(only, begin, _pace(request)))
+        return _streamed(self._printed(only, partial(beginning, last=last, since=since)))
 
-    async def _printed(
-        self, only: str | None, begin: Callable[[Path], int], every: float
-    ) -> AsyncIterator[str]:
+    async def _printed(self, only: str | None, begin: Callable[[Path], int]) -> AsyncIterator[str]:
         logs, times = self._folder / "logs", dict[str, LogTimes]()
 
         def files() -> dict[str, Path]:
             return {log.stem: log for log in sorted(logs.glob("*.log")) if only in (None, log.stem)}
 
-        async for task, offset, some in self._watcher.lines(files, begin, new_lines, every):
+        async for task, offset, some in self._watcher.lines(files, begin, new_lines):
             if task not in times:
                 times[task] = LogTimes(logs / f"{task}.log")
             objects = []
@@ -234,14 +228,6 @@ def _number(request: Request, key: str, kind: Callable[[str], Number]) -> Number
         return None if text is None else kind(text)
     except ValueError:
         raise UsageError(f"{text!r} is no number.") from None
-
-
-def _pace(request: Request) -> float:
-    """Return how many seconds there are between two parts of a stream. Raises UsageError."""
-    every = _number(request, "every", float) or 0.0
-    if not 0 <= every <= SLOWEST:
-        raise UsageError(f"`every` is a number of seconds up to {SLOWEST:g}.")
-    return every
 
 
 async def _body(request: Request) -> bytes:

@@ -51,8 +51,6 @@ class RecordWatcher:
 
     def __init__(self) -> None:
         self._streams: set[asyncio.Event] = set()
-        self._hurried = 0
-        """Streams that are to have everything at once."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._notified = False
         self.refusing = False
@@ -61,8 +59,8 @@ class RecordWatcher:
 
     @property
     def is_followed(self) -> bool:
-        """Whether there is any stream that is to have everything at once."""
-        return self._hurried > 0
+        """Whether there is any stream."""
+        return bool(self._streams)
 
     def notify(self) -> None:
         """Wake every stream; costs nothing if there is none."""
@@ -87,20 +85,17 @@ class RecordWatcher:
         files: Callable[[], Mapping[str, Path]],
         begin: Callable[[Path], int] | None = None,
         read: Callable[[Path, str, dict[str, int]], list[bytes]] = whole_lines,
-        every: float = 0.0,
     ) -> AsyncIterator[tuple[str, int, list[bytes]]]:
         """Yield (name, offset, lines) of growing files, complete lines only, until the run is over.
 
         They are at most LINES_AT_A_TIME lines, with the offset of the first one. `begin` returns
-        the offset to begin at, of each file that exists already. What is new is sent at once; with
-        `every`, only so many seconds after what was sent before, and the run takes its time.
+        the offset to begin at, of each file that exists already.
         """
         import asyncio  # 30 ms of CPU, which most runs are spared
 
         self._loop = asyncio.get_running_loop()
         grown = asyncio.Event()
         self._streams.add(grown)
-        self._hurried += not every
         offsets: dict[str, int] = {}
         if begin is not None:
             offsets = {name: begin(path) for name, path in files().items()}
@@ -123,13 +118,8 @@ class RecordWatcher:
                 if over:
                     return
                 await grown.wait()
-                if every and not self.over:
-                    self._streams.discard(grown)  # nothing wakes it meanwhile
-                    await asyncio.sleep(every)
-                    self._streams.add(grown)
         finally:
             self._streams.discard(grown)
-            self._hurried -= not every
 
 
 class ApiServer:

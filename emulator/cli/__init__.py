@@ -39,7 +39,6 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
     "Look": {
         "ps": Entry("runs", "emulate ps --all"),
         "top": Entry("runs", "emulate top"),
-        "ui": Entry("ui", "emulate ui --open"),
         "logs": Entry("runs", "emulate logs -f 'worker-*'"),
         "exec": Entry("inside", "emulate exec worker-0 -- nvidia-smi"),
     },
@@ -102,10 +101,10 @@ class _Group(SparingPydantic, TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401  Typer's own types
         """Return the command of the first word; `help up` is `up --help`.
 
-        Raises UsageError for a word of docker or kubectl, with ours.
+        Raises UsageError for a word of docker or kubectl, with ours, and for a removed command.
         """
         if args[0] not in COMMANDS:
-            from emulator.cli.words import command_for
+            from emulator.cli.words import REMOVED, command_for
 
             if args[0] == "help":
                 args = [*args[1:2], "--help"]
@@ -114,6 +113,8 @@ class _Group(SparingPydantic, TyperGroup):
                     raise typer.Exit
             elif ours := command_for(args[0], COMMANDS):
                 raise UsageError(f"There is no command {args[0]}.", f"Use `emulate {ours}`.")
+            elif instead := REMOVED.get((args[0], "")):
+                raise UsageError(f"`emulate {args[0]}` was removed: {instead}.")
         return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401  Typer's own types

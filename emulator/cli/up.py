@@ -80,10 +80,6 @@ Warm = Annotated[
     bool,
     typer.Option("--warm", help="Fork tasks from processes that have imported the framework."),
 ]
-Ui = Annotated[
-    bool,
-    typer.Option("--ui", help="Show it in the browser meanwhile, at the address that is printed."),
-]
 Vary = Annotated[
     list[str] | None,
     typer.Option(
@@ -112,7 +108,6 @@ def up(
     quiet: Quiet = False,
     verbose: Verbose = False,
     api_port: ApiPort = None,
-    ui: Ui = False,
     vary: Vary = None,
     images: Images = None,
     faults: Faults = None,
@@ -138,9 +133,6 @@ def up(
     from emulator.planning.requested import RunOptions
     from emulator.report.live import view
 
-    if ui:
-        _refuse_ui(vary, detach=detach)
-        run_id = RunOptions(run_id=run_id).named(asked.scenario)  # its page has an address now
     options = RunOptions(out=out, run_id=run_id, keep=keep, warm=warm, python=python)
     shown = partial(view, quiet=quiet, verbose=verbose)
     if vary:
@@ -149,7 +141,7 @@ def up(
         raise typer.Exit(_in_background(asked, engine, options, api_port, json=json))
     from emulator.report.terminal import print_result
 
-    result = _performed(asked, engine, options, shown(plain=plain), api_port=api_port, ui=ui)
+    result = _performed(asked, engine, options, shown(plain=plain), api_port=api_port)
     with perhaps_unread():
         print_result(result, console(stderr=json), kept=keep)
         if json:
@@ -164,30 +156,14 @@ def _performed(
     live: LivePrinter,
     *,
     api_port: int | None,
-    ui: bool,
 ) -> Result:
-    """Run a scenario here, with its page beside it if that is wanted."""
+    """Run a scenario here."""
     from emulator.api.tcp import TcpEndpoint
     from emulator.session.execution import up as run
 
-    with contextlib.ExitStack() as around:
-        if ui and options.run_id is not None:
-            from emulator.cli.ui import beside
-
-            around.enter_context(beside(options.out, options.run_id))
-        chosen, callbacks = around.enter_context(_supervising(asked, engine, live))
+    with _supervising(asked, engine, live) as (chosen, callbacks):
         endpoint = None if api_port is None else TcpEndpoint(api_port)
         return run(asked, chosen, options, endpoint=endpoint, callbacks=callbacks)
-
-
-def _refuse_ui(vary: list[str] | None, *, detach: bool) -> None:
-    """Refuse --ui where the pages would outlast or miss the run. Raises UsageError."""
-    if vary or detach:
-        other = "--vary" if vary else "-d"
-        raise UsageError(
-            f"--ui is for one run in the foreground, not for {other}.",
-            "Use `emulate ui` in another terminal.",
-        )
 
 
 def _refuse_together(

@@ -21,11 +21,17 @@ _MANIFESTS = (
     "a scenario, or a manifest, runs on Kubernetes as it is (`emulate up FILE --engine "
     "kubernetes`), and `emulate plan FILE --json` shows each task with its container"
 )
+_UI = (
+    "a run under way is shown by `emulate top`, one that is over by `emulate report RUN --open`"
+)
 REMOVED: Mapping[tuple[str, str], str] = {
     **{("export", one): _MANIFESTS for one in ("--to", "--output", "-o", "--image", "--set")},
     ("convert", "--to"): _MANIFESTS,
+    ("ui", ""): _UI,
+    ("up", "--ui"): _UI,
+    ("init", "--from"): "`emulate init FOLDER --framework NAME` writes a program of each framework",
 }
-"""What to do instead of giving an option that a command had in an earlier version."""
+"""What to do instead of an option, or a command (its option is empty), that there was."""
 
 
 def command_for(word: str, commands: Collection[str]) -> str:

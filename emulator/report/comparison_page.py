@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from emulator.analysis.comparison import COMPARED, Row, called, cell, reported
@@ -20,20 +20,14 @@ from emulator.report.charts import (
 )
 from emulator.report.curves import leading_values, rate_over_steps
 from emulator.report.data import HTML, Facts, causes
-from emulator.report.document import Served, document, linker
+from emulator.report.document import document, linker
 
 HEIGHT = 300
 """Pixels of its charts."""
 
 
-def render_comparison(
-    rows: Sequence[Row],
-    facts: Sequence[Facts],
-    *,
-    link: Callable[[Facts], str],
-    served: Served | None = None,
-) -> str:
-    """Return a page that compares runs; `link` returns the address of one's page, or nothing."""
+def render_comparison(rows: Sequence[Row], facts: Sequence[Facts], *, place: Path) -> str:
+    """Return a page that compares runs; its links are relative to the folder `place`."""
     names = list(called(rows))
     unit = next((row.efficiency_by for row in rows if row.efficiency_by), None)
     runs = [
@@ -42,7 +36,7 @@ def render_comparison(
             "row": row,
             "cells": list(_cells(row, rows[0], unit)),
             "causes": causes(one.analysis.time),
-            "link": link(one),
+            "link": linker(one.folder, place)(HTML) if HTML in one.files else "",
         }
         for name, row, one in zip(names, rows, facts, strict=True)
     ]
@@ -54,13 +48,7 @@ def render_comparison(
         reported=reported(rows),
         differs=[(key, [row.words(key) for row in rows]) for key in rows[0].differs],
         series=groups,
-        served=served,
     )
-
-
-def to_files(place: Path) -> Callable[[Facts], str]:
-    """Return a function that links from a page in `place` to the page in the folder of a run."""
-    return lambda one: linker(one.folder, place)(HTML) if HTML in one.files else ""
 
 
 def _cells(row: Row, reference: Row, unit: str | None) -> Iterator[tuple[str, str]]:

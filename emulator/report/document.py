@@ -14,8 +14,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -34,36 +33,19 @@ from emulator.report.timeline_chart import colour
 from emulator.runtime.files import cache_dir
 from emulator.validation.units import format_duration, format_rate, format_size
 
-_MARKS = {"ok": "✓", "failed": "✗", "unknown": "?", "running": "●"}
-
-
-@dataclass(frozen=True)
-class Served:
-    """What a page of a server has by address instead of in itself: `emulate ui`.
-
-    The server sends the policy, which allows scripts of its own only.
-    """
-
-    styles: Sequence[str]
-    scripts: Sequence[str]
-    links: Sequence[tuple[str, str]]
-    """The titles and addresses of the server's other pages."""
+_MARKS = {"ok": "✓", "failed": "✗", "unknown": "?"}
 
 
 def document(
     template: str,
     charts: Mapping[str, Chart],
     *,
-    served: Served | None = None,
-    templates: jinja2.Environment | None = None,
     data: Mapping[str, object] = MappingProxyType({}),
-    with_data: bool = True,
     **context: Any,  # noqa: ANN401
 ) -> str:
     """Return a template with its charts, its scripts and the policy that allows only those.
 
-    It is one of `templates`; None: of `environment`. `data` is more that scripts read, by the ids
-    of elements, and may be packed already; a page that is there gets data and charts otherwise.
+    `data` is more that scripts read, by the ids of elements, and may be packed already.
     """
     plotly_digest, plotly = _plotly()
     script = _source("page.js")
@@ -73,31 +55,19 @@ def document(
         f"script-src {digests}; base-uri 'none'; form-action 'none'"
     )
     return (
-        (templates or environment())
+        environment()
         .get_template(template)
         .render(
-            served=served,
             policy=policy,
             style=Markup(_source("style.css")),
             script=Markup(script),
-            plotly="" if served else plotly,
-            packed={k: packed(v) for k, v in {"charts": charts, **data}.items()}
-            if with_data
-            else {},
+            plotly=plotly,
+            packed={k: packed(v) for k, v in {"charts": charts, **data}.items()},
             heights={name: chart["height"] for name, chart in charts.items()},
             version=__version__,
             **context,
         )
     )
-
-
-def assets() -> Mapping[str, bytes]:
-    """Return the files that a served page has by address, by name."""
-    packed = (resources.files(__package__) / "plotly" / "plotly-basic.min.js.gz").read_bytes()
-    return {
-        "plotly.js": gzip.decompress(packed),
-        **{name: _source(name).encode() for name in ("page.js", "style.css")},
-    }
 
 
 def linker(folder: Path, place: Path) -> Callable[[str], str]:

@@ -67,8 +67,8 @@ def write_comparison(
 ) -> Path:
     """Write a page that compares several runs. Raises RecordError."""
     facts = [read(*run) for run in runs]
-    link = comparison_page.to_files(path.resolve().parent)
-    return put(path, comparison_page.render_comparison(rows, facts, link=link))
+    place = path.resolve().parent
+    return put(path, comparison_page.render_comparison(rows, facts, place=place))
 
 
 def put(path: Path, text: str, *, private: bool = False) -> Path:

@@ -70,19 +70,17 @@ def load() -> None:
     document.load(TEMPLATE)
 
 
-def render(
-    facts: Facts, *, place: Path | None = None, served: document.Served | None = None
-) -> str:
+def render(facts: Facts, *, place: Path | None = None) -> str:
     """Return the page of a run; its links are relative to the folder `place`."""
-    drawn = drawn_of(facts)
+    drawn = _drawn(facts)
     charts = document.packed(drawn.charts)
     outputs = outputs_of(facts, LARGEST - AROUND - TASK * len(facts.plan.tasks) - len(charts))
-    data = {"charts": charts, "outputs": outputs, **more_data(facts)}
-    context = context_of(facts, drawn, place) | {"outputs": {n: len(o) for n, o in outputs.items()}}
-    return document.document(TEMPLATE, drawn.charts, data=data, served=served, **context)
+    data = {"charts": charts, "outputs": outputs, **_more_data(facts)}
+    context = _context(facts, drawn, place) | {"outputs": {n: len(o) for n, o in outputs.items()}}
+    return document.document(TEMPLATE, drawn.charts, data=data, **context)
 
 
-def more_data(facts: Facts) -> Mapping[str, object]:
+def _more_data(facts: Facts) -> Mapping[str, object]:
     """Return what the page has of many tasks on demand."""
     return {"environments": _environments(facts)} if len(facts.plan.tasks) > MANY else {}
 
@@ -117,16 +115,16 @@ class Drawn:
     """By the names that the template has for them: what page.js draws, as JSON."""
 
 
-def drawn_of(facts: Facts) -> Drawn:
-    """Return the charts of a run; those of a live run, again and again."""
+def _drawn(facts: Facts) -> Drawn:
+    """Return the charts of a run."""
     panels, gpus = list(curves.task_panels(facts)), list(curves.gpu_panels(facts))
     values, once = curves.values_of(facts)
     shown = [panel for panel in panels if not panel.quiet]
     return Drawn(panels, gpus, values, once, _charts(facts, values, shown, gpus))
 
 
-def context_of(facts: Facts, drawn: Drawn, place: Path | None = None) -> dict[str, Any]:
-    """Return what the template, and those that extend it, fill in."""
+def _context(facts: Facts, drawn: Drawn, place: Path | None) -> dict[str, Any]:
+    """Return what the template fills in."""
     failure, speeds = failure_of(facts), _speeds(facts)
     there: dict[str, object] = {"failure": failure, "throughput": speeds}
     there["recoveries"] = facts.has_failures

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -60,13 +59,6 @@ def print_plan(
         console.print(f"\n{count}; --json shows each as it is sent.", highlight=False)
     for warning in plan.warnings:
         console.print(Text.assemble(("note:", "yellow"), f" {warning}"))
-
-
-def plan_text(plan: Plan, width: int, capacity: Capacity | None = None) -> str:
-    """Return a plan as it is printed, in lines of so many characters."""
-    text = io.StringIO()
-    print_plan(plan, (), Console(file=text, width=width, color_system=None), capacity)
-    return text.getvalue()
 
 
 def _command(task: Task) -> str:

@@ -85,9 +85,9 @@ def timeline(facts: Facts) -> Chart:
         SECONDS,
         [
             *drawn,
-            *lanes(causes_of(facts), rows, 0.72, end),
-            *lanes(facts.timeline.states(), rows, 0.72, end),
-            *lanes(facts.timeline.phases(), rows, 0.3, end),
+            *_lanes(causes_of(facts), rows, 0.72, end),
+            *_lanes(facts.timeline.states(), rows, 0.72, end),
+            *_lanes(facts.timeline.phases(), rows, 0.3, end),
             *_exits(facts, rows),
         ],
         margin={"l": 8, "r": 12, "t": HEAD, "b": FOOT},
@@ -233,7 +233,7 @@ def _fault_in_words(fault: FaultResult) -> str:
     return "<br>".join([*lines, *(escape(words) for words in said if words)])
 
 
-def lanes(
+def _lanes(
     intervals: Sequence[Interval], rows: Mapping[str, int], width: float, end: float
 ) -> Iterator[Trace]:
     """Yield one trace of bars for each state or phase, because a trace has one colour."""

@@ -70,7 +70,7 @@ def read(
     `added` is added to a manifest; its file of faults is looked for like the scenario.
     """
     if added.faults is not None:
-        added = replace(added, faults=find(added.faults, folders))
+        added = replace(added, faults=_find(added.faults, folders))
     if isinstance(given, Mapping | Scenario):
         if added != NOTHING:
             raise UsageError("Only a file can have additions.", "Write them into the scenario.")
@@ -81,7 +81,7 @@ def read(
             text = json.dumps(_plain(given), indent=2)
         found = Given(folders[0] / "scenario.yaml", text, title="the scenario")
     else:
-        path = find(given, folders)
+        path = _find(given, folders)
         found = read_scenario(path, added)
     requested = RequestedScenario(
         found, path, tuple(image), tuple(sets), tuple(chosen), by_call=True, added=added
@@ -109,7 +109,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401  whatever a test gives
     )
 
 
-def find(given: str | Path, folders: Sequence[Path]) -> Path:
+def _find(given: str | Path, folders: Sequence[Path]) -> Path:
     """Return the file: in one of the folders, or a bundled scenario. Raises UsageError."""
     try:
         for folder in folders:

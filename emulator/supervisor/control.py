@@ -104,7 +104,6 @@ class RunControl:
             "run_id": self._plan.run_id,
             "scenario": self._plan.scenario.name,
             "engine": self._plan.engine,
-            "capabilities": sorted(self._engine.capabilities),
             "state": "suspended"
             if self._strategy.suspended and not self._job.end
             else self._job.phase,

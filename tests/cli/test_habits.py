@@ -126,6 +126,7 @@ def test_help_is_a_command_too() -> None:
         ("stop", "There is no command stop. Use `emulate down`."),
         ("run quickstart", "There is no command run. Use `emulate up`."),
         ("kill worker-0", "There is no command kill. Use `emulate fault kill`."),
+        ("ui", "There is no command ui any more. For a run under way: `emulate top`; for one"),
         ("scenarios fault", "There is no theme fault. Did you mean 'faults'? Themes: "),
         ("logs --since yesterday --out {runs}", "--since: 'yesterday' is no time; write '10m'"),
         ("runs --since 2", "--since: '2' is no time; write '10m' for "),

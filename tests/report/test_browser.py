@@ -15,10 +15,7 @@ from playwright.sync_api import Browser, Page
 
 from emulator.engines.memory import Script
 from emulator.record.reader import Record
-from emulator.report.data import read
 from emulator.report.files import write, write_comparison
-from emulator.report.page import drawn_of
-from emulator.results import judge
 from emulator.session.sweep import compare, judge_all
 from tests.conftest import BROWSER_PATIENCE, Emulate
 from tests.report.runs import a_run, loss_line, step_line
@@ -82,8 +79,7 @@ READS = """async () => {
   const get = Element.prototype.getAttribute;
   let reads = 0;
   Element.prototype.getAttribute = function (name) { reads += 1; return get.call(this, name); };
-  const { data, layout } = place;
-  await emulatePage.draw({ timeline: { data, layout, x: "seconds", height: layout.height } });
+  await Plotly.redraw(place);
   Element.prototype.getAttribute = get;
   return reads;
 }"""
@@ -387,40 +383,11 @@ def test_a_fault_is_zoomed_to_with_its_stages_and_all_is_shown_again(
     stages = page.locator("[data-chart=timeline] .annotation-text", has_text=" s")
     for stage in ("triggered", "applied", "restored", "first step"):
         stages.filter(has_text=stage).first.wait_for()
-    # Charts that are drawn with new data stay as they are zoomed, and all stay linked.
-    page.evaluate(
-        """async () => {
-        const place = document.querySelector("[data-chart=steps]");
-        const layout = { ...place.layout, xaxis: { ...place.layout.xaxis, range: [0, 99] } };
-        await emulatePage.draw({ steps: { data: place.data, layout, x: "seconds", height: 220 } });
-        }"""
-    )
     assert page.evaluate(RANGES)["steps"] == page.evaluate(RANGES)["timeline"]
     page.locator("#timeline [data-whole]").first.click()
     wait_until(page, f"{SHOWN_RANGE}[0] == 0")
-    assert page.evaluate(RANGES) == before | {"steps": [0, 99]}
+    assert page.evaluate(RANGES) == before
     assert stages.filter(has_text="triggered").count() == 0
-
-
-def test_a_chart_that_gets_its_curve_later_is_drawn_with_it(
-    finished: Record, page: Page, tmp_path: Path
-) -> None:
-    """As on the page of a run that goes on, which is opened before the first step."""
-    silent = a_run(tmp_path, "cluster: {worker: 2}\n", {"*": Script(exits_at=60.0)})
-    before, after = (
-        drawn_of(read(record, judge(record))).charts["timeline"] for record in (silent, finished)
-    )
-    assert "yaxis" not in before["layout"]
-    empty: dict[str, list[float]] = {"x": [], "y": []}  # as before a step is old enough
-    first = [one if "yaxis" in one else one | empty for one in after["data"]]
-    for chart in (before, after | {"data": first}, after, before, after):
-        page.evaluate("(timeline) => emulatePage.draw({ timeline })", chart)
-    place = page.locator("[data-chart=timeline]")
-    assert place.locator(".cursor").count() == 1
-    assert place.locator(".scatterlayer .trace .js-line").count() >= 1
-    place.scroll_into_view_if_needed()
-    place.hover(position={"x": 600, "y": 100})
-    assert place.locator(".cursor").is_visible()
 
 
 def test_a_curve_can_be_smooth_and_its_axis_logarithmic(page: Page) -> None:
@@ -607,13 +574,18 @@ def test_failed_and_crashed_runs_have_pages_too(tmp_path: Path, open_: Open) -> 
     assert "the emulator was killed" in page.locator(".notice").first.inner_text()
 
 
-@pytest.mark.parametrize("look", LOOKS)
-def test_several_runs_on_one_page(finished: Record, tmp_path: Path, open_: Open, look: str) -> None:
+@pytest.fixture
+def compared(finished: Record, tmp_path: Path) -> Path:
+    """A page of two runs."""
     steps = Script(lines=[(n, step_line(n)) for n in range(1, 20)], exits_at=25.0)
     other = a_run(tmp_path, "cluster: {worker: 1}", {"worker-0": steps})
     judged = judge_all([finished, other])
-    path = write_comparison(compare(judged), judged, tmp_path / "compared.html")
-    page = open_(path, **LOOKS[look])
+    return write_comparison(compare(judged), judged, tmp_path / "compared.html")
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_several_runs_on_one_page(compared: Path, open_: Open, look: str) -> None:
+    page = open_(compared, **LOOKS[look])
     assert page.locator("[data-chart=curves] .scatterlayer .trace").count() == 2
     assert page.locator("#runs tbody tr").count() == 2
     assert page.locator(".timebar").count() == 2
@@ -623,3 +595,11 @@ def test_several_runs_on_one_page(finished: Record, tmp_path: Path, open_: Open,
     readable(page)
     link = page.locator("#runs tbody a").nth(1).get_attribute("href")
     assert link == "run/report.html"
+
+
+def test_screen_readers_find_names_and_roles(finished: Record, compared: Path, open_: Open) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    for path in (finished.path / "report.html", compared):
+        found = axe.run(open_(path)).response["violations"]
+        wrong = [(one["id"], [node["html"][:120] for node in one["nodes"]][:3]) for one in found]
+        assert (path, wrong) == (path, [])

@@ -27,7 +27,7 @@ from emulator.metrics.steps import JSON
 from emulator.planning.planner import make_plan
 from emulator.record.events import Entry
 from emulator.report import page, panel
-from emulator.report.comparison_page import render_comparison, to_files
+from emulator.report.comparison_page import render_comparison
 from emulator.report.data import Facts
 from emulator.report.event_text import event_lines
 from emulator.report.files import junit, markdown
@@ -250,7 +250,7 @@ def comparison() -> str:
 
 def comparison_page() -> str:
     """Return the page that compares the runs, as text, and its charts."""
-    html = render_comparison(*compared(), link=to_files(Path("/runs")))
+    html = render_comparison(*compared(), place=Path("/runs"))
     return words(html) + charts(html)
 
 

@@ -24,7 +24,7 @@ from emulator.metrics.samples import Sample
 from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
 from emulator.report import document, page
-from emulator.report.comparison_page import render_comparison, to_files
+from emulator.report.comparison_page import render_comparison
 from emulator.report.data import Facts, read
 from emulator.report.files import junit, markdown, put, write, write_page
 from emulator.report.plan_tables import _limits as plan_limits
@@ -306,7 +306,7 @@ def overlaid(*runs: tuple[Facts, str]) -> str:
         replace(row, variant=variant)
         for row, (_, variant) in zip(rows(judged, judged[-1]), runs, strict=True)
     ]
-    return render_comparison(found, [facts for facts, _ in runs], link=to_files(Path("/runs")))
+    return render_comparison(found, [facts for facts, _ in runs], place=Path("/runs"))
 
 
 def test_runs_are_compared_by_step_and_since_their_first_step() -> None:

@@ -2,14 +2,9 @@
 // Draws the charts. Their colours and fonts are names of CSS variables, which are resolved when a
 // chart is drawn, so that it fits light, dark and print; a change of the scheme redraws all charts.
 // Charts with the same x are zoomed together, and show together where one points.
-//
-// `emulatePage.draw(data)` draws charts by name; a page may call it again with new ones, whenever it
-// likes: what is zoomed, pressed or pointed at stays. Charts that it leaves out stay as they are.
-// `emulatePage.showLines(name, lines)` replaces what a task has printed.
-// `emulatePage.ready` is resolved when the charts of the page have been drawn for the first time.
-const emulatePage = (() => {
+(() => {
   const root = document.documentElement;
-  const charts = {};
+  let charts = {};
   let places = []; // elements with a chart, in the order of the page
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const touch = matchMedia("(pointer: coarse)");
@@ -64,28 +59,16 @@ const emulatePage = (() => {
     return Plotly.react(place, chart.data, chart.layout, config).then(() => mark(place));
   }
 
-  // Draws charts by name, one after the other, each where the page has a place for it.
-  async function draw(data) {
-    Object.assign(charts, data);
+  // Draws the charts for the first time, one after the other.
+  async function drawEach() {
     places = [...document.querySelectorAll("[data-chart]")].filter(of);
-    for (const place of places.filter((one) => one.dataset.chart in data)) {
-      // Plotly draws an axis that is new in a chart before it knows where it is: such a chart is
-      // drawn from the beginning.
-      const axes = Object.keys(of(place).layout).filter((key) => /^[xy]axis/.test(key)).join(" ");
-      const fresh = place.dataset.axes !== axes;
-      if (fresh) {
-        if (place.dataset.axes === undefined) pointable(place);
-        Plotly.purge(place);
-        place.textContent = "";
-        place.dataset.axes = axes;
-      }
-      place.style.minHeight = `${of(place).height}px`;
+    for (const place of places) {
+      place.textContent = "";
       await drawIn(place);
-      if (fresh) {
-        place.on("plotly_relayout", (change) => zoom(place, change));
-        place.on("plotly_click", (event) => chooseAt(place, event));
-        place.append(cursor());
-      }
+      pointable(place);
+      place.on("plotly_relayout", (change) => zoom(place, change));
+      place.on("plotly_click", (event) => chooseAt(place, event));
+      place.append(cursor());
     }
   }
 
@@ -322,19 +305,9 @@ const emulatePage = (() => {
 
   const printed = new Map(); // lines by the element that shows them
 
-  // Shows lines in the element with that name; again and again, if more are printed.
-  function showLines(name, lines) {
-    const place = document.querySelector(`[data-lines="${CSS.escape(name)}"]`);
-    if (!place) return;
-    printed.set(place, lines);
-    search();
-  }
-
   // Shows the lines that have what is searched for, and how many.
   function search() {
-    const field = document.querySelector("[data-search]");
-    if (!field) return;
-    const wanted = field.value.trim().toLowerCase();
+    const wanted = document.querySelector("[data-search]").value.trim().toLowerCase();
     let found = 0;
     for (const [place, lines] of printed) {
       const fit = wanted ? lines.filter((line) => line.toLowerCase().includes(wanted)) : lines;
@@ -360,7 +333,10 @@ const emulatePage = (() => {
     const story = document.querySelector('[data-lines=""]');
     printed.set(story, story.textContent.split("\n"));
     const outputs = JSON.parse(await unpacked("outputs"));
-    for (const [name, lines] of Object.entries(outputs)) showLines(name, lines);
+    for (const [name, lines] of Object.entries(outputs)) {
+      printed.set(document.querySelector(`[data-lines="${CSS.escape(name)}"]`), lines);
+    }
+    search();
     field.addEventListener("input", search);
   }
 
@@ -379,15 +355,13 @@ const emulatePage = (() => {
   }
 
   async function start() {
-    const data = JSON.parse(await unpacked("charts"));
-    if (document.getElementById("plotly")) { // else a server has loaded it
-      const script = document.createElement("script");
-      script.textContent = await unpacked("plotly");
-      document.head.append(script); // runs at once; the page's policy allows its hash
-    }
+    charts = JSON.parse(await unpacked("charts"));
+    const script = document.createElement("script");
+    script.textContent = await unpacked("plotly");
+    document.head.append(script); // runs at once; the page's policy allows its hash
     if (document.getElementById("outputs")) await showOutputs();
     if (document.getElementById("environments")) await showEnvironments();
-    await draw(data);
+    await drawEach();
     addEventListener("pointerdown", (event) => {
       if (!event.target.closest("[data-chart]")) pointAt({});
     });
@@ -404,7 +378,7 @@ const emulatePage = (() => {
     root.dataset.charts = "drawn";
   }
 
-  const ready = start().catch((error) => {
+  start().catch((error) => {
     root.dataset.charts = "failed";
     for (const place of document.querySelectorAll("[data-chart]")) {
       if (!place.childElementCount) {
@@ -412,5 +386,4 @@ const emulatePage = (() => {
       }
     }
   });
-  return { draw, ready, showLines };
 })();

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import platform
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from emulator.engines.memory import MemoryEngine
 from emulator.engines.process import ProcessEngine
@@ -15,7 +17,7 @@ from emulator.engines.process.interpreter import has_module, named, of_caller, v
 from emulator.engines.requirements import make_ready
 from emulator.errors import UsageError
 from emulator.planning.requested import RunOptions
-from emulator.report.plan_tables import plan_text
+from emulator.report.plan_tables import print_plan
 from emulator.runtime.clock import ManualClock
 from tests.asked import asked
 from tests.engines.stage import staged
@@ -95,7 +97,9 @@ def test_the_plan_has_the_python_that_is_named(tmp_path: Path) -> None:
     options = RunOptions(out=tmp_path, python=sys.executable)
     plan, _ = make_ready(asked(LEAST), ProcessEngine(), options)
     assert plan.python == sys.executable
-    assert f"Python of the tasks: {sys.executable}" in plan_text(plan, 200)
+    printed = io.StringIO()
+    print_plan(plan, (), Console(file=printed, width=200))
+    assert f"Python of the tasks: {sys.executable}" in printed.getvalue()
 
 
 def test_an_engine_with_images_refuses_it() -> None:

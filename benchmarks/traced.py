@@ -52,7 +52,6 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {"disk": "error", "errno": "EIO", "task": "worker-0", "of": "nothing", **LASTS}
     ],
     "late visibility": [{"visibility": "late", "by": "1h", "to": "worker-0", **LASTS}],
-    "a swallowed SIGTERM": [{"swallow_sigterm": "worker-0", **LASTS}],
 }
 
 

@@ -14,10 +14,9 @@ if TYPE_CHECKING:
     from emulator.faults.ending import Kill, Oom, Preempt, Restart, Terminate
     from emulator.faults.held import Pause, Throttle
     from emulator.faults.infrastructure import Cordon, Drain, Partition, Shape
-    from emulator.faults.inside.hooked import Abort, NanLoss, RaisedException, SlowInput
-    from emulator.faults.inside.traced import Hang, SwallowSigterm, Visibility
     from emulator.faults.kinds import RandomFaults, TraceFaults, TraceRow
     from emulator.faults.spec import Trigger
+    from emulator.faults.traced import Hang, Visibility
     from emulator.record.reader import Record
     from emulator.results import Result, judge
     from emulator.scenario.given import load
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
-    "Abort",
     "Checkpoint",
     "Cluster",
     "Cordon",
@@ -39,13 +37,11 @@ __all__ = [
     "Expectations",
     "Hang",
     "Kill",
-    "NanLoss",
     "Oom",
     "Partition",
     "Pause",
     "Preempt",
     "Program",
-    "RaisedException",
     "RandomFaults",
     "Record",
     "Restart",
@@ -53,8 +49,6 @@ __all__ = [
     "Role",
     "Scenario",
     "Shape",
-    "SlowInput",
-    "SwallowSigterm",
     "Terminate",
     "Throttle",
     "TraceFaults",
@@ -110,13 +104,8 @@ _HOMES = {
     "Throttle": "faults.held",
     "TraceFaults": "faults.kinds",
     "TraceRow": "faults.kinds",
-    "Abort": "faults.inside.hooked",
-    "NanLoss": "faults.inside.hooked",
-    "RaisedException": "faults.inside.hooked",
-    "SlowInput": "faults.inside.hooked",
-    "Hang": "faults.inside.traced",
-    "SwallowSigterm": "faults.inside.traced",
-    "Visibility": "faults.inside.traced",
+    "Hang": "faults.traced",
+    "Visibility": "faults.traced",
     "Trigger": "faults.spec",
 }
 

@@ -270,8 +270,10 @@ def _inject(
     options: Mapping[str, object],
 ) -> None:
     from emulator.api.client import Cluster
-    from emulator.faults.kinds import FAULTS
+    from emulator.faults.kinds import FAULTS, refusal
 
+    if refused := refusal({name: targets}):
+        raise UsageError(f"{refused}.")
     if (kind := FAULTS.get(name)) is None:
         from emulator.validation.similar import suggestion
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import emulator
-from emulator.cli import clinics
 from emulator.cli.options import (
     STDIN,
     Sets,
@@ -257,29 +256,20 @@ def init(
     tests: Annotated[
         bool, typer.Option("--tests", help="A suite of scenarios and tests for pytest instead.")
     ] = False,
-    clinic: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="CLINIC",
-            help="A program that saves as a framework does, and the platforms that matter to it: "
-            "plain, torchrun, ...",
-            autocompletion=clinics.names,
-        ),
-    ] = None,
+    removed: Annotated[str | None, typer.Option("--from", hidden=True)] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
 ) -> None:
     """Write a scenario and a small program to start from. It runs as it is.
 
     The program also runs without the emulator: python train.py.
     """
-    if tests and clinic is not None:
-        raise UsageError("--tests and --from are two things to write.", "Choose one of them.")
-    if framework is not None and (tests or clinic is not None):
-        option = "--tests is for TensorFlow" if tests else "--from has a framework of its own"
-        raise UsageError(f"{option}.", "Leave --framework out.")
+    if removed is not None:
+        instead = "|".join(_Framework)
+        raise UsageError(f"--from was removed: use `emulate init {folder} --framework {instead}`.")
+    if framework is not None and tests:
+        raise UsageError("--tests is for TensorFlow.", "Leave --framework out.")
     chosen = framework or _Framework.TENSORFLOW
-    files = _suite() if tests else _starter(folder, chosen.value, clinic)
+    files = _suite() if tests else _starter(folder, chosen.value)
     there = [folder / name for name in files if os.path.lexists(folder / name)]
     if there and not force:
         raise UsageError(f"{there[0]} is there already.", "--force overwrites it.")
@@ -292,22 +282,15 @@ def init(
     if tests and requirement_here() is None:
         where = folder / REQUIREMENTS
         note(f"write into {where} where CI gets the emulator from; only this machine has it")
-    if clinic is not None:
-        for line in clinics.next_steps(folder):
-            note(line)
-        return
     command = f"pytest {folder}" if tests else f"emulate up {folder / 'scenario.yaml'}"
     note(f"now try: {command}")
 
 
-def _starter(folder: Path, framework: str, clinic: str | None) -> dict[Path, bytes]:
+def _starter(folder: Path, framework: str) -> dict[Path, bytes]:
     """Return a starter's files: the scenario has the folder's name, the schema is for editors."""
     from emulator.scenario.schema import json_schema
 
-    source = _STARTERS / framework if clinic is None else clinics.folder_of(clinic)
-    files, scenario = _files(source), Path("scenario.yaml")
-    if clinic is not None:
-        files[Path("pytest.ini")] = clinics.PYTEST.encode()
+    files, scenario = _files(_STARTERS / framework), Path("scenario.yaml")
     # Not Path.resolve: the folder may be a link that leads nowhere.
     files[scenario] = named(files[scenario].decode(), Path(os.path.abspath(folder)).name).encode()
     return {**files, Path(SCHEMA_FILE): f"{json.dumps(json_schema(), indent=2)}\n".encode()}

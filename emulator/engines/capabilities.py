@@ -47,7 +47,6 @@ _APART_FROM_FAULTS: Mapping[str, type | None] = {
     "notices": Announcing,
     "signals": None,
     "processes": Witnessing,
-    "abort": None,
 }
 _Capability = TypeVar("_Capability")
 

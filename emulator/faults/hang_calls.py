@@ -1,12 +1,11 @@
-"""A task whose main threads hang, and one whose children get no SIGTERM: rules of its tracer.
+"""A task whose main threads hang: a rule of its tracer.
 
-It runs behind `held_call.py`, as one program with it (`tracer.py`). The rules:
+It runs behind `held_call.py`, as one program with it (`tracer.py`). The rule:
 
     {"do": "hang"}                      the main thread of each process stops where it waits in the
                                         kernel, as in a collective that never returns; one that does
                                         not get there in 5 s is stopped where it is
     {"added": ["0"], "hung": 2, "elsewhere": 1}     all of them hang; so many of these elsewhere
-    {"do": "swallow", "signal": 15}     this signal never reaches what the program has started
 
 The processes are those that there are when the rule begins. A task has one `hang` at a time.
 """
@@ -19,7 +18,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from emulator.faults import held_call
-from emulator.faults.held_call import STAYS, Call, Rule, group_of, interrupt, parents, say
+from emulator.faults.held_call import STAYS, Call, Rule, group_of, interrupt, say
 
 PATIENCE = 5.0
 """Seconds for main threads to get to a call in which they wait."""
@@ -108,31 +107,4 @@ class Hang(Rule):
         self._hung.discard(thread)
 
 
-class Swallow(Rule):
-    """A signal never reaches the processes that those of the task's program have started."""
-
-    def __init__(self, asked: Mapping[str, Any]) -> None:
-        super().__init__(asked)
-        self._signal, self._program = int(asked["signal"]), 0
-        self._below = int(asked["below"])
-
-    def begin(self, threads: Collection[int]) -> None:
-        """Find the process of the task's own program: the first; a daemon got there later."""
-        found = [one for one, parent in parents().items() if parent == self._below]
-        self._program = min(found, key=lambda one: (began(one), one), default=0)
-
-    def takes(self, thread: int, number: int) -> bool:
-        """Return whether it is that signal, for a child."""
-        return number == self._signal and group_of(thread) != self._program
-
-
-def began(process: int) -> int:
-    """Return when a process has begun, in ticks since the machine did; 0 if it has ended."""
-    try:
-        with open(f"/proc/{process}/stat", "rb") as file:
-            return int(file.read().rpartition(b") ")[2].split()[19])
-    except OSError:
-        return 0
-
-
-held_call.extend(NUMBERS, {}, {"hang": Hang, "swallow": Swallow})
+held_call.extend(NUMBERS, {}, {"hang": Hang})

@@ -180,10 +180,6 @@ class Rule:
         Raises OSError, Gone.
         """
 
-    def takes(self, thread: int, number: int) -> bool:
-        """Return whether a thread never gets a signal that is about to reach it."""
-        return False
-
     def stays(self, thread: int) -> bool:
         """Return whether a thread that has stopped somewhere stays there."""
         return False
@@ -293,7 +289,7 @@ class Tracer:
     """Traces all threads of some processes, and those that they start."""
 
     def __init__(self, places: Mapping[str, Any]) -> None:
-        """`places`: what rules may need to know: `shared`, `home`, `below`."""
+        """`places`: what rules may need to know: `shared`, `home`."""
         self._numbers, self._places = _CALLS[platform.machine()], places
         self._threads: set[int] = set()
         self._rules: list[Rule] = []
@@ -487,8 +483,7 @@ class Tracer:
                 self._threads.add(thread)  # it may have just been started
                 self._let_run(thread)
             else:
-                taken = any(rule.takes(thread, number) for rule in self._rules)
-                self._let_run(thread, 0 if taken else number)  # the signal is its own
+                self._let_run(thread, number)  # the signal is its own
 
     def _let_run(self, thread: int, number: int = 0) -> None:
         """Let a thread run on, to its next call if one is to be looked at. Raises Gone."""

@@ -28,10 +28,9 @@ from emulator.faults.disk import Disk
 from emulator.faults.ending import Kill, Oom, Preempt, Restart, Terminate
 from emulator.faults.held import Pause, Throttle
 from emulator.faults.infrastructure import Cordon, Drain, Partition, Shape
-from emulator.faults.inside.hooked import Abort, NanLoss, RaisedException, SlowInput
-from emulator.faults.inside.traced import Hang, SwallowSigterm, Visibility
 from emulator.faults.signals import Signals, Whom
 from emulator.faults.spec import Entry, FaultSpec, matches
+from emulator.faults.traced import Hang, Visibility
 from emulator.validation.fields import LONGEST, Duration, DurationOrForever, Glob, Model, once
 from emulator.validation.files import text_of
 from emulator.validation.limits import TRACE_BYTES, TRACE_ROWS
@@ -54,11 +53,6 @@ FAULTS: dict[str, type[FaultSpec]] = {
         Disk,
         Visibility,
         Hang,
-        Abort,
-        RaisedException,
-        NanLoss,
-        SlowInput,
-        SwallowSigterm,
     )
 }
 """Every kind of fault, by the key that users write. A new kind is one class and its name here,
@@ -70,8 +64,20 @@ def states() -> dict[str, str]:
     return {kind.state: kind.colour for kind in FAULTS.values() if kind.lasting}
 
 
+_REMOVED = {
+    "abort": "`kill` or `terminate` ends a task",
+    "exception": "`kill` ends a task, and a program of your own can raise what it likes",
+    "nan_loss": "a program of your own can make its loss NaN",
+    "slow_input": "`throttle` slows a task down, `pause` and `hang` stop it",
+    "swallow_sigterm": "a program of your own can start children that ignore SIGTERM",
+}
+"""What to do instead of a fault of a kind that an earlier version had."""
+
+
 def refusal(given: Mapping[str, Any]) -> str:
     """Return why a well-known fault can't be done, and what can; empty: it may be (pure)."""
+    for kind in sorted(_REMOVED.keys() & given.keys()):
+        return f"`{kind}` was removed: {_REMOVED[kind]}"
     if "power_loss" in given or given.get("loss") == "power":
         return (
             "a power loss that drops what the kernel has not written yet needs a file system of "

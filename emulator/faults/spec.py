@@ -259,7 +259,7 @@ class Holding(Protocol):
 
 Rule = Mapping[str, Any]
 """What a tracer does about calls of a task to the kernel, see `held_call` and those beside it."""
-ONCE = ("hang", "swallow")
+ONCE = ("hang",)
 """Rules of which two that are equal are one."""
 
 
@@ -346,8 +346,6 @@ class FaultSpec(Entry):
     """It restarts its target itself; otherwise the restart policy decides."""
     replaces_target: ClassVar[bool] = False
     """The target restarts on a fresh disk, as on another machine."""
-    asks_target: ClassVar[bool] = False
-    """Its target itself brings it about: one that is held before a call goes on first."""
     blocks_job: ClassVar[bool] = False
     """It may stop the progress of the whole job without ending a task."""
     one_by_one: ClassVar[bool] = False
@@ -357,10 +355,6 @@ class FaultSpec(Entry):
     which happens while the job runs."""
     target_key: ClassVar[str] = ""
     """The field that names its target, where that is not the one of its kind."""
-    stand_in: ClassVar[str] = ""
-    """What it stands in for and how, where it is not what it is called; plan and report say so."""
-    needs_hook: ClassVar[bool] = False
-    """It needs the hook inside its target, which a task has with `EMULATE_INSIDE: "1"`."""
     is_found_first: ClassVar[bool] = False
     """What it changes is written down before it is changed, so that it is not changed twice."""
     lists_groups: ClassVar[bool] = False

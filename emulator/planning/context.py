@@ -29,8 +29,6 @@ class PlanContext:
     """The path of the shared volume inside a task."""
     limits: Callable[[int], Limits] = lambda containers: Limits()
     """Default limits of each container, if so many run at the same time."""
-    hook: str = ""
-    """What a task that asks for the hook inside it has in its PYTHONPATH; empty: there is none."""
     named: bool = False
     """Whether its tasks have the names on the network that a scenario sets."""
     python: str = ""

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from emulator.errors import WITHOUT_GPUS, Unsupported
-from emulator.faults.inside.optin import asks_for_hook
 from emulator.faults.kinds import RandomFaults
 from emulator.faults.netem import between_all
 from emulator.faults.schedule import build_schedule
@@ -36,7 +35,6 @@ from emulator.validation.units import format_duration
 
 _STEPS = re.compile(r"--?(?:(?:max|num|total|train|training|num[-_]train)[-_])?steps(?:=(\d+))?")
 """Options that commonly are the number of steps of a whole training: `--steps`, `--max_steps`."""
-PATH = "PYTHONPATH"
 _EPOCHS = re.compile(r"--?\w*epochs?(?:=.*)?")
 """With one of these the number of steps may be that of an epoch."""
 
@@ -228,14 +226,12 @@ class _Planner:
             aliases=named.aliases(member.role, member.index) if named else (),
             image=self._image(spec.image),
             command=slurm.begun(command) if name in self._slurm else command,
-            env=self._hooked(
-                {
-                    **_own_variables(self._run_id, values),
-                    **self._slurm.get(name, {}),
-                    **env,
-                    **self._status_variables(name, spec),
-                }
-            ),
+            env={
+                **_own_variables(self._run_id, values),
+                **self._slurm.get(name, {}),
+                **env,
+                **self._status_variables(name, spec),
+            },
             source=spec.source,
             defaults=self._limits,
             gpus=gpus,
@@ -244,12 +240,6 @@ class _Planner:
         init = tuple(self._part(one, task, spec, values) for one in spec.init)
         sidecars = tuple(self._part(one, task, spec, values) for one in spec.sidecars)
         return task.model_copy(update={"init": init, "sidecars": sidecars})
-
-    def _hooked(self, env: dict[str, str]) -> dict[str, str]:
-        """Return the variables of a task, by which Python loads the hook if they ask for it."""
-        if not asks_for_hook(env) or not self._context.hook:
-            return env
-        return {**env, PATH: ":".join(filter(None, [self._context.hook, env.get(PATH)]))}
 
     def _part(self, one: PodContainer, task: Task, spec: Role, values: Mapping[str, str]) -> Task:
         """Return the plan of an init step or a side-car of a task: it is in no rendezvous."""
@@ -351,13 +341,6 @@ def _faults_that_prevent_training(scenario: Scenario, tasks: Sequence[str]) -> I
                 yield f"{task} does not come back after its {fault.kind}: training never begins"
 
 
-def _stand_ins(faults: Sequence[Entry]) -> Iterator[str]:
-    """Yield what the kinds of faults of a scenario are, where they are not what they are called."""
-    kinds = (one.random if isinstance(one, RandomFaults) else one for one in faults)
-    found = {one.kind: one.stand_in for one in kinds if isinstance(one, FaultSpec)}
-    yield from (f"`{kind}` is a stand-in: {what}" for kind, what in found.items() if what)
-
-
 def _longer_than_the_timeout(scenario: Scenario) -> Iterator[str]:
     """Yield preemptions that are not over, as their platform does them, within the timeout."""
     for number, fault in enumerate(scenario.faults):
@@ -374,7 +357,6 @@ def _longer_than_the_timeout(scenario: Scenario) -> Iterator[str]:
 
 def _warnings(scenario: Scenario, tasks: Sequence[str]) -> Iterator[str]:
     """Yield warnings about settings that are valid but rarely intended."""
-    yield from _stand_ins(scenario.faults)
     yield from _faults_that_prevent_training(scenario, tasks)
     yield from _longer_than_the_timeout(scenario)
     if scenario.parametrize:

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from emulator.errors import shown
 from emulator.faults.disk import FULL_NEEDS_SIZE, SIZE_HINT, Disk
-from emulator.faults.inside.optin import ASKED, VARIABLE, asks_for_hook
 from emulator.faults.kinds import RandomFaults
 from emulator.faults.schedule import cross_errors
-from emulator.faults.spec import FaultSpec, is_glob, matches
+from emulator.faults.spec import is_glob, matches
 from emulator.scenario import rendezvous
 from emulator.scenario.addresses import HOST, LABEL, Naming, is_host, is_label, naming
 from emulator.scenario.container import Container, File, Mounts
@@ -338,7 +337,6 @@ def _check_faults(scenario: Scenario, tasks: Sequence[str]) -> Iterator[CrossErr
     for number, key, message, hint in cross_errors(scenario.faults, tasks):
         yield CrossError(("faults", number, key), message, hint)
     yield from _check_order(scenario, tasks)
-    yield from _check_hooks(scenario, tasks)
     count, links = 0, 0
     if scenario.network.delay or scenario.network.bandwidth is not None:
         links = len(tasks) * (len(tasks) - 1)
@@ -374,21 +372,6 @@ def _check_targets(scenario: Scenario, tasks: Sequence[str]) -> Iterator[CrossEr
                     continue
                 hint = closest(pattern, tasks) or f"tasks: {', '.join(tasks[:8])}"
                 yield CrossError(("faults", number, *keys), f"no task is called {pattern!r}", hint)
-
-
-def _check_hooks(scenario: Scenario, tasks: Sequence[str]) -> Iterator[CrossError]:
-    """Yield faults that need the hook inside a task which does not ask for it."""
-    for number, fault in enumerate(scenario.faults):
-        spec = getattr(fault, RandomFaults.kind, fault)
-        if not isinstance(spec, FaultSpec) or not spec.needs_hook:
-            continue
-        roles = {role_of(task) for task in matches(spec.target, tasks)}
-        for role in sorted(roles & scenario.cluster.keys()):
-            env = {**scenario.program.env, **scenario.cluster[role].env}
-            if not asks_for_hook(env):
-                message = f"`{spec.kind}` needs code inside {role}, which asks for none"
-                hint = f'give its Python program the hook: `env: {{{VARIABLE}: "{ASKED}"}}`'
-                yield CrossError(("faults", number, spec.kind), message, hint)
 
 
 def _check_disks(scenario: Scenario) -> Iterator[CrossError]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -185,28 +185,11 @@ def next_stage(one: ActiveFault, event: Event, now: Situation) -> Step:
     if row is None:
         return one, []
     before, (one, actions) = one.stage, row(one, event, now)
-    if one.fault.watched:
-        return one, [*_let_go(one, actions, key, is_over=one.stage == "over" != before)]
+    is_over = one.stage == "over" != before
+    if one.fault.watched and (is_over or key in ("announce", "inject", "refused")):
+        # Its task was told, or it has happened: neither waits for the other.
+        return one, [*actions, "let go"]
     return one, actions
-
-
-def _let_go(
-    one: ActiveFault, actions: Sequence[Action], key: object, *, is_over: bool
-) -> Iterator[Action]:
-    """Yield what is to be done, and when the task that is held for it goes on.
-
-    As soon as it was told or has happened: neither waits for the other.
-    """
-    for action in actions:
-        if (
-            action == "inject"
-            and one.fault.spec.asks_target
-            and one.fault.watched in one.fault.tasks
-        ):
-            yield "let go"
-        yield action
-    if is_over or key in ("announce", "inject", "refused"):
-        yield "let go"
 
 
 # --- Before it happens ------------------------------------------------------------------------

@@ -116,6 +116,7 @@ def test_nonsense_is_one_sentence_and_the_run_goes_on(emulate: Emulate, tmp_path
             ("preempt", "worker-0", "--grace", "soon"): "grace",
             ("preempt", "worker-0", "--address", "new"): "a new address for worker-0",
             ("fault", "explode", "worker-0"): "There is no fault 'explode'.",
+            ("fault", "abort", "worker-0"): "`abort` was removed: `kill` or `terminate` ends",
             ("fault", "kill", "worker-0", "worker-1"): "`kill` takes one task or glob.",
             ("fault", "partition", "worker-0", "worker-1"): "a partition of worker-0 | worker-1",
             ("fault", "oom", "worker-0"): "running worker-0 out of memory",

@@ -41,7 +41,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "throttle": {"cpus": 0.5},
     "shape": {"loss": 0.1},
     "visibility": {"to": "a-0", "by": 29},
-    "slow_input": {"by": 0.2},
 }
 ENDS, RESTARTS = "ends_target", "ends_target restarts_target"
 KINDS: dict[str, tuple[str, float | None, float, float]] = {
@@ -61,11 +60,6 @@ KINDS: dict[str, tuple[str, float | None, float, float]] = {
     "disk": ("lasting is_held is_healed", None, 7, 12),
     "visibility": ("lasting is_held is_healed", None, 7, 12),
     "hang": ("lasting is_held blocks_job is_healed", None, 7, 12),
-    "abort": (f"{ENDS} kills", None, 0, 5),
-    "exception": ("", None, 0, 5),
-    "nan_loss": ("lasting is_held is_healed", None, 7, 12),
-    "slow_input": ("lasting is_held is_healed", None, 7, 12),
-    "swallow_sigterm": ("lasting is_held is_healed", None, 7, 12),
 }
 
 
@@ -137,7 +131,6 @@ EVICTED = tuple(
         (make("preempt"), [], ("signal", "a-0", signal.SIGTERM), None, None),
         (make("preempt", loss="silent"), [], ("cut_power", "a-0"), None, None),
         (make("oom"), [], ("oom_kill", "a-0"), None, None),
-        (make("abort"), [], ("signal", "a-0", signal.SIGABRT), None, None),
         (make("partition"), [], ("links",), None, ("links",)),
         (make("pause"), [make("pause"), SLOW], ("pause", "a-0"), None, ("resume", "a-0")),
         (SLOW, [SLOW, SLOWER], ("throttle", "a-0", 0.25), None, ("throttle", "a-0", 2)),
@@ -165,7 +158,6 @@ def test_a_fault_asks_its_engine_for_this(
         (make("kill"), ENDINGS - {(0, False), (0, True)}),
         (make("terminate"), ENDINGS),
         (make("oom"), {(0, True), (1, True), (137, True)}),
-        (make("abort"), set()),
         (make("preempt", loss="silent"), {(137, False)}),
         (make("preempt"), ENDINGS),
     ],

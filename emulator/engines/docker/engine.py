@@ -30,7 +30,6 @@ from emulator.engines.docker.ownership import (
     require_no_volume,
 )
 from emulator.engines.docker.requests import (
-    HOOK_FOLDER,
     LOOPBACK,
     LOST,
     METADATA,
@@ -70,7 +69,7 @@ class DockerEngine(Faults):
         {"limits", "gpus", "isolation", "replace", "new-address", "same-address", "pause"}
         | {"silent-loss", "throttle", "oom", "network", "usage", "reattach"}
         | {"process-limits", "scratch", "mounts", "ports", "port-mapping", "pods", "same-disk"}
-        | {"drawings", "exec", "files", "calls", "volume-size", "fill", "notices", "abort"}
+        | {"drawings", "exec", "files", "calls", "volume-size", "fill", "notices"}
         | {"signal-all", "signals", "processes"}
     )
     machine_needs: Mapping[str, str] = {
@@ -96,7 +95,6 @@ class DockerEngine(Faults):
                 self.capacity().memory, self.pid_max, containers
             ),
             named=True,
-            hook=HOOK_FOLDER,
             disks=self._disks,
         )
 

@@ -115,10 +115,7 @@ class Faults(TaskContainers):
         if number == signal.SIGKILL:
             self._output.expect_kill(container)
         with translate_errors(f"signal {task}"):
-            if number == signal.SIGABRT:
-                execute(self.api, container, ABORT)
-            else:
-                self._freezer.signal(container, number)
+            self._freezer.signal(container, number)
 
     def signal_all(self, task: str, numbers: Sequence[int]) -> int | None:
         """Signal all that descends from the container's init, from inside."""
@@ -541,17 +538,6 @@ def lines_of(
 def _end_input(own: socket.socket) -> None:
     with contextlib.suppress(OSError):  # it has ended
         own.shutdown(socket.SHUT_WR)
-
-
-# The engine's init takes this signal for its own, and passes it on to nobody.
-ABORT = """
-for file in /proc/[0-9]*/status; do
-    process=${file#/proc/}; process=${process%/status}
-    while read -r key value; do
-        [ "$key $value" = 'PPid: 1' ] && kill -ABRT $process
-    done < $file
-done 2> /dev/null
-"""
 
 
 # --- Freezing -------------------------------------------------------------------------------------

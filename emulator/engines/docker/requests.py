@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from emulator.engines.containers import add_folder, add_part, home_of, operator_labels, scratches
 from emulator.engines.gate import gate
-from emulator.faults.inside.optin import HOOK, asks_for_hook
 from emulator.runtime.host import this_host
 from emulator.scenario import program
 from emulator.scenario.program import ready
@@ -28,8 +27,6 @@ PART, DISK = "emulator.part", "emulator.disk"
 disk, from 1, where it has more than its own container."""
 
 SHARED, WORKDIR = program.SHARED, program.WORKDIR
-HOOK_FOLDER = "/emulate-inside"
-"""Where a task has the hook that it asks for, which Python loads by its PYTHONPATH."""
 LOOPBACK = "127.0.0.1"
 """Where ports are published: nothing outside of the engine's machine can reach them."""
 METADATA = "169.254.169.254"
@@ -480,21 +477,19 @@ def program_archive(source: Path | None, home: str = WORKDIR) -> bytes:
 
 
 def files_archive(plan: Plan, task: Task) -> bytes:
-    """Return a tar with the small files of a task, its hook, and folders of its scratch volumes.
+    """Return a tar with the small files of a task, and folders of its scratch volumes.
 
     These are writable by all users. Folders above are made by the engine where they are missing.
     Empty if there is none of these.
     """
-    files, hook = plan.files(task), asks_for_hook(task.env)
+    files = plan.files(task)
     scratch = [at for at, one in task.mounts.items() if one.scratch and one.is_writable]
-    if not files and not scratch and not hook:
+    if not files and not scratch:
         return b""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for folder in scratch:
             add_folder(tar, folder)
-        for part in ready(HOOK) if hook else ():
-            add_part(tar, part, HOOK_FOLDER)
         for path, file in files.items():
             entry = tarfile.TarInfo(path.lstrip("/"))
             entry.size, entry.mode = len(file.content), file.permissions

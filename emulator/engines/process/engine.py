@@ -45,7 +45,6 @@ from emulator.engines.process import doctor, interpreter, keeper, process_table
 from emulator.engines.process.process_table import KEEPER, has_ended, labelled, owned
 from emulator.engines.streams import PIECE, Arrived, Streams
 from emulator.errors import EngineError, EngineLost, NotRunning
-from emulator.faults.inside.optin import HOOK
 from emulator.planning.context import PlanContext
 from emulator.platforms.metadata import MetadataServer, State, Told
 from emulator.platforms.notices import Notice, no_metadata, variables_at
@@ -93,7 +92,6 @@ class ProcessEngine:
     capabilities = frozenset(
         {"replace", "same-disk", "drawings", "same-address", "pause", "usage", "ports", "exec"}
         | {"files", "calls", "notices", "signal-all", "signals", "processes"}
-        | {"abort"}
     )
     machine_needs: Mapping[str, str] = {}
     keeps_addresses = True
@@ -131,7 +129,6 @@ class ProcessEngine:
             python=interpreter.of_caller(os.environ),
             python_of=interpreter.named,
             has_module=interpreter.has_module,
-            hook=os.pathsep.join(filter(None, [str(HOOK), os.environ.get("PYTHONPATH")])),
         )
 
     def capacity(self) -> Capacity:

@@ -1,4 +1,4 @@
-"""Faults inside a task: what is asked of the programs that bring them about, and what they do."""
+"""Faults that a tracer brings about: what is asked of it, and what it does."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import os
 import re
 import struct
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,18 +14,14 @@ import pytest
 
 from emulator.engines.memory import MemoryEngine
 from emulator.engines.requirements import require
-from emulator.errors import EngineError, Unsupported
+from emulator.errors import Unsupported
 from emulator.faults import hang_calls, late_calls
 from emulator.faults.disk import Disk
 from emulator.faults.held_call import RULES, STAYS, Call
-from emulator.faults.inside import tell
-from emulator.faults.inside.hook import emulate_inside
-from emulator.faults.inside.hooked import NanLoss, RaisedException, SlowInput
-from emulator.faults.inside.traced import Hang, SwallowSigterm, Visibility
 from emulator.faults.schedule import build_schedule
 from emulator.faults.spec import ONCE, FaultContext, FaultSpec, Rule
+from emulator.faults.traced import Hang, Visibility
 from emulator.faults.tracer import program
-from emulator.planning.planner import make_plan
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from tests.scenario.mistakes import only_problem
@@ -35,8 +30,8 @@ BASE = "name: t\nframework: none\nprogram: {command: [a]}\ncluster: {worker: 2}\
 LATE = Visibility(visibility="late", to="worker-1", by=29, for_=60)
 
 
-def with_fault(fault: str, env: str = "") -> str:
-    return BASE.replace("[a]}", f"[a]{env}}}") + f"faults: [{{{fault}}}]\n"
+def with_fault(fault: str) -> str:
+    return f"{BASE}faults: [{{{fault}}}]\n"
 
 
 # --- What users write ---------------------------------------------------------------------------
@@ -50,6 +45,20 @@ def test_a_power_loss_that_drops_what_was_written_is_refused_with_what_can_be_do
         problem = only_problem(with_fault(fault))
         assert "needs a file system of its own (FUSE), which ordinary containers don't" in problem
         assert "`loss: silent` is the network's side of it, and `checkpoint: torn`" in problem
+
+
+@pytest.mark.parametrize(
+    ("fault", "instead"),
+    [
+        ("abort: worker-1", "`abort` was removed: `kill` or `terminate` ends a task"),
+        ("exception: worker-1", "`exception` was removed: `kill` ends a task, and a program"),
+        ("nan_loss: worker-1, for: 5s", "`nan_loss` was removed: a program of your own can"),
+        ("slow_input: worker-1, by: 1s, for: 5s", "`slow_input` was removed: `throttle` slows"),
+        ("swallow_sigterm: a, for: 5s", "`swallow_sigterm` was removed: a program of your own"),
+    ],
+)
+def test_a_kind_that_was_removed_says_what_to_do_instead(fault: str, instead: str) -> None:
+    assert instead in only_problem(with_fault(f"{fault}, at: 5s"))
 
 
 def test_late_visibility_is_of_the_task_that_sees_late() -> None:
@@ -69,49 +78,27 @@ def test_late_visibility_is_of_the_task_that_sees_late() -> None:
     assert ".to: no task is called 'ps-0'" in problem
 
 
-def test_what_needs_the_hook_is_refused_where_no_task_asks_for_it() -> None:
-    for fault in ("exception: worker-1", "nan_loss: 'worker-*', for: 5s"):
-        for written in (f"{fault}, at: 5s", f"random: {{{fault}}}, every: 5s"):
-            problem = only_problem(with_fault(written))
-            assert "needs code inside worker, which asks for none" in problem
-            assert 'give its Python program the hook: `env: {EMULATE_INSIDE: "1"}`' in problem
-            parse(with_fault(written, ", env: {EMULATE_INSIDE: '1'}"))
-
-
 def test_an_engine_without_the_means_refuses_them_before_the_start() -> None:
     for fault, what in [
         ("hang: worker-1, for: 5s", "hanging worker-1"),
-        ("abort: worker-1", "aborting worker-1"),
-        ("swallow_sigterm: worker-1, for: 5s", "swallowing SIGTERM of the child processes of"),
         ("visibility: late, by: 1s, to: worker-1, for: 5s", "late visibility for worker-1"),
-        ("exception: worker-1", "raising an exception in worker-1"),
     ]:
         engine = MemoryEngine(ManualClock())
         engine.capabilities = frozenset()
-        scenario = parse(with_fault(f"{fault}, at: 5s", ", env: {EMULATE_INSIDE: '1'}"))
+        scenario = parse(with_fault(f"{fault}, at: 5s"))
         with pytest.raises(Unsupported, match=what):
             require(scenario, engine)
 
 
-def test_the_plan_says_what_is_a_stand_in_and_has_the_hook_where_it_is_asked_for(
-    tmp_path: Path,
-) -> None:
-    text = with_fault("nan_loss: worker-1, for: 5s, at: 5s", ", env: {EMULATE_INSIDE: '1'}")
-    context = MemoryEngine(ManualClock()).plan_context("r-1", tmp_path)
-    with_hook = type(context)(**{**vars(context), "hook": "/hook"})
-    plan = make_plan(parse(text), "r-1", with_hook)
-    assert plan.tasks[0].env["PYTHONPATH"] == "/hook"
-    assert [one for one in plan.warnings if "stand-in" in one] == [
-        "`nan_loss` is a stand-in: its program gets NaN from emulate_inside.loss; "
-        "its arithmetic is sound"
-    ]
-    own = text.replace("'1'}", "'1', PYTHONPATH: /own}")
-    assert make_plan(parse(own), "r-1", with_hook).tasks[0].env["PYTHONPATH"] == "/hook:/own"
-    without = make_plan(parse(text.replace("'1'", "'1', X: ''")), "r-1", context)
-    assert "PYTHONPATH" not in without.tasks[0].env
-
-
 # --- By a tracer --------------------------------------------------------------------------------
+
+
+class Engine:
+    """One that is asked for nothing: its tracer is told."""
+
+    capabilities = frozenset({"calls"})
+
+    def signal(self, task: str, number: int) -> None: ...
 
 
 class Follows:
@@ -127,25 +114,24 @@ class Follows:
 
 def test_a_task_has_one_tracer_for_all_its_faults() -> None:
     follows = Follows(hung=2, elsewhere=1)
-    hang, swallow = Hang(hang="a", for_=5), SwallowSigterm(swallow_sigterm="a", for_=5)
+    hang = Hang(hang="a", for_=5)
     slow = Disk.model_validate({"disk": "slow", "by": "200ms", "task": "a", "for": "5s"})
 
     def target(*active: FaultSpec) -> FaultContext:
-        return FaultContext(Tells(), "a", None, lambda: None, active, follows)
+        return FaultContext(Engine(), "a", None, lambda: None, active, follows)
 
-    effect = hang.apply(target(slow, LATE, hang, swallow))
+    effect = hang.apply(target(slow, LATE, hang))
     assert effect is not None
     assert effect.words == (
         "2 of them, in calls in which they wait, but 1 elsewhere, because it did not come to wait"
     )
     late = {"do": "late", "seconds": 29.0, "of": r"(?:.*/)?[^/]*\Z"}
-    both = [{"do": "hang"}, {"do": "swallow", "signal": 15}]
-    assert follows.asked.pop() == [slow.rule, late, *both]
+    assert follows.asked.pop() == [slow.rule, late, {"do": "hang"}]
     again = hang.model_copy(update={"for_": 9})
     assert again.apply(target(hang, slow, again, slow)) == effect  # one hang, but twice as slow
     assert follows.asked.pop() == [{"do": "hang"}, slow.rule, slow.rule]
-    swallow.heal(target(hang))
-    slow.heal(target())
+    slow.heal(target(hang))
+    hang.heal(target())
     assert follows.asked == [[{"do": "hang"}], []]
     assert not {*ONCE} - RULES.keys()
     compile(program(), "tracer", "exec")
@@ -243,86 +229,3 @@ def test_hidden_names_are_taken_out_of_a_list(plain: bool) -> None:
     assert len(found) == len(given)
     first = late_calls.without(entries("hidden", "a", plain=plain), ["hidden"], plain)
     assert [*late_calls.names_of(first, plain)] == [".", "a"]  # which all readers skip
-
-
-# --- By the hook --------------------------------------------------------------------------------
-
-
-def test_the_processes_that_listen_are_found_and_those_that_work_among_them() -> None:
-    wanted = [
-        emulate_inside.socket_name("r-1", "worker-0", process, kind)
-        for process, kind in ((7, "program"), (8, "program"), (9, "fork"))
-    ]
-    other = emulate_inside.socket_name("r-2", "worker-0", 5, "program")
-    head = "Num RefCount Protocol Flags Type St Inode Path"
-    rows = [f"ffff: 2 0 10000 1 1 77 @{name}" for name in (*wanted, other, wanted[0])]
-    found = tell.listeners("\n".join([head, *rows, "ffff: 2 0 0 1 1 78"]), "r-1", "worker-0")
-    assert {process: is_fork for process, (_, is_fork) in found.items()} == {
-        **{7: False, 8: False, 9: True}
-    }
-    assert max(map(len, wanted)) <= 100
-    forks = {7: False, 8: False, 9: True}
-    assert tell.workers(forks, {8: 7, 9: 8, 7: 1}) == [8]  # 7 is a launcher
-    assert tell.workers({7: False, 8: False}, {8: 1, 7: 1}) == [7, 8]
-    assert tell.workers({9: True}, {}) == [9]
-    assert len(emulate_inside.socket_name("r" * 63, "w" * 60, 2**22, "program")) < 107
-
-
-class Tells:
-    """Has the files of a task; answers what it is told to answer."""
-
-    capabilities = frozenset({"files"})
-
-    def __init__(self, *answers: Mapping[str, Any]) -> None:
-        self.answers, self.asked = answers, list[Any]()
-
-    def signal(self, task: str, number: int) -> None: ...
-
-    def run_at_files(self, where: str, program: str, request: Mapping[str, Any]) -> str:
-        compile(program, "tell.py", "exec")
-        self.asked.append((where, request))
-        return json.dumps({"answers": self.answers})
-
-    def talk_at_files(self, *_: Any) -> None: ...  # of other faults
-
-
-def test_orders_are_the_sum_of_the_faults_and_say_that_they_stand_in() -> None:
-    slow, slower = SlowInput(slow_input="a", by=1, for_=5), SlowInput(slow_input="a", by=2, for_=5)
-    engine = Tells({"pid": 7, "did": "set", "used": ["batch"]})
-    effect = slow.apply(FaultContext(engine, "a", None, lambda: None, [slow, slower]))
-    assert effect.words.startswith("a stand-in: its program waits in emulate_inside.batch;")
-    slower.heal(FaultContext(engine, "a", None, lambda: None, [slow]))
-    nan = NanLoss(nan_loss="a", for_=5)
-    nan.heal(FaultContext(engine, "a", None, lambda: None, []))
-    orders = [{"slow": 2.0}, {"slow": 1.0}, {"nan": False}]
-    assert engine.asked == [("a", {"order": order, "once": False}) for order in orders]
-
-
-def test_an_order_that_no_process_obeys_fails_the_fault() -> None:
-    raised = RaisedException(exception="a")
-    for answers, why in [
-        ((), "a: none of its processes listens."),
-        (({"pid": 7, "error": "its main thread has ended"},), "a: its main thread has ended."),
-    ]:
-        with pytest.raises(EngineError, match=f"^{why}"):
-            raised.apply(FaultContext(Tells(*answers), "a", None, lambda: None))
-    done = Tells({"pid": 7, "did": "raised"}, {"pid": 8, "error": "no"})
-    effect = raised.apply(FaultContext(done, "a", None, lambda: None))
-    assert effect.words == "EmulatedFault is raised in the main thread of process 7"
-
-
-def test_a_program_that_asks_gets_what_it_gave_or_what_the_fault_makes_of_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    state = {"nan": False, "slow": 0.0}
-    monkeypatch.setattr(emulate_inside, "_state", state)
-    monkeypatch.setattr(emulate_inside, "_used", set())
-    slept: list[float] = []
-    monkeypatch.setattr(time, "sleep", slept.append)
-    assert (emulate_inside.loss(2.5), emulate_inside.batch("b"), slept) == (2.5, "b", [])
-    assert emulate_inside.obey({"nan": True, "slow": 0.2}) == {
-        "did": "set",
-        "used": ["batch", "loss"],
-    }
-    assert str(emulate_inside.loss(2.5)) == "nan"
-    assert (emulate_inside.batch("b"), slept) == ("b", [0.2])

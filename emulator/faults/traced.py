@@ -58,23 +58,6 @@ class Hang(Traced):
         return f"{hung} of them, {where}"
 
 
-class SwallowSigterm(Traced):
-    """SIGTERM never reaches what its program has started, `for` a time."""
-
-    kind = "swallow_sigterm"
-    request = "swallowing SIGTERM of the child processes of {}"
-    applied = "SIGTERM does not reach the child processes of {}"
-    state, colour = "swallows SIGTERM", "impaired"
-
-    swallow_sigterm: Glob
-    """The task, or a glob such as `worker-*`."""
-
-    @property
-    def rule(self) -> Rule:
-        """What the tracer does, see `hang_calls`."""
-        return {"do": "swallow", "signal": 15}
-
-
 class Visibility(Traced):
     """What is new on the shared volume is there for it only `by` a time later, `for` a time."""
 

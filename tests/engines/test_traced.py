@@ -1,4 +1,4 @@
-"""Faults inside a task, on the engines that a laptop has: what a real program sees of them."""
+"""What traced faults do to a real program, on the engines that a laptop has."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from emulator.engines.capabilities import capable
 from emulator.errors import EngineError, NotRunning
 from emulator.faults.checkpoint import FileAccess
 from emulator.faults.disk import Disk
-from emulator.faults.inside.hooked import Abort, NanLoss, RaisedException, SlowInput
-from emulator.faults.inside.traced import Hang, SwallowSigterm, Visibility
 from emulator.faults.spec import Effect, FaultContext, FaultSpec
+from emulator.faults.traced import Hang, Visibility
 from emulator.runtime.clock import RealClock
 from emulator.supervisor.engine_calls import Called
 from emulator.supervisor.tracing import Tracing
@@ -30,36 +29,23 @@ from tests.engines.test_calls import ENGINES, MAY_TRACE
 
 # The thread answers SIGUSR1, the main thread SIGUSR2; both are kept while it hangs.
 ANSWERS = """
-import json, os, signal, subprocess, sys, threading, time
+import json, os, signal, subprocess, threading, time
 shared = os.environ["EMULATOR_SHARED"]
 own = {signal.SIGUSR1, signal.SIGUSR2}
 signal.pthread_sigmask(signal.SIG_BLOCK, own)
-CHILD = '''
-import os, signal
-def told(number, _):  # at once: the other signal may come meanwhile
-    os.write(1, ("child " + signal.Signals(number).name + chr(10)).encode())
-for number in (signal.SIGTERM, signal.SIGWINCH):
-    signal.signal(number, told)
-print("ready", flush=True)
-while True:
-    signal.pause()
-'''
-child = subprocess.Popen([sys.executable, "-c", CHILD])
+subprocess.Popen(["sleep", "1000"])
 def beat():
     for number in range(1, 100):
         signal.sigwait({signal.SIGUSR1})
         print("beat", number, flush=True)
 threading.Thread(target=beat, daemon=True).start()
+print("ready", flush=True)
 def wait_for(name):
     while not os.path.exists(f"{shared}/{name}"):
         time.sleep(0.01)
     return time.time() - os.stat(f"{shared}/{name}").st_ctime
 for number in range(1, 100):
     signal.sigwait({signal.SIGUSR2})
-    if os.path.exists(f"{shared}/signal-child"):
-        child.send_signal(signal.SIGTERM)
-        child.send_signal(signal.SIGWINCH)
-        continue
     open(f"{shared}/mine-{number}", "w").close()
     os.rename(f"{shared}/mine-{number}", f"{shared}/own-{number}")
     seen = sorted(os.listdir(shared))
@@ -97,23 +83,6 @@ for number in range(1, 100):
             file.write(b"x")
     print("step", number, json.dumps([names, is_slow]), flush=True)
 """
-HOOKED = """
-import os, signal, time
-import emulate_inside
-signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
-if os.fork() == 0:
-    while True:
-        signal.pause()
-print("ready", flush=True)
-while True:
-    try:
-        if signal.sigtimedwait({signal.SIGUSR2}, 0.02):
-            loss, since = emulate_inside.loss(2.0), time.monotonic()
-            emulate_inside.batch(None)
-            print("loss", loss, "slow", time.monotonic() - since >= 0.2, flush=True)
-    except RuntimeError as error:
-        print("caught", type(error).__name__, flush=True)
-"""
 
 
 @pytest.fixture(params=["process", pytest.param("docker", marks=pytest.mark.docker)])
@@ -149,13 +118,6 @@ def running(name: str, program: str, tmp_path: Path, **env: str) -> Iterator[Sta
 def answering(engine: str, tmp_path: Path) -> Iterator[Stage]:
     """Yield a stage with a task that answers signals on two threads, and has a child."""
     with running(engine, ANSWERS, tmp_path) as stage:
-        yield stage
-
-
-@pytest.fixture
-def hooked(engine: str, tmp_path: Path) -> Iterator[Stage]:
-    """Yield a stage with a task that has the hook, in itself and in a fork of it."""
-    with running(engine, HOOKED, tmp_path, EMULATE_INSIDE="1") as stage:
         yield stage
 
 
@@ -220,20 +182,19 @@ def test_a_task_that_hangs_lives_and_sees_what_is_new_late_until_it_is_healed(
     stage.until_line("worker-0", "late True")
 
 
-def test_sigterm_does_not_reach_the_children_of_a_task_until_it_is_healed(answering: Stage) -> None:
-    stage, swallow = answering, SwallowSigterm(swallow_sigterm="worker-0", for_=60)
-    traced = tracing(stage)
-    make(stage, "signal-child")
-    swallow.apply(at(stage, [swallow], traced))
-    stage.engine.signal("worker-0", signal.SIGUSR2)
-    stage.until_line("worker-0", "child SIGWINCH")
-    assert "child SIGTERM" not in stage.lines["worker-0"]
-    hang, another = Hang(hang="worker-0", for_=60), tracing(stage)  # as a debugger does
+def test_a_task_that_another_program_traces_or_that_has_ended_does_not_hang(
+    answering: Stage,
+) -> None:
+    hang = Hang(hang="worker-0", for_=60)
+    first, another = tracing(answering), tracing(answering)  # as a debugger does
+    hang.apply(at(answering, [hang], first))
     with pytest.raises(EngineError, match=r"worker-0: another program, such as a debugger, trac"):
-        hang.apply(at(stage, [hang], another))
-    swallow.heal(at(stage, [], traced))
-    stage.engine.signal("worker-0", signal.SIGUSR2)
-    stage.until_line("worker-0", "child SIGTERM")
+        hang.apply(at(answering, [hang], another))
+    hang.heal(at(answering, [], first))
+    answering.engine.signal("worker-0", signal.SIGKILL)
+    answering.until_exit()
+    with pytest.raises(NotRunning):
+        hang.apply(at(answering, [hang], tracing(answering)))
 
 
 def test_a_disk_late_visibility_a_hang_and_a_write_that_counts_share_a_tracer(
@@ -271,37 +232,3 @@ def test_a_disk_late_visibility_a_hang_and_a_write_that_counts_share_a_tracer(
         assert answer(stage, 3) == [["model", "new", "old"], True]
         slow.heal(at(stage, [], traced))
         assert answer(stage, 4)[0] == ["model", "new", "old"]
-
-
-def test_the_hook_raises_exceptions_and_gives_nan_and_late_batches(hooked: Stage) -> None:
-    stage, worker = hooked, "worker-0"
-    raised = words(RaisedException(exception=worker).apply(at(stage, [])))
-    assert raised.startswith("EmulatedFault is raised in the main thread of process ")
-    assert "," not in raised  # not in the fork
-    stage.until_line(worker, "caught EmulatedFault")
-    nan, slow = NanLoss(nan_loss=worker, for_=60), SlowInput(slow_input=worker, by=0.2, for_=60)
-    assert "has not called emulate_inside.loss yet" in words(nan.apply(at(stage, [nan, slow])))
-    slow.apply(at(stage, [nan, slow]))
-    stage.engine.signal(worker, signal.SIGUSR2)
-    stage.until_line(worker, "loss nan slow True")
-    assert "yet" not in words(nan.apply(at(stage, [nan, slow])))
-    nan.heal(at(stage, [slow]))
-    slow.heal(at(stage, []))
-    stage.engine.signal(worker, signal.SIGUSR2)
-    stage.until_line(worker, "loss 2.0 slow False")
-    abort = Abort(abort=worker)
-    abort.apply(at(stage, []))
-    code = stage.until_exit().exit_code
-    assert (code, abort.other_cause(code, oom_killed=False)) == (134, "")
-
-
-def test_a_task_without_the_hook_and_one_that_does_not_run_are_told_apart(answering: Stage) -> None:
-    with pytest.raises(EngineError, match=r"worker-0: none of its processes listens"):
-        RaisedException(exception="worker-0").apply(at(answering, []))
-    answering.engine.signal("worker-0", signal.SIGKILL)
-    answering.until_exit()
-    with pytest.raises(NotRunning):
-        RaisedException(exception="worker-0").apply(at(answering, []))
-    hang = Hang(hang="worker-0", for_=60)
-    with pytest.raises(NotRunning):
-        hang.apply(at(answering, [hang], tracing(answering)))

@@ -1,1 +1,0 @@
-"""Faults inside a task: of its threads and children, of what it sees, and by a hook of its own."""

@@ -256,16 +256,12 @@ def init(
     tests: Annotated[
         bool, typer.Option("--tests", help="A suite of scenarios and tests for pytest instead.")
     ] = False,
-    removed: Annotated[str | None, typer.Option("--from", hidden=True)] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
 ) -> None:
     """Write a scenario and a small program to start from. It runs as it is.
 
     The program also runs without the emulator: python train.py.
     """
-    if removed is not None:
-        instead = "|".join(_Framework)
-        raise UsageError(f"--from was removed: use `emulate init {folder} --framework {instead}`.")
     if framework is not None and tests:
         raise UsageError("--tests is for TensorFlow.", "Leave --framework out.")
     chosen = framework or _Framework.TENSORFLOW

@@ -70,28 +70,28 @@ def test_words_of_docker_and_kubectl_lead_to_commands_that_there_are() -> None:
     assert {command_for(word, COMMANDS) for word in COMMANDS} == {""}
 
 
+MANIFESTS = "a scenario, or a manifest, runs on Kubernetes as it is (`emulate up FILE --engine "
+
+
 @pytest.mark.parametrize(
-    ("words", "option"),
+    ("words", "sentence"),
     [
-        ("export quickstart --to kubernetes", "--to of `emulate export`"),
-        ("export quickstart -o x.yaml --to=compose", "-o of `emulate export`"),
-        ("convert job.yaml --to trainjob", "--to of `emulate convert`"),
+        ("export quickstart --to kubernetes", f"--to of `emulate export` was removed: {MANIFESTS}"),
+        ("export quickstart -o x.yaml --to=x", f"-o of `emulate export` was removed: {MANIFESTS}"),
+        ("convert job.yaml --to trainjob", f"--to of `emulate convert` was removed: {MANIFESTS}"),
+        ("init mine --from torchrun", "--from of `emulate init` was removed: `emulate init FOLDER"),
+        ("ui", "`emulate ui` was removed: a run under way is shown by `emulate top`, one that is"),
     ],
 )
-def test_an_option_that_was_removed_is_refused_with_what_to_do_instead(
-    words: str, option: str
-) -> None:
-    assert refusal(*words.split()) == (
-        f"{option} was removed: a scenario, or a manifest, runs on Kubernetes as it is (`emulate "
-        "up FILE --engine kubernetes`), and `emulate plan FILE --json` shows each task with its "
-        "container."
-    )
+def test_what_was_removed_is_refused_with_what_to_do_instead(words: str, sentence: str) -> None:
+    assert refusal(*words.split()).startswith(sentence)
 
 
 def test_no_option_that_there_is_counts_as_removed() -> None:
     for name, option in REMOVED:
         command = typer.main.get_command(app).get_command(None, name)  # type: ignore[attr-defined]
-        assert option not in [opt for one in command.params for opt in one.opts]
+        assert option or command is None
+        assert command is None or option not in [opt for one in command.params for opt in one.opts]
 
 
 def test_help_is_a_command_too() -> None:
@@ -126,7 +126,6 @@ def test_help_is_a_command_too() -> None:
         ("stop", "There is no command stop. Use `emulate down`."),
         ("run quickstart", "There is no command run. Use `emulate up`."),
         ("kill worker-0", "There is no command kill. Use `emulate fault kill`."),
-        ("ui", "There is no command ui any more. For a run under way: `emulate top`; for one"),
         ("scenarios fault", "There is no theme fault. Did you mean 'faults'? Themes: "),
         ("logs --since yesterday --out {runs}", "--since: 'yesterday' is no time; write '10m'"),
         ("runs --since 2", "--since: '2' is no time; write '10m' for "),

@@ -130,8 +130,6 @@ def test_a_starter_of_each_framework_can_be_planned(tmp_path: Path, framework: s
 def test_of_what_there_is_no_starter(tmp_path: Path) -> None:
     said = refusal("init", "--tests", "--framework", "jax", tmp_path)
     assert said == "--tests is for TensorFlow. Leave --framework out."
-    said = refusal("init", tmp_path, "--from", "torchrun")
-    assert said.startswith(f"--from was removed: use `emulate init {tmp_path} --framework ")
     assert list(tmp_path.iterdir()) == []
 
 

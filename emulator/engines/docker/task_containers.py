@@ -6,8 +6,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from docker.errors import APIError
 
 from emulator.engines.base import Resource
 from emulator.engines.containers import home_of
@@ -149,16 +152,35 @@ class TaskContainers:
         if self._pods and self._plan and self._plan.resources == run_id:
             self._pods.close()
         with translate_errors(f"remove what {run_id} made"):
-            containers = self._containers(run_id)
-            with ThreadPoolExecutor(PARALLEL) as pool:
-                list(pool.map(self._remove_container, [c["Id"] for c in containers]))
+            containers = self._remove_containers(run_id)
             volumes = self.api.volumes(filters=chosen)["Volumes"] or []
             for volume in volumes:
-                ignore_missing(partial(self.api.remove_volume, volume["Name"]))
+                containers += self._remove_volume(volume["Name"], run_id)
             networks = self.api.networks(filters=chosen)
             for network in networks:
                 ignore_missing(partial(self.api.remove_network, network["Id"]))
-        return len(containers) + len(networks) + len(volumes)
+        return containers + len(networks) + len(volumes)
+
+    def _remove_containers(self, run_id: str) -> int:
+        containers = self._containers(run_id)
+        with ThreadPoolExecutor(PARALLEL) as pool:
+            list(pool.map(self._remove_container, [c["Id"] for c in containers]))
+        return len(containers)
+
+    def _remove_volume(self, name: str, run_id: str) -> int:
+        """Remove a volume, and containers that were created since; return how many they were.
+
+        An engine that was busy or hung answers requests late, also those of a client that is gone.
+        """
+        remove, late = partial(self.api.remove_volume, name), 0
+        try:
+            ignore_missing(remove)
+        except APIError as error:
+            if error.status_code != HTTPStatus.CONFLICT:
+                raise
+            late = self._remove_containers(run_id)
+            ignore_missing(remove)
+        return late
 
     def close(self) -> None:
         """Close the connections; containers keep running."""

@@ -156,7 +156,9 @@ def test_a_task_that_runs_costs_no_thread(site: Site) -> None:
     assert few == many
 
 
-def test_a_task_that_ends_costs_eight_calls(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_ends_costs_eight_calls_and_one_says_what_it_has_saved(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: Counter[str] = Counter()
     send = requests.Session.send
 
@@ -182,4 +184,5 @@ def test_a_task_that_ends_costs_eight_calls(site: Site, monkeypatch: pytest.Monk
         "GET /logs": 6,  # followed, and once again at its end
         "GET /json": 3 + waited,
         "DELETE ": 3 + 1,
+        "GET /changes": 1,  # of the first, since nothing was saved on /shared
     }

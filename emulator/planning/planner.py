@@ -384,8 +384,6 @@ def _warnings(scenario: Scenario, tasks: Sequence[str]) -> Iterator[str]:
     if scenario.reference and not (throughput and throughput.at_least):
         yield "there is a reference, but no expect.throughput.at_least that compares with it"
     yield from FRAMEWORKS[scenario.framework].warnings(scenario)
-    if scenario.operator is not None:
-        yield from scenario.operator.warnings(scenario)
     restart = scenario.restart
     if restart.policy == "always" and restart.scope == "task" and scenario.success == "auto":
         yield "restart always: tasks that succeed restart until the success rule is met"

@@ -92,7 +92,7 @@ def fields_at(loc: Iterable[str | int]) -> set[str]:
 
 
 _REMOVED: dict[tuple[int | str, ...], str] = {
-    ("operator", "quirks"): "leave it out; `emulate plan` warns of the operator's faults",
+    ("operator", "quirks"): "leave it out; the job does what its fields say",
 }
 """What to do instead of writing a key that an earlier version had."""
 

@@ -210,12 +210,6 @@ class Operator(Model):
                 yield ("operator", key), f"a {self.kind} has none", f"it is for a {kind}"
         yield from _check_roles(scenario, self)
 
-    def warnings(self, scenario: Scenario) -> Iterator[str]:
-        """Yield a warning for each trap that a scenario is in."""
-        from emulator.plugins.kubeflow import lint
-
-        return lint.lint(scenario)
-
     def rules(self, roles: Sequence[str]) -> Iterator[str]:
         """Yield what decides the end of the job."""
         policies = ", ".join(f"{role} {self.policy_of(role)}" for role in roles)

@@ -73,7 +73,7 @@ def test_the_defaults_are_those_of_the_operator() -> None:
         (TFJOB, {"operator": {"job": "Mnist"}}, "operator.job"),
         (TFJOB, {"operator": {"job": "m" * 60}}, "would have a name of 69 characters"),
         (TFJOB, {"cluster": {"worker": 11}, "operator": {"job": "m" * 54}}, "of 64 characters"),
-        (TFJOB, {"operator": {"quirks": []}}, "quirks: was removed (leave it out; `emulate plan`"),
+        (TFJOB, {"operator": {"quirks": []}}, "quirks: was removed (leave it out; the job"),
         (TFJOB, {"cluster": {"chief": 1, "master": 1}}, "either a chief or a master"),
         (TFJOB, {"cluster": {"master": 2}}, "there can be only one master"),
         (
@@ -244,3 +244,46 @@ def test_values_count_in_the_limits_of_text() -> None:
         text += "program: {command: [a, '%s']}\n"
         parse(text % (f"${{{value}}}" * most))
         assert "characters with its values" in only_problem(text % (f"${{{value}}}" * (most + 1)))
+
+
+# --- Warnings, which follow from what the section says --------------------------------------------
+
+TWO = "name: x\nprogram: {command: [torchrun, t.py]}\ncluster: {worker: 2}\n"
+EXPECTING = TWO + "expect: {max_restarts: 3}\noperator: {kind: TFJob, job: j"
+TORCHRUN = TWO + "framework: pytorch\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "beginnings"),
+    [
+        (EXPECTING + "}", ["max_restarts is expected, but", "addresses"]),
+        (EXPECTING + ", restart: {worker: on-failure}}", ["addresses"]),
+        (
+            TORCHRUN + "operator: {kind: PyTorchJob, job: j}",
+            [
+                "torchrun without `elastic`: once a task is lost, the others end too, within 60 s; "
+                "`operator.elastic: {min",
+                "addresses",
+            ],
+        ),
+    ],
+)
+def test_what_is_rarely_meant_is_warned_of(text: str, beginnings: list[str]) -> None:
+    site = replace(NAMED, named=False)
+    found = make_plan(parse(text), "x-1", site).warnings
+    assert len(found) == len(beginnings)
+    assert all(map(str.startswith, found, beginnings))
+
+
+@pytest.mark.parametrize(
+    ("host", "answers"), [("etcd", False), ("j-worker-1", True), ("j-worker-1.default.svc", True)]
+)
+def test_a_rendezvous_of_an_elastic_policy_where_nothing_answers_is_warned_of(
+    host: str, answers: bool
+) -> None:
+    elastic = f"elastic: {{max_restarts: 3, rdzv_host: {host}}}"
+    text = f"{TORCHRUN}operator: {{kind: PyTorchJob, job: j, {elastic}}}"
+    found = make_plan(parse(text), "x-1", NAMED).warnings
+    assert (
+        any(one.startswith(f"no task and no helper is called {host},") for one in found) != answers
+    )

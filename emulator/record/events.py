@@ -245,15 +245,6 @@ class Refused(Entry):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Suspension(Entry):
-    """A job of the training operator was suspended, or is resumed: its pods are made."""
-
-    event: ClassVar = "suspension"
-    suspended: bool
-    """False: it is resumed."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Restart(Entry):
     """The restart policy starts a task again, or with `scope` job all of them."""
 
@@ -704,7 +695,6 @@ KINDS: Mapping[str, type[Entry]] = {
         StopSignal,
         Refused,
         KernelCall,
-        Suspension,
         Restart,
         Stall,
         Step,

@@ -37,10 +37,6 @@ def describe(entry: events.Entry) -> str:
             return f"{entry.task} ended with exit code {entry.exit_code}{how}"
         case events.Restart():
             return _restart(entry)
-        case events.Suspension(suspended=True):
-            return "the job is suspended: it has no pods until `emulate resume`"
-        case events.Suspension():
-            return "the job is resumed"
         case events.StopSignal(signal="SIGKILL"):
             return f"{entry.task} did not exit: SIGKILL"
         case events.Refused():

@@ -93,6 +93,7 @@ def fields_at(loc: Iterable[str | int]) -> set[str]:
 
 _REMOVED: dict[tuple[int | str, ...], str] = {
     ("operator", "quirks"): "leave it out; the job does what its fields say",
+    ("operator", "suspend"): "leave it out; the run starts at once",
 }
 """What to do instead of writing a key that an earlier version had."""
 

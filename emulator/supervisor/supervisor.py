@@ -130,9 +130,7 @@ class Supervisor:
         self._strategy = strategy_of(plan)(
             plan, self._job, finish=self._finish, stop=self._stop_all, restart=self._restart_job
         )
-        self.control = RunControl(
-            plan, engine, self.inbox, self._job, self._injector, self._strategy
-        )
+        self.control = RunControl(plan, engine, self.inbox, self._job, self._injector)
         self._init_steps = {step.name for task in plan.tasks for step in task.init}
         self._helper_steps = recovered.helper_steps if recovered else helper_steps(plan)
         self._unread = UnreadWatch(
@@ -225,8 +223,7 @@ class Supervisor:
         self._tasks_begun = True
         if self._plan.scenario.timeout is not None:
             self._timers.after(self._plan.scenario.timeout, self._time_out)
-        if not self._strategy.begin():
-            return
+        self._strategy.begin()
         for name in self._job.before_training or self._job.in_training:
             self._job.start_task(name)
 
@@ -238,11 +235,6 @@ class Supervisor:
         self._history.write(TrainingBegan())
         for name in self._job.in_training:
             self._job.start_task(name)
-
-    @property
-    def _starts_of_all(self) -> int:
-        """How often all tasks were started again together."""
-        return self._generation + self._strategy.resumptions
 
     @property
     def _is_under_way(self) -> bool:
@@ -397,7 +389,7 @@ class Supervisor:
         elif state.is_helper:
             if self._job.stops_helpers:
                 self._stop(state)
-        elif self._stopping or self._job.restarting or self._strategy.suspended:
+        elif self._stopping or self._job.restarting:
             # Once more, if it was told before the engine had begun to start it.
             state.stop_sent = None
             self._stop(state)
@@ -459,11 +451,7 @@ class Supervisor:
         self._history.write(exited, wall=event.wall)
         if self._job.restarting:
             self._restart_job_when_all_ended()
-        elif (
-            self._job.end is None
-            and not self._strategy.suspended
-            and (not fault or self._strategy.decides_evictions)
-        ):
+        elif self._job.end is None and (not fault or self._strategy.decides_evictions):
             self._decide(state, event, evicted=evicted)
         self._strategy.on_exit()
 
@@ -607,7 +595,7 @@ class Supervisor:
         self._stopping = self._job.end is not None
         for state in self._job.tasks.values():
             self._stop(state)
-        self._timers.after(STOP_GRACE, self._kill_all, self._starts_of_all)
+        self._timers.after(STOP_GRACE, self._kill_all, self._generation)
 
     def _stop(self, state: TaskState) -> None:
         if is_stoppable(state) and state.stop_sent is None and not self._is_leaving(state):
@@ -615,7 +603,7 @@ class Supervisor:
 
     def _kill_all(self, generation: int | None = None) -> None:
         """Kill every running task, unless the job was restarted since that `generation`."""
-        if generation not in (None, self._starts_of_all):
+        if generation not in (None, self._generation):
             return
         is_over = self._job.end is not None
         for state in self._job.tasks.values():
@@ -729,9 +717,7 @@ class Supervisor:
             before_training=None if before is None else began + before,
             all_running=None if all_running is None else began + all_running,
         )
-        if timeline.suspended:
-            self._stop_all()
-        elif undecided is not None:
+        if undecided is not None:
             # Had its consequence been decided, the decision would be the same again.
             evicted = recovered.was_evicted(undecided.task)
             self._decide(self._job.tasks[undecided.task], undecided, evicted=evicted)

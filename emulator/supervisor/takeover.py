@@ -202,10 +202,9 @@ def resumption(name: str, recovered: RecoveredState, started: Mapping[str, str])
         return "start"
     if recovered.timeline.tasks[name].is_being_replaced:
         return "down"
-    timeline = recovered.timeline
-    if state == "pending" and (timeline.suspended or not recovered.may_start(name)):
+    if state == "pending" and not recovered.may_start(name):
         return "wait"
-    return "ended" if timeline.restarting or timeline.suspended else "start"
+    return "ended" if recovered.timeline.restarting else "start"
 
 
 def _restore(state: TaskState, timeline: Timeline) -> None:

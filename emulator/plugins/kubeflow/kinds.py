@@ -16,6 +16,7 @@ from emulator.plugins.kubeflow.manifests.fields import Field, Fields, Findings
 from emulator.plugins.kubeflow.manifests.kubernetes_fields import (
     IN_ORDER,
     METADATA,
+    STARTS,
     approximated,
     honoured,
     ignored,
@@ -68,7 +69,7 @@ OBJECTS: Mapping[str, Fields] = MappingProxyType(
             "ttlSecondsAfterFinished": number(),
             "activeDeadlineSeconds": number(),
             "backoffLimit": number(),
-            "suspend": honoured("boolean"),
+            "suspend": ignored("boolean", STARTS),
             "schedulingPolicy": ignored("SchedulingPolicy", IN_ORDER),
             "managedBy": Field(
                 "text",

@@ -185,7 +185,6 @@ def _operator_fields(operator: Operator) -> Data:
         "backoffLimit": operator.backoff_limit,
         "activeDeadlineSeconds": seconds(operator.active_deadline),
         "ttlSecondsAfterFinished": seconds(operator.ttl_after_finished),
-        "suspend": operator.suspend or None,
     }
     return {key: value for key, value in policy.items() if value is not None}
 

@@ -38,7 +38,6 @@ OF_JOB = (
     "active_deadline",
     "clean_pods",
     "ttl_after_finished",
-    "suspend",
     "labels",
     "annotations",
 )
@@ -125,8 +124,6 @@ class Operator(Model):
     """`successPolicy` of a TFJob: `default` is the chief, or worker 0."""
     ttl_after_finished: Duration | None = Field(None, examples=["1h"])
     """The time after which Kubernetes would delete the job that has ended."""
-    suspend: bool = Field(strict=True, default=False)
-    """The job is made, and its pods are not."""
     labels: Metadata = Field({}, examples=[{"team": "vision"}])
     """Labels of the job itself."""
     annotations: Metadata = Field({}, examples=[{"owner": "me"}])
@@ -221,8 +218,6 @@ class Operator(Model):
         if self.kind == "TFJob":
             yield f"success: {self.success}"
         yield f"pods at the end: {self.clean_pods}"
-        if self.suspend:
-            yield "suspended: its pods are not started"
 
 
 def operator_of(scenario: Scenario) -> Operator | None:

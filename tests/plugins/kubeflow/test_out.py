@@ -158,7 +158,6 @@ OPERATOR: dict[str, Any] = {
     "active_deadline": st.sampled_from(["10m", "5s"]),
     "clean_pods": st.sampled_from(["none", "running", "all"]),
     "ttl_after_finished": st.just("60s"),
-    "suspend": st.booleans(),
     "ports": st.just({"worker": 4000}),
     "labels": st.just({"team": "a"}),
     "annotations": st.just({"note": "b"}),

@@ -74,6 +74,7 @@ def test_the_defaults_are_those_of_the_operator() -> None:
         (TFJOB, {"operator": {"job": "m" * 60}}, "would have a name of 69 characters"),
         (TFJOB, {"cluster": {"worker": 11}, "operator": {"job": "m" * 54}}, "of 64 characters"),
         (TFJOB, {"operator": {"quirks": []}}, "quirks: was removed (leave it out; the job"),
+        (TFJOB, {"operator": {"suspend": False}}, "suspend: was removed (leave it out; the run"),
         (TFJOB, {"cluster": {"chief": 1, "master": 1}}, "either a chief or a master"),
         (TFJOB, {"cluster": {"master": 2}}, "there can be only one master"),
         (

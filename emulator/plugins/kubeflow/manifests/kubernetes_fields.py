@@ -55,6 +55,7 @@ def server(shape: str = "anything") -> Field:
 ONE_MACHINE = "all tasks run on this machine"
 NO_SERVER = "there is no API server"
 IN_ORDER = "tasks start together, and no queue holds them back"
+STARTS = "nothing would resume it here: the run starts at once"
 USER = "the user, groups and privileges are those of the emulator's containers"
 PROBES = "no probe runs: a task is up when it runs"
 

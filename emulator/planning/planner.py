@@ -121,9 +121,7 @@ class _Planner:
             before_training=before,
             namespace=self._naming.namespace if self._naming else DEFAULT_NAMESPACE,
         )
-        roles = [scenario.cluster[one.role] for one in self._members.values()]
-        beside = sum(len(spec.sidecars) for spec in roles)
-        self._limits = context.limits(len(roles) + beside + len(self._specs))
+        self._limits = context.limits(len(self._members) + len(self._specs))
         self._slurm = self._slurm_environments() if scenario.slurm else {}
         self._expand = Expander()
         self._references: dict[int, tuple[AnyImage, str]] = {}
@@ -131,7 +129,7 @@ class _Planner:
         """Variables of the scenario that the operator sets itself, once there are `tasks`."""
 
     def tasks(self) -> Iterator[Task]:
-        """Yield the tasks with their init steps and side-cars."""
+        """Yield the tasks with their init steps."""
         scenario = self._scenario
         roles = {role: scenario.in_full(spec) for role, spec in scenario.cluster.items()}
         specs = {name: roles[member.role] for name, member in self._members.items()}
@@ -242,8 +240,7 @@ class _Planner:
             **_container_fields(spec),
         )
         init = tuple(self._part(one, task, spec, values) for one in spec.init)
-        sidecars = tuple(self._part(one, task, spec, values) for one in spec.sidecars)
-        return task.model_copy(update={"init": init, "sidecars": sidecars})
+        return task.model_copy(update={"init": init})
 
     def _hooked(self, env: dict[str, str]) -> dict[str, str]:
         """Return the variables of a task, by which Python loads the hook if they ask for it."""
@@ -252,7 +249,7 @@ class _Planner:
         return {**env, PATH: ":".join(filter(None, [self._context.hook, env.get(PATH)]))}
 
     def _part(self, one: PodContainer, task: Task, spec: Role, values: Mapping[str, str]) -> Task:
-        """Return the plan of an init step or a side-car of a task: it is in no rendezvous."""
+        """Return the plan of an init step of a task: it is in no rendezvous."""
         return Task(
             name=f"{task.name}.{one.name}",
             role=task.role,

@@ -360,19 +360,6 @@ class PortPublished(Entry):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sidecar(Entry):
-    """A side-car of a task ended by itself, or could not be started; the task went on."""
-
-    event: ClassVar = "sidecar"
-    name: str
-    """Its own name, such as `proxy`."""
-    exit_code: int | None = None
-    """128 + the signal's number if a signal ended it."""
-    reason: str = ""
-    """Why it could not be started."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class EngineNote(Entry):
     """What the engine itself said of a task, such as a cluster's scheduler; it decides nothing."""
 
@@ -702,7 +689,6 @@ KINDS: Mapping[str, type[Entry]] = {
         Unread,
         Phase,
         PortPublished,
-        Sidecar,
         EngineNote,
         Witness,
         CheckpointSaved,

@@ -37,7 +37,8 @@ def explain(detail: ErrorDetails) -> tuple[str, str]:
     kind, context, given = detail["type"], detail.get("ctx", {}), detail.get("input")
     written = shown(json.dumps(given, default=str) if not isinstance(given, str) else repr(given))
     if kind == "extra_forbidden":
-        if instead := _REMOVED.get(detail["loc"]):
+        loc = detail["loc"]
+        if instead := _REMOVED.get(loc) or _REMOVED.get((loc[0], "*", *loc[2:])):
             return "was removed", instead
         known = sorted(fields_at(detail["loc"][:-1]))
         close = closest(str(detail["loc"][-1]), known)
@@ -94,8 +95,9 @@ def fields_at(loc: Iterable[str | int]) -> set[str]:
 _REMOVED: dict[tuple[int | str, ...], str] = {
     ("operator", "quirks"): "leave it out; the job does what its fields say",
     ("operator", "suspend"): "leave it out; the run starts at once",
+    ("cluster", "*", "sidecars"): "start it in the task's own command, or make it one of `helpers`",
 }
-"""What to do instead of writing a key that an earlier version had."""
+"""What to do instead of writing a key that an earlier version had; `*` is any name."""
 
 
 def _models_in(annotation: object) -> set[type[BaseModel]]:

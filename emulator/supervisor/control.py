@@ -81,7 +81,7 @@ class RunControl:
 
     @property
     def printing(self) -> Sequence[str]:
-        """The names of all that have a log: tasks, helpers and side-cars."""
+        """The names of all that have a log: tasks and helpers."""
         return self._plan.printing
 
     def ask(self, call: Callable[[], Any]) -> Future[Any]:

@@ -41,7 +41,6 @@ from emulator.record.events import (
     Restart,
     RunStarted,
     SecondInterrupt,
-    Sidecar,
     StepSource,
     TaskExit,
     TrainingBegan,
@@ -280,8 +279,7 @@ class Supervisor:
 
     def _on_entry(self, entry: Entry) -> None:
         """Write what the engine reports for the history alone."""
-        if not (self._stopping and isinstance(entry, Sidecar)):  # those end as all else does
-            self._history.write(entry, wall=entry.wall or None)
+        self._history.write(entry, wall=entry.wall or None)
 
     def _on_answer(self, call: Called) -> None:
         """Take the answer of a call of the engine."""
@@ -322,8 +320,8 @@ class Supervisor:
             self._on_steps(line.task, state.reader.read_part(line.text, line.wall))
 
     def _on_line_beside(self, line: Line) -> None:
-        """Take a line of a helper, or of an init step or a side-car of a task (`TASK.NAME`)."""
-        if line.task in self._init_steps:  # a side-car has a log of its own
+        """Take a line of a helper, or of an init step of a task (`TASK.NAME`)."""
+        if line.task in self._init_steps:
             self._history.log(*init_line(line.task, line.text), wall=line.wall)
             return
         reported = None

@@ -120,10 +120,6 @@ def recover_run(plan: Plan, record: RunWriter, began: float) -> RecoveredState:
         elif helper.state == "starting":
             since = timeline.helpers[name].wall
         recovered.known[name] = ResumePoint(printed, since)
-    for task in plan.tasks:
-        for sidecar in task.sidecars:
-            printed = record.printed(sidecar.name)
-            recovered.known[sidecar.name] = ResumePoint(printed, math.inf)
     if beside := plan.scenario.metrics.helper:
         recovered.unwritten_events = _read_events_again(recovered, record.printed(beside))
     return recovered

@@ -88,7 +88,7 @@ class _Pages:
         asked = request.path_params["file"]
         # Of names that are known, never of what the request says.
         of = record.outline
-        logs = {f"logs/{name}.log" for name in (*of.tasks, *of.helpers, *of.sidecars)}
+        logs = {f"logs/{name}.log" for name in (*of.tasks, *of.helpers)}
         name = next((one for one in (*FILES, *logs) if one == asked), None)
         try:
             file = None if name is None else open_stored(record.path / Path(name))

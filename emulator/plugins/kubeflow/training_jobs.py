@@ -226,7 +226,6 @@ class _Conversion:
             },
             container=self._job.container,
             set_by_operator=variables,
-            in_every_container=self._job.in_every_container,
             budget=self._budget,
         )
 

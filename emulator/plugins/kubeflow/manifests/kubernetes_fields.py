@@ -141,7 +141,7 @@ OBJECTS: Mapping[str, Fields] = MappingProxyType(
             "ephemeralContainers": ignored("[object]", "`docker exec` opens a shell in a task"),
         },
         "Container": {
-            "name": required("text", "`tensorflow` or `pytorch`; others run beside it"),
+            "name": required("text", "`tensorflow` or `pytorch`; side-cars are ignored"),
             "image": honoured("text", "`--image NAME=REF` replaces it"),
             "imagePullPolicy": ignored(
                 "text", "an image that is here is not pulled", harmless=("IfNotPresent", "Never")
@@ -156,7 +156,7 @@ OBJECTS: Mapping[str, Fields] = MappingProxyType(
             "volumeMounts": honoured("[VolumeMount]"),
             "volumeDevices": ignored("[object]", "there are no block devices"),
             "resizePolicy": ignored("[object]", "limits stay as they are"),
-            "restartPolicy": honoured("text", "`Always` of an init container: it runs beside"),
+            "restartPolicy": honoured("text", "`Always` of an init container: a side-car, ignored"),
             "livenessProbe": ignored("object", PROBES),
             "readinessProbe": ignored("object", PROBES),
             "startupProbe": ignored("object", PROBES),

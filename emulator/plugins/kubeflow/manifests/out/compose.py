@@ -1,7 +1,7 @@
 """A scenario as a Compose file: a service for each task (pure).
 
-Its tasks find each other by the names that they have here, so their variables are the same. A
-side-car is a service on the network of its task, and an init step one that ends before it.
+Its tasks find each other by the names that they have here, so their variables are the same. An init
+step is a service that ends before its task.
 Source: https://github.com/compose-spec/compose-spec/blob/main/spec.md
 """
 
@@ -62,10 +62,9 @@ def _usage(deployment: Deployment) -> tuple[str, ...]:
     """Return the commands that run the file to the end of the job, and remove what it made."""
     training = deployment.training
     tasks = [f"{one.name}-{n}" for one in training for n in range(one.replicas)]
-    remains = deployment.helpers or any(one.sidecars for one in training)
     before = deployment.before or any(one.init for one in training)
     run: tuple[str, ...] = ("docker-compose -f FILE up",)
-    if remains or before or deployment.roles.endless(tasks):
+    if deployment.helpers or before or deployment.roles.endless(tasks):
         # With --abort-on-container-exit, the end of the first container would be that of all.
         wait = f"docker wait $(docker-compose -f FILE ps -aq {' '.join(_deciding(deployment))})"
         run = ("docker-compose -f FILE up --detach", wait, "docker-compose -f FILE logs")
@@ -84,8 +83,7 @@ def _deciding(deployment: Deployment) -> list[str]:
 
 def _named_volumes(group: Group) -> list[str]:
     """Return the volumes of the engine that a group's containers mount."""
-    containers = (group, *group.init, *group.sidecars)
-    mounts = [mount for one in containers for mount in one.spec.mounts.values()]
+    mounts = [mount for one in (group, *group.init) for mount in one.spec.mounts.values()]
     return [mount.volume for mount in mounts if mount.volume is not None]
 
 
@@ -100,7 +98,7 @@ class _File:
         self.notes: dict[str, None] = {}
 
     def add(self, group: Group, index: int) -> None:
-        """Add a task: its init steps, itself, and what runs beside it."""
+        """Add a task: its init steps, and itself."""
         scenario = self._deployment.scenario
         name = group.name if group.is_helper else f"{group.name}-{index}"
         waits = _order(group, self._deployment)
@@ -115,11 +113,6 @@ class _File:
             own |= _restart(scenario, group, self.notes)
             own |= _names(scenario, group.name, index)
         self.services[name] = own
-        for one in group.sidecars:
-            beside = self._service(f"{name}-{one.name}", name, index, one, {})
-            del beside["hostname"]  # it has the network of the task, and its name
-            beside["network_mode"] = f"service:{name}"
-            self.services[f"{name}-{one.name}"] = beside
 
     def _service(self, name: str, task: str, index: int, group: Group, waits: Data) -> Data:
         """Return a service: the same container as here, as far as Compose can say it."""

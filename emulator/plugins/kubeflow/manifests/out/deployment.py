@@ -55,8 +55,6 @@ class Group:
     port: int = 0
     init: tuple[Group, ...] = ()
     """The steps before a task's program."""
-    sidecars: tuple[Group, ...] = ()
-    """What runs beside a task's program."""
 
     @property
     def replicas(self) -> int:
@@ -246,11 +244,7 @@ class _Writer:
             for task, ours in zip(tasks, meeting, strict=True)
         ]
         image = spec.image or scenario.image
-
-        def parts(found: Sequence[PodContainer]) -> tuple[Group, ...]:
-            return tuple(self._group(one.name, one, one.image or image, values) for one in found)
-
-        init, sidecars = parts(spec.init), parts(spec.sidecars)
+        init = tuple(self._group(one.name, one, one.image or image, values) for one in spec.init)
         group = self._group(name, spec, image, values, port=tasks[0].port)
         env = zip(meeting, group.env, strict=True)
         return replace(
@@ -258,7 +252,6 @@ class _Writer:
             env=tuple(rendezvous.merged(ours, given, job) for ours, given in env),
             meeting=frozenset(meeting[0]),
             init=init,
-            sidecars=sidecars,
         )
 
     def _group(

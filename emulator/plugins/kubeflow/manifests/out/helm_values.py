@@ -117,8 +117,8 @@ def _note_others(deployment: Deployment, notes: dict[str, None]) -> None:
         notes["the image must have the program, which the values can't carry"] = None
     if deployment.uses_shared or any(one.spec.mounts for one in deployment.training):
         notes["the values have no volumes"] = None
-    if any(one.init or one.sidecars for one in deployment.training):
-        notes["the values have no init steps and side-cars"] = None
+    if any(one.init for one in deployment.training):
+        notes["the values have no init steps"] = None
     for one in (*deployment.before, *deployment.helpers):
         notes[f"{one.name} is not part of the chart"] = None
 

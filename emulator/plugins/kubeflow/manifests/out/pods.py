@@ -191,13 +191,8 @@ def pod_template(group: Group, cluster: ClusterDefaults, kind: Kind, **spec: Any
     """Return the pod template of a group; `spec` are further fields of the pod."""
     volumes = _Volumes(cluster, group)
     main = _container(group, kind.container, kind, volumes)
-    beside = replace(kind, ports={})
-    init = [_container(one, one.name, beside, volumes) for one in group.init]
-    # An init container that is always restarted runs beside the others.
-    init += [
-        {**_container(one, one.name, beside, volumes), "restartPolicy": "Always"}
-        for one in group.sidecars
-    ]
+    before = replace(kind, ports={})
+    init = [_container(one, one.name, before, volumes) for one in group.init]
     pod: Data = {
         **spec,
         "securityContext": pod_security_context(cluster.deployment.scenario.kubernetes),

@@ -93,7 +93,6 @@ WAIT = "docker wait $(docker-compose -f FILE ps -aq"
     ("cluster", "command"),
     [
         ({"worker": 2}, "docker-compose -f FILE up"),
-        ({"worker": {"replicas": 2, "sidecars": [{"name": "log"}]}}, f"{WAIT} worker-0 worker-1)"),
         ({"worker": {"replicas": 2, "init": [{"name": "fetch"}]}}, f"{WAIT} worker-0 worker-1)"),
         ({"chief": 1, "worker": 2, "ps": 1}, f"{WAIT} chief-0)"),
         ({"worker": {"mounts": {"/a": {"volume": "kept"}}}}, "docker volume create kept"),

@@ -65,7 +65,6 @@ ROLE = st.integers(1, 12) | st.fixed_dictionaries(
         "processes": st.just(64),
         "ports": st.just([6006]),
         "init": st.lists(STEP, max_size=1),
-        "sidecars": st.lists(STEP, max_size=1),
     },
 )
 COMMON: dict[str, Any] = {

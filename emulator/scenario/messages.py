@@ -40,8 +40,8 @@ def explain(detail: ErrorDetails) -> tuple[str, str]:
         loc = detail["loc"]
         if instead := _REMOVED.get(loc) or _REMOVED.get((loc[0], "*", *loc[2:])):
             return "was removed", instead
-        known = sorted(fields_at(detail["loc"][:-1]))
-        close = closest(str(detail["loc"][-1]), known)
+        known = sorted(fields_at(loc[:-1]))
+        close = closest(str(loc[-1]), known)
         return "unknown key", close or f"known here: {', '.join(known)}"
     if kind == "value_error":
         return str(context["error"]), ""

@@ -120,14 +120,13 @@ def _container(
     entry |= _command(pod, path, container, known | set_later)
     if container.get("workingDir"):
         entry["working_dir"] = container["workingDir"]
-    env = known
-    if ours := [name for name in env if name.startswith(PREFIX)]:
+    if ours := [name for name in known if name.startswith(PREFIX)]:
         # `emulate export` writes them for a cluster, where nobody else sets them.
         text = f"the emulator itself sets {', '.join(ours)}"
         pod.findings.note((*path, "env"), "ignored", text)
-        env = {name: text for name, text in env.items() if name not in ours}
-    if env:
-        entry["env"] = {name: _written(pod, text, (*path, "env")) for name, text in env.items()}
+        known = {name: text for name, text in known.items() if name not in ours}
+    if known:
+        entry["env"] = {name: _written(pod, text, (*path, "env")) for name, text in known.items()}
     found = mounted(pod, container, path)
     if found.shm_size:
         entry["shm_size"] = found.shm_size

@@ -18,10 +18,7 @@ from emulator.plugins.kubeflow.manifests.helm_values import Key
 
 PAGE = Path(__file__).parent.parent / "docs" / "kubeflow-fields.md"
 BEGIN, END = "<!-- {} made by scripts/write_field_table.py -->\n", "<!-- end -->\n"
-CHARTS: Mapping[str, Sequence[Key]] = {
-    "a map of jobs": helm_values.KEYS,
-    "`distributed-tensorflow`": helm_values.STATEFULSET_KEYS,
-}
+CHARTS: Mapping[str, Sequence[Key]] = {"a map of jobs": helm_values.KEYS}
 """What is read of the values of each chart."""
 KINDS = ("TFJob", "PyTorchJob", "ConfigMap", "Secret")
 """The documents, in their order."""

@@ -11,7 +11,6 @@
     GET    /metrics           the run as it is now, for Prometheus
     POST   /v1/faults         inject a fault; the body is an entry of `faults:` without `at`
     DELETE /v1/faults/{id}    heal a fault; `all` for every one
-    PUT    /v1/suspension     suspend the job; DELETE resumes it
     POST   /v1/stop           end the job as Ctrl-C does; a second time: at once
 
 Requests are performed by the supervisor on its own thread, so there is one writer. Errors are
@@ -67,7 +66,6 @@ def application(control: RunControl, folder: Path, watcher: RecordWatcher) -> St
             Route("/v1/faults", requests.faults, methods=["POST"]),
             Route("/v1/faults/{id:path}", requests.heal, methods=["DELETE"]),
             Route("/v1/stop", requests.stop, methods=["POST"]),
-            Route("/v1/suspension", requests.suspension, methods=["PUT", "DELETE"]),
             Route("/v1/history", streams.history),
             Route("/v1/samples", streams.samples),
             Route("/v1/lines", streams.lines),
@@ -105,10 +103,6 @@ class _Requests:
 
     async def stop(self, request: Request) -> Response:
         await self._ask(self._control.stop)
-        return JSONResponse({}, 202)
-
-    async def suspension(self, request: Request) -> Response:
-        await self._ask(lambda: self._control.suspend(suspended=request.method == "PUT"))
         return JSONResponse({}, 202)
 
     async def _ask(self, call: Callable[[], Any]) -> Any:  # noqa: ANN401  whatever the call returns

@@ -156,14 +156,6 @@ class Cluster:
         """End the job as Ctrl-C does; a second time: at once."""
         self._ask("POST", "/stop")
 
-    def suspend(self) -> None:
-        """Stop all pods of a job of a training operator, until it is resumed."""
-        self._ask("PUT", "/suspension")
-
-    def resume(self) -> None:
-        """Make the pods of a suspended job."""
-        self._ask("DELETE", "/suspension")
-
     def history(
         self, after: int = -1, *, timeout: float | None = None
     ) -> Generator[Entry, None, None]:

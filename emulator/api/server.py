@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emulator.api.tcp import TcpEndpoint, require_token
-from emulator.record.events import AllRunning, Attached, Entry, Suspension
+from emulator.record.events import AllRunning, Attached, Entry
 from emulator.record.remains import SOCKET, folder_of_socket
 from emulator.record.task_log import whole_lines
 from emulator.runtime.unexpected import explained
@@ -160,8 +160,8 @@ class ApiServer:
         self._thread.start()
 
     def entry(self, entry: Entry) -> None:
-        """Take an event that was written; the API is open once all tasks run, or none is to."""
-        if isinstance(entry, AllRunning | Attached | Suspension):
+        """Take an event that was written; the API is open once all tasks run."""
+        if isinstance(entry, AllRunning | Attached):
             self.open()
         self._watcher.notify()
 

@@ -89,10 +89,9 @@ def _need_of_roles(roles: Collection[Role]) -> Need:
     """Return what roles need whose tasks run at the same time."""
     exclusive = sum(role.replicas * role.gpus.count for role in roles if not role.gpus.shared)
     shared = max((role.gpus.count for role in roles if role.gpus.shared), default=0)
-    together = [(role.replicas, one) for role in roles for one in (role, *role.sidecars)]
     return Need(
-        sum(count * (one.cpus or 0) for count, one in together),
-        sum(count * (one.memory or 0) for count, one in together),
+        sum(role.replicas * (role.cpus or 0) for role in roles),
+        sum(role.replicas * (role.memory or 0) for role in roles),
         exclusive + shared,
     )
 

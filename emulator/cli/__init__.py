@@ -47,8 +47,6 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "fault": Entry("manual", "emulate fault pause worker-0 --for 5s"),
         "heal": Entry("manual", "emulate heal"),
         "sweep": Entry("sweep", "emulate sweep s.yaml --fault 'kill: w-0' --at 'each rename'"),
-        "suspend": Entry("manual", "emulate suspend"),
-        "resume": Entry("manual", "emulate resume"),
     },
     "Judge": {
         "runs": Entry("report", "emulate runs --verdict failed --since 7d"),

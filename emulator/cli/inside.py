@@ -88,5 +88,5 @@ def _parts(words: list[str], run: str | None, out: Path) -> tuple[str, str, list
 def _is_task(word: str, out: Path) -> bool:
     with contextlib.suppress(UsageError):
         outline = live_folder("last", out).outline
-        return word in (*outline.tasks, *outline.helpers, *outline.sidecars)
+        return word in (*outline.tasks, *outline.helpers)
     return False

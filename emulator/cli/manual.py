@@ -1,4 +1,4 @@
-"""Commands that act on a run under way: `preempt`, `fault`, `heal`, `suspend`, `resume`, ..."""
+"""Commands that act on a run under way: `preempt`, `fault`, `heal`, `wait`, ..."""
 
 from __future__ import annotations
 
@@ -180,27 +180,6 @@ def wait(
         else:
             print_summary(summary, console())
     raise typer.Exit(exit_code(analysis.outcome, verdicts))
-
-
-def suspend(run: RunArgument = None, option: RunOption = None, out: Out = Path("runs")) -> None:
-    """Stop all pods of a job of a training operator.
-
-    `emulate resume` makes them again.
-    """
-    from emulator.api.client import Cluster
-
-    with Cluster(find_live_run(chosen_run(run, option), out)) as cluster:
-        cluster.suspend()
-    note(f"{cluster.run_id}: suspended; `emulate resume {cluster.run_id}` makes its pods again")
-
-
-def resume(run: RunArgument = None, option: RunOption = None, out: Out = Path("runs")) -> None:
-    """Make the pods of a suspended job again."""
-    from emulator.api.client import Cluster
-
-    with Cluster(find_live_run(chosen_run(run, option), out)) as cluster:
-        cluster.resume()
-    note(f"{cluster.run_id}: resumed")
 
 
 def attach(

@@ -56,7 +56,7 @@ def complete_tasks(context: typer.Context) -> list[str]:
     """Return the tasks of the run that the command line names, else of the latest."""
     with contextlib.suppress(EmulatorError):
         outline = live_folder(context.params.get("run") or "last", _out(context)).outline
-        return [*outline.tasks, *outline.helpers, *outline.sidecars]
+        return [*outline.tasks, *outline.helpers]
     return []
 
 

@@ -296,7 +296,7 @@ def _run_and_tasks(names: Sequence[str], run: str | None, out: Path) -> tuple[Ru
 
 def _printing(record: RunFolder) -> list[str]:
     outline = record.outline
-    return [*outline.tasks, *outline.helpers, *outline.sidecars]
+    return [*outline.tasks, *outline.helpers]
 
 
 def _matching(record: RunFolder, pattern: str) -> list[str]:

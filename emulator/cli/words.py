@@ -10,9 +10,10 @@ OURS: Mapping[str, str] = {
     **dict.fromkeys(("ls", "list", "history"), "runs"),
     **dict.fromkeys(("status", "get", "describe", "inspect"), "ps"),
     **dict.fromkeys(("stats", "watch"), "top"),
-    **dict.fromkeys(("unpause", "uncordon"), "heal"),
+    **dict.fromkeys(("unpause", "uncordon", "resume"), "heal"),
     **dict.fromkeys(("config", "validate", "lint"), "plan"),
     **{"scale": "up --set cluster.worker=N", "evict": "preempt", "prune": "clean"},
+    **{"suspend": "fault pause '*'"},
     **{"log": "logs", "events": "report", "diff": "compare", "info": "doctor", "new": "init"},
 }
 """Words of others, and the command that does it. Kinds of faults are commands of `fault`."""

@@ -2,9 +2,9 @@
 
 `Engine` has the methods of every engine: it starts tasks, signals and removes them, and puts their
 lines and exits into the supervisor's inbox; also entries for the history alone, which decide
-nothing: `EngineNote`, `Sidecar`, `OutputLeftOut`. Calls block, and several threads may make them at
-once. Everything that an engine makes is labelled with the run id, so that another process can find
-it; an engine has no state of its own on disk.
+nothing: `EngineNote`, `OutputLeftOut`. Calls block, and several threads may make them at once.
+Everything that an engine makes is labelled with the run id, so that another process can find it; an
+engine has no state of its own on disk.
 
 Everything that only some engines can do is a capability, most with a protocol of their own:
 `capabilities.py` lists them. `requirements.py` refuses a scenario before anything starts.
@@ -38,7 +38,7 @@ class Line(NamedTuple):
     """A task printed a line, or draws one that is not finished."""
 
     task: str
-    """Or the init step or side-car of one: `worker-0.proxy`."""
+    """Or the init step of one: `worker-0.fetch`."""
     wall: float
     """Seconds since 1970, by the engine's clock."""
     text: str

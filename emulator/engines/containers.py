@@ -21,7 +21,7 @@ def home_of(task: Task) -> str:
 
 def scratches(task: Task) -> list[str]:
     """Return the names of a task's scratch volumes, those of its parts included."""
-    mounts = (m for one in (task, *task.init, *task.sidecars) for m in one.mounts.values())
+    mounts = (m for one in (task, *task.init) for m in one.mounts.values())
     return list(dict.fromkeys(mount.scratch for mount in mounts if mount.scratch))
 
 

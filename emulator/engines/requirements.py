@@ -273,9 +273,7 @@ def _pod_needs(role: str, spec: Role, scenario: Scenario) -> Iterator[Asked]:
         yield "files", f"files for {role}", "pods"
     if spec.init:
         yield "init", f"init steps for {role}", "pods"
-    if spec.sidecars:
-        yield "sidecars", f"side-cars for {role}", "pods"
-    for part in (*spec.init, *spec.sidecars):
+    for part in spec.init:
         who = f"{part.name} of {role}"
         yield from _mount_needs(who, part)
         if part.processes is not None:

@@ -41,7 +41,7 @@ class _Member(BaseModel):
     name: str
     """`<role>-<index>`, of a helper its own name.
 
-    Of an init step or a side-car the task's and its own: `worker-0.proxy`.
+    Of an init step the task's and its own: `worker-0.fetch`.
     """
     role: str
     index: int
@@ -56,7 +56,7 @@ class _Member(BaseModel):
 class Task(ContainerSettings, _Member):
     """One task of the training job, or a helper: a process in a container, or on loopback.
 
-    Also an init step or a side-car, which is part of a task and runs on the task's host.
+    Also an init step, which is part of a task and runs on the task's host.
     """
 
     image: str
@@ -82,7 +82,6 @@ class Task(ContainerSettings, _Member):
     """Published on 127.0.0.1."""
     init: tuple[Task, ...] = ()
     """Run one after the other before it starts on a fresh disk."""
-    sidecars: tuple[Task, ...] = ()
     """Run beside it."""
     held: bool = False
     """It begins held, until it is traced and all tasks run: its calls to the kernel count from the
@@ -90,12 +89,12 @@ class Task(ContainerSettings, _Member):
 
     @property
     def owner(self) -> str:
-        """The task whose init step or side-car it is; its own name if it is none."""
+        """The task whose init step it is; its own name if it is none."""
         return self.name.partition(".")[0]
 
     @property
     def part(self) -> str:
-        """Its name as an init step or a side-car; empty if it is none."""
+        """Its name as an init step; empty if it is none."""
         return self.name.partition(".")[2]
 
     @property
@@ -181,7 +180,7 @@ class Plan(BaseModel):
         role = self.scenario.cluster[task.role]
         if not task.part:
             return self.scenario.in_full(role).files
-        return next(one.files for one in (*role.init, *role.sidecars) if one.name == task.part)
+        return next(one.files for one in role.init if one.name == task.part)
 
     @property
     def before_training(self) -> tuple[Task, ...]:
@@ -214,12 +213,11 @@ class Plan(BaseModel):
 
     @property
     def printing(self) -> tuple[str, ...]:
-        """The names of all that have a log: tasks, helpers and side-cars.
+        """The names of all that have a log: tasks and helpers.
 
         What an init step prints is in the log of its task.
         """
-        sidecars = (one.name for task in self.tasks for one in task.sidecars)
-        return (*(one.name for one in self.everything), *sidecars)
+        return tuple(one.name for one in self.everything)
 
 
 def new_run_id(name: str) -> str:

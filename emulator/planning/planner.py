@@ -119,9 +119,7 @@ class _Planner:
             before_training=before,
             namespace=self._naming.namespace if self._naming else DEFAULT_NAMESPACE,
         )
-        roles = [scenario.cluster[one.role] for one in self._members.values()]
-        beside = sum(len(spec.sidecars) for spec in roles)
-        self._limits = context.limits(len(roles) + beside + len(self._specs))
+        self._limits = context.limits(len(self._members) + len(self._specs))
         self._slurm = self._slurm_environments() if scenario.slurm else {}
         self._expand = Expander()
         self._references: dict[int, tuple[AnyImage, str]] = {}
@@ -129,7 +127,7 @@ class _Planner:
         """Variables of the scenario that the operator sets itself, once there are `tasks`."""
 
     def tasks(self) -> Iterator[Task]:
-        """Yield the tasks with their init steps and side-cars."""
+        """Yield the tasks with their init steps."""
         scenario = self._scenario
         roles = {role: scenario.in_full(spec) for role, spec in scenario.cluster.items()}
         specs = {name: roles[member.role] for name, member in self._members.items()}
@@ -238,11 +236,10 @@ class _Planner:
             **_container_fields(spec),
         )
         init = tuple(self._part(one, task, spec, values) for one in spec.init)
-        sidecars = tuple(self._part(one, task, spec, values) for one in spec.sidecars)
-        return task.model_copy(update={"init": init, "sidecars": sidecars})
+        return task.model_copy(update={"init": init})
 
     def _part(self, one: PodContainer, task: Task, spec: Role, values: Mapping[str, str]) -> Task:
-        """Return the plan of an init step or a side-car of a task: it is in no rendezvous."""
+        """Return the plan of an init step of a task: it is in no rendezvous."""
         return Task(
             name=f"{task.name}.{one.name}",
             role=task.role,
@@ -366,8 +363,6 @@ def _warnings(scenario: Scenario, tasks: Sequence[str]) -> Iterator[str]:
     if scenario.reference and not (throughput and throughput.at_least):
         yield "there is a reference, but no expect.throughput.at_least that compares with it"
     yield from FRAMEWORKS[scenario.framework].warnings(scenario)
-    if scenario.operator is not None:
-        yield from scenario.operator.warnings(scenario)
     restart = scenario.restart
     if restart.policy == "always" and restart.scope == "task" and scenario.success == "auto":
         yield "restart always: tasks that succeed restart until the success rule is met"

@@ -245,15 +245,6 @@ class Refused(Entry):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Suspension(Entry):
-    """A job of the training operator was suspended, or is resumed: its pods are made."""
-
-    event: ClassVar = "suspension"
-    suspended: bool
-    """False: it is resumed."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Restart(Entry):
     """The restart policy starts a task again, or with `scope` job all of them."""
 
@@ -366,19 +357,6 @@ class PortPublished(Entry):
     """The number in its container."""
     address: str
     """Where it is: `127.0.0.1:49153`."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sidecar(Entry):
-    """A side-car of a task ended by itself, or could not be started; the task went on."""
-
-    event: ClassVar = "sidecar"
-    name: str
-    """Its own name, such as `proxy`."""
-    exit_code: int | None = None
-    """128 + the signal's number if a signal ended it."""
-    reason: str = ""
-    """Why it could not be started."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -704,7 +682,6 @@ KINDS: Mapping[str, type[Entry]] = {
         StopSignal,
         Refused,
         KernelCall,
-        Suspension,
         Restart,
         Stall,
         Step,
@@ -712,7 +689,6 @@ KINDS: Mapping[str, type[Entry]] = {
         Unread,
         Phase,
         PortPublished,
-        Sidecar,
         EngineNote,
         Witness,
         CheckpointSaved,

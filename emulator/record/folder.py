@@ -51,8 +51,6 @@ class Outline:
     """The names of its tasks."""
     helpers: tuple[str, ...] = ()
     """The names of its helpers."""
-    sidecars: tuple[str, ...] = ()
-    """The names of its side-cars, each with that of its task: `worker-0.proxy`."""
     warm: str = ""
     """The warm cluster that it used; empty if it started cold."""
 
@@ -130,9 +128,6 @@ class RunFolder:
                 scenario=str(plan["scenario"]["name"]),
                 variant=str(plan["variant"]),
                 tasks=tuple(str(task["name"]) for task in plan["tasks"]),
-                sidecars=tuple(
-                    str(one["name"]) for task in plan["tasks"] for one in task.get("sidecars", ())
-                ),
                 helpers=tuple(str(one["name"]) for one in plan.get("helpers", ())),
                 warm=str(plan["warm"]["cluster"]) if plan.get("warm") else "",
             )

@@ -34,7 +34,6 @@ from emulator.record.events import (
     Step,
     StepSource,
     StopSignal,
-    Suspension,
     TaskExit,
     TaskRunning,
     TaskStart,
@@ -364,10 +363,6 @@ class Timeline:
         """The task that settled the outcome; empty if none did."""
         self.restarting = False
         """All tasks are being stopped, or wait, to be started again together."""
-        self.suspended = False
-        """A job of the training operator, whose pods are stopped or were never made."""
-        self.resumed: float | None = None
-        """When it was last resumed."""
         for entry in history:
             self.add(entry)
 
@@ -393,9 +388,6 @@ class Timeline:
                 self._restart(entry)
             case Prepared():
                 self.prepared = entry.t
-            case Suspension():
-                self.suspended = entry.suspended
-                self.resumed = None if entry.suspended else entry.t
             case BeforeTraining():
                 self.before_training = entry.t
             case TrainingBegan():

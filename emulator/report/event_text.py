@@ -37,10 +37,6 @@ def describe(entry: events.Entry) -> str:
             return f"{entry.task} ended with exit code {entry.exit_code}{how}"
         case events.Restart():
             return _restart(entry)
-        case events.Suspension(suspended=True):
-            return "the job is suspended: it has no pods until `emulate resume`"
-        case events.Suspension():
-            return "the job is resumed"
         case events.StopSignal(signal="SIGKILL"):
             return f"{entry.task} did not exit: SIGKILL"
         case events.Refused():
@@ -51,8 +47,6 @@ def describe(entry: events.Entry) -> str:
             return f"{entry.task} made no step for {format_duration(entry.seconds)}: SIGKILL"
         case events.PortPublished():
             return f"port {entry.port} of {entry.task} is at {entry.address}"
-        case events.Sidecar():
-            return _sidecar_in_words(entry)
         case events.EngineNote():
             return (
                 "" if entry.is_routine else f"the cluster: {_task_prefix(entry.task)}{entry.words}"
@@ -86,13 +80,6 @@ def _call_in_words(call: events.KernelCall) -> str:
     size = "" if call.bytes is None else f" of {call.bytes:,} bytes"
     to = "" if call.to is None else f" to {call.to}"
     return f"{call.task} was about to make a {call.call}{size}: {call.path}{to}"
-
-
-def _sidecar_in_words(sidecar: events.Sidecar) -> str:
-    head = f"side-car {sidecar.name} of {sidecar.task}"
-    if sidecar.exit_code is None:
-        return f"{head} can't be started, which does not end the task: {sidecar.reason}"
-    return f"{head} ended by itself with exit code {sidecar.exit_code}"
 
 
 def _helper_in_words(helper: events.HelperEvent) -> str:

@@ -69,11 +69,10 @@ def _command(task: Task) -> str:
 
 
 def _pods(plan: Plan) -> Iterator[str]:
-    """Yield the init steps and side-cars of each role, as its first task has them."""
+    """Yield the init steps of each role, as its first task has them."""
     for task in plan.tasks:
         if task.index == 0:
-            for what, parts in (("init step", task.init), ("side-car", task.sidecars)):
-                yield from (f"{task.role}: {what} {one.part}: {_command(one)}" for one in parts)
+            yield from (f"{task.role}: init step {one.part}: {_command(one)}" for one in task.init)
 
 
 def _rules(plan: Plan) -> Iterator[str]:
@@ -122,7 +121,7 @@ def _settings(plan: Plan) -> Iterator[str]:
         (" ".join(filter(None, (one.role, one.part))), one)
         for task in plan.tasks
         if task.index == 0
-        for one in (task, *task.init, *task.sidecars)
+        for one in (task, *task.init)
     ]
     for name, task in (*named, *((helper.name, helper) for helper in plan.helpers)):
         parts = [f"in {task.working_dir}"] if task.working_dir else []

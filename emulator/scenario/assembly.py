@@ -293,7 +293,7 @@ def _is_path(path: KeyPath) -> bool:
         case ("cluster" | "helpers", _, *inner) | inner:
             pass
     match inner:
-        case (("init" | "sidecars"), int(), *deeper):
+        case ("init", int(), *deeper):
             inner = deeper
     match inner:
         case ("source",) | ("image", "dockerfile" | "context"):

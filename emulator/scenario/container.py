@@ -1,4 +1,4 @@
-"""What a scenario says about containers: limits, mounts, files, ports; init steps and side-cars."""
+"""What a scenario says about containers: limits, mounts, files, ports; init steps."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Mount(Model):
     tmpfs: Annotated[Size, Field(gt=0)] | None = None
     """The size of a file system in memory, which is empty at each start."""
     scratch: Annotated[str, AfterValidator(_scratch)] | None = Field(None, examples=["cache"])
-    """An empty volume of the task, by a name that its init steps and side-cars can mount as well.
+    """An empty volume of the task, by a name that its init steps can mount as well.
 
     A restart in place keeps it; a replacement of the task has a new one.
     """
@@ -362,7 +362,7 @@ def settings(spec: object) -> Iterator[tuple[str, Setting, Any]]:
 
 
 class ContainerBase(Model, ContainerSettings):
-    """What any container can have: that of a task, a helper, an init step or a side-car."""
+    """What any container can have: that of a task, a helper or an init step."""
 
     files: Files = {}
     """Small files in its container, by their path there."""
@@ -380,9 +380,9 @@ class Container(ContainerBase):
     """TCP ports that are published on 127.0.0.1; a number is short for `{port: ...}`."""
 
 
-# --- Init steps and side-cars ---------------------------------------------------------------------
-# They follow the containers of a Kubernetes pod. Init steps run one after the other, each to exit
-# code 0, before the program of a task that starts on a fresh disk; side-cars run beside it.
+# --- Init steps -----------------------------------------------------------------------------------
+# They follow the init containers of a Kubernetes pod: they run one after the other, each to exit
+# code 0, before the program of a task that starts on a fresh disk.
 # https://kubernetes.io/docs/concepts/workloads/pods/init-containers/
 
 
@@ -394,7 +394,7 @@ def _name(name: str) -> str:
 
 
 class PodContainer(ContainerBase):
-    """A container of a task beside its own."""
+    """An init step of a task, which is a container beside its own."""
 
     name: Annotated[str, AfterValidator(_name)] = Field(examples=["fetch"])
     """Its name, unique in the role."""
@@ -409,8 +409,4 @@ class PodContainer(ContainerBase):
 InitSteps = Annotated[
     list[PodContainer],
     Field(max_length=PARTS, examples=[[{"name": "fetch", "command": ["python", "fetch.py"]}]]),
-]
-Sidecars = Annotated[
-    list[PodContainer],
-    Field(max_length=PARTS, examples=[[{"name": "proxy", "image": "envoy:1"}]]),
 ]

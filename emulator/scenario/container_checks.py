@@ -1,4 +1,4 @@
-"""Checks of containers across their keys: commands, files, mounts, init steps, side-cars (pure)."""
+"""Checks of containers across their keys: commands, files, mounts, init steps (pure)."""
 
 from __future__ import annotations
 
@@ -101,13 +101,13 @@ def _check_home(one: _Placed) -> Iterator[Mistake]:
 
 
 def _check_parts(scenario: Scenario) -> Iterator[Mistake]:
-    """Yield init steps and side-cars with the same name, and their reserved variables."""
+    """Yield init steps with the same name, and their reserved variables."""
     names = set[tuple[object, str]]()
     for path, part, _ in scenario.containers:
         if not isinstance(part, PodContainer):
             continue
         if (path[1], part.name) in names:
-            message = f"{path[1]} has another init step or side-car called {part.name}"
+            message = f"{path[1]} has another init step called {part.name}"
             yield (*path, "name"), message, "choose another name"
         names.add((path[1], part.name))
         for variable in part.env:

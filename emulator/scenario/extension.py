@@ -96,9 +96,6 @@ class AnyOperator(AnyRules, Protocol):
     def pod_labels(self, roles: Sequence[str], role: str, index: int) -> Mapping[str, str]:
         """Return the labels of a task's pod; `roles` are those of the job."""
 
-    def warnings(self, scenario: Scenario) -> Iterator[str]:
-        """Yield what is allowed and rarely does what is meant."""
-
 
 class AnyStatus(Protocol):
     """An endpoint to which the tasks of a job report how far they are."""

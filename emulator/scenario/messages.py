@@ -37,10 +37,11 @@ def explain(detail: ErrorDetails) -> tuple[str, str]:
     kind, context, given = detail["type"], detail.get("ctx", {}), detail.get("input")
     written = shown(json.dumps(given, default=str) if not isinstance(given, str) else repr(given))
     if kind == "extra_forbidden":
-        if instead := _REMOVED.get(detail["loc"]):
+        loc = detail["loc"]
+        if instead := _REMOVED.get(loc) or _REMOVED.get((loc[0], "*", *loc[2:])):
             return "was removed", instead
-        known = sorted(fields_at(detail["loc"][:-1]))
-        close = closest(str(detail["loc"][-1]), known)
+        known = sorted(fields_at(loc[:-1]))
+        close = closest(str(loc[-1]), known)
         return "unknown key", close or f"known here: {', '.join(known)}"
     if kind == "value_error":
         return str(context["error"]), ""
@@ -92,13 +93,14 @@ def fields_at(loc: Iterable[str | int]) -> set[str]:
 
 
 _REMOVED: dict[tuple[int | str, ...], str] = {
-    ("operator", "quirks"): "leave it out; `emulate plan` warns of the operator's faults",
+    ("operator", "suspend"): "leave it out; the run starts at once",
+    ("cluster", "*", "sidecars"): "start it in the task's own command, or make it one of `helpers`",
     **dict.fromkeys(
         [("prices",), ("currency",)],
         "leave it out; `python scenarios/costs/costs.py PRICES.yaml RUN` tells what a run cost",
     ),
 }
-"""What to do instead of writing a key that an earlier version had."""
+"""What to do instead of writing a key that an earlier version had; `*` is any name."""
 
 
 def _models_in(annotation: object) -> set[type[BaseModel]]:

@@ -21,7 +21,6 @@ from emulator.scenario.container import (
     Mounts,
     PodContainer,
     ShmSize,
-    Sidecars,
     Ulimits,
     WorkingDir,
 )
@@ -122,8 +121,6 @@ class Role(Container):
     """The image of these tasks; default: the job's."""
     init: InitSteps = []
     """Run before the task's program, when it starts on a fresh disk."""
-    sidecars: Sidecars = []
-    """Run beside the task's program, on its network."""
 
 
 Cluster = dict[str, Annotated[Role, _counted("replicas")]]
@@ -564,14 +561,13 @@ class Scenario(Model):
     def containers(self) -> Iterator[tuple[KeyPath, AnyContainer, int]]:
         """Each container as it is written, with the path of its keys, and how many there are.
 
-        Those of the roles' tasks, then their init steps and side-cars, then helpers.
+        Those of the roles' tasks, then their init steps, then helpers.
         """
         for role, spec in self.cluster.items():
             yield ("cluster", role), spec, spec.replicas
         for role, spec in self.cluster.items():
-            for key, parts in (("init", spec.init), ("sidecars", spec.sidecars)):
-                for number, part in enumerate(parts):
-                    yield ("cluster", role, key, number), part, spec.replicas
+            for number, part in enumerate(spec.init):
+                yield ("cluster", role, "init", number), part, spec.replicas
         for name, helper in self.helpers.items():
             yield ("helpers", name), helper, 1
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from emulator.planning.plan import Plan
     from emulator.supervisor.injector import Injector
     from emulator.supervisor.job import Job
-    from emulator.supervisor.strategy import Strategy
 
 TASK_KEYS = ("state", "step", "restarts", "exit_code")
 """What `status` has of each task."""
@@ -69,10 +68,9 @@ class RunControl:
         inbox: Inbox,
         job: Job,
         injector: Injector,
-        strategy: Strategy,
     ) -> None:
         self._plan, self._engine, self._inbox = plan, engine, inbox
-        self._job, self._injector, self._strategy = job, injector, strategy
+        self._job, self._injector = job, injector
         self.ports: dict[tuple[str, int], str] = {}
         """Where the published ports are that were looked up, by name and number."""
 
@@ -83,7 +81,7 @@ class RunControl:
 
     @property
     def printing(self) -> Sequence[str]:
-        """The names of all that have a log: tasks, helpers and side-cars."""
+        """The names of all that have a log: tasks and helpers."""
         return self._plan.printing
 
     def ask(self, call: Callable[[], Any]) -> Future[Any]:
@@ -104,9 +102,7 @@ class RunControl:
             "run_id": self._plan.run_id,
             "scenario": self._plan.scenario.name,
             "engine": self._plan.engine,
-            "state": "suspended"
-            if self._strategy.suspended and not self._job.end
-            else self._job.phase,
+            "state": self._job.phase,
             "tasks": [
                 {"name": name} | {key: getattr(state, key) for key in TASK_KEYS}
                 for name, state in self._job.tasks.items()
@@ -144,13 +140,6 @@ class RunControl:
     def heal(self, fault: str) -> list[str]:
         """Heal a fault, by id or name, or all (empty); return the ids."""
         return self._injector.heal_now(fault)
-
-    def suspend(self, *, suspended: bool) -> None:
-        """Suspend a job, or resume it, if it is one that can be. Raises UsageError."""
-        if suspended:
-            self._strategy.suspend()
-        else:
-            self._strategy.resume()
 
     def stop(self) -> None:
         """End the job as Ctrl-C does; a second time: at once."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emulator.errors import UsageError
 from emulator.platforms import slurm
 from emulator.scenario.extension import added
 from emulator.supervisor import restart_policy
@@ -28,10 +27,6 @@ class Strategy:
     `finish` settles the outcome, `stop` stops every task, `restart` starts all of them again.
     """
 
-    suspended = False
-    """All tasks are stopped, or were never started, until the job is resumed."""
-    resumptions = 0
-    """How often it was resumed."""
     decides_evictions = False
     """Something may follow also from the exit of a task that a fault starts again."""
 
@@ -48,23 +43,14 @@ class Strategy:
         self._restart = restart
         self._timers = job.timers
 
-    def begin(self) -> bool:
-        """Return whether the tasks are to be started; else the job is suspended."""
-        return True
+    def begin(self) -> None:
+        """The tasks are about to be started."""
 
     def take_over(self, timeline: Timeline, began: float, undecided: Exited | None) -> None:
         """Continue with the job of a killed supervisor; the run began at the time `began`.
 
         `undecided`: the last exit, if it is to be decided again.
         """
-
-    def suspend(self) -> None:
-        """Stop every task, until the job is resumed. Raises UsageError."""
-        raise _not_suspendable()
-
-    def resume(self) -> None:
-        """Start every task of a suspended job. Raises UsageError."""
-        raise _not_suspendable()
 
     def decide(self, state: TaskState, event: Exited, *, evicted: bool = False) -> Decision:
         """Return what follows from an exit; `evicted`: by a fault that may bring the task back."""
@@ -96,7 +82,7 @@ class Strategy:
         Slurm does so as often as it is asked: the limit of restarts is that of failures.
         """
         scenario = self._plan.scenario
-        if not scenario.slurm or self.suspended or not slurm.asks_requeue(line):
+        if not scenario.slurm or not slurm.asks_requeue(line):
             return None
         delay, number = scenario.restart.first_backoff, self._job.restarts + 1
         return RestartJob(delay, number, requeued=True)
@@ -127,13 +113,6 @@ class Strategy:
 
     def time_out(self) -> None:
         """The time limit of the run has passed after the end of the job."""
-
-
-def _not_suspendable() -> UsageError:
-    return UsageError(
-        "Only a job of the training operator can be suspended.",
-        "Its scenario has a section `operator`.",
-    )
 
 
 def strategy_of(plan: Plan) -> type[Strategy]:

@@ -41,7 +41,6 @@ from emulator.record.events import (
     Restart,
     RunStarted,
     SecondInterrupt,
-    Sidecar,
     StepSource,
     TaskExit,
     TrainingBegan,
@@ -130,9 +129,7 @@ class Supervisor:
         self._strategy = strategy_of(plan)(
             plan, self._job, finish=self._finish, stop=self._stop_all, restart=self._restart_job
         )
-        self.control = RunControl(
-            plan, engine, self.inbox, self._job, self._injector, self._strategy
-        )
+        self.control = RunControl(plan, engine, self.inbox, self._job, self._injector)
         self._init_steps = {step.name for task in plan.tasks for step in task.init}
         self._helper_steps = recovered.helper_steps if recovered else helper_steps(plan)
         self._unread = UnreadWatch(
@@ -225,8 +222,7 @@ class Supervisor:
         self._tasks_begun = True
         if self._plan.scenario.timeout is not None:
             self._timers.after(self._plan.scenario.timeout, self._time_out)
-        if not self._strategy.begin():
-            return
+        self._strategy.begin()
         for name in self._job.before_training or self._job.in_training:
             self._job.start_task(name)
 
@@ -238,11 +234,6 @@ class Supervisor:
         self._history.write(TrainingBegan())
         for name in self._job.in_training:
             self._job.start_task(name)
-
-    @property
-    def _starts_of_all(self) -> int:
-        """How often all tasks were started again together."""
-        return self._generation + self._strategy.resumptions
 
     @property
     def _is_under_way(self) -> bool:
@@ -288,8 +279,7 @@ class Supervisor:
 
     def _on_entry(self, entry: Entry) -> None:
         """Write what the engine reports for the history alone."""
-        if not (self._stopping and isinstance(entry, Sidecar)):  # those end as all else does
-            self._history.write(entry, wall=entry.wall or None)
+        self._history.write(entry, wall=entry.wall or None)
 
     def _on_answer(self, call: Called) -> None:
         """Take the answer of a call of the engine."""
@@ -330,8 +320,8 @@ class Supervisor:
             self._on_steps(line.task, state.reader.read_part(line.text, line.wall))
 
     def _on_line_beside(self, line: Line) -> None:
-        """Take a line of a helper, or of an init step or a side-car of a task (`TASK.NAME`)."""
-        if line.task in self._init_steps:  # a side-car has a log of its own
+        """Take a line of a helper, or of an init step of a task (`TASK.NAME`)."""
+        if line.task in self._init_steps:
             self._history.log(*init_line(line.task, line.text), wall=line.wall)
             return
         reported = None
@@ -397,7 +387,7 @@ class Supervisor:
         elif state.is_helper:
             if self._job.stops_helpers:
                 self._stop(state)
-        elif self._stopping or self._job.restarting or self._strategy.suspended:
+        elif self._stopping or self._job.restarting:
             # Once more, if it was told before the engine had begun to start it.
             state.stop_sent = None
             self._stop(state)
@@ -459,11 +449,7 @@ class Supervisor:
         self._history.write(exited, wall=event.wall)
         if self._job.restarting:
             self._restart_job_when_all_ended()
-        elif (
-            self._job.end is None
-            and not self._strategy.suspended
-            and (not fault or self._strategy.decides_evictions)
-        ):
+        elif self._job.end is None and (not fault or self._strategy.decides_evictions):
             self._decide(state, event, evicted=evicted)
         self._strategy.on_exit()
 
@@ -607,7 +593,7 @@ class Supervisor:
         self._stopping = self._job.end is not None
         for state in self._job.tasks.values():
             self._stop(state)
-        self._timers.after(STOP_GRACE, self._kill_all, self._starts_of_all)
+        self._timers.after(STOP_GRACE, self._kill_all, self._generation)
 
     def _stop(self, state: TaskState) -> None:
         if is_stoppable(state) and state.stop_sent is None and not self._is_leaving(state):
@@ -615,7 +601,7 @@ class Supervisor:
 
     def _kill_all(self, generation: int | None = None) -> None:
         """Kill every running task, unless the job was restarted since that `generation`."""
-        if generation not in (None, self._starts_of_all):
+        if generation not in (None, self._generation):
             return
         is_over = self._job.end is not None
         for state in self._job.tasks.values():
@@ -729,9 +715,7 @@ class Supervisor:
             before_training=None if before is None else began + before,
             all_running=None if all_running is None else began + all_running,
         )
-        if timeline.suspended:
-            self._stop_all()
-        elif undecided is not None:
+        if undecided is not None:
             # Had its consequence been decided, the decision would be the same again.
             evicted = recovered.was_evicted(undecided.task)
             self._decide(self._job.tasks[undecided.task], undecided, evicted=evicted)

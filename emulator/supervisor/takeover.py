@@ -120,10 +120,6 @@ def recover_run(plan: Plan, record: RunWriter, began: float) -> RecoveredState:
         elif helper.state == "starting":
             since = timeline.helpers[name].wall
         recovered.known[name] = ResumePoint(printed, since)
-    for task in plan.tasks:
-        for sidecar in task.sidecars:
-            printed = record.printed(sidecar.name)
-            recovered.known[sidecar.name] = ResumePoint(printed, math.inf)
     if beside := plan.scenario.metrics.helper:
         recovered.unwritten_events = _read_events_again(recovered, record.printed(beside))
     return recovered
@@ -202,10 +198,9 @@ def resumption(name: str, recovered: RecoveredState, started: Mapping[str, str])
         return "start"
     if recovered.timeline.tasks[name].is_being_replaced:
         return "down"
-    timeline = recovered.timeline
-    if state == "pending" and (timeline.suspended or not recovered.may_start(name)):
+    if state == "pending" and not recovered.may_start(name):
         return "wait"
-    return "ended" if timeline.restarting or timeline.suspended else "start"
+    return "ended" if recovered.timeline.restarting else "start"
 
 
 def _restore(state: TaskState, timeline: Timeline) -> None:

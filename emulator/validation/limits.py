@@ -36,7 +36,7 @@ MOUNTS = 50
 FILES = 200
 """Files that a scenario puts into a container, from one section of it."""
 PARTS = 20
-"""Init steps of a task, and its side-cars."""
+"""Init steps of a task."""
 PORTS = 50
 """Published ports of a task."""
 GLOB = 200

@@ -38,7 +38,7 @@ from tests.conftest import Emulate, Finished
 from tests.histories import SITE
 
 NOBODY: Any = None
-CONTROL = RunControl(NOBODY, NOBODY, Inbox(), NOBODY, NOBODY, NOBODY)
+CONTROL = RunControl(NOBODY, NOBODY, Inbox(), NOBODY, NOBODY)
 """Of a run without a supervisor."""
 
 # Steps until a file `over` is written into the shared folder.

@@ -126,6 +126,8 @@ def test_help_is_a_command_too() -> None:
         ("stop", "There is no command stop. Use `emulate down`."),
         ("run quickstart", "There is no command run. Use `emulate up`."),
         ("kill worker-0", "There is no command kill. Use `emulate fault kill`."),
+        ("suspend", "There is no command suspend. Use `emulate fault pause '*'`."),
+        ("resume", "There is no command resume. Use `emulate heal`."),
         ("scenarios fault", "There is no theme fault. Did you mean 'faults'? Themes: "),
         ("logs --since yesterday --out {runs}", "--since: 'yesterday' is no time; write '10m'"),
         ("runs --since 2", "--since: '2' is no time; write '10m' for "),
@@ -139,8 +141,6 @@ def test_help_is_a_command_too() -> None:
             for command in ("check", "ps", "wait", "attach", "compare hello-1")
         ),
         ("compare hello-1 --out {runs}", "A comparison takes two runs or more."),
-        ("suspend --out {runs}", "hello-1 is over."),
-        ("resume --out {runs}", "hello-1 is over."),
         ("exec --out {runs} worker-0 -- true", "worker-0 of hello-1 is not running. `emulate ps"),
         ("exec -r a b worker-0 -- ls", "Two runs were given: a and b."),
         ("exec worker-0 -- ls", "There is no run in runs."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from emulator.record.events import Entry, Sidecar, Step
+from emulator.record.events import Entry, Step
 from emulator.record.reader import Record
 from emulator.results import Result
 
@@ -15,7 +15,7 @@ program:
   command:
     - sh
     - -c
-    - pwd; cat /etc/app/key made; until [ -e /work/reply ]; do sleep 0.05; done; cat /work/reply
+    - pwd; cat /etc/app/key made
   entrypoint: none
   working_dir: /srv/job
   files: {/etc/app/key: "the key\\n"}
@@ -35,15 +35,6 @@ cluster:
         command: [sh, -c, "cat /data/number > /out/made; cat /x; stat -c %a /x"]
         files: {/x: {base64: eAo=, mode: "0600"}}
         mounts: {/data: {scratch: work}, /out: {scratch: made}}
-    sidecars:
-      - name: echo
-        command:
-          - sh
-          - -c
-          - >-
-            echo of $EMULATOR_TASK; hostname; echo from ${task} > /w/new; mv /w/new /w/reply;
-            exec sleep 1000
-        mounts: {/w: {scratch: work}}
 """
 
 
@@ -71,9 +62,7 @@ def check(site: Noting, result: Result) -> None:
     for index in (0, 1):
         name = f"worker-{index}"
         task = ["[first] drwxrwxrwx", f"[first] {STEP}", "[second] x", "[second] 600"]
-        task += ["/srv/job", "the key", f"{index}", f"from {name}"]
-        # On the network of its task, a side-car has the task's host name.
-        assert (site.of(name), site.of(f"{name}.echo")) == (task, [f"of {name}", name])
-    # It was stopped with its task, and that is not reported. The training has made no step.
-    assert history(result, Sidecar) == []
+        task += ["/srv/job", "the key", f"{index}"]
+        assert site.of(name) == task
+    # The training has made no step.
     assert history(result, Step) == []

@@ -118,8 +118,10 @@ cluster:
       /usr: {path: /usr}
       /own: {path: /etc, writable: true}
       /s: {scratch: s}
-    init: [{name: fetch, command: [c], processes: 16, mounts: {/m: {path: /etc, writable: true}}}]
-    sidecars: [{name: proxy, command: [c], processes: 16}, {name: log, command: [c]}]
+    init:
+      - {name: fetch, command: [c], processes: 16, mounts: {/m: {path: /etc, writable: true}}}
+      - {name: check, command: [c], processes: 16}
+      - {name: log, command: [c]}
   ps:
     replicas: 1
     command: [c]
@@ -150,10 +152,9 @@ cluster.worker.command pods: the image's own command for worker
 cluster.worker.working_dir pods: the working directory /there for worker
 cluster.worker.files pods: files for worker
 cluster.worker.init pods: init steps for worker
-cluster.worker.sidecars pods: side-cars for worker
 cluster.worker.mounts mounts: a mount at /m for fetch of worker
 cluster.worker.processes process-limits: a limit of processes for fetch of worker
-cluster.worker.processes process-limits: a limit of processes for proxy of worker
+cluster.worker.processes process-limits: a limit of processes for check of worker
 cluster.ps.ulimits process-limits: ulimits for ps
 cluster.ps.working_dir pods: the working directory /w for ps
 cluster.ps.files pods: files for ps

@@ -200,8 +200,8 @@ cluster:
   worker:
     {replicas: 2, cpus: 1.5, memory: 1g,
      ulimits: {nofile: {soft: 10, hard: 20}, memlock: unlimited}, ports: [80, 82],
-     init: [{name: fetch, image: 'f:1', command: [fetch], working_dir: /f}],
-     sidecars: [{name: proxy, image: 'p:1', shm_size: 1m}]}
+     init: [{name: fetch, image: 'f:1', command: [fetch], working_dir: /f},
+            {name: check, image: 'p:1', shm_size: 1m}]}
   ps: {replicas: 1, entrypoint: none, processes: 50, files: {/etc/a: abc},
        init: [{name: wait, image: 'w:1', command: [wait]}]}
 helpers: {board: {command: [tensorboard], shm_size: 1m, working_dir: /w}}

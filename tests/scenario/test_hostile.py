@@ -187,7 +187,7 @@ def test_a_long_value_is_reported_in_short() -> None:
     ("added", "key"),
     [
         ("cluster: {worker: {memory: 9g}}", "cluster.worker"),
-        ("cluster: {worker: {sidecars: [{name: a, memory: 9g}]}}", "cluster.worker.sidecars.0"),
+        ("cluster: {worker: {init: [{name: a, memory: 9g}]}}", "cluster.worker.init.0"),
         ("cluster: {worker: 1}\nhelpers: {a: {command: [b], memory: 9g}}", "helpers.a"),
     ],
 )

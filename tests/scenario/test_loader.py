@@ -397,8 +397,9 @@ cluster:
     replicas: 2
     env: {AB: c}
     mounts: {/mm: t}
-    init: [{name: i, command: [abcd], env: {A: bb}, mounts: {/s: {scratch: s}}}]
-    sidecars: [{name: s, command: [abcde], files: {/g: {base64: aGVs}}}]
+    init:
+      - {name: i, command: [abcd], env: {A: bb}, mounts: {/s: {scratch: s}}}
+      - {name: s, command: [abcde], files: {/g: {base64: aGVs}}}
   ps: {command: [abcdef], files: {/h: {text: ''}}}
 helpers: {h: {command: [a, b, c], env: {B: c}, mounts: {/hh: t}, files: {/i: abcd}}}
 """

@@ -1,4 +1,4 @@
-"""Init steps, side-cars, files and commands of a scenario, and what the plan makes of them."""
+"""Init steps, files and commands of a scenario, and what the plan makes of them."""
 
 from __future__ import annotations
 
@@ -36,10 +36,11 @@ def planned(text: str, folder: Path = Path()) -> Plan:
         ("{init: [{command: [a]}]}", "5: cluster.w.init.0.name: is missing"),
         ("{init: [{name: Fetch}]}", "init.0.name: 'Fetch' is not the name of a container"),
         ("{init: [{name: ../x}]}", "init.0.name: '../x' is not the name of a container"),
-        ("{init: [{name: a}], sidecars: [{name: a}]}", "sidecars.0.name: w has another init step"),
-        ("{sidecars: [{name: a, ports: [80]}]}", "sidecars.0.ports: unknown key"),
-        ("{sidecars: [{name: a, env: {EMULATOR_RUN: x}}]}", "env.EMULATOR_RUN: is set by the"),
-        ("{sidecars: [{name: a, entrypoint: none}]}", "sidecars.0: without the image's entry"),
+        ("{init: [{name: a}, {name: a}]}", "init.1.name: w has another init step called a"),
+        ("{init: [{name: a, ports: [80]}]}", "init.0.ports: unknown key"),
+        ("{init: [{name: a, env: {EMULATOR_RUN: x}}]}", "env.EMULATOR_RUN: is set by the"),
+        ("{init: [{name: a, entrypoint: none}]}", "init.0: without the image's entry"),
+        ("{sidecars: [{name: a}]}", "5: cluster.w.sidecars: was removed (start it in the task's"),
         ("{command: [], entrypoint: none}", "cluster.w: without the image's entry point and"),
         ("{init: [{name: a, command: ['${indx}']}]}", "init.0.command.0: there is no value"),
         ("{working_dir: app}", "working_dir: 'app' is not a path in a container, such as /app"),
@@ -88,7 +89,7 @@ def test_files_are_part_of_what_a_scenario_may_give_its_tasks() -> None:
     assert parse(text).cluster["w"].files["/x/7"].content == b"x" * 99_000
     more = text.replace("  w:\n", "  w:\n    replicas: 20\n")
     parts = "".join(f"      - {{name: s{n}, files: {{{files}}}}}\n" for n in range(2))
-    found = only_problem(f"{more}    sidecars:\n{parts}")
+    found = only_problem(f"{more}    init:\n{parts}")
     assert "of commands, variables, mounts and files" in found
 
 
@@ -106,7 +107,6 @@ cluster:
     image: own
     files: {/etc/k: role}
     init: [{name: get, command: [get, "${address}"], env: {N: "${index}"}, files: {/k: step}}]
-    sidecars: [{name: web, image: web, memory: 64m, mounts: {/d: {scratch: d}}}]
   ps: {command: [], working_dir: /ps, entrypoint: image}
 helpers: {board: {command: [b], files: {/etc/b: helper}}}
 """
@@ -150,7 +150,7 @@ def test_an_engine_without_containers_says_everything_that_it_lacks() -> None:
         require(parse(POD), engine_class("process")())
     assert "mount at /all for every task" in refused.value.message
     for what in (
-        *("init steps for worker", "side-cars for worker"),
+        "init steps for worker",
         *("files for worker", "files for ps", "files for board"),
         *("the working directory /srv for worker", "the working directory /ps for ps"),
         "the image's own command for ps",

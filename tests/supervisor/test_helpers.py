@@ -1,4 +1,4 @@
-"""Programs next to the job and its tasks: helpers, init steps and side-cars."""
+"""Programs next to the job and its tasks: helpers and init steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from emulator.record.events import (
     Entry,
     HelperEvent,
     Refused,
-    Sidecar,
     Step,
     TaskRunning,
     TaskStart,
@@ -316,7 +315,7 @@ def test_a_helper_that_runs_after_the_end_of_the_job_is_told_to_end(tmp_path: Pa
     assert not times(job.history, "start")
 
 
-# --- The init steps and side-cars of a task -------------------------------------------------------
+# --- The init steps of a task ---------------------------------------------------------------------
 
 POD = """\
 name: test
@@ -324,7 +323,7 @@ framework: none
 image: none
 timeout: 10s
 program: {command: [a]}
-cluster: {worker: {init: [{name: fetch}], sidecars: [{name: proxy}]}}
+cluster: {worker: {init: [{name: fetch}]}}
 """
 STEP = step(9)
 
@@ -350,19 +349,14 @@ def log(job: Job, name: str) -> str:
 
 def test_what_a_step_prints_is_in_the_log_of_its_task_and_no_step_of_the_training(job: Job) -> None:
     def prints() -> None:
-        for name in ("worker-0.fetch", "worker-0.proxy"):
-            job.supervisor.inbox.put(Line(name, job.clock.wall(), STEP))
-            job.supervisor.inbox.put(Line(name, job.clock.wall(), "50%", is_finished=False))
-        end = Sidecar(task="worker-0", name="proxy", exit_code=3, wall=job.clock.wall())
-        job.supervisor.inbox.put(end)
+        name = "worker-0.fetch"
+        job.supervisor.inbox.put(Line(name, job.clock.wall(), STEP))
+        job.supervisor.inbox.put(Line(name, job.clock.wall(), "50%", is_finished=False))
 
     job.clock.call_at(ManualClock.BEGAN, prints)
     assert job.begin() == "succeeded"
     assert log(job, "worker-0") == f"[fetch] {STEP}\n"
-    assert log(job, "worker-0.proxy") == f"{STEP}\n"
     assert not any(isinstance(entry, Step) for entry in job.history)
-    (end,) = [entry for entry in job.history if isinstance(entry, Sidecar)]
-    assert (end.task, end.name, end.exit_code) == ("worker-0", "proxy", 3)
 
 
 def test_a_task_at_its_steps_is_stopped_when_the_job_is_over(job: Job) -> None:
@@ -393,4 +387,4 @@ def test_steps_are_not_read_from_the_lines_of_an_init_step_again(
     record.close()
     recovered = recover_run(job.plan, record, 0.0)
     assert recovered.tasks["worker-0"].step == step
-    assert recovered.known.keys() == {"worker-0", "worker-0.proxy"}
+    assert recovered.known.keys() == {"worker-0"}

@@ -51,7 +51,7 @@ from emulator.runtime.files import FOR_IMAGES, FOR_RUNS, Disk, disk, shortages
 from emulator.runtime.sockets import require_free
 
 if TYPE_CHECKING:
-    from emulator.engines.base import Exited, Finding, Inbox, ResumePoint, TaskProcess
+    from emulator.engines.base import Finding, Inbox, ResumePoint, TaskProcess
     from emulator.engines.docker.warm.cluster import ControlReplies
     from emulator.engines.inside import Stdio
     from emulator.metrics.catalog import Usage
@@ -263,10 +263,7 @@ class DockerEngine(Faults):
         if any(has_pod(task) for task in plan.tasks):
             from emulator.engines.docker.pods import TaskGroups
 
-            assert self._inbox is not None, "_set_run comes first"
-            self._pods = TaskGroups(
-                self.api, self._output, self._inbox, plan, self._labels, ipv6=self._has_ipv6
-            )
+            self._pods = TaskGroups(self.api, self._output, plan, self._labels, ipv6=self._has_ipv6)
 
     def start(self, task: Task, *, same_address: bool = False) -> str:
         """Start the task's container, created first if necessary; return its short id.
@@ -289,9 +286,7 @@ class DockerEngine(Faults):
                     if self._shaper:
                         self._shaper.started(task.name, self._created)
                     self._remove_lost(task.name)  # only now, so that its name is never unknown
-                if self._pods and task.sidecars:
-                    self._pods.start_sidecars(task, container)
-            self._output.follow(task.name, container, answers, then=self._then(task.name))
+            self._output.follow(task.name, container, answers)
             return container[:12]
 
     @contextlib.contextmanager
@@ -341,10 +336,6 @@ class DockerEngine(Faults):
     def _fork(self, task: Task, container: str) -> ControlReplies | None:
         """Fork a task in a container that runs; return what says when it ends. None: it is cold."""
 
-    def _then(self, task: str) -> Callable[[Exited], None] | None:
-        """Return what is to be done at the end of a task; None: it is reported."""
-        return self._pods.then(task) if self._pods else None
-
     def reattach(
         self, plan: Plan, folder: Path, inbox: Inbox, lives: Mapping[str, ResumePoint]
     ) -> dict[str, str]:
@@ -381,12 +372,7 @@ class DockerEngine(Faults):
             if self._metadata:
                 with translate_errors(f"redirect what {task} asks"):
                     self._metadata.started(task, container_id)
-            if self._pods:
-                with translate_errors(f"find the side-cars of {task}"):
-                    self._pods.resume(
-                        task, lambda name, one: self._output.find_position(name, one, lives[name])
-                    )
-            self._output.follow(task, container_id, then=self._then(task))
+            self._output.follow(task, container_id)
             if container_id == self._lost.get(task):
                 self._output.report_lost(container_id)
             else:

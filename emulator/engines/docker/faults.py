@@ -228,8 +228,6 @@ class Faults(TaskContainers):
         self._spoil()
         with translate_errors(f"cut the power of {task}"):
             silent_since = cut_power(self.api, image, container, self._labels)
-            if self._pods and silent_since is not None:
-                self._pods.kill_sidecars(task)  # they are silent already, on the same network
         if silent_since is not None:
             self._lost[task] = container
             self._output.report_lost(container, silent_since)

@@ -1,8 +1,6 @@
-"""What a task has beside its own container: init steps, side-cars and scratch volumes.
+"""What a task has beside its own container: init steps and scratch volumes.
 
-A container of a side-car is on the network of the task's container, so it can't outlive that: it is
-started after it and stopped with it. What belongs to a disk of the task has that disk's number; it
-is removed with the disk.
+What belongs to a disk of the task has that disk's number; it is removed with the disk.
 """
 
 from __future__ import annotations
@@ -30,21 +28,14 @@ from emulator.engines.docker.requests import (
     init_request,
     program_archive,
     scratch_volumes,
-    sidecar_request,
     task_of,
 )
 from emulator.errors import EngineError
-from emulator.record.events import Sidecar
 
 if TYPE_CHECKING:
-    from emulator.engines.base import Inbox
     from emulator.engines.docker.logs import LogFollower
     from emulator.planning.plan import Plan, Task
 
-SIDECAR_GRACE = 2.0
-"""Seconds between SIGTERM and SIGKILL for side-cars whose task has ended."""
-REMOVAL_TIMEOUT = 10.0
-"""Seconds to wait for the last output of a side-car that was killed."""
 _GONE = (404, 409)
 """Answers about a container that was removed, or does not run."""
 
@@ -60,36 +51,25 @@ class Start:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-@dataclass
-class _Sidecar:
-    container: str
-    told: bool = False
-    """It is to end."""
-    over: threading.Event = field(default_factory=threading.Event)
-    """It does not run, and its output was read."""
-
-
 class TaskGroups:
-    """The init steps, side-cars and scratch volumes of one run."""
+    """The init steps and scratch volumes of one run."""
 
     def __init__(
         self,
         api: docker.APIClient,
         output: LogFollower,
-        inbox: Inbox,
         plan: Plan,
         labels: Mapping[str, str],
         *,
         ipv6: bool = False,
     ) -> None:
-        self._api, self._output, self._inbox = api, output, inbox
+        self._api, self._output = api, output
         self._plan, self._labels, self._ipv6 = plan, labels, ipv6
         self._starts: dict[str, Start] = {}
         self._done: dict[str, int] = {}
         """Init steps that have succeeded on a task's disk."""
         self._disks: dict[str, int] = {}
         """The number of each task's disk, where it is not 1."""
-        self._sidecars: dict[str, _Sidecar] = {}
         self._idle = threading.Condition()
         self._making = 0
         self._is_over = False
@@ -182,121 +162,26 @@ class TaskGroups:
                 self._kill(start.container, number)
         return True
 
-    # --- Side-cars --------------------------------------------------------------------------------
-
-    def start_sidecars(self, task: Task, container: str) -> None:
-        """Start the side-cars of a task whose container has just been started.
-
-        One that can't be started is reported, and the task goes on.
-        """
-        for one in task.sidecars:
-            try:
-                sidecar = self._sidecars.get(one.name)
-                if sidecar is None:
-                    disk = self.disk(task.name)
-                    body = sidecar_request(self._plan, one, self._labels, container, disk=disk)
-                    sidecar = self._sidecars[one.name] = _Sidecar(self._create(one, body))
-                    sidecar.over.set()
-                self._api.start(sidecar.container)
-            except APIError as error:
-                if self._api.inspect_container(container)["State"]["Running"]:
-                    reason, now = str(error.explanation), time.time()
-                    self._inbox.put(Sidecar(task=task.name, name=one.part, reason=reason, wall=now))
-                continue
-            self._follow(one.name, sidecar)
-
-    def _follow(self, name: str, sidecar: _Sidecar) -> None:
-        sidecar.told = False
-        sidecar.over.clear()
-
-        def ended(end: Exited) -> None:
-            if not sidecar.told:
-                task, _, own = name.partition(".")
-                entry = Sidecar(task=task, name=own, exit_code=end.exit_code, wall=end.wall)
-                self._inbox.put(entry)
-            sidecar.over.set()
-
-        self._output.follow(name, sidecar.container, then=ended, drawings=False)
-
-    def then(self, task: str) -> Callable[[Exited], None] | None:
-        """Return what is to be done at the end of a task's container; None: nothing special."""
-        if not any(one.sidecars for one in self._plan.tasks if one.name == task):
-            return None
-
-        def ended(end: Exited) -> None:
-            # Any error: the task has ended, and what is left of its pod is removed in the end.
-            with contextlib.suppress(Exception):
-                self._stop_sidecars(task)
-            self._inbox.put(end)
-
-        return ended
-
-    def _stop_sidecars(self, task: str) -> None:
-        """Stop the side-cars of a task: SIGTERM, and SIGKILL after SIDECAR_GRACE."""
-        running = [one for one in self._sidecars_of(task).values() if not one.over.is_set()]
-        for one in running:
-            one.told = True
-            self._kill(one.container, signal.SIGTERM)
-        until = time.monotonic() + SIDECAR_GRACE
-        for one in running:
-            one.over.wait(until - time.monotonic())
-        self._kill_all(running)
-
-    def kill_sidecars(self, task: str) -> None:
-        """Kill the side-cars of a task at once: its machine has lost power."""
-        self._kill_all([one for one in self._sidecars_of(task).values() if not one.over.is_set()])
-
-    def _kill_all(self, sidecars: list[_Sidecar]) -> None:
-        left = [one for one in sidecars if not one.over.is_set()]
-        for one in left:
-            one.told = True
-            self._output.expect_kill(one.container)
-            self._kill(one.container, signal.SIGKILL)
-        for one in left:
-            one.over.wait(REMOVAL_TIMEOUT)
-
-    def _sidecars_of(self, task: str) -> dict[str, _Sidecar]:
-        return {name: one for name, one in self._sidecars.items() if name.partition(".")[0] == task}
-
     # --- Taking over, and the end -----------------------------------------------------------------
 
     def adopt(self, container: Mapping[str, Any]) -> None:
         """Take over what another supervisor has made: a container of the engine's list.
 
-        Side-cars go on. An init step is removed: its task is started again from the first.
+        An init step is removed: its task is started again from the first.
         """
         labels = container["Labels"]
         if (disk := labels.get(DISK)) is not None:
             task = task_of(labels)
             self._disks[task] = max(self.disk(task), int(disk))
-        if (name := labels.get(PART)) is None:
-            return
-        steps = {one.name for task in self._plan.tasks for one in task.init}
-        if name in steps:
+        if PART in labels:
             remove_container(self._api, container["Id"])
-        else:
-            self._sidecars[name] = _Sidecar(container["Id"])
-            self._sidecars[name].over.set()
-
-    def resume(self, task: str, known: Callable[[str, str], bool]) -> None:
-        """Follow the side-cars of a task that goes on; `known` finds where to read a log on."""
-        for name, one in self._sidecars_of(task).items():
-            known(name, one.container)
-            if self._api.inspect_container(one.container)["State"]["Running"]:
-                self._follow(name, one)
 
     def remove(self, task: Task) -> int:
-        """Remove the side-cars of a task, and what its disk has; return how much that was.
+        """Remove the volumes of a task's disk; return how many there were.
 
         Its own container must be gone; if it has lost power, its volumes stay until the run ends.
         """
         removed = 0
-        for name, one in self._sidecars_of(task.name).items():
-            one.told = True
-            del self._sidecars[name]
-            remove_container(self._api, one.container)
-            self._output.forget(name)
-            removed += 1
         for volume in self._scratches(task):
             removed += remove_volume(self._api, volume["name"], self._plan.resources)
         self._disks[task.name] = self.disk(task.name) + 1
@@ -311,8 +196,6 @@ class TaskGroups:
         with self._idle:
             self._is_over = True
             self._idle.wait_for(lambda: not self._making)
-        for one in self._sidecars.values():
-            one.told = True
 
     # --- Effects ----------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ RUN, TASK, SCENARIO = "emulator.run", "emulator.task", "emulator.scenario"
 FOLDER, HOST = "emulator.folder", "emulator.host"
 """Labels: on everything we make, and the only way by which we find anything again."""
 PART, DISK = "emulator.part", "emulator.disk"
-"""Labels: the name of an init step or a side-car, such as `worker-0.proxy`; the number of a task's
+"""Labels: the name of an init step, such as `worker-0.fetch`; the number of a task's
 disk, from 1, where it has more than its own container."""
 
 SHARED, WORKDIR = program.SHARED, program.WORKDIR
@@ -345,11 +345,9 @@ def _limits(task: Task) -> dict[str, Any]:
 def all_requests(
     plan: Plan, task: Task, common: Mapping[str, str]
 ) -> Iterator[tuple[Task, dict[str, Any]]]:
-    """Yield the containers of a task with their requests: init steps, its own, side-cars."""
+    """Yield the containers of a task with their requests: init steps, then its own."""
     yield from ((step, init_request(plan, step, common)) for step in task.init)
     yield task, container_request(plan, task, common)
-    own = f"<the id of {container_name(plan.resources, task.name)}>"
-    yield from ((one, sidecar_request(plan, one, common, own)) for one in task.sidecars)
 
 
 def init_request(
@@ -368,23 +366,7 @@ def init_request(
     body = container_request(plan, step, common, address, ipv6=ipv6, disk=disk)
     del body["Hostname"]  # the engine resolves host names too
     body["NetworkingConfig"]["EndpointsConfig"][plan.resources]["Aliases"] = []
-    return {**body, "Labels": _part_labels(step, common, disk)}
-
-
-def sidecar_request(
-    plan: Plan, sidecar: Task, common: Mapping[str, str], task: str, *, disk: int = 1
-) -> dict[str, Any]:
-    """Return the body for a side-car on the network of its task; `task` is that container."""
-    body = container_request(plan, sidecar, common, disk=disk)
-    for key in ("Hostname", "NetworkingConfig"):  # it has those of the task
-        del body[key]
-    host_config = {**body["HostConfig"], "NetworkMode": f"container:{task}"}
-    host_config.pop("ExtraHosts", None)
-    return {**body, "HostConfig": host_config, "Labels": _part_labels(sidecar, common, disk)}
-
-
-def _part_labels(part: Task, common: Mapping[str, str], disk: int) -> dict[str, str]:
-    return {**common, PART: part.name, DISK: str(disk)}
+    return {**body, "Labels": {**common, PART: step.name, DISK: str(disk)}}
 
 
 def task_of(labels: Mapping[str, str]) -> str:
@@ -394,7 +376,7 @@ def task_of(labels: Mapping[str, str]) -> str:
 
 def has_pod(task: Task) -> bool:
     """Say whether a task has more than its own container: parts, or scratch volumes (pure)."""
-    return bool(task.init or task.sidecars or scratches(task))
+    return bool(task.init or scratches(task))
 
 
 def scratch_volume_request(

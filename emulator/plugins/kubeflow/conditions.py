@@ -17,7 +17,6 @@ from emulator.record.events import (
     JobEnded,
     Restart,
     RunStarted,
-    Suspension,
     TaskExit,
     TaskRunning,
     TaskStart,
@@ -25,7 +24,7 @@ from emulator.record.events import (
 from emulator.record.timeline import Timeline
 from emulator.scenario.frameworks.spec import WORKER, role_of
 
-ConditionType = Literal["Created", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
+ConditionType = Literal["Created", "Running", "Restarting", "Succeeded", "Failed"]
 LISTED = 200
 """Changes of conditions that a summary lists: the first and the last."""
 
@@ -82,8 +81,7 @@ def _changes(timeline: Timeline, operator: Operator) -> Iterator[Condition]:
     """Yield what changes the status; a condition that says the same again does not."""
     status: list[Condition] = []
     for new in _Pods(timeline, operator).set_conditions():
-        same = (one for one in status if (one.type, one.status) == (new.type, new.status))
-        if not any(one.reason == new.reason for one in same):
+        if not any((one.type, one.status) == (new.type, new.status) for one in status):
             status = _with(status, new)
             yield new
 
@@ -99,9 +97,6 @@ class _Pods:
         """Pods that run; the container of one may wait to be restarted in it."""
         self._replaced: set[str] = set()
         """Pods that failed and are made again."""
-        self._suspended = False
-        self._is_running = False
-        """Whether the condition Running holds, which a pod that has finished leaves as it is."""
 
     def set_conditions(self) -> Iterator[Condition]:
         for entry in self._history:
@@ -114,22 +109,11 @@ class _Pods:
         match entry:
             case RunStarted():
                 yield self._condition("Created", f"{name} was made", entry.t)
-            case Suspension(suspended=True):
-                self._suspended = True
-                self._running.clear()
-                self._replaced.clear()
-                if self._is_running:
-                    yield self._suspension("Running", "Suspended", entry.t, holds=False)
-                self._is_running = False
-                yield self._suspension("Suspended", "Suspended", entry.t, holds=True)
-            case Suspension(suspended=False):
-                self._suspended = False
-                yield self._suspension("Suspended", "Resumed", entry.t, holds=False)
             case JobEnded(outcome="succeeded"):
                 yield self._condition("Succeeded", f"{name} succeeded: {entry.reason}", entry.t)
             case JobEnded(outcome="failed") if entry.cause != "stuck":
                 yield self._condition("Failed", f"{name} failed: {entry.reason}", entry.t)
-            case _ if not self._suspended:
+            case _:
                 yield from self._pod_conditions(entry)
 
     def _pod_conditions(self, entry: Entry) -> Iterator[Condition]:
@@ -153,7 +137,6 @@ class _Pods:
     def _restarting(self, task: str, t: float) -> Condition:
         self._running.discard(task)
         self._replaced.add(task)
-        self._is_running = False  # Restarting takes its place
         message = f"{self._operator.pod(role_of(task), int(task.rpartition('-')[2]))} is made again"
         return self._condition("Restarting", message, t)
 
@@ -163,23 +146,10 @@ class _Pods:
         if first and not self._replaced:
             role, _, index = first.rpartition("-")
             message = f"{self._operator.pod(role, int(index))} runs"
-            self._is_running = True
             yield self._condition("Running", message, t)
 
     def _decides(self, task: str) -> bool:
         return role_of(task) in self._deciding
 
-    def _suspension(self, kind: ConditionType, what: str, t: float, *, holds: bool) -> Condition:
-        message = f"{self._operator.namespace}/{self._operator.job} was {what.lower()}"
-        return self._condition(kind, message, t, reason=what, status="True" if holds else "False")
-
-    def _condition(
-        self,
-        kind: ConditionType,
-        message: str,
-        t: float,
-        *,
-        reason: str = "",
-        status: Literal["True", "False"] = "True",
-    ) -> Condition:
-        return Condition(kind, status, f"{self._operator.kind}{reason or kind}", message, t)
+    def _condition(self, kind: ConditionType, message: str, t: float) -> Condition:
+        return Condition(kind, "True", f"{self._operator.kind}{kind}", message, t)

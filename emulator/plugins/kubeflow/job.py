@@ -1,4 +1,4 @@
-"""A job of Kubeflow's training operator: its deadline, its pods after its end, its suspension.
+"""A job of Kubeflow's training operator: its deadline, and its pods after its end.
 
 What follows from an exit is decided by pure functions, at the end.
 """
@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from emulator.engines.base import Exited
-from emulator.errors import UsageError
 from emulator.plugins.kubeflow.kubelet import crash_delay, crashes_after, crashes_of
 from emulator.plugins.kubeflow.section import LEADERS, Operator, operator_of
-from emulator.record.events import Suspension
 from emulator.record.timeline import Timeline
 from emulator.scenario.frameworks.spec import WORKER, role_of
 from emulator.scenario.restart import Restart, RestartPolicy
@@ -29,8 +27,6 @@ QUIET = 10.0
 class OperatorJob(Strategy):
     """What the operator does with the job of one run."""
 
-    _active_since = math.inf
-    """When it was started, or resumed."""
     _printed = math.inf
     """When a task last printed, while the remaining pods finish by themselves."""
 
@@ -42,64 +38,27 @@ class OperatorJob(Strategy):
 
     # --- Its beginning --------------------------------------------------------------------------
 
-    def begin(self) -> bool:
-        """Return whether the pods are to be made; else the job is suspended."""
-        if self._operator.suspend:
-            self._suspend()
-            return False
+    def begin(self) -> None:
+        """Begin to count the time of the job."""
         self._activate(self._timers.now())
-        return True
 
     def take_over(self, timeline: Timeline, began: float, undecided: Exited | None) -> None:
         """Continue with the job of a killed supervisor; the run began at the time `began`."""
         for name, state in self._job.tasks.items():
             state.crashes = crashes_of(timeline.tasks[name].incarnations)
-        self.suspended = timeline.suspended
-        since = timeline.prepared if timeline.resumed is None else timeline.resumed
-        if not self.suspended and since is not None:
-            self._activate(began + since)
+        if timeline.prepared is not None:
+            self._activate(began + timeline.prepared)
 
     def _activate(self, since: float) -> None:
         """Fail the job once it has been active for too long, from the time `since`."""
-        self._active_since = since
         if self._operator.active_deadline is not None:
-            self._timers.at(since + self._operator.active_deadline, self._on_deadline, since)
+            self._timers.at(since + self._operator.active_deadline, self._on_deadline)
 
-    def _on_deadline(self, since: float) -> None:
-        # Unless it was suspended meanwhile.
-        if since == self._active_since and self._job.end is None:
+    def _on_deadline(self) -> None:
+        if self._job.end is None:
             limit = self._operator.active_deadline or 0.0
             why = f"it was active for longer than its activeDeadlineSeconds of {limit:g} s"
             self._finish(JobEnd("failed", why, cause="deadline"))
-
-    # --- Suspension -----------------------------------------------------------------------------
-
-    def suspend(self) -> None:
-        """Stop every pod, until the job is resumed. Raises UsageError."""
-        if self._job.end is not None or self.suspended:
-            raise UsageError("The job is over." if self._job.end else "The job is suspended.")
-        self._suspend()
-        for state in self._job.tasks.values():
-            if state.state in ("backoff", "down"):
-                state.state = "ended"
-        self._stop()
-
-    def _suspend(self) -> None:
-        self.suspended, self._active_since = True, math.inf
-        self._job.history.write(Suspension(suspended=True))
-
-    def resume(self) -> None:
-        """Make every pod of a suspended job. Raises UsageError."""
-        if self._job.end is not None or not self.suspended:
-            raise UsageError("The job is over." if self._job.end else "The job is not suspended.")
-        if self._job.anything_left:
-            raise UsageError("Some of its pods have not ended yet.", "Try again in a moment.")
-        self.suspended = False
-        self.resumptions += 1
-        self._job.history.write(Suspension(suspended=False))
-        self._activate(self._timers.now())
-        for name, state in self._job.tasks.items():
-            self._job.start_task(name, fresh=bool(state.starts))
 
     # --- While it runs --------------------------------------------------------------------------
 
@@ -122,8 +81,9 @@ class OperatorJob(Strategy):
 
     def comes_back(self, state: TaskState, event: Exited) -> bool:
         """Return whether a task that a fault has ended is started again."""
-        over = self._job.end is not None or self.suspended
-        return over or isinstance(self.decide(state, event, evicted=True), RestartTask)
+        return self._job.end is not None or isinstance(
+            self.decide(state, event, evicted=True), RestartTask
+        )
 
     def starts_fresh(self, state: TaskState) -> bool:
         """Return whether the next start of a task is that of a new pod, with a new disk."""

@@ -16,6 +16,7 @@ from emulator.plugins.kubeflow.manifests.fields import Field, Fields, Findings
 from emulator.plugins.kubeflow.manifests.kubernetes_fields import (
     IN_ORDER,
     METADATA,
+    STARTS,
     approximated,
     honoured,
     ignored,
@@ -68,7 +69,7 @@ OBJECTS: Mapping[str, Fields] = MappingProxyType(
             "ttlSecondsAfterFinished": number(),
             "activeDeadlineSeconds": number(),
             "backoffLimit": number(),
-            "suspend": honoured("boolean"),
+            "suspend": ignored("boolean", STARTS),
             "schedulingPolicy": ignored("SchedulingPolicy", IN_ORDER),
             "managedBy": Field(
                 "text",
@@ -155,8 +156,6 @@ class Job:
     """The name of the port at which the tasks find each other."""
     variables: Callable[[Spec], frozenset[str]]
     """The names of the variables that the operator sets, from the spec of the job."""
-    in_every_container: bool
-    """Whether it sets them in all containers of a pod."""
     operator: Callable[[Findings, Spec], dict[str, Any]]
     """What the section `operator` has of this kind alone; adds mistakes."""
 
@@ -198,7 +197,6 @@ _TFJOB = Job(
     container="tensorflow",
     port="tfjob-port",
     variables=_variables_of_tfjob,
-    in_every_container=False,
     operator=_tfjob_fields,
 )
 
@@ -287,7 +285,6 @@ _PYTORCHJOB = Job(
     container="pytorch",
     port="pytorchjob-port",
     variables=_variables_of_pytorchjob,
-    in_every_container=True,
     operator=_pytorchjob_fields,
 )
 

@@ -116,8 +116,6 @@ class Operator(Model):
     """`successPolicy` of a TFJob: `default` is the chief, or worker 0."""
     ttl_after_finished: Duration | None = Field(None, examples=["1h"])
     """The time after which Kubernetes would delete the job that has ended."""
-    suspend: bool = Field(strict=True, default=False)
-    """The job is made, and its pods are not."""
     labels: Metadata = Field({}, examples=[{"team": "vision"}])
     """Labels of the job itself."""
     annotations: Metadata = Field({}, examples=[{"owner": "me"}])
@@ -195,12 +193,6 @@ class Operator(Model):
                 yield ("operator", key), f"a {self.kind} has none", f"it is for a {kind}"
         yield from _check_roles(scenario, self)
 
-    def warnings(self, scenario: Scenario) -> Iterator[str]:
-        """Yield a warning for each trap that a scenario is in."""
-        from emulator.plugins.kubeflow import lint
-
-        return lint.lint(scenario)
-
     def rules(self, roles: Sequence[str]) -> Iterator[str]:
         """Yield what decides the end of the job."""
         policies = ", ".join(f"{role} {self.policy_of(role)}" for role in roles)
@@ -212,8 +204,6 @@ class Operator(Model):
         if self.kind == "TFJob":
             yield f"success: {self.success}"
         yield f"pods at the end: {self.clean_pods}"
-        if self.suspend:
-            yield "suspended: its pods are not started"
 
 
 def operator_of(scenario: Scenario) -> Operator | None:

@@ -42,7 +42,6 @@ _PLACES: Mapping[str, KeyPath] = {
     "active_deadline": ("spec", "runPolicy", "activeDeadlineSeconds"),
     "clean_pods": ("spec", "runPolicy", "cleanPodPolicy"),
     "ttl_after_finished": ("spec", "runPolicy", "ttlSecondsAfterFinished"),
-    "suspend": ("spec", "runPolicy", "suspend"),
     "success": ("spec", "successPolicy"),
     "dynamic_worker": ("spec", "enableDynamicWorker"),
     "elastic": ("spec", "elasticPolicy"),
@@ -210,7 +209,6 @@ class _Conversion:
             },
             container=self._job.container,
             set_by_operator=variables,
-            in_every_container=self._job.in_every_container,
             budget=self._budget,
         )
 
@@ -239,7 +237,6 @@ class _Conversion:
             "clean_pods": CLEAN.get(run.get("cleanPodPolicy", "")),
             "success": {"AllWorkers": "all-workers"}.get(self._spec.get("successPolicy", "")),
             "ttl_after_finished": _seconds(run.get("ttlSecondsAfterFinished")),
-            "suspend": run.get("suspend") or None,
             "labels": self._metadata.get("labels", {}),
             "annotations": self._metadata.get("annotations", {}),
         }

@@ -33,7 +33,6 @@ from emulator.plugins.kubernetes.requests import all_requests, pod_request, prep
 from emulator.plugins.kubernetes.shared import Shared, decide, is_usable
 from emulator.plugins.kubernetes.status import Ended, Running, Waiting, state_of
 from emulator.plugins.kubernetes.watching import NEVER, Kind, Watcher
-from emulator.record.events import Sidecar
 from emulator.scenario.kubernetes import Kubernetes
 from emulator.scenario.program import SHARED
 
@@ -52,8 +51,6 @@ GRACE = 30.0
 """Seconds between SIGTERM and SIGKILL where nobody says."""
 CHECKED_FOR = 5.0
 """Seconds for which a namespace that stays is not asked about again."""
-SIDECAR_GRACE = 2
-"""Seconds between SIGTERM and SIGKILL for side-cars whose task has ended."""
 _PLURALS = {
     "Service": "services",
     "ConfigMap": "configmaps",
@@ -352,7 +349,7 @@ class KubernetesEngine:
         Raises EngineError if it can't start.
         """
         timeout, containers = self.options.start_timeout, names.containers(task)
-        steps = [name for name, one in containers.items() if one in task.init]
+        steps = [name for name in containers if name != MAIN]
         followed: set[str] = set()
         waited_since = 0.0
 
@@ -387,9 +384,7 @@ class KubernetesEngine:
             self._give_up(task, pod, never, timeout)
         if isinstance(state, Ended) and state.container != MAIN:
             return  # an init step has failed, which is the end of the task
-        for name, one in containers.items():
-            if name not in steps:
-                self._follow(one, pod, name)
+        self._follow(task, pod, MAIN)
 
     def _give_up(self, task: Task, pod: Pod, state: Waiting, timeout: float) -> None:
         """Remove a Pod that does not start. Raises EngineError."""
@@ -419,33 +414,13 @@ class KubernetesEngine:
     ) -> None:
         """Report the output of a container after what is known, and what follows from its end."""
         task = self._prepared.plan.task(pod.task)
-        then = self._container_ended if one.part else self._main_ended
-        self._output.follow(
-            one.name, pod.seen, container, known=known, then=partial(then, task, pod)
-        )
+        then = partial(self._step_ended, task) if one.part else self._report
+        self._output.follow(one.name, pod.seen, container, known=known, then=partial(then, pod))
 
-    def _container_ended(self, task: Task, pod: Pod, exited: Exited) -> None:
-        """Report a side-car that has ended while its task runs, or an init step that has failed."""
-        if any(one.name == exited.task for one in task.init):
-            if exited.exit_code != 0:
-                self._report(pod, replace(exited, task=task.name))
-        elif pod.runs and not pod.is_deleted:
-            _, _, own = exited.task.partition(".")
-            end = Sidecar(task=task.name, name=own, exit_code=exited.exit_code, wall=exited.wall)
-            self._prepared.inbox.put(end)
-
-    def _main_ended(self, task: Task, pod: Pod, exited: Exited) -> None:
-        """End what runs beside a program that has ended; then that is the task's end."""
-        sidecars = [name for name, one in names.containers(task).items() if one in task.sidecars]
-
-        def over() -> bool:
-            return pod.is_gone or all(isinstance(pod.states.get(one), Ended) for one in sidecars)
-
-        if sidecars:
-            with contextlib.suppress(EngineError):  # it has ended, whatever else happens
-                removal.delete(self.cluster, _found(pod), SIDECAR_GRACE)
-                self.pods.wait_for(over, removal.REMOVAL_TIMEOUT)
-        self._report(pod, exited)
+    def _step_ended(self, task: Task, pod: Pod, exited: Exited) -> None:
+        """Report an init step that has failed: that is the end of its task."""
+        if exited.exit_code != 0:
+            self._report(pod, replace(exited, task=task.name))
 
     def _report(self, pod: Pod, exited: Exited) -> None:
         """Report the end of a task, once."""
@@ -503,10 +478,7 @@ class KubernetesEngine:
             if isinstance(pod.state, Running | Ended) and _asked_at(pod) >= lives[pod.task].since:
                 ids[pod.task] = pod.uid[:8]
         for name in ids:
-            task = plan.task(name)
-            for container, one in names.containers(task).items():
-                if one not in task.init:
-                    self._follow(one, self._pod(name), container, lives[one.name])
+            self._follow(plan.task(name), self._pod(name), MAIN, lives[name])
         return ids
 
     def signal(self, task: str, number: int) -> None:
@@ -555,19 +527,16 @@ class KubernetesEngine:
     def execute(
         self, plan: Plan, folder: Path, task: str, command: Sequence[str], stdio: Stdio
     ) -> int:
-        """Run a command in the container of a task, or of a side-car of one."""
+        """Run a command in the container of a task."""
         from emulator.plugins.kubernetes.execution import interact
 
-        main = plan.task(task.partition(".")[0])
-        program = next((one for one in main.sidecars if one.name == task), main)
-        container = names.container(program, main)
         made = self.cluster.get(
             self.cluster.namespaced("pods"), labelSelector=names.selector(plan.resources)
         )
         for pod in made.get("items") or ():
             of = (pod["metadata"].get("annotations") or {}).get(names.TASK)
-            if of == main.name and isinstance(state_of(pod, container), Running):
-                return interact(self.cluster, pod["metadata"]["name"], container, command, stdio)
+            if of == task and isinstance(state_of(pod, MAIN), Running):
+                return interact(self.cluster, pod["metadata"]["name"], MAIN, command, stdio)
         raise not_running(task, plan.run_id)
 
     def cordon(self, task: str) -> Cordoned:

@@ -79,8 +79,8 @@ class LogFollower(Reporter):
     ) -> None:
         """Report each line of a container once it runs, then its exit; returns at once.
 
-        `name` is the task's, or that of a side-car or init step: `worker-0.proxy`. `pod` is the
-        Pod as it was created, or as it is. `known`: what another supervisor has read of the log,
+        `name` is the task's, or that of an init step: `worker-0.fetch`. `pod` is the Pod as it was
+        created, or as it is. `known`: what another supervisor has read of the log,
         which is not reported again. `then` gets the exit instead of the inbox, on a thread that
         may block.
         """

@@ -139,16 +139,11 @@ def address(resources: str, task: str) -> str:
 
 
 def containers(task: Task) -> dict[str, Task]:
-    """Return what runs in a task's Pod: its init steps, itself and its side-cars, by container."""
+    """Return what runs in a task's Pod: itself and its init steps, by container."""
     found: dict[str, Task] = {MAIN: task}
-    for part in (*task.init, *task.sidecars):
+    for part in task.init:
         name, number = part.part, 2
         while name in found or name in _OURS:
             name, number = dns_label(f"{part.part}-{number}"), number + 1
         found[name] = part
     return found
-
-
-def container(part: Task, task: Task) -> str:
-    """Return the name of the container in which a part of a task runs."""
-    return next(name for name, one in containers(task).items() if one.name == part.name)

@@ -1,6 +1,6 @@
 """What metrics.k8s.io and a kubelet's summary say that Pods use (pure).
 
-Side-cars are not counted.
+Of a Pod, only the container of the task counts.
 """
 
 from __future__ import annotations

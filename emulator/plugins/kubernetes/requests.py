@@ -107,16 +107,15 @@ def pod_request(
     shared: Shared,
     found: Delivery,
 ) -> Data:
-    """Return the Pod of one task, with its init steps and side-cars.
+    """Return the Pod of one task, with its init steps.
 
     `found`: the ConfigMaps with the programs. Raises Unsupported for a program in `/`.
     """
     volumes = _Volumes(plan, task, shared, found)
     parts = names.containers(task)
     made = {name: _container(name, one, options, volumes) for name, one in parts.items()}
-    first = [name for name, one in parts.items() if one in task.init]
     ours = [*_open(task, options, volumes), *_unpack(plan, task, options, volumes)]
-    init = [*ours, *(made[name] for name in first)]
+    init = [*ours, *(one for name, one in made.items() if name != names.MAIN)]
     metadata = common.metadata(names.pod(plan.resources, task.name), task=task.name, role=task.role)
     metadata["labels"] |= operator_labels(plan, task)
     metadata["annotations"]["kubectl.kubernetes.io/default-container"] = names.MAIN
@@ -135,7 +134,7 @@ def pod_request(
         **({"shareProcessNamespace": True} if options.init else {}),
         **_placed(options, shared),
         **({"initContainers": init} if init else {}),
-        "containers": [one for name, one in made.items() if name not in first],
+        "containers": [made[names.MAIN]],
     }
     if volumes.volumes:
         spec["volumes"] = list(volumes.volumes.values())

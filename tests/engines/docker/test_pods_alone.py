@@ -1,4 +1,4 @@
-"""Init steps and side-cars of a task, as an engine that only notes what it is told sees them."""
+"""Init steps of a task, as an engine that only notes what it is told sees them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from docker.errors import APIError
 from emulator.engines.base import Exited
 from emulator.engines.docker.pods import TaskGroups
 from emulator.errors import EngineError
-from emulator.record.events import Sidecar
 from tests.engines.docker.test_requests import COMMON, a_plan
 
 pytestmark = pytest.mark.usefixtures("in_a_folder")
@@ -26,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("in_a_folder")
 TASKS = """\
 framework: none
 cluster:
-  w: {init: [{name: a, command: [x]}, {name: b, command: [x]}], sidecars: [{name: s, command: [x]}]}
+  w: {init: [{name: a, command: [x]}, {name: b, command: [x]}]}
   v: {mounts: {/d: {scratch: d}}}
 """
 
@@ -38,7 +36,6 @@ class Noting:
         self.done: list[tuple[str, ...]] = []
         self.ends: dict[str, list[int]] = {}
         self.followed: dict[str, Callable[[Exited], None]] = {}
-        self.failing = self.running = False
         self.refuses = requests.Response()
         self.volumes: dict[str, dict[str, str]] = {}
 
@@ -50,12 +47,7 @@ class Noting:
         assert path == "/"
 
     def start(self, container: str) -> None:
-        if self.failing:
-            raise APIError("no", requests.Response(), "no memory")
         self.done.append(("start", container))
-
-    def inspect_container(self, container: str) -> dict[str, dict[str, bool]]:
-        return {"State": {"Running": self.running}}
 
     def kill(self, container: str, signal: str) -> None:
         if self.refuses.status_code:
@@ -102,15 +94,9 @@ def engine() -> Noting:
 
 
 @pytest.fixture
-def inbox() -> SimpleQueue[Any]:
-    return SimpleQueue()
-
-
-@pytest.fixture
-def pods(engine: Noting, inbox: SimpleQueue[Any]) -> TaskGroups:
+def pods(engine: Noting) -> TaskGroups:
     both: Any = engine
-    to: Any = inbox
-    return TaskGroups(both, both, to, a_plan(TASKS, Path()), COMMON)
+    return TaskGroups(both, both, a_plan(TASKS, Path()), COMMON)
 
 
 def initialised(pods: TaskGroups, engine: Noting, *codes: int, told: int = 0) -> int | None:
@@ -179,49 +165,10 @@ def waits(what: Callable[[], None], until: Callable[[], object]) -> None:
     assert not thread.is_alive()
 
 
-def test_the_end_waits_for_what_is_being_made_and_a_kill_for_the_last_output(
-    pods: TaskGroups, engine: Noting
-) -> None:
-    pods.start_sidecars(a_plan(TASKS).task("w-0"), "run-1-w-0")
-    engine.ends["w-0.s"] = []  # the signal alone does not end it
-    killed = partial(engine.followed["w-0.s"], Exited("w-0.s", 2.0, 137))
-    waits(partial(pods.kill_sidecars, "w-0"), killed)
+def test_the_end_waits_for_what_is_being_made(pods: TaskGroups) -> None:
     with ExitStack() as making:
         assert making.enter_context(pods.making())
         waits(pods.close, making.close)
-
-
-def test_side_cars_start_after_their_task_and_are_told_to_end_with_it(
-    pods: TaskGroups, engine: Noting, inbox: SimpleQueue[Any]
-) -> None:
-    task, end = a_plan(TASKS).task("w-0"), Exited("w-0", 3.0, 0)
-    pods.start_sidecars(task, "run-1-w-0")
-    assert engine.told() == ["create w-0.s 1", "start w-0.s"]
-    assert pods.then("v-0") is None
-    then = pods.then("w-0")
-    assert then is not None
-    then(end)
-    assert engine.told() == ["SIGTERM w-0.s"]
-    assert (inbox.get_nowait(), inbox.empty()) == (end, True)  # nothing of one that was told to
-    pods.start_sidecars(task, "run-1-w-0")
-    assert engine.told() == ["start w-0.s"]
-    engine.followed["w-0.s"](Exited("w-0.s", 4.0, 5))
-    assert inbox.get_nowait() == Sidecar(task="w-0", name="s", exit_code=5, wall=4.0)
-    engine.failing = True
-    pods.start_sidecars(task, "run-1-w-0")
-    assert inbox.empty()  # the task itself has ended
-    pods.kill_sidecars("w-0")  # none runs
-    engine.running = True
-    pods.start_sidecars(task, "run-1-w-0")
-    assert (inbox.get_nowait().reason, engine.told()) == ("no memory", [])
-    engine.failing = False
-    pods.start_sidecars(task, "run-1-w-0")
-    pods.kill_sidecars("w-0")
-    assert engine.told() == ["start w-0.s", "expected w-0.s", "SIGKILL w-0.s"]
-    pods.start_sidecars(task, "run-1-w-0")
-    assert (pods.remove(task), engine.told()[1:]) == (1, ["remove w-0.s", "forget w-0.s"])
-    engine.followed["w-0.s"](Exited("w-0.s", 5.0, 137))
-    assert inbox.empty()  # neither of one that was killed nor of one that was removed
 
 
 def test_each_disk_of_a_task_has_its_own_scratch_volume(pods: TaskGroups, engine: Noting) -> None:
@@ -244,15 +191,6 @@ def test_what_another_supervisor_has_made_is_taken_over(pods: TaskGroups, engine
         pods.adopt({"Id": f"run-1-{name}", "Labels": shown})
 
     adopt("w-0", task="w-0", disk="3")
-    adopt("w-0.s", part="w-0.s", disk="2")
     adopt("w-0.a", part="w-0.a", disk="3")
     adopt("v-0", task="v-0")
     assert (pods.disk("w-0"), pods.disk("v-0"), engine.told()) == (3, 1, ["remove w-0.a"])
-    pods.resume("w-0", lambda name, container: True)
-    assert not engine.followed
-    pods.kill_sidecars("w-0")
-    assert engine.told() == []  # it does not run
-    engine.running = True
-    pods.resume("v-0", lambda name, container: True)
-    pods.resume("w-0", lambda name, container: True)
-    assert list(engine.followed) == ["w-0.s"]

@@ -27,7 +27,6 @@ from emulator.engines.docker.requests import (
     metadata_request,
     program_archive,
     redirects_metadata,
-    sidecar_request,
     task_of,
 )
 from emulator.errors import EngineError
@@ -250,8 +249,8 @@ cluster:
     env: {A: b}
     ports: [80]
     mounts: {/data: {scratch: data}}
-    init: [{name: get, image: own, command: [get]}]
-    sidecars: [{name: web, command: [serve], mounts: {/d: {scratch: data, writable: false}}}]
+    init:
+      - {name: get, image: own, command: [get], mounts: {/d: {scratch: data, writable: false}}}
 network: {metadata: closed}
 """
 
@@ -269,26 +268,22 @@ def test_the_containers_of_a_pod() -> None:
             "IPAMConfig": {"IPv4Address": "10.0.0.9", "LinkLocalIPs": ["169.254.169.254"]},
         }
     }
-    # A side-car is on the network of its task.
-    sidecar = sidecar_request(plan, task.sidecars[0], COMMON, "abc123", disk=3)
-    assert sidecar["HostConfig"]["NetworkMode"] == "container:abc123"
-    assert not {"Hostname", "NetworkingConfig", "ExposedPorts"} & sidecar.keys()
-    assert sidecar["HostConfig"]["Mounts"][1:] == [
+    assert step["HostConfig"]["Mounts"][1:] == [
         {
             "Type": "volume",
-            "Source": "run-1-w-0.data.3",
+            "Source": "run-1-w-0.data.2",
             "Target": "/d",
             "ReadOnly": True,
-            "VolumeOptions": {"NoCopy": True, "Labels": {**COMMON, "emulator.disk": "3"}},
+            "VolumeOptions": {"NoCopy": True, "Labels": {**COMMON, "emulator.disk": "2"}},
         }
     ]
     shown = {one.name: body for one, body in all_requests(plan, task, COMMON)}
-    assert list(shown) == ["w-0.get", "w-0", "w-0.web"]  # in their order
+    assert list(shown) == ["w-0.get", "w-0"]  # in their order
     assert not any("Sysctls" in body["HostConfig"] for body in shown.values())
     own = shown["w-0"]
     assert (own["Entrypoint"], own["WorkingDir"]) == ([""], "/srv")
     every = [body["Labels"] for body in shown.values()]
-    assert [(task_of(one), one["emulator.disk"]) for one in every] == [("w-0", "1")] * 3
+    assert [(task_of(one), one["emulator.disk"]) for one in every] == [("w-0", "1")] * 2
     assert own["HostConfig"]["Mounts"][1]["Source"] == "run-1-w-0.data.1"
 
 
@@ -297,7 +292,6 @@ def test_the_containers_of_a_pod() -> None:
     [
         ("cpus: 1", False),
         ("init: [{name: a, command: [b]}]", True),
-        ("sidecars: [{name: a, command: [b]}]", True),
         ("mounts: {/a: {scratch: b}}", True),
         ("mounts: {/a: {tmpfs: 1m}}", False),
     ],

@@ -119,23 +119,6 @@ def test_what_follows_running(after: Sequence[Entry], last: Sequence[str]) -> No
     assert [one.type for one in found] == ["Created", "Running", *last]
 
 
-@pytest.mark.parametrize("before", [[], [ended(1.5, "worker-0", 0)]])
-def test_a_suspended_job(before: list[Entry]) -> None:
-    stopped = ended(3, "worker-0", 143, told=True)
-    # A pod that is preempted then is not made again.
-    history = [*runs("worker-0"), *before, happened(2, "suspension", suspended=True), stopped]
-    history += [PREEMPTED, happened(5, "suspension", suspended=False)]
-    history += [happened(6, "start", "worker-0"), happened(7, "running", "worker-0")]
-    found = changes(timeline(history))
-    assert [(one.type, one.status, one.reason, one.t) for one in found[1:]] == [
-        ("Running", "True", "TFJobRunning", 1),
-        ("Running", "False", "TFJobSuspended", 2),
-        ("Suspended", "True", "TFJobSuspended", 2),
-        ("Suspended", "False", "TFJobResumed", 5),
-        ("Running", "True", "TFJobRunning", 7),
-    ]
-
-
 def test_other_jobs_have_none() -> None:
     line = timeline(runs("worker-0"))
     scenario = line.plan.scenario.model_copy(update={"operator": None})

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,12 @@ from typing import Any
 import pytest
 
 from emulator.engines.memory import MemoryEngine, Script
-from emulator.errors import UsageError
-from emulator.plugins.kubeflow.conditions import changes
 from emulator.plugins.kubeflow.job import QUIET
-from emulator.record.events import Entry, TaskExit, TaskStart
-from emulator.record.reader import Record
+from emulator.record.events import TaskExit, TaskStart
 from emulator.results import Result
 from emulator.runtime.clock import ManualClock
-from emulator.supervisor.control import RunControl
 from tests.supervisor import in_memory
-from tests.supervisor.in_memory import DEAF, SERVES, Job, history, run_on
+from tests.supervisor.in_memory import DEAF, SERVES, history, run_on
 
 TFJOB = "name: test\nimage: none\nprogram: {command: ['true']}\n"
 CHIEF = "{chief: 1, worker: 1}"
@@ -49,12 +44,9 @@ def run(
     return run_on(engine, tmp_path, text_of(cluster, settings, rest), base=TFJOB)
 
 
-def starts_of(entries: Sequence[Entry], task: str) -> list[tuple[float, bool]]:
-    return [(e.t, e.fresh) for e in entries if isinstance(e, TaskStart) and e.task == task]
-
-
 def starts(result: Result, task: str) -> list[tuple[float, bool]]:
-    return starts_of(history(result), task)
+    found = (e for e in history(result) if isinstance(e, TaskStart) and e.task == task)
+    return [(e.t, e.fresh) for e in found]
 
 
 def times(result: Result, event: str, task: str = "") -> list[float]:
@@ -167,118 +159,3 @@ def test_a_worker_that_may_leave_does_not_come_back(tmp_path: Path) -> None:
     assert starts(result, "worker-1") == [(0, False)]
     assert times(result, "job", "ps-0") == [8]
     assert [one["type"] for one in result.summary["conditions"]] == ["Created", "Running"]
-
-
-def test_a_job_that_is_suspended_makes_no_pods_and_may_be_stopped(tmp_path: Path) -> None:
-    settings = "suspend: true, clean_pods: all"
-    result = run(tmp_path, "{worker: 2}", settings, {"*": SERVES}, "timeout: 9s\n")
-    assert result.outcome == "timeout"
-    assert times(result, "start", "worker-0") == []
-    assert (times(result, "suspension"), times(result, "job")) == ([0], [9])
-
-
-# --- Suspension -----------------------------------------------------------------------------------
-
-
-class Asking(Job):
-    """A run that is suspended and resumed; it may be taken over meanwhile."""
-
-    def __init__(self, out: Path, scripts: dict[str, Any], settings: str = "") -> None:
-        text = TFJOB + text_of("{worker: 2}", f"clean_pods: all, {settings}")
-        super().__init__(out, text, MemoryEngine(ManualClock(), scripts))
-
-    def suspends(self, when: float) -> Future[Any]:
-        return self.asks(when, partial(RunControl.suspend, suspended=True))
-
-    def resumes(self, when: float) -> Future[Any]:
-        return self.asks(when, partial(RunControl.suspend, suspended=False))
-
-    def of(self, event: str, task: str = "") -> list[float]:
-        return in_memory.times(self.history, event, task)
-
-    @property
-    def conditions(self) -> list[tuple[str, str, float]]:
-        return [(c.type, c.status, c.t) for c in changes(Record(self.folder).timeline)]
-
-
-def test_a_job_that_is_suspended_is_resumed(tmp_path: Path) -> None:
-    run = Asking(tmp_path, {"*": Script(exits_at=5)}, "suspend: true")
-    reply = run.resumes(3)
-    before, after = run.asks(2, RunControl.status), run.asks(4, RunControl.status)
-    assert run.begin() == "succeeded"
-    assert reply.result(0) is None
-    assert [each.result(0)["state"] for each in (before, after)] == ["suspended", "running"]
-    assert run.of("start", "worker-0") == run.of("start", "worker-1") == [3]
-    assert run.of("job") == [8]
-    assert run.conditions == [
-        ("Created", "True", 0), ("Suspended", "True", 0), ("Suspended", "False", 3),
-        ("Running", "True", 3), ("Succeeded", "True", 8),
-    ]  # fmt: skip
-
-
-def test_a_job_that_runs_is_suspended_and_makes_new_pods(tmp_path: Path) -> None:
-    """Its pods get time to save; a deadline counts from when it is resumed."""
-    script = Script(exits_at=9, on_sigterm=2)
-    run = Asking(tmp_path, {"*": script}, "active_deadline: 10s")
-    run.suspends(4)
-    early = run.resumes(5)
-    twice = run.suspends(5)
-    run.resumes(20)
-    assert run.begin() == "succeeded"
-    with pytest.raises(UsageError, match=r"^Some of its pods have not ended yet"):
-        early.result(0)
-    with pytest.raises(UsageError, match="is suspended"):
-        twice.result(0)
-    assert run.of("exit", "worker-1")[0] == 6
-    assert starts_of(run.history, "worker-1") == [(0, False), (20, True)]
-    assert run.of("job") == [29]
-    assert [one[0] for one in run.conditions] == [
-        "Created", "Running", "Running", "Suspended", "Suspended", "Running", "Succeeded",
-    ]  # fmt: skip
-    script = Script(exits_at=None, on_sigterm=2)
-    late = Asking(tmp_path / "late", {"*": script}, "active_deadline: 10s")
-    late.suspends(4)
-    late.resumes(20)
-    assert (late.begin(), late.of("job")) == ("failed", [30])
-
-
-def test_a_job_that_is_over_or_runs_is_not_resumed(tmp_path: Path) -> None:
-    fails = Script(exits_at=3, exit_code=1)
-    run = Asking(tmp_path, {"worker-0": fails, "*": Script(exits_at=None, on_sigterm=4)})
-    refused = [run.resumes(2), run.resumes(5), run.suspends(5)]
-    assert run.begin() == "failed"
-    said = [str(one.exception(0)) for one in refused]
-    assert said == ["The job is not suspended.", "The job is over.", "The job is over."]
-
-
-def test_a_pod_that_ignores_the_signal_is_killed_and_not_the_next_one(tmp_path: Path) -> None:
-    script = Script(exits_at=30, on_sigterm=None)
-    run = Asking(tmp_path, {"worker-0": script, "worker-1": SERVES})
-    run.suspends(4)
-    run.resumes(15)
-    assert run.begin() == "succeeded"
-    assert run.of("exit", "worker-0") == [14, 45]
-
-
-@pytest.mark.parametrize("dies", [2, 4.5, 8])
-def test_a_suspended_job_is_taken_over(tmp_path: Path, dies: float) -> None:
-    run = Asking(tmp_path, {"*": Script(exits_at=9, on_sigterm=2)})
-    run.suspends(4)
-    run.resumes(20)
-    # It ends at once, as if it was killed.
-    die = "nothing that a supervisor knows"
-    run.clock.call_at(ManualClock.BEGAN + dies, lambda: run.supervisor.inbox.put(die))
-    with pytest.raises(TypeError):
-        run.begin()
-    assert run.take_over() == "succeeded"
-    assert run.of("start", "worker-1") == [0, 20]
-    assert run.of("job") == [29]
-
-
-def test_another_job_can_not_be_suspended(tmp_path: Path) -> None:
-    text = TFJOB + "cluster: {worker: 1}\n"
-    run = Job(tmp_path, text, MemoryEngine(ManualClock(), {"*": Script(exits_at=5)}))
-    reply = run.asks(2, partial(RunControl.suspend, suspended=True))
-    run.begin()
-    with pytest.raises(UsageError, match="Only a job of the training operator"):
-        reply.result(0)

@@ -475,6 +475,42 @@ def test_volumes(source: str, mount: dict[str, Any], expected: dict[str, Any]) -
     assert {kind: role[kind] for kind in kinds if kind in role} == expected
 
 
+# --- Side-cars ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "more"), [("containers", {}), ("initContainers", {"restartPolicy": "Always"})]
+)
+def test_a_side_car_is_ignored_with_all_that_is_in_it(key: str, more: dict[str, Any]) -> None:
+    main = {"name": "tensorflow", "image": "tf:1", "args": ["train"], "stdin": True}
+    beside = {"name": "proxy", "image": "p", "tty": True, "livenessProbe": {"a": "b"}, **more}
+    spec = {"containers": [main]}
+    spec[key] = [*spec.get(key, []), beside]
+    found = converted(changed(TFJOB, T, spec))
+    assert found.scenario["cluster"] == {"worker": 2}
+    side = 1 if key == "containers" else 0
+    assert [str(note).removeprefix(f"{T}.") for note in found.notes] == [
+        "containers[0].stdin is ignored: a task has no input",
+        f"{key}[{side}] is ignored: no side-car runs: a task is its own container, and the init "
+        "containers before it",
+    ]
+
+
+def test_what_is_noted_of_the_same_place_in_another_type_of_replica_stays() -> None:
+    main = {"name": "tensorflow", "image": "tf:1", "args": ["train"], "stdin": True}
+    beside = {"name": "proxy", "image": "p", "stdin": True}
+    text = changed(TFJOB, T, {"containers": [main, beside]})
+    servers = {"template": {"spec": {"containers": [beside, main]}}}
+    found = converted(changed(text, "spec.tfReplicaSpecs.PS", servers))
+    specs = "spec.tfReplicaSpecs"
+    assert [note.path for note in found.notes] == [
+        f"{specs}.Worker.template.spec.containers[0].stdin",
+        f"{specs}.PS.template.spec.containers[1].stdin",
+        f"{specs}.Worker.template.spec.containers[1]",
+        f"{specs}.PS.template.spec.containers[0]",
+    ]
+
+
 # --- Limits, from both sides, and how such a file is recognised -----------------------------------
 
 

@@ -55,7 +55,6 @@ def test_the_defaults_are_those_of_the_operator() -> None:
 @pytest.mark.parametrize(
     ("base", "changes", "expected"),
     [
-        (TFJOB, {"operator": {"quirks": True}}, "operator.quirks: was removed (leave it out;"),
         (TFJOB, {"restart": "always"}, "restart.policy: can't be set beside `operator`"),
         (TFJOB, {"restart": {"limit": 3}}, "instead: `operator.backoff_limit`"),
         (TFJOB, {"restart": {"scope": "job"}}, "the operator restarts single pods"),
@@ -73,7 +72,7 @@ def test_the_defaults_are_those_of_the_operator() -> None:
         (TFJOB, {"operator": {"job": "Mnist"}}, "operator.job"),
         (TFJOB, {"operator": {"job": "m" * 60}}, "would have a name of 69 characters"),
         (TFJOB, {"cluster": {"worker": 11}, "operator": {"job": "m" * 54}}, "of 64 characters"),
-        (TFJOB, {"operator": {"quirks": []}}, "quirks: was removed (leave it out; `emulate plan`"),
+        (TFJOB, {"operator": {"suspend": False}}, "suspend: was removed (leave it out; the run"),
         (TFJOB, {"cluster": {"chief": 1, "master": 1}}, "either a chief or a master"),
         (TFJOB, {"cluster": {"master": 2}}, "there can be only one master"),
         (
@@ -119,18 +118,6 @@ def test_a_tfjob_may_have_a_master_that_leads() -> None:
 )
 def test_nothing_is_reported_that_rests_on_a_broken_section(text: str) -> None:
     assert only_problem(f"name: x\n{text}\n").startswith("s.yaml:2: ")
-
-
-@pytest.mark.parametrize("quirks", [False, True])
-def test_what_a_section_of_an_earlier_version_had_is_ignored(tmp_path: Path, quirks: bool) -> None:
-    text = yaml.safe_dump(TFJOB)
-    made = make_plan(parse(text), "run-1", NAMED)
-    RunWriter(tmp_path / "run-1", made, text, ManualClock()).close()
-    file = tmp_path / "run-1" / "plan.json"
-    stored = json.loads(file.read_text())
-    stored["scenario"]["operator"]["quirks"] = quirks
-    file.write_text(json.dumps(stored))
-    assert Record.open(tmp_path / "run-1").plan == made
 
 
 # --- Names on the network, and labels -------------------------------------------------------------
@@ -244,3 +231,46 @@ def test_values_count_in_the_limits_of_text() -> None:
         text += "program: {command: [a, '%s']}\n"
         parse(text % (f"${{{value}}}" * most))
         assert "characters with its values" in only_problem(text % (f"${{{value}}}" * (most + 1)))
+
+
+# --- Warnings, which follow from what the section says --------------------------------------------
+
+TWO = "name: x\nprogram: {command: [torchrun, t.py]}\ncluster: {worker: 2}\n"
+EXPECTING = TWO + "expect: {max_restarts: 3}\noperator: {kind: TFJob, job: j"
+TORCHRUN = TWO + "framework: pytorch\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "beginnings"),
+    [
+        (EXPECTING + "}", ["max_restarts is expected, but", "addresses"]),
+        (EXPECTING + ", restart: {worker: on-failure}}", ["addresses"]),
+        (
+            TORCHRUN + "operator: {kind: PyTorchJob, job: j}",
+            [
+                "torchrun without `elastic`: once a task is lost, the others end too, within 60 s; "
+                "`operator.elastic: {min",
+                "addresses",
+            ],
+        ),
+    ],
+)
+def test_what_is_rarely_meant_is_warned_of(text: str, beginnings: list[str]) -> None:
+    site = replace(NAMED, named=False)
+    found = make_plan(parse(text), "x-1", site).warnings
+    assert len(found) == len(beginnings)
+    assert all(map(str.startswith, found, beginnings))
+
+
+@pytest.mark.parametrize(
+    ("host", "answers"), [("etcd", False), ("j-worker-1", True), ("j-worker-1.default.svc", True)]
+)
+def test_a_rendezvous_of_an_elastic_policy_where_nothing_answers_is_warned_of(
+    host: str, answers: bool
+) -> None:
+    elastic = f"elastic: {{max_restarts: 3, rdzv_host: {host}}}"
+    text = f"{TORCHRUN}operator: {{kind: PyTorchJob, job: j, {elastic}}}"
+    found = make_plan(parse(text), "x-1", NAMED).warnings
+    assert (
+        any(one.startswith(f"no task and no helper is called {host},") for one in found) != answers
+    )

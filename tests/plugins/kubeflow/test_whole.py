@@ -22,7 +22,7 @@ PLANS = [
 name: job
 program: {command: [a]}
 cluster: {worker: 2}
-operator: {kind: TFJob, job: mnist, namespace: team-a, success: all-workers, suspend: true,
+operator: {kind: TFJob, job: mnist, namespace: team-a, success: all-workers,
            backoff_limit: 3, active_deadline: 1h}
 """,
     "name: job\nframework: pytorch\nprogram: {command: [a]}\ncluster: {master: 1, worker: 2}\n"

@@ -23,7 +23,7 @@ from emulator.planning.planner import make_plan
 from emulator.planning.requested import RunOptions
 from emulator.plugins.kubernetes import KubernetesEngine, names
 from emulator.plugins.kubernetes.execution import run
-from emulator.record.events import EngineNote, Entry, Sidecar, StopSignal, TaskExit
+from emulator.record.events import EngineNote, Entry, StopSignal, TaskExit
 from emulator.record.reader import Record
 from emulator.results import Result, RunCallbacks
 from emulator.scenario.loader import parse
@@ -90,7 +90,7 @@ def site(
 # --- What a Pod has -----------------------------------------------------------------------------
 
 
-def test_a_pod_has_its_steps_its_files_and_its_side_cars(site: Site) -> None:
+def test_a_pod_has_its_steps_and_its_files(site: Site) -> None:
     """The same scenario as with Docker, which prints the same."""
     result = site.run(POD)
     check(site, result)
@@ -112,27 +112,6 @@ def test_a_step_that_fails_is_the_end_of_the_task_and_a_new_pod_tries_again(site
     assert result.exit_code == 0
     assert [end.exit_code for end in history(result, TaskExit)] == [7, 0]
     assert site.of("worker-0") == ["once"]  # of its new, empty disk
-
-
-def test_a_side_car_that_fails_does_not_end_its_task(site: Site) -> None:
-    def note(entry: Entry) -> None:
-        """Let the task end now, and no sooner: a busy kubelet tells of two ends at once."""
-        if isinstance(entry, Sidecar):
-            pod, touch = names.pod(own("pods"), "worker-0"), ["touch", "/d/known"]
-            with opened(site.cluster) as cluster:
-                run(cluster, pod, names.MAIN, touch, timeout=30)
-
-    result = site.run(
-        "program: {command: [sh, -c, 'until [ -e /d/known ]; do sleep 0.05; done; sleep 2']}\n"
-        "cluster:\n"
-        "  worker:\n"
-        "    mounts: {/d: {scratch: d}}\n"
-        "    sidecars: [{name: ends, command: [sh, -c, 'exit 3']}]\n",
-        entry=note,
-    )
-    assert result.exit_code == 0
-    (end,) = history(result, Sidecar)
-    assert (end.name, end.exit_code) == ("ends", 3)
 
 
 def test_a_job_that_is_over_does_not_wait_for_a_step(site: Site) -> None:

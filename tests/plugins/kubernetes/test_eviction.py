@@ -241,7 +241,7 @@ def test_faults_of_nodes_need_a_role_that_allows_them(monkeypatch: pytest.Monkey
 
 
 def started(pods: Pods, program: str, *, sidecar: bool = False, **spec: object) -> Pod:
-    """Start a program, with a side-car that sleeps; return when it has said `ready`."""
+    """Start a program, perhaps beside a side-car of the cluster's; return when it said `ready`."""
     name = f"worker-{uuid.uuid4().hex[:6]}"
     main, beside = pods.container(MAIN, program, "sh"), pods.container("beside", "sleep 1000", "sh")
     containers = [main, beside] if sidecar else [main]

@@ -110,8 +110,9 @@ cluster:
     working_dir: /opt/app
     mounts: {/cache: {scratch: cache}, /fast: {tmpfs: 8m}}
     files: {/etc/app.json: "{}"}
-    init: [{name: fetch, command: [sh], mounts: {/to: {scratch: cache, writable: false}}}]
-    sidecars: [{name: proxy, command: [sh], working_dir: /tmp}]
+    init:
+      - {name: fetch, command: [sh], mounts: {/to: {scratch: cache, writable: false}}}
+      - {name: check, command: [sh], working_dir: /tmp}
 helpers: {web: {command: [sh]}}
 kubernetes:
   image_pull_policy: Never
@@ -176,12 +177,11 @@ cluster:
     mounts: {{/cache: {{scratch: cache}}}}
     files: {{/etc/app.json: "[1]", /etc/apt/conf.txt: "2"}}
     init:
-      - name: fetch
+      - name: main
         command: [sh, -c, "cat /list > /to/fetched"]
         entrypoint: none
         mounts: {{/to: {{scratch: cache}}}}
         files: {{/list: listed}}
-    sidecars: [{{name: main, command: [sleep, "60"], entrypoint: none}}]
 kubernetes: {{{options}}}
 """
 PRINTED = """\

@@ -122,8 +122,7 @@ cluster:
         command: [get]
         mounts: {/to: {scratch: cache}}
         files: {/list: a}
-    sidecars:
-      - name: proxy
+      - name: check
         image: envoy:1
         memory: 64m
         mounts: {/from: {scratch: cache, writable: false}}
@@ -323,12 +322,12 @@ def test_the_files_of_a_role_are_archived_once(program: Path) -> None:
 
 def test_the_parts_of_a_pod(program: Path) -> None:
     pod = a_pod(EVERYTHING, program)
-    assert [one["name"] for one in pod["spec"]["initContainers"]] == ["emulator-unpack", "fetch"]
-    assert [one["name"] for one in pod["spec"]["containers"]] == ["main", "proxy"]
-    fetch, proxy = pod["spec"]["initContainers"][1], pod["spec"]["containers"][1]
+    unpack, fetch, check = pod["spec"]["initContainers"]
+    assert [one["name"] for one in (unpack, fetch, check)] == ["emulator-unpack", "fetch", "check"]
+    assert [one["name"] for one in pod["spec"]["containers"]] == ["main"]
     scratch = mounts(main(pod))["/cache"]
-    assert mounts(fetch)["/to"] == mounts(proxy)["/from"] == scratch
-    assert [one for one in proxy["volumeMounts"] if one.get("readOnly")] == [
+    assert mounts(fetch)["/to"] == mounts(check)["/from"] == scratch
+    assert [one for one in check["volumeMounts"] if one.get("readOnly")] == [
         {"name": scratch[0], "mountPath": "/from", "readOnly": True}
     ]
     volumes = {one["name"]: one for one in pod["spec"]["volumes"]}
@@ -342,7 +341,7 @@ def test_limits_are_requested_too_and_a_gpu_may_be_a_slice_of_one(program: Path)
     pod = a_pod(EVERYTHING, program)
     expected = {"cpu": "500m", "memory": "1Gi", "nvidia.com/gpu": "1"}
     assert main(pod)["resources"] == {"requests": expected, "limits": expected}
-    unpack, fetch = pod["spec"]["initContainers"]
+    unpack, fetch, _ = pod["spec"]["initContainers"]
     # A namespace with a quota refuses a container without limits; the GPU is the program's.
     expected = {"cpu": "500m", "memory": "1Gi"}
     assert unpack["resources"] == {"requests": expected, "limits": expected}
@@ -567,20 +566,17 @@ def test_full_values_are_in_annotations() -> None:
     assert metadata["annotations"] == {names.FOLDER: "/runs/run-1", names.TASK: "x" * 70}
 
 
-def a_task(name: str, init: tuple[Task, ...] = (), sidecars: tuple[Task, ...] = ()) -> Task:
+def a_task(name: str, init: tuple[Task, ...] = ()) -> Task:
     return Task(
         name=name, role="worker", index=0, host=name, port=1, image="img:1", command=(), env={},
-        source=Path(), init=init, sidecars=sidecars,
+        source=Path(), init=init,
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("taken", ["main", "emulator-unpack", "emulator-open"])
 def test_a_part_that_is_called_like_a_container_of_ours_gets_a_number(taken: str) -> None:
-    task = a_task(
-        "worker-0",
-        (a_task("worker-0.prepare"),),
-        (a_task(f"worker-0.{taken}"), a_task("worker-0.b")),
-    )
+    steps = (a_task("worker-0.prepare"), a_task(f"worker-0.{taken}"), a_task("worker-0.b"))
+    task = a_task("worker-0", steps)
     found = {name: part.name for name, part in names.containers(task).items()}
     assert found == {
         "main": "worker-0",
@@ -588,4 +584,3 @@ def test_a_part_that_is_called_like_a_container_of_ours_gets_a_number(taken: str
         f"{taken}-2": f"worker-0.{taken}",
         "b": "worker-0.b",
     }
-    assert names.container(task.sidecars[0], task) == f"{taken}-2"

@@ -85,8 +85,8 @@ def cold_tasks(plan: Plan) -> dict[str, str]:
             cold[task.name] = "its command starts no Python program"
         elif task.gpus:
             cold[task.name] = "it has a GPU"
-        elif task.init or task.sidecars:
-            cold[task.name] = "it has init steps or side-cars"
+        elif task.init:
+            cold[task.name] = "it has init steps"
         elif task.working_dir or plan.files(task):
             cold[task.name] = "it has files or a working directory of its own"
         elif plan.scenario.volumes.shared.size is not None:

@@ -69,6 +69,15 @@ class Findings:
         if path not in places:
             places.append(path)
 
+    def ignore(self, path: KeyPath, text: str) -> None:
+        """Add a note that a part is ignored, instead of all that are on fields in it."""
+        for key, places in [*self.notes.items()]:
+            if others := [place for place in places if place[: len(path)] != path]:
+                self.notes[key] = others
+            else:
+                del self.notes[key]
+        self.note(path, "ignored", text)
+
     def problems(self) -> Iterator[Problem]:
         """Yield the mistakes."""
         for (path, message), hint in self.mistakes.items():

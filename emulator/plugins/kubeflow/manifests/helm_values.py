@@ -1,8 +1,7 @@
-"""The values of Helm charts for TensorFlow, of two kinds, as a scenario (pure).
+"""The values of a Helm chart for TensorFlow, with a map of jobs, as a scenario (pure).
 
-A chart may give any key any meaning, in its templates. So each chart that is known has a table of
-its keys, as data; a key that is not in it is a mistake if it is nearly one that is, else ignored
-with a note.
+A chart may give any key any meaning, in its templates. So the keys that are known are in a table,
+as data; a key that is not in it is a mistake if it is nearly one that is, else ignored with a note.
 """
 
 from __future__ import annotations
@@ -35,6 +34,11 @@ RELEASE = "release"
 LONGEST = 10
 """Characters of a number that is text."""
 UNKNOWN = "it is not known what the chart makes of it"
+OF_STATEFUL_SETS = (
+    "is a value of a chart of stateful sets, which is not read any more",
+    "write a scenario: `framework: none`, `cluster: {ps: 1, worker: 2}`, and its command",
+)
+"""What is wrong with them, and what to write instead."""
 ROOT = "tfCluster"
 _JOBS = {"ps", "worker", "workers"}
 
@@ -66,8 +70,9 @@ def _convert(documents: Sequence[Document], options: Options) -> Conversion:
     if "workerImage" in data:
         problem = values.problem(("workerImage",), "is a value of Arena's chart", RENDER)
         raise ScenarioError([problem])
-    if any(isinstance(data.get(role), Mapping) and "image" in data[role] for role in _JOBS):
-        return _convert_statefulsets(reader, release, options)
+    for role in sorted(_JOBS):
+        if isinstance(data.get(role), Mapping) and "image" in data[role]:
+            raise ScenarioError([values.problem((role, "image"), *OF_STATEFUL_SETS)])
     return _convert_jobs(reader, release, options, ())
 
 
@@ -82,7 +87,7 @@ def _release_of(values: Document) -> str:
 
 
 HELM_VALUES = Format("Helm values", _recognises, _convert)
-"""Values of a chart with a map of jobs, or of distributed-tensorflow."""
+"""Values of a chart with a map of jobs."""
 
 
 # --- Reading --------------------------------------------------------------------------------------
@@ -395,91 +400,3 @@ def _image(values: _Values, path: KeyPath, *, is_gpu: bool) -> str:
     own = "dockerTagGpu" if is_gpu else "dockerTagCpu"
     tag = values.text(values.first((*path, own), (*path, "dockerTag"), (*path, "tag")), "latest")
     return f"{name}:{tag}" if name else ""
-
-
-# --- The chart distributed-tensorflow, `worker: {number, image}` ----------------------------------
-
-# Its containers get PS_HOSTS, WORKER_HOSTS, JOB_NAME and POD_NAME, and a command of the chart.
-# Source: helm/charts, stable/distributed-tensorflow, values.yaml and templates of stateful sets.
-
-CHART = "distributed-tensorflow"
-PORTS = {"ps": 8000, "worker": 9000}
-"""Defaults of the chart."""
-TASKS = 2
-"""Tasks of a role without a number; also the chart's default."""
-STATEFULSET_KEYS = (
-    Key("worker|ps.number|replicas", "honoured", "the number of tasks"),
-    Key("worker|ps.image.repository|tag", "honoured", "the image"),
-    Key("worker|ps.image.pullPolicy", "ignored", "an image that is here is not pulled", quiet=True),
-    Key("worker|ps.port", "honoured", "the port of its tasks"),
-    Key("worker|ps.env.*", "honoured", "variables of its tasks"),
-    Key("worker.gpuCount", "honoured", "GPUs of each worker, and --num_gpus of the command"),
-    Key("worker|ps.resources.limits.cpu|memory", "honoured", "limits of its tasks"),
-    Key("worker|ps.resources.requests", "ignored", "limits are what counts on one machine",
-        quiet=True),
-    Key("worker|ps.podManagementPolicy", "ignored", "all tasks start at the same time", quiet=True),
-    Key("worker|ps.privileged", "ignored", "containers have no privileges"),
-    Key("hyperparams.batchsize|learningrate", "honoured", "arguments of the command"),
-    Key("hyperparams.*", "ignored", "the command of the chart does not get it"),
-    Key("volumes", "ignored", "write `mounts:` in the file of --faults"),
-    Key("volumeMounts", "ignored", "write `mounts:` in the file of --faults"),
-    *OF_ANY_CHART,
-)  # fmt: skip
-"""What is made of the values of this chart."""
-
-
-def _convert_statefulsets(values: _Values, release: str, options: Options) -> Conversion:
-    images, roles = Images(options.images), dict[str, dict[str, Any]]()
-    for role in ("ps", "worker"):
-        if values.get(role) is not None and (made := _role(values, role, release, images)):
-            roles[role] = made
-            values.origin(("cluster", role), (role,))
-    if not roles:
-        values.problem(("worker",), "has no tasks", "write `number: 2`")
-    for made in roles.values():
-        made["env"] |= {
-            f"{other.upper()}_HOSTS": f"${{addresses.{other}}}" for other in roles
-        }  # of a role that has no tasks, the list would be empty
-    ports = {role: values.port((role, "port"), PORTS[role]) for role in roles}
-    values.problems += images.problems()
-    full = release if CHART in release else f"{release}-{CHART}"
-    top, program, cluster = gathered(roles)
-    made = {
-        "name": release,
-        "framework": "none",  # its programs find each other by these variables alone
-        "addresses": {"host": f"{release}-{{role}}-{{index}}.{full}-{{role}}", "port": ports},
-        **top,
-        "program": program,
-        "cluster": cluster,
-    }
-    return values.conversion(made, STATEFULSET_KEYS)
-
-
-def _role(values: _Values, role: str, release: str, images: Images) -> dict[str, Any]:
-    """Return a role with what the chart gives to its containers; empty if it has no tasks."""
-    count = values.count(values.first((role, "number"), (role, "replicas")), TASKS)
-    repository = values.text((role, "image", "repository"))
-    tag = values.text((role, "image", "tag"), "latest")
-    image = images.instead(f"{repository}:{tag}" if repository else "", role, role)
-    gpus = values.count((role, "gpuCount")) if role == "worker" else 0
-    limits = values.limits((role, "resources", "limits"))
-    own = {"POD_NAME": f"{release}-{role}-${{index}}", "JOB_NAME": role}
-    if not count:
-        return {}
-    return {
-        "replicas": count,
-        **({"image": image} if image else {}),
-        "command": _command(values, gpus),
-        "entrypoint": "none",
-        **limits,
-        **({"gpus": gpus} if gpus else {}),
-        "env": {**own, **values.variables((role, "env"))},
-    }
-
-
-def _command(values: _Values, gpus: int) -> list[str]:
-    rate = values.text(("hyperparams", "learningrate"), "0.001")
-    batch = values.text(("hyperparams", "batchsize"), "20")
-    devices = ["--num_gpus", str(gpus)] if gpus else []
-    rest = ["--learning_rate", rate, "--batch_size", batch]
-    return ["python", "train_distributed.py", *devices, *rest]

@@ -54,6 +54,7 @@ def server(shape: str = "anything") -> Field:
 ONE_MACHINE = "all tasks run on this machine"
 NO_SERVER = "there is no API server"
 IN_ORDER = "tasks start together, and no queue holds them back"
+STARTS = "nothing would resume it here: the run starts at once"
 USER = "the user, groups and privileges are those of the emulator's containers"
 PROBES = "no probe runs: a task is up when it runs"
 _SECCOMP = {"seccompProfile": {"type": "RuntimeDefault"}}
@@ -142,7 +143,7 @@ OBJECTS: Mapping[str, Fields] = MappingProxyType(
             "ephemeralContainers": ignored("[object]", "`docker exec` opens a shell in a task"),
         },
         "Container": {
-            "name": required("text", "`tensorflow` or `pytorch`; others run beside it"),
+            "name": required("text", "`tensorflow` or `pytorch`; side-cars are ignored"),
             "image": honoured("text", "`--image NAME=REF` replaces it"),
             "imagePullPolicy": ignored(
                 "text", "an image that is here is not pulled", harmless=("IfNotPresent", "Never")
@@ -157,7 +158,7 @@ OBJECTS: Mapping[str, Fields] = MappingProxyType(
             "volumeMounts": honoured("[VolumeMount]"),
             "volumeDevices": ignored("[object]", "there are no block devices"),
             "resizePolicy": ignored("[object]", "limits stay as they are"),
-            "restartPolicy": honoured("text", "`Always` of an init container: it runs beside"),
+            "restartPolicy": honoured("text", "`Always` of an init container: a side-car, ignored"),
             "livenessProbe": ignored("object", PROBES),
             "readinessProbe": ignored("object", PROBES),
             "startupProbe": ignored("object", PROBES),

@@ -247,8 +247,6 @@ class Pod:
     """The name of the container that trains."""
     set_by_operator: frozenset[str]
     """Variables that the operator appends to those of that container."""
-    in_every_container: bool
-    """Whether it appends them to those of the side-cars too."""
     budget: Budget
     annotations_of_operator: Mapping[str, Text] = field(default_factory=dict)
     """Annotations that it adds to them."""

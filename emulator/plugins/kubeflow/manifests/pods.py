@@ -23,7 +23,7 @@ from emulator.validation.quantities import as_cores, as_size, parse_quantity
 from emulator.validation.similar import closest
 
 GPU = "nvidia.com/gpu"
-BESIDE = "it runs beside the task and is stopped with it; in a cluster the pod waits for its end"
+BESIDE = "no side-car runs: a task is its own container, and the init containers before it"
 _LIMITS = ("cpu", "memory")
 _WHOLE_BYTES = 1
 """A limit below it was meant in another unit: `512m` of memory is half a byte."""
@@ -46,16 +46,12 @@ def role_of(pod: Pod, images: Images) -> dict[str, Any]:
     role = _container(pod, *main, images, is_main=True)
     if gpus := _gpus(main[1]):
         role["gpus"] = gpus
-    steps = [_other(pod, *one, images) for one in containers if _is_step(*one)]
-    beside = [one for one in containers if one != main and not _is_step(*one)]
-    for path, _ in beside:
-        pod.findings.note(path, "approximated", BESIDE)
-    sidecars = [_other(pod, *one, images) for one in beside]
-    for key, others in (("init", steps), ("sidecars", sidecars)):
-        if others:
-            role[key] = [entry for entry, _ in others]
-            for number, (_, path) in enumerate(others):
-                pod.origins[key, number] = path
+    if steps := [one for one in containers if _is_step(*one)]:
+        role["init"] = [_step(pod, *one, images) for one in steps]
+        pod.origins |= {("init", number): path for number, (path, _) in enumerate(steps)}
+    for one in containers:
+        if one != main and one not in steps:
+            pod.findings.ignore(one[0], BESIDE)
     return role
 
 
@@ -74,7 +70,7 @@ def _is_main(pod: Pod, path: KeyPath, container: Mapping[str, Any]) -> bool:
 
 
 def _is_step(path: KeyPath, container: Mapping[str, Any]) -> bool:
-    """Return whether it runs before the task; an init container may also run beside it."""
+    """Return whether it runs before the task; an init container may also be a side-car."""
     return path[-2] == "initContainers" and container.get("restartPolicy") != "Always"
 
 
@@ -95,21 +91,19 @@ def _check_names(pod: Pod, containers: list[_Container]) -> None:
 # --- Containers -----------------------------------------------------------------------------------
 
 
-def _other(
-    pod: Pod, path: KeyPath, container: Mapping[str, Any], images: Images
-) -> tuple[dict[str, Any], KeyPath]:
-    """Return an init step or a side-car, and where it comes from."""
+def _step(pod: Pod, path: KeyPath, container: Mapping[str, Any], images: Images) -> dict[str, Any]:
+    """Return an init step."""
     entry = _container(pod, path, container, images, is_main=False)
     if _gpus(container):
         text = f"the GPUs are those of {pod.container}"
         pod.findings.note((*path, "resources", "limits", GPU), "ignored", text)
-    return {"name": container["name"], **entry}, path
+    return {"name": container["name"], **entry}
 
 
 def _container(
     pod: Pod, path: KeyPath, container: Mapping[str, Any], images: Images, *, is_main: bool
 ) -> dict[str, Any]:
-    """Return what a container of a scenario has, whether of a task or beside one."""
+    """Return what a container of a scenario has, of a task or of an init step."""
     entry: dict[str, Any] = {}
     image = container.get("image")
     if not image:
@@ -118,7 +112,7 @@ def _container(
         entry["image"] = images.instead(image, container["name"], pod.role if is_main else "")
     entry |= _limits(pod, path, container)
     known = _variables(pod, container, path)
-    given = pod.set_by_operator if is_main or _gets_variables(pod, path) else frozenset()
+    given = pod.set_by_operator if is_main else frozenset()
     for name in given & known.keys():
         pod.findings.note((*path, "env"), "ignored", f"{name} is replaced: the operator sets it")
         del known[name]
@@ -126,14 +120,13 @@ def _container(
     entry |= _command(pod, path, container, known | set_later)
     if container.get("workingDir"):
         entry["working_dir"] = container["workingDir"]
-    env = known if is_main else known | set_later
-    if ours := [name for name in env if name.startswith(PREFIX)]:
+    if ours := [name for name in known if name.startswith(PREFIX)]:
         # Exports of earlier versions wrote them for a cluster, where nobody else sets them.
         text = f"the emulator itself sets {', '.join(ours)}"
         pod.findings.note((*path, "env"), "ignored", text)
-        env = {name: text for name, text in env.items() if name not in ours}
-    if env:
-        entry["env"] = {name: _written(pod, text, (*path, "env")) for name, text in env.items()}
+        known = {name: text for name, text in known.items() if name not in ours}
+    if known:
+        entry["env"] = {name: _written(pod, text, (*path, "env")) for name, text in known.items()}
     found = mounted(pod, container, path)
     if found.shm_size:
         entry["shm_size"] = found.shm_size
@@ -142,10 +135,6 @@ def _container(
     if is_main:
         pod.origins |= {**_places(path, container), **found.origins}
     return entry
-
-
-def _gets_variables(pod: Pod, path: KeyPath) -> bool:
-    return pod.in_every_container and path[-2] == "containers"
 
 
 def _places(path: KeyPath, container: Mapping[str, Any]) -> dict[KeyPath, KeyPath]:

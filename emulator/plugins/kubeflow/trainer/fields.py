@@ -13,6 +13,7 @@ from emulator.plugins.kubeflow.manifests.fields import Field, Fields
 from emulator.plugins.kubeflow.manifests.kubernetes_fields import (
     IN_ORDER,
     METADATA,
+    STARTS,
     approximated,
     honoured,
     ignored,
@@ -26,7 +27,6 @@ from emulator.validation.limits import TASKS
 TRAINER = "trainer.kubeflow.org/v1alpha1"
 JOBSET = "jobset.x-k8s.io/v1alpha2"
 BATCH = "batch/v1"
-STARTS = "nothing would resume it here: the run starts at once"
 REASONS = (
     "BackoffLimitExceeded",
     "DeadlineExceeded",

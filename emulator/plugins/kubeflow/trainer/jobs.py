@@ -53,11 +53,10 @@ class JobSetRun(Strategy):
 
     # --- Its beginning --------------------------------------------------------------------------
 
-    def begin(self) -> bool:
+    def begin(self) -> None:
         """Begin to count the time of the Jobs that are made first."""
         self._limit_all(self._timers.now())
         self._limit_jobs(self._timers.now())
-        return True
 
     def take_over(self, timeline: Timeline, began: float, undecided: Exited | None) -> None:
         """Continue with the Jobs of a killed supervisor; the run began at the time `began`.

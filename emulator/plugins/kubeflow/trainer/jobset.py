@@ -234,7 +234,6 @@ class _Conversion:
             labels_of_operator=labels,
             container=_main(job, template.get("spec", {})),
             set_by_operator=frozenset(),
-            in_every_container=False,
             budget=self._budget,
             annotations_of_operator=labels,
         )
@@ -483,7 +482,7 @@ def _job_name(findings: Findings, metadata: Mapping[str, Any]) -> str:
 
 
 def _main(job: _Job, spec: Mapping[str, Any]) -> str:
-    """Return the name of the container of the program; the others run beside it."""
+    """Return the name of the container of the program."""
     names = [container["name"] for container in spec.get("containers", [])]
     wanted = NODE if job.step in ("", "trainer") else job.step
     return wanted if wanted in names or not names else names[0]
@@ -517,9 +516,8 @@ def _replaced(entry: Any, pattern: re.Pattern[str], value: Any) -> Any:  # noqa:
             host = made["env"].get(other, "")
             if made["env"].get(name) == str(PORT) and host.startswith("${host."):
                 made["env"][name] = host.replace("${host.", "${port.")
-    for key in ("init", "sidecars"):
-        if key in made:
-            made[key] = [_replaced(one, pattern, value) for one in made[key]]
+    if "init" in made:
+        made["init"] = [_replaced(one, pattern, value) for one in made["init"]]
     return made
 
 

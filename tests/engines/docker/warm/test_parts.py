@@ -226,10 +226,10 @@ def test_tasks_with_mounts_ports_or_parts_start_cold_and_helpers_are_in_no_key()
     assert cold_tasks(helper) == {}
     assert key(helper) == key(plan())
     text = pods.BASE.replace("[a]", "[python, a.py]") + (
-        "cluster:\n  plain: 1\n  step: {init: [{name: a}]}\n  side: {sidecars: [{name: a}]}\n"
+        "cluster:\n  plain: 1\n  step: {init: [{name: a}]}\n"
         "  file: {files: {/x: a}}\n  home: {working_dir: /x}\n  bare: {entrypoint: none}\n"
     )
-    assert set(cold_tasks(pods.planned(text))) == {"step-0", "side-0", "file-0", "home-0"}
+    assert set(cold_tasks(pods.planned(text))) == {"step-0", "file-0", "home-0"}
 
 
 def test_an_image_names_what_is_imported_and_else_its_framework_does() -> None:

@@ -18,7 +18,7 @@ from emulator.scenario.given import Additions, read_scenario
 from emulator.scenario.loader import parse
 from emulator.scenario.manifests import Options, read_documents
 from tests.plugins.kubeflow.manifests.test_convert import SCENARIO
-from tests.plugins.kubeflow.manifests.test_helm import JOBS_MAP, STATEFULSETS
+from tests.plugins.kubeflow.manifests.test_helm import JOBS_MAP
 
 pytestmark = pytest.mark.slow
 
@@ -123,7 +123,6 @@ ODD = st.one_of(
 
 FILES = {
     "jobs": JOBS_MAP,
-    "stateful sets": STATEFULSETS,
     "plain": "ps: 8\nworkers: {replicas: 2}\nimage: {name: a, tag: 1}\n",
     "cluster": '{"ps": ["ps-0.a:1"], "worker": ["worker-0.a:1", "worker-1.a:1"]}',
     "tf_config": '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}',

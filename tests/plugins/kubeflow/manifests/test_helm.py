@@ -1,4 +1,4 @@
-"""Helm values of two kinds and the JSON of a cluster as scenarios, and what is wrong with them."""
+"""Helm values and the JSON of a cluster as scenarios, and what is wrong with them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ from typing import Any
 
 import pytest
 
-from emulator.engines.memory import MemoryEngine
 from emulator.errors import ScenarioError, UsageError
-from emulator.planning.planner import make_plan
 from emulator.plugins.kubeflow.manifests import helm_values
-from emulator.runtime.clock import ManualClock
 from emulator.scenario.document import read
 from emulator.scenario.given import Additions, Given, load, read_scenario
 
@@ -35,20 +32,6 @@ tfCluster:
     jobs:
       ps: 8
       worker: 16
-"""
-STATEFULSETS = """\
-worker:
-  number: 2
-  podManagementPolicy: Parallel
-  image: {repository: team/distributed-tf, tag: 1.6.0-gpu}
-  port: 9090
-  gpuCount: 1
-ps:
-  number: 1
-  image: {repository: team/distributed-tf, tag: 1.6.0, pullPolicy: IfNotPresent}
-  port: 8080
-  env: {LOG: 1}
-hyperparams: {batchsize: 20, learningrate: 0.001, trainsteps: 10000}
 """
 CLUSTER = """\
 {
@@ -152,20 +135,28 @@ def test_a_mistake_in_the_values_has_its_line_and_path(
     assert any(one.startswith(f"demo.yaml:{problem}") for one in found), found
 
 
-# --- The chart distributed-tensorflow -------------------------------------------------------------
-
-
 def test_a_command_for_all_where_roles_have_their_own_and_an_image_of_none_are_refused(
     tmp_path: Path,
 ) -> None:
+    faults = tmp_path / "f.yaml"
+    faults.write_text("cluster: {worker: {command: [a]}}\n")
     with pytest.raises(UsageError, match="--command is one for all tasks; worker has a command"):
-        converted(tmp_path, STATEFULSETS, command=("python", "a.py"))
-    (tmp_path / "f.yaml").write_text("cluster: null\n")
-    assert problems(tmp_path, JOBS_MAP, command=("a",), faults=tmp_path / "f.yaml") == [
+        converted(tmp_path, JOBS_MAP, command=("python", "a.py"), faults=faults)
+    faults.write_text("cluster: null\n")
+    assert problems(tmp_path, JOBS_MAP, command=("a",), faults=faults) == [
         "f.yaml:1: cluster: is missing (write `cluster: {worker: 2}`)"
     ]
     assert problems(tmp_path, JOBS_MAP, images={"wurker": "cpu"}) == [
         "--image wurker=cpu: there is no container, role or image wurker (did you mean 'worker'?)"
+    ]
+
+
+@pytest.mark.parametrize("role", ["ps", "worker", "workers"])
+def test_values_of_stateful_sets_are_refused(tmp_path: Path, role: str) -> None:
+    text = f"{role}:\n  number: 2\n  image: {{repository: team/tf}}\n"
+    assert problems(tmp_path, text) == [
+        f"demo.yaml:3: {role}.image: is a value of a chart of stateful sets, which is not read any "
+        "more (write a scenario: `framework: none`, `cluster: {ps: 1, worker: 2}`, and its command)"
     ]
 
 
@@ -176,40 +167,11 @@ def test_values_of_arena_are_rendered_first(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "table"), [(JOBS_MAP, helm_values.KEYS), (STATEFULSETS, helm_values.STATEFULSET_KEYS)]
-)
-def test_no_key_is_there_twice(text: str, table: Any, tmp_path: Path) -> None:
-    paths = [key.path for key in table]
+def test_no_key_is_there_twice(tmp_path: Path) -> None:
+    paths = [key.path for key in helm_values.KEYS]
     assert len({*paths}) == len(paths)
-    assert converted(tmp_path, text).parse()
-
-
-def test_values_of_stateful_sets(tmp_path: Path) -> None:
-    given = converted(tmp_path, STATEFULSETS)
-    context = MemoryEngine(ManualClock()).plan_context("r", Path())
-    planned = make_plan(given.parse(["cluster.worker.gpus=0"]), "r", context, notes=given.warnings)
-    worker = planned.task("worker-1")
-    service = "demo-distributed-tensorflow"
-    names = ("WORKER_HOSTS", "PS_HOSTS", "POD_NAME", "JOB_NAME")
-    assert {key: worker.env[key] for key in names} == {
-        "WORKER_HOSTS": f"demo-worker-0.{service}-worker:9090,demo-worker-1.{service}-worker:9090",
-        "PS_HOSTS": f"demo-ps-0.{service}-ps:8080",
-        "POD_NAME": "demo-worker-1",
-        "JOB_NAME": "worker",
-    }  # fmt: skip
-    assert worker.command == (
-        "python", "train_distributed.py", "--num_gpus", "1",
-        "--learning_rate", "0.001", "--batch_size", "20",
-    )  # fmt: skip
-    scenario = given.parse()
-    assert scenario.cluster["worker"].gpus.count == 1
-    assert scenario.cluster["ps"].gpus.count == 0
-    assert scenario.cluster["ps"].image == "team/distributed-tf:1.6.0"
-    assert scenario.cluster["ps"].env["LOG"] == "1"
-    assert given.warnings == (
-        "hyperparams.trainsteps is ignored: the command of the chart does not get it",
-    )
+    command = ("python", "a.py")
+    assert converted(tmp_path, JOBS_MAP, command=command).parse()
 
 
 # --- The JSON of a cluster ------------------------------------------------------------------------

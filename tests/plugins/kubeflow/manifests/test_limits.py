@@ -186,8 +186,10 @@ MOVED: dict[str, Any] = {
     "reference": {"image.dockerfile": "./D", "program.command": ["d"]},
     "cluster": {
         "worker": {
-            "init": [{"name": "i", "image": {"dockerfile": "E"}, "mounts": {"/a": "f"}}],
-            "sidecars": [{"name": "s", "source": "g", "command": ["h"]}],
+            "init": [
+                {"name": "i", "image": {"dockerfile": "E"}, "mounts": {"/a": "f"}},
+                {"name": "s", "source": "g", "command": ["h"]},
+            ],
         }
     },
     "helpers": {"h": {"image": {"context": "k"}}},
@@ -197,8 +199,10 @@ MOVED: dict[str, Any] = {
 
 def test_paths_of_variants_and_of_containers_beside_are_moved() -> None:
     worker = {
-        "init": [{"name": "i", "image": {"dockerfile": "../x/E"}, "mounts": {"/a": "../x/f"}}],
-        "sidecars": [{"name": "s", "source": "../x/g", "command": ["h"]}],
+        "init": [
+            {"name": "i", "image": {"dockerfile": "../x/E"}, "mounts": {"/a": "../x/f"}},
+            {"name": "s", "source": "../x/g", "command": ["h"]},
+        ],
     }
     assert relocated(MOVED, Path("/r/x"), Path("/r/y/../x")) == MOVED
     assert relocated(MOVED, Path("/r/x"), Path("/r/y")) == {

@@ -239,7 +239,7 @@ def test_initializers_and_nodes_share_the_claim_of_their_job() -> None:
 
 
 def with_more(**policy: Any) -> dict[str, Any]:
-    """Return a runtime whose pods have a side-car and an init container."""
+    """Return a runtime whose pods have a side-car and init containers."""
     node = job_of()
     pod = node["template"]["spec"]["template"]["spec"]
     pod["containers"].append({"name": "logs", "image": "i"})
@@ -267,7 +267,6 @@ def test_containers_that_the_runtime_names_get_the_variables_too() -> None:
     own = injected(("node", ["logs", "check"]), ("other", ["other"]))
     made = planned(own, train_job("own"))
     task = made.task("node-1")
-    assert [without_ours(one.env) for one in task.sidecars] == [PET]
     check, copy = task.init
     assert (without_ours(check.env), without_ours(copy.env)) == (PET, {"JOB_COMPLETION_INDEX": "1"})
     other = {**PET, "PET_NODE_RANK": "0", "JOB_COMPLETION_INDEX": "0"}
@@ -275,17 +274,17 @@ def test_containers_that_the_runtime_names_get_the_variables_too() -> None:
 
 
 def test_they_have_them_beside_tune_run_without_a_trainer_and_over_a_patch() -> None:
-    own = injected(("node", ["logs"]))
+    own = injected(("node", ["check"]))
     own["metadata"]["name"] = LARGE
     task = planned(own, tune(LARGE, numNodes=2)).task("node-0")
     assert "PET_MASTER_ADDR" not in task.env
-    assert task.sidecars[0].env["PET_MASTER_ADDR"] == "mnist-node-0-0.mnist"
-    logs = [{"name": "logs", "env": [{"name": "PET_NNODES", "value": "7"}]}]
-    job = train_job(LARGE, **patch({"containers": logs}))
+    assert task.init[0].env["PET_MASTER_ADDR"] == "mnist-node-0-0.mnist"
+    check = [{"name": "check", "env": [{"name": "PET_NNODES", "value": "7"}]}]
+    job = train_job(LARGE, **patch({"initContainers": check}))
     del job["spec"]["trainer"]
     task = planned(own, job).task("node-0")
     assert "PET_NNODES" not in task.env
-    assert task.sidecars[0].env["PET_NNODES"] == "1"
+    assert task.init[0].env["PET_NNODES"] == "1"
 
 
 @pytest.mark.parametrize(

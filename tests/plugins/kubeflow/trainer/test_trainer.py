@@ -225,9 +225,10 @@ def test_only_the_container_node_gets_them() -> None:
     one = job_of()
     pod = one["template"]["spec"]["template"]["spec"]
     pod["containers"].insert(0, {"name": "logs", "image": "i"})
+    pod["initContainers"] = [{"name": "check", "image": "i"}]
     task = planned(runtime(one, torch={}), train_job("own")).task("node-0")
     assert "PET_NNODES" in task.env
-    assert ["PET_NNODES" in beside.env for beside in task.sidecars] == [False]
+    assert ["PET_NNODES" in step.env for step in task.init] == [False]
 
 
 def test_names_of_tasks_become_values_that_other_engines_have_too() -> None:

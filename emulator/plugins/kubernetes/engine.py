@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emulator.engines.base import EngineDown, Exited
-from emulator.engines.inside import Stdio, not_running
+from emulator.engines.command_line import CommandLine, check_command, not_running
 from emulator.engines.recipes import reference
 from emulator.errors import EngineError, EngineLost, EngineMissing, NameTaken
 from emulator.faults.infrastructure import Cordoned
@@ -552,11 +552,11 @@ class KubernetesEngine:
             return ""
         return removal.preempt(self.cluster, pod, grace, via)
 
-    def execute(
-        self, plan: Plan, folder: Path, task: str, command: Sequence[str], stdio: Stdio
-    ) -> int:
-        """Run a command in the container of a task, or of a side-car of one."""
-        from emulator.plugins.kubernetes.execution import interact
+    def command_line(
+        self, plan: Plan, folder: Path, task: str, command: Sequence[str], *, terminal: bool
+    ) -> CommandLine:
+        """Return what runs a command in the container of a task, or of a side-car of one."""
+        from emulator.plugins.kubernetes.execution import kubectl_exec
 
         main = plan.task(task.partition(".")[0])
         program = next((one for one in main.sidecars if one.name == task), main)
@@ -567,7 +567,11 @@ class KubernetesEngine:
         for pod in made.get("items") or ():
             of = (pod["metadata"].get("annotations") or {}).get(names.TASK)
             if of == main.name and isinstance(state_of(pod, container), Running):
-                return interact(self.cluster, pod["metadata"]["name"], container, command, stdio)
+                check_command("kubectl", "Kubernetes (kubernetes-client of Debian)")
+                name = pod["metadata"]["name"]
+                return CommandLine(
+                    kubectl_exec(self.cluster, name, container, command, terminal=terminal)
+                )
         raise not_running(task, plan.run_id)
 
     def cordon(self, task: str) -> Cordoned:

@@ -32,9 +32,9 @@ def default_folder() -> Path:
     """Return the folder of this machine's claims.
 
     There is one per host: homes are often shared over a network, and a process on another host
-    would look dead from here.
+    would look dead from here. Earlier versions have theirs in `broker`, and would remove these.
     """
-    return cache_dir("broker", socket.gethostname())
+    return cache_dir("leases", socket.gethostname())
 
 
 class Broker:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from emulator.errors import UsageError
 
 if TYPE_CHECKING:
     from emulator.scenario.schema import Role, Scenario
@@ -55,7 +58,7 @@ class Claim:
     name: str
     """What it is for: a test's id."""
     pid: int
-    """The owner; while the runs of a killed owner are removed, the process that removes them."""
+    """The owner."""
     need: Need
     capacity: Capacity
     """The machine's resources as the claim's engine sees them; an upper limit of all grants."""
@@ -110,22 +113,39 @@ def grant(claims: Iterable[Claim]) -> list[Claim]:
             continue
         granted = [other for other in result.values() if other.granted]
         if claim.need == Need() or (not one_waits and _fits(claim, granted)):
-            result[claim.number] = with_devices(claim, granted)
+            result[claim.number] = _with_devices(claim, granted)
         else:
             one_waits = True
     return list(result.values())
 
 
+def at_once(claim: Claim, others: Iterable[Claim]) -> Claim:
+    """Return a claim as granted, whatever is free, of a process that can't wait (pure).
+
+    Raises UsageError if there are too few devices: those are never granted twice.
+    """
+    granted = [other for other in others if other.granted]
+    needed, free = _clamped(claim).gpus, len(_free_devices(claim, granted))
+    if free < needed:
+        names = ", ".join(sorted({other.name for other in granted if other.gpus}))
+        raise UsageError(
+            f"{claim.name} asks for {needed} GPU(s), but {free} are free. It can't wait for those "
+            f"of {names}, because this process has a lease itself.",
+            "Release that lease first, or ask for fewer GPUs.",
+        )
+    return _with_devices(claim, granted)
+
+
 def _fits(claim: Claim, granted: Sequence[Claim]) -> bool:
-    need, used = clamped(claim), [clamped(other) for other in granted]
+    need, used = _clamped(claim), [_clamped(other) for other in granted]
     return (
         need.cpus + sum(other.cpus for other in used) <= claim.capacity.cpus + ROUNDING
         and need.memory + sum(other.memory for other in used) <= claim.capacity.memory
-        and need.gpus <= len(free_devices(claim, granted))
+        and need.gpus <= len(_free_devices(claim, granted))
     )
 
 
-def clamped(claim: Claim) -> Need:
+def _clamped(claim: Claim) -> Need:
     """Return what a claim needs, limited to the capacity (pure)."""
     need, most = claim.need, claim.capacity
     return Need(
@@ -133,13 +153,31 @@ def clamped(claim: Claim) -> Need:
     )
 
 
-def free_devices(claim: Claim, granted: Sequence[Claim]) -> list[str]:
+def _free_devices(claim: Claim, granted: Sequence[Claim]) -> list[str]:
     """Return the devices that no granted claim has (pure)."""
     taken = {device for other in granted for device in other.gpus}
     return [device for device in claim.capacity.gpus if device not in taken]
 
 
-def with_devices(claim: Claim, granted: Sequence[Claim]) -> Claim:
+def _with_devices(claim: Claim, granted: Sequence[Claim]) -> Claim:
     """Return the claim as granted, with free devices (pure)."""
-    devices = free_devices(claim, granted)[: clamped(claim).gpus]
+    devices = _free_devices(claim, granted)[: _clamped(claim).gpus]
     return replace(claim, granted=True, gpus=tuple(devices))
+
+
+def text_of(claim: Claim) -> str:
+    """Return a claim as JSON (pure)."""
+    return json.dumps(asdict(claim), default=str)
+
+
+def parsed(text: bytes) -> Claim | None:
+    """Return the claim in a text; None if that is not one of this version (pure)."""
+    try:
+        raw = json.loads(text)
+        need, capacity = Need(**raw.pop("need")), Capacity(**raw.pop("capacity"))
+        runs = tuple(Run(**{**run, "folder": Path(run["folder"])}) for run in raw.pop("runs"))
+        gpus = tuple(raw.pop("gpus"))
+        capacity = replace(capacity, gpus=tuple(capacity.gpus))
+        return Claim(**raw, need=need, capacity=capacity, gpus=gpus, runs=runs)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None

@@ -1,56 +1,40 @@
-"""Acquiring, waiting for, and releasing leases; and the claims on disk.
-
-These are one file and one named pipe per claim, changed under a mutex.
-"""
+"""Acquiring, waiting for, and releasing leases; and the claims on disk."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
-import io
-import json
 import os
-import secrets
-import select
 import socket
+import time
 import weakref
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from emulator.broker.claims import (
-    Capacity,
-    Claim,
-    Need,
-    Run,
-    clamped,
-    free_devices,
-    grant,
-    with_devices,
-)
-from emulator.errors import EmulatorError, RecordError, UsageError
+from filelock import FileLock, Timeout
+
+from emulator.broker.claims import Capacity, Claim, Need, Run, at_once, grant, parsed, text_of
+from emulator.errors import EmulatorError, RecordError
 from emulator.runtime.files import FOR_OWNER, atomic_write, cache_dir, os_errors
-from emulator.runtime.waiting import SLICE, for_lock
+from emulator.runtime.waiting import pause, result_of
 
 Result = TypeVar("Result")
+Claims = dict[int, Claim]
+"""Claims by their number, in order of arrival."""
 
-_Watched = list[tuple[Claim, int | None]]
-"""Claims, each with the writing end of its pipe; None if its owner is gone."""
+POLL = 0.4
+"""Seconds after which one that waits looks again."""
 
 
 def default_folder() -> Path:
     """Return the folder of this machine's claims.
 
     There is one per host: homes are often shared over a network, and a process on another host
-    would look dead from here.
+    would look dead from here. Earlier versions have theirs in `broker`, and would remove these.
     """
-    return cache_dir("broker", socket.gethostname())
-
-
-def _ignore(claims: Sequence[Claim]) -> None:
-    pass
+    return cache_dir("leases", socket.gethostname())
 
 
 class Broker:
@@ -67,7 +51,7 @@ class Broker:
         capacity: Capacity,
         *,
         recover: Callable[[Claim], None],
-        waiting: Callable[[Sequence[Claim]], None] = _ignore,
+        waiting: Callable[[Sequence[Claim]], None] = lambda others: None,
     ) -> Lease:
         """Wait until `need` of `capacity` is free, and return a lease of it.
 
@@ -82,13 +66,20 @@ class Broker:
 
         Raises UsageError if such a process asks for more GPUs than are free; RecordError.
         """
-        lease = Lease(self.folder, need)
+        lease = Lease(self.folder, Claim(0, name, os.getpid(), need, capacity))
         try:
-            self._enter(lease, Claim(0, name, os.getpid(), need, capacity), recover)
-            self._wait(lease, recover, waiting)
-            _leases[lease.key] = weakref.ref(lease)
+            self.recover_dead(recover)
+            transaction(self.folder, lease.enter)
+            reported = False
+            while others := transaction(self.folder, lease.look):
+                if not reported:
+                    reported = True
+                    waiting(others)
+                pause(POLL)
+                self.recover_dead(recover)
+            _leases.add(lease)
         except BaseException:
-            with contextlib.suppress(EmulatorError):  # others remove it: its pipe is closed
+            with contextlib.suppress(EmulatorError):  # others remove it: its lock is released
                 lease.release()
             raise
         return lease
@@ -98,100 +89,53 @@ class Broker:
 
         An exception from `recover` propagates; another process then finds the claim again.
         """
-        if not any(self.folder.glob("*.json")):
-            return 0
-        adopted: list[tuple[str, Claim, io.FileIO]] = []
-
-        def adopt(store: ClaimStore) -> None:
-            for key, claim in store.dead().items():
-                adopted.append((key, claim, open_liveness_pipe(store.path(key))))
-                store.write(key, replace(claim, pid=os.getpid()))
-
-        try:
-            transaction(self.folder, adopt)
-            for key, claim, pipe in adopted:
+        count = 0
+        while dead := transaction(self.folder, partial(_take_dead, self.folder)):
+            claim, lock = dead
+            try:
                 recover(claim)
-                transaction(self.folder, lambda store, key=key: store.remove(key))  # type: ignore[misc]
-                pipe.close()  # wakes the processes that wait for it
-        finally:
-            for _, _, pipe in adopted:
-                pipe.close()
-        return len(adopted)
-
-    def _enter(self, lease: Lease, claim: Claim, recover: Callable[[Claim], None]) -> None:
-        """Append a claim to the queue; grant it at once if this process has a lease."""
-
-        def enter(store: ClaimStore) -> bool:
-            mine = replace(claim, number=store.next_number)
-            if _has_lease(self.folder):
-                granted = [other for other in store.claims.values() if other.granted]
-                if len(free_devices(mine, granted)) < clamped(mine).gpus:
-                    if store.dead():
-                        return False  # one of them died just now
-                    raise _too_few(mine, granted)
-                mine = with_devices(mine, granted)
-            lease.key = f"{mine.number:08}-{secrets.token_hex(4)}"
-            lease.pipe = open_liveness_pipe(store.path(lease.key))
-            store.write(lease.key, mine)
-            return True
-
-        self.recover_dead(recover)
-        while not transaction(self.folder, enter):
-            self.recover_dead(recover)
-
-    def _wait(
-        self,
-        lease: Lease,
-        recover: Callable[[Claim], None],
-        waiting: Callable[[Sequence[Claim]], None],
-    ) -> None:
-        """Return once the claim is granted."""
-        reported = False
-        while True:
-            self.recover_dead(recover)
-            with contextlib.ExitStack() as closing:
-                watched = self._blocking(lease, closing)
-                if watched is None:
-                    return
-                ends = [end for _, end in watched if end is not None]
-                if len(ends) < len(watched):
-                    continue  # one of them died just now
-                if not reported:
-                    reported = True
-                    waiting([claim for claim, _ in watched])
-                wait_until_one_closes(ends)
-
-    def _blocking(self, lease: Lease, closing: contextlib.ExitStack) -> _Watched | None:
-        """Return all granted and earlier claims, for which a claim waits; None once it is granted.
-
-        Those granted out of order later need no watch: these here still come first.
-        """
-
-        def look(store: ClaimStore) -> _Watched | None:
-            store.grant_waiting()
-            mine = store[lease.key]
-            if mine.granted:
-                lease.gpus = mine.gpus
-                return None
-            return [
-                (other, closing.enter_context(open_writer(store.path(key))))
-                for key, other in store.claims.items()
-                if other.need != Need() and (other.granted or other.number < mine.number)
-            ]
-
-        return transaction(self.folder, look)
+                transaction(self.folder, lambda claims, gone=claim.number: claims.pop(gone, None))  # type: ignore[misc]
+            finally:
+                lock.release()
+            count += 1
+        return count
 
 
 class Lease:
     """Granted resources; released by the context manager, or when the process dies."""
 
-    def __init__(self, folder: Path, need: Need) -> None:
-        self.folder = folder
-        self.need = need
-        self.key = ""
-        self.pipe: io.FileIO | None = None
+    def __init__(self, folder: Path, claim: Claim) -> None:
+        """`claim` has no number yet."""
         self.gpus: tuple[str, ...] = ()
         """Ids of the granted devices."""
+        self.claim, self.folder = claim, folder
+        self._lock: FileLock | None = None
+        """That of the claim, which this process holds."""
+        self._is_over = False
+
+    def enter(self, claims: Claims) -> None:
+        """Append the claim to the queue; grant it at once if this process has a lease."""
+        number = max([time.time_ns(), *(1 + number for number in claims)])
+        mine = replace(self.claim, number=number)
+        if any(one.folder == self.folder and one.claim.need != Need() for one in list(_leases)):
+            mine = at_once(mine, claims.values())
+        self.claim, lock = mine, _lock_of(self.folder, number)
+        lock.acquire()
+        self._lock = lock
+        if self._is_over:  # the wait for the mutex was interrupted
+            lock.release()
+        else:
+            claims[number] = mine
+
+    def look(self, claims: Claims) -> list[Claim]:
+        """Grant what can be granted; return the claims that this one waits for, none if granted."""
+        claims.update({claim.number: claim for claim in grant(claims.values())})
+        mine = claims[self.claim.number]
+        if mine.granted:
+            self.gpus = mine.gpus
+            return []
+        others = [one for one in claims.values() if one.need != Need()]
+        return [one for one in others if one.granted or one.number < mine.number]
 
     def began_run(self, run_id: str, engine: str, folder: Path) -> None:
         """Register a run before it starts, so that it is removed if this process is killed.
@@ -200,9 +144,9 @@ class Lease:
         """
         run = Run(run_id, engine, folder.absolute())  # read by processes in other folders
 
-        def add(store: ClaimStore) -> None:
-            claim = store[self.key]
-            store.write(self.key, replace(claim, runs=(*claim.runs, run)))
+        def add(claims: Claims) -> None:
+            mine = claims[self.claim.number]
+            claims[mine.number] = replace(mine, runs=(*mine.runs, run))
 
         transaction(self.folder, add)
 
@@ -211,7 +155,7 @@ class Lease:
 
         Raises RecordError.
         """
-        self._end(lambda store: store.remove(self.key))
+        self._end(lambda claims: claims.pop(self.claim.number, None))
 
     def abandon(self, run_ids: Collection[str]) -> None:
         """Leave these runs to another process, as if this one had died while they ran.
@@ -220,22 +164,23 @@ class Lease:
         free again. Raises RecordError.
         """
 
-        def keep(store: ClaimStore) -> None:
-            claim = store[self.key]
-            runs = tuple(run for run in claim.runs if run.run_id in run_ids)
-            store.write(self.key, replace(claim, runs=runs))
+        def keep(claims: Claims) -> None:
+            mine = claims[self.claim.number]
+            runs = tuple(run for run in mine.runs if run.run_id in run_ids)
+            claims[mine.number] = replace(mine, runs=runs)
 
         self._end(keep)
 
-    def _end(self, change: Callable[[ClaimStore], None]) -> None:
-        """Change the claim a last time and close its pipe."""
-        _leases.pop(self.key, None)
-        if self.pipe is None or self.pipe.closed:
+    def _end(self, change: Callable[[Claims], object]) -> None:
+        _leases.discard(self)
+        if self._is_over or self.claim.pid != os.getpid():
             return
-        try:
-            transaction(self.folder, change)
-        finally:
-            self.pipe.close()  # wakes the processes that wait for it
+        self._is_over = True
+        if (lock := self._lock) is not None:  # else it has not entered, and does not any more
+            try:
+                transaction(self.folder, change)
+            finally:
+                lock.release()
 
     def __enter__(self) -> Lease:
         return self
@@ -244,177 +189,71 @@ class Lease:
         self.release()
 
 
-_leases: dict[str, weakref.ref[Lease]] = {}
-"""The leases of this process, by key."""
+_leases: weakref.WeakSet[Lease] = weakref.WeakSet()
+"""Those of this process that were granted."""
 os.register_at_fork(after_in_child=_leases.clear)
-
-
-def _has_lease(folder: Path) -> bool:
-    """Return whether this process has a lease that others may wait for."""
-    leases = [reference() for reference in list(_leases.values())]
-    return any(
-        lease is not None and lease.folder == folder and lease.need != Need() for lease in leases
-    )
-
-
-def _too_few(claim: Claim, granted: Sequence[Claim]) -> UsageError:
-    needed, free = clamped(claim).gpus, len(free_devices(claim, granted))
-    others = ", ".join(sorted({other.name for other in granted if other.gpus}))
-    return UsageError(
-        f"{claim.name} asks for {needed} GPU(s), but {free} are free. It can't wait for those of "
-        f"{others}, because this process has a lease itself.",
-        "Release that lease first, or ask for fewer GPUs.",
-    )
 
 
 # --- On disk --------------------------------------------------------------------------------------
 
 
-def transaction(folder: Path, do: Callable[[ClaimStore], Result]) -> Result:
-    """Call `do` with the claims in `folder`, in one process at a time.
+def transaction(folder: Path, do: Callable[[Claims], Result]) -> Result:
+    """Call `do` with the claims in `folder`, in one process at a time, and store what it changes.
 
-    Raises RecordError.
+    On the main thread another one does it: no handler of a signal interrupts that, but it may
+    happen after the interrupt. Raises RecordError.
     """
-    problem = f"Can't read or write the broker's leases in {folder}"
-    hint = "Make room, or set XDG_CACHE_HOME to a folder that can be written."
-    with os_errors(RecordError, problem, hint):
-        folder.mkdir(FOR_OWNER, parents=True, exist_ok=True)
-        # FileIO releases the mutex in C code: Python code could be interrupted before it does so.
-        # Not a FileLock, because that polls while it waits.
-        with io.FileIO(folder / "mutex", "a") as mutex:
-            try:
-                for_lock(mutex.fileno(), fcntl.LOCK_EX)
-                return do(ClaimStore(folder))
-            finally:
-                fcntl.flock(mutex, fcntl.LOCK_UN)  # a forked child may have it open as well
+
+    def perform() -> Result:
+        problem = f"Can't read or write the broker's leases in {folder}"
+        hint = "Make room, or set XDG_CACHE_HOME to a folder that can be written."
+        with os_errors(RecordError, problem, hint):
+            folder.mkdir(FOR_OWNER, parents=True, exist_ok=True)
+            with FileLock(folder / "mutex"):
+                before = _claims_in(folder)
+                after = dict(before)
+                result = do(after)
+                for number in before.keys() - after.keys():
+                    for kind in ("json", "lock"):
+                        (folder / f"{number}.{kind}").unlink(missing_ok=True)
+                for number, claim in after.items():
+                    if claim != before.get(number):
+                        atomic_write(folder / f"{number}.json", text_of(claim))
+                return result
+
+    try:
+        return result_of(perform)
+    except KeyError:
+        raise RecordError(f"The claims in {folder} were removed.", "Try again.") from None
 
 
-class ClaimStore:
-    """All claims, read while the mutex is held. Removes files that have no living owner."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.claims: dict[str, Claim] = {}
-        self._dead: set[str] = set()
-        names = set(os.listdir(folder))
-        for name in names:
-            key, _, kind = name.partition(".")
-            if kind == "partial" or (kind == "pipe" and f"{key}.json" not in names):
-                (folder / name).unlink(
-                    missing_ok=True
-                )  # its writer was killed before it was complete
-        for name in sorted(name for name in names if name.endswith(".json")):
-            self._read(name.removesuffix(".json"))
-
-    def _read(self, key: str) -> None:
-        """Read a claim of this version; without its owner, remove it unless it was granted."""
-        with open_writer(self.path(key)) as end:
-            alive = end is not None
-        claim = _claim_in(self._folder / f"{key}.json")
-        if not alive and not (claim and claim.granted):
-            self.remove(key)
-        elif claim is not None:
-            self.claims[key] = claim
-            if not alive:
-                self._dead.add(key)
-
-    def __getitem__(self, key: str) -> Claim:
-        """Return a claim that must exist; raises RecordError if it was removed."""
-        if key not in self.claims:
-            raise RecordError(f"The claims in {self._folder} were removed.", "Try again.")
-        return self.claims[key]
-
-    @property
-    def next_number(self) -> int:
-        """The number of the next claim."""
-        return 1 + max((claim.number for claim in self.claims.values()), default=0)
-
-    def dead(self) -> dict[str, Claim]:
-        """Return the granted claims whose owner is gone."""
-        return {key: self.claims[key] for key in sorted(self._dead)}
-
-    def grant_waiting(self) -> None:
-        """Grant all claims that can be granted, also those of other processes."""
-        granted = {claim.number: claim for claim in grant(self.claims.values())}
-        for key, claim in self.claims.items():
-            if claim != granted[claim.number]:
-                self.write(key, granted[claim.number])
-
-    def write(self, key: str, claim: Claim) -> None:
-        """Store a claim, whole or not at all."""
-        atomic_write(self._folder / f"{key}.json", json.dumps(asdict(claim), default=str))
-        self.claims[key] = claim
-
-    def remove(self, key: str) -> None:
-        """Remove a claim."""
-        for path in (self._folder / f"{key}.json", self.path(key)):
+def _claims_in(folder: Path) -> Claims:
+    """Return the claims; remove what is of none, as its writer was killed or of another version."""
+    read = ((path.stem, parsed(path.read_bytes())) for path in folder.glob("*.json"))
+    claims = {claim.number: claim for stem, claim in read if claim and stem == str(claim.number)}
+    for path in folder.iterdir():
+        if path.name != "mutex" and path.stem not in map(str, claims):
             path.unlink(missing_ok=True)
-        self.claims.pop(key, None)
-        self._dead.discard(key)
-
-    def path(self, key: str) -> Path:
-        """Return the path of a claim's pipe."""
-        return self._folder / f"{key}.pipe"
+    return dict(sorted(claims.items()))
 
 
-def open_liveness_pipe(path: Path) -> io.FileIO:
-    """Open a claim's pipe as its owner; the claim is valid until the pipe is closed."""
-    with contextlib.suppress(FileExistsError):
-        os.mkfifo(path, 0o600)
-    # "r+": opening for reading alone would block until another process opens the writing end. An
-    # object, not a descriptor: it is closed even if an interrupt loses the reference.
-    pipe = io.FileIO(path, "r+")
-    _pipes[pipe.fileno()] = weakref.ref(pipe)
-    return pipe
+def _take_dead(folder: Path, claims: Claims) -> tuple[Claim, FileLock] | None:
+    """Return the first granted claim whose owner is gone, with its lock, which is now held.
+
+    So no other process takes it, but one does if this process dies. Claims that wait are removed
+    if their owner is gone.
+    """
+    for number, claim in list(claims.items()):
+        lock = _lock_of(folder, number)
+        with contextlib.suppress(Timeout):
+            lock.acquire(timeout=0)
+            if claim.granted:
+                return claim, lock
+            del claims[number]
+            lock.release()
+    return None
 
 
-_pipes: dict[int, weakref.ref[io.FileIO]] = {}
-"""The pipes that this process has opened as an owner."""
-
-
-def _close_in_child() -> None:
-    """Close a forked child's copies of the pipes: they would keep its parent's claims valid."""
-    for reference in list(_pipes.values()):
-        if (pipe := reference()) is not None:
-            pipe.close()
-
-
-os.register_at_fork(after_in_child=_close_in_child)
-
-
-@contextlib.contextmanager
-def open_writer(path: Path) -> Iterator[int | None]:
-    """Open the writing end of a claim's pipe; None if its owner is gone."""
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-    except OSError as error:
-        if error.errno not in (errno.ENXIO, errno.ENOENT):
-            raise
-        yield None
-        return
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def wait_until_one_closes(ends: Sequence[int]) -> None:
-    """Wait until one of the owners closes its pipe, or has closed it already."""
-    poll = select.poll()
-    for end in ends:
-        poll.register(end, 0)  # no events: POLLERR (no reader left) is always reported
-    while not poll.poll(SLICE * 1000):
-        pass  # handlers of signals run here
-
-
-def _claim_in(path: Path) -> Claim | None:
-    """Read a claim; None if it is not one of this version."""
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        need, capacity = Need(**raw.pop("need")), Capacity(**raw.pop("capacity"))
-        runs = tuple(Run(**{**run, "folder": Path(run["folder"])}) for run in raw.pop("runs"))
-        gpus = tuple(raw.pop("gpus"))
-        capacity = replace(capacity, gpus=tuple(capacity.gpus))
-        return Claim(**raw, need=need, capacity=capacity, gpus=gpus, runs=runs)
-    except (ValueError, KeyError, TypeError):
-        return None
+def _lock_of(folder: Path, number: int) -> FileLock:
+    """Return the lock of a claim; it is not held."""
+    return FileLock(folder / f"{number}.lock", thread_local=False)

@@ -40,7 +40,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "ps": Entry("runs", "emulate ps --all"),
         "top": Entry("runs", "emulate top"),
         "logs": Entry("runs", "emulate logs -f 'worker-*'"),
-        "exec": Entry("inside", "emulate exec worker-0 -- nvidia-smi"),
+        "exec": Entry("exec", "emulate exec worker-0 -- nvidia-smi"),
     },
     "Break": {
         "preempt": Entry("manual", "emulate preempt worker-1 --grace 5s --down 10s"),

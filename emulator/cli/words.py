@@ -22,9 +22,7 @@ _MANIFESTS = (
     "a scenario, or a manifest, runs on Kubernetes as it is (`emulate up FILE --engine "
     "kubernetes`), and `emulate plan FILE --json` shows each task with its container"
 )
-_UI = (
-    "a run under way is shown by `emulate top`, one that is over by `emulate report RUN --open`"
-)
+_UI = "a run under way is shown by `emulate top`, one that is over by `emulate report RUN --open`"
 REMOVED: Mapping[tuple[str, str], str] = {
     **{("export", one): _MANIFESTS for one in ("--to", "--output", "-o", "--image", "--set")},
     ("convert", "--to"): _MANIFESTS,

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_ch
 
 if TYPE_CHECKING:
     from emulator.broker import Capacity
-    from emulator.engines.inside import Stdio
+    from emulator.engines.command_line import CommandLine
     from emulator.errors import EngineError
     from emulator.faults.netem import Link
     from emulator.metrics.catalog import GpuUsage, Usage
@@ -510,13 +510,13 @@ class Publishing(Protocol):
 class Executing(Protocol):
     """Capability `exec`."""
 
-    def execute(
-        self, plan: Plan, folder: Path, task: str, command: Sequence[str], stdio: Stdio
-    ) -> int:
-        """Run a command in a running task; return its exit code once it has ended.
+    def command_line(
+        self, plan: Plan, folder: Path, task: str, command: Sequence[str], *, terminal: bool
+    ) -> CommandLine:
+        """Return what runs a command in a running task, and ends with its exit code.
 
         The run is under way in another process. The command has the environment of the task, its
-        folder and network, the descriptors of `stdio`, and a terminal if that is one. Raises
+        folder and network, and our stdin, stdout and stderr; with `terminal`, they are one. Raises
         UsageError if the task does not run, EngineError.
         """
 

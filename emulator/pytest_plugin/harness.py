@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 from emulator.analysis.expectations import AT_LEAST
-from emulator.broker import Broker, Claim, Lease, Need, need_of
+from emulator.broker import Claim, Need, need_of
+from emulator.broker.leases import Broker, Lease
 from emulator.engines import AUTO, engine_class, names
 from emulator.engines.base import Warming
 from emulator.engines.requirements import machine_needs, needs

@@ -260,7 +260,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
     worker = hasattr(session.config, "workerinput")
     # Whether there is any claim, without the imports that reading one takes.
-    if not worker and any(cache_dir("broker").glob("*/*.json")):
+    if not worker and any(cache_dir("leases").glob("*/*.json")):
         from emulator.pytest_plugin.harness import sweep
 
         sweep()

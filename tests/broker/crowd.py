@@ -14,10 +14,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from emulator.broker import Broker, Capacity, Claim, Need
+from emulator.broker import Capacity, Claim, Need, leases
+from emulator.broker.leases import Broker
 
 
 def main(folder: str, log: str, name: str, rounds: str, kills: str, dies: str = "") -> None:
+    leases.POLL = 0.02
     broker = Broker(Path(folder))
     capacity = Capacity(4, 1000, ("a", "b", "c"))
     chance = random.Random(name)

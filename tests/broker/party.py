@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from emulator.broker import Broker, Capacity, Claim, Lease, Need
+from emulator.broker import Capacity, Claim, Need, leases
+from emulator.broker.leases import Broker, Lease
 from emulator.errors import EmulatorError
 
 
@@ -49,7 +50,7 @@ def interrupted(broker: Broker, rounds: int) -> tuple[int, int]:
         try:
             try:
                 # With an interval: Python may lose an exception raised while it frees objects.
-                signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.00001, 0.003), 0.5)
+                signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.00001, 0.02), 0.5)
                 with broker.acquire("me", Need(2), capacity, recover=lambda claim: None):
                     taken += 1
             finally:
@@ -61,9 +62,10 @@ def interrupted(broker: Broker, rounds: int) -> tuple[int, int]:
 
 def main(folder: str, name: str, cpus: str, gpus: str, *devices: str) -> None:
     signal.signal(signal.SIGALRM, on_alarm)
+    leases.POLL = 0.02
     broker = Broker(Path(folder))
     capacity = Capacity(4, 100, tuple(d for d in devices if d != "stuck"))
-    leases: list[Lease] = []
+    held: list[Lease] = []
 
     def acquire(cpus: str, gpus: str) -> None:
         need = Need(float(cpus), 0, int(gpus))
@@ -72,7 +74,7 @@ def main(folder: str, name: str, cpus: str, gpus: str, *devices: str) -> None:
         except (EmulatorError, RanOut, KeyboardInterrupt) as error:
             say("not", type(error).__name__, error)
         else:
-            leases.append(lease)
+            held.append(lease)
             say("granted", *lease.gpus)
 
     acquire(cpus, gpus)
@@ -80,20 +82,20 @@ def main(folder: str, name: str, cpus: str, gpus: str, *devices: str) -> None:
         match line.split():
             case ["run", *run_ids]:
                 for run_id in run_ids:
-                    leases[-1].began_run(run_id, "process", Path("runs", run_id))
+                    held[-1].began_run(run_id, "process", Path("runs", run_id))
                 say("noted")
             case ["interrupted", rounds]:
                 say(*interrupted(broker, int(rounds)))
             case ["again", cpus, gpus]:
                 acquire(cpus, gpus)
             case ["release"]:
-                leases.pop().release()
+                held.pop().release()
                 say("released")
             case ["abandon", *run_ids]:
-                leases.pop().abandon(run_ids)
+                held.pop().abandon(run_ids)
                 say("abandoned")
             case ["release", "first"]:
-                leases.pop(0).release()
+                held.pop(0).release()
                 say("released")
             case ["fork", "and", "acquire"]:
                 if not os.fork():
@@ -102,7 +104,7 @@ def main(folder: str, name: str, cpus: str, gpus: str, *devices: str) -> None:
             case ["fork"]:
                 child = os.fork()
                 if not child:
-                    for lease in leases:
+                    for lease in held:
                         lease.release()  # must not release the parent's
                     say("forked", os.getpid())
                     signal.pause()

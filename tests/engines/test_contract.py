@@ -12,10 +12,12 @@ import os
 import pty
 import shlex
 import signal
+import subprocess
 import termios
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +25,6 @@ from emulator.analysis.invariants import LATE
 from emulator.engines.base import Engine, Executing, Measuring, Publishing, Witnessing
 from emulator.engines.capabilities import capable
 from emulator.engines.docker import DockerEngine
-from emulator.engines.inside import Stdio
 from emulator.engines.lines import LONGEST_LINE
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.process import ProcessEngine
@@ -502,19 +503,16 @@ def test_what_a_run_made_is_found_by_its_id_and_removed_by_it_and_nothing_of_ano
 
 def executed(s: Stage, command: str, given: bytes) -> tuple[int, str, str]:
     """Run a command in worker-0; return its exit code and what it printed."""
-    pipes = [os.pipe() for _ in range(3)]
-    (stdin, told), (out, stdout), (err, stderr) = pipes
-    os.write(told, given)
-    os.close(told)
-    try:
-        engine = capable(s.engine, Executing)
-        io = Stdio(stdin, stdout, stderr)
-        code = engine.execute(s.plan, s.folder, "worker-0", ["sh", "-c", command], io)
-    finally:
-        for one in (stdin, stdout, stderr):
-            os.close(one)
-    with os.fdopen(out) as printed, os.fdopen(err) as complained:
-        return code, printed.read(), complained.read()
+    done = subprocess.run(input=given, capture_output=True, **in_task(s, command))
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+def in_task(s: Stage, command: str, *, terminal: bool = False) -> dict[str, Any]:
+    """Return the arguments of subprocess.run that run a command in worker-0."""
+    script = ["sh", "-c", command]
+    engine = capable(s.engine, Executing)
+    found = engine.command_line(s.plan, s.folder, "worker-0", script, terminal=terminal)
+    return {"args": found.arguments, "env": found.environment, "cwd": found.folder}
 
 
 def test_a_command_in_a_task_has_its_environment_its_exit_code_and_a_terminal(
@@ -524,20 +522,16 @@ def test_a_command_in_a_task_has_its_environment_its_exit_code_and_a_terminal(
     if lacks(s, "exec", Executing):
         return
     s.start(until="up")
-    command = "echo $EMULATOR_TASK; echo problem >&2; [ -t 0 ] || exit 7"
-    assert executed(s, command, b"") == (7, "worker-0\n", "problem\n")
-    # Before 1.30 of Kubernetes a command would wait for ever for the end.
-    if not isinstance(s.engine, KubernetesEngine) or s.engine.cluster.ends_stdin:
-        assert executed(s, "tr a-z A-Z", b"hello\n" * 1000) == (0, "HELLO\n" * 1000, "")
+    code, out, err = executed(s, "echo $EMULATOR_TASK; echo problem >&2; [ -t 0 ] || exit 7", b"")
+    assert (code, out, err.splitlines()[0]) == (7, "worker-0\n", "problem")  # kubectl adds a line
+    assert executed(s, "tr a-z A-Z", b"hello\n" * 1000) == (0, "HELLO\n" * 1000, "")
     # It gets a terminal where there is one, which stays as it was.
     ours, its = pty.openpty()
     before = termios.tcgetattr(its)
     command = "read word; [ -t 0 ] && [ -t 1 ] && echo $word is a terminal"
     os.write(ours, b"this\n")
-    io = Stdio(its, its, its)
-    engine = capable(s.engine, Executing)
-    code = engine.execute(s.plan, s.folder, "worker-0", ["sh", "-c", command], io)
-    assert (code, termios.tcgetattr(its)) == (0, before)
+    done = subprocess.run(stdin=its, stdout=its, stderr=its, **in_task(s, command, terminal=True))
+    assert (done.returncode, termios.tcgetattr(its)) == (0, before)
     shown = b""
     while b"this is a terminal" not in shown:
         shown += os.read(ours, 1000)

@@ -40,7 +40,7 @@ def test_a_run_that_goes_wrong_blocks_no_other(suite: Suite) -> None:
     done = suite.run("-n", "2", "scenarios", "--emulator-cpus", "1", passed=4, errors=1)
     done.stdout.fnmatch_lines(["*worker-0 can't run 'no-such-program'*"])
     assert not any(word in done.stdout.str() for word in NOT_OURS)
-    assert not list(suite.path.glob(".cache/emulator/broker/*/*.json"))
+    assert not list(suite.path.glob(".cache/emulator/leases/*/*.json"))
 
 
 def test_waiting_for_a_turn_is_not_timed(suite: Suite) -> None:

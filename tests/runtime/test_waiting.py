@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import signal
 import sys
 import threading
@@ -20,12 +21,8 @@ from typing import IO
 
 import pytest
 
-from emulator.broker.leases import (
-    open_liveness_pipe,
-    open_writer,
-    transaction,
-    wait_until_one_closes,
-)
+from emulator.broker import Capacity, Claim, Need
+from emulator.broker.leases import Broker, Lease, transaction
 from emulator.engines.base import Inbox
 from emulator.record.lock import acquire, release, wait_until_over
 from emulator.results import Result, RunCallbacks
@@ -33,6 +30,8 @@ from emulator.runtime.clock import RealClock
 from emulator.runtime.waiting import AHEAD, Event, each, for_event, for_lock, result_of
 from emulator.session.running import Running
 from tests.conftest import python
+
+ALL = Capacity(1, 0)
 
 
 class Told(Exception):
@@ -98,7 +97,8 @@ class Held:
 
     folder: Path
     lock: IO[str]
-    pipe: int
+    share: Path
+    """Where another has the whole machine."""
 
 
 @pytest.fixture
@@ -109,10 +109,16 @@ def held(tmp_path: Path) -> Iterator[Held]:
             taken = closing.enter_context((tmp_path / name).open("w"))
             fcntl.flock(taken, fcntl.LOCK_EX)
         other = closing.enter_context((tmp_path / "held").open("w"))
-        closing.enter_context(open_liveness_pipe(tmp_path / "pipe"))
-        end = closing.enter_context(open_writer(tmp_path / "pipe"))
-        assert end is not None
-        yield Held(tmp_path, other, end)
+        claim = Claim(0, "another", os.getpid(), Need(1), ALL)
+        lease = closing.enter_context(Lease(tmp_path / "share", claim))
+        transaction(lease.folder, lease.enter)
+        transaction(lease.folder, lease.look)
+        yield Held(tmp_path, other, lease.folder)
+
+
+def my_share(folder: Path) -> Lease:
+    """Return a share of the machine, once it is free."""
+    return Broker(folder).acquire("me", Need(1), ALL, recover=print)
 
 
 WAITS: dict[str, Callable[[Held], object]] = {
@@ -122,8 +128,8 @@ WAITS: dict[str, Callable[[Held], object]] = {
     "a source": lambda held: next(each(endless())),
     "the next event of an inbox": lambda held: RealClock().next_event(Inbox(), None),
     "the end of a run": lambda held: wait_until_over(held.folder),
-    "the broker's mutex": lambda held: transaction(held.folder, lambda store: None),
-    "another's share of the machine": lambda held: wait_until_one_closes([held.pipe]),
+    "the broker's mutex": lambda held: my_share(held.folder),
+    "another's share of the machine": lambda held: my_share(held.share),
     "a run that is to begin": lambda held: runs_until_asked().begin(),
     "a run's result": lambda held: runs_until_asked().result(),
 }

@@ -52,8 +52,8 @@ from emulator.runtime.sockets import require_free
 
 if TYPE_CHECKING:
     from emulator.engines.base import Finding, Inbox, ResumePoint, TaskProcess
+    from emulator.engines.command_line import CommandLine
     from emulator.engines.docker.warm.cluster import ControlReplies
-    from emulator.engines.inside import Stdio
     from emulator.metrics.catalog import Usage
     from emulator.planning.plan import Plan, Task
     from emulator.scenario.schema import AnyImage, Scenario
@@ -316,13 +316,13 @@ class DockerEngine(Faults):
         if start.told:  # after its init steps, and before it ran
             self.signal(task.name, start.told)
 
-    def execute(
-        self, plan: Plan, folder: Path, task: str, command: Sequence[str], stdio: Stdio
-    ) -> int:
-        """Run a command in the container of a task."""
-        from emulator.engines.docker.execution import execute
+    def command_line(
+        self, plan: Plan, folder: Path, task: str, command: Sequence[str], *, terminal: bool
+    ) -> CommandLine:
+        """Return what runs a command in the container of a task."""
+        from emulator.engines.docker.execution import command_line
 
-        return execute(self.api, plan, task, command, stdio)
+        return command_line(self.api, plan, task, command, terminal=terminal)
 
     def _address_of_step(self, step: str) -> str:
         return self._addresses.choose(step, same=True) if self._addresses else ""

@@ -1,19 +1,13 @@
-"""Commands in containers: `exec` of the Docker engine."""
+"""Commands in containers: `exec` of the Docker engine, by the docker command."""
 
 from __future__ import annotations
 
-import contextlib
-import socket
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from docker.errors import APIError
-
-from emulator.engines.byte_stream import reader_of, shut, socket_of
-from emulator.engines.docker.connection import Frames, streamed, translate_errors
+from emulator.engines.command_line import CommandLine, check_command, not_running
+from emulator.engines.docker.connection import translate_errors
 from emulator.engines.docker.requests import PART, RUN, TASK
-from emulator.engines.inside import PIECE, Stdio, not_running, relay
-from emulator.errors import EngineError
 
 if TYPE_CHECKING:
     import docker
@@ -21,77 +15,31 @@ if TYPE_CHECKING:
     from emulator.planning.plan import Plan
 
 
-def execute(
-    client: docker.APIClient, plan: Plan, task: str, command: Sequence[str], io: Stdio
-) -> int:
-    """Run a command in a task's container; return its exit code.
+def command_line(
+    api: docker.APIClient, plan: Plan, task: str, command: Sequence[str], *, terminal: bool
+) -> CommandLine:
+    """Return what runs a command in a task's container, which is found by its labels.
 
-    The container is found by its labels. Raises UsageError if it does not run, EngineError.
+    The docker command looks for the engine where `connect` does, in the same variables. Raises
+    UsageError if the container does not run, EngineError.
     """
-    api: Any = client  # its own way to the socket loses what came with the headers
     labels = [f"{RUN}={plan.resources}", f"{PART if '.' in task else TASK}={task}"]
     with translate_errors(f"look for {task}"):
         found = api.containers(filters={"label": labels, "status": "running"})
-    if not found:
-        raise not_running(task, plan.run_id)
-    terminal = io.is_terminal
-    # One that was started warm has not all of the variables.
+        if not found:
+            raise not_running(task, plan.run_id)
+        container = found[0]["Id"]
+        has = api.inspect_container(container)["Config"]["Env"] or ()
+    check_command("docker", "Docker (its package docker-ce-cli; docker.io of Debian and Ubuntu)")
     env = next((dict(one.env) for one in plan.everything if one.name == task), {})
-    with translate_errors(f"run {command[0]} in {task}"):
-        made = api.exec_create(
-            found[0]["Id"],
-            list(command),
-            stdin=True,
-            tty=terminal,
-            environment=env,
-        )["Id"]
-        response = streamed(
-            client,
-            "POST",
-            f"/exec/{made}/start",
-            headers={"Connection": "Upgrade", "Upgrade": "tcp"},
-            json={"Tty": terminal, "Detach": False},
-            timeout=None,
-        )
-        channel = _Connection(api, made, response, terminal=terminal)
-        with contextlib.closing(response):
-            relay(channel, io, terminal=terminal)
-        return int(api.exec_inspect(made)["ExitCode"] or 0)
+    # One that was started warm has not all of the variables.
+    lacks = [one for one in (f"{name}={value}" for name, value in env.items()) if one not in has]
+    return CommandLine(docker_exec(container, command, lacks, terminal=terminal))
 
 
-class _Connection:
-    """The socket of a command."""
-
-    def __init__(self, api: docker.APIClient, made: str, response: Any, *, terminal: bool) -> None:  # noqa: ANN401
-        self._api, self._id, self._response = api, made, response
-        own = socket_of(response.raw)
-        if own is None:
-            raise EngineError(
-                "`emulate exec` needs a direct connection to the Docker engine.",
-                "Over SSH, run `docker exec` yourself.",
-            )
-        self._socket: socket.socket = own
-        self._socket.settimeout(None)
-        self._frames = None if terminal else Frames()
-
-    def send(self, data: bytes) -> None:
-        self._socket.sendall(data)
-
-    def finish(self) -> None:
-        # Not over TLS, where both ways end together.
-        if type(self._socket) is socket.socket:
-            self._socket.shutdown(socket.SHUT_WR)
-
-    def resize(self, rows: int, columns: int) -> None:
-        with contextlib.suppress(APIError):  # it has not begun, or has ended
-            self._api.exec_resize(self._id, height=rows, width=columns)
-
-    def receive(self) -> Iterator[tuple[int, bytes]]:
-        while data := reader_of(self._response.raw).read1(PIECE):
-            if self._frames is None:
-                yield 1, data
-            else:
-                yield from self._frames.feed(data)
-
-    def cut(self) -> None:
-        shut(self._socket)
+def docker_exec(
+    container: str, command: Sequence[str], env: Sequence[str], *, terminal: bool
+) -> list[str]:
+    """Return the arguments of docker; `env` are variables as `NAME=value` (pure)."""
+    variables = [word for one in env for word in ("-e", one)]
+    return ["docker", "exec", "-it" if terminal else "-i", *variables, container, *command]

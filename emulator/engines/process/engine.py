@@ -56,7 +56,7 @@ from emulator.scenario import program
 if TYPE_CHECKING:
     from filelock import FileLock
 
-    from emulator.engines.inside import Stdio
+    from emulator.engines.command_line import CommandLine
     from emulator.metrics.catalog import Usage
     from emulator.metrics.processes import ProcessSampler
     from emulator.planning.plan import Plan, Task
@@ -309,38 +309,19 @@ class ProcessEngine:
             return {}
         return {port: f"{LOOPBACK}:{port}" for port in self._published.get(task, ())}
 
-    def execute(
-        self, plan: Plan, folder: Path, task: str, command: Sequence[str], stdio: Stdio
-    ) -> int:
-        """Run a command with the environment of a task, in its folder; it ends with the run."""
-        from emulator.engines.inside import not_running
-        from emulator.runtime import signals
-        from emulator.runtime.waiting import result_of
+    def command_line(
+        self, plan: Plan, folder: Path, task: str, command: Sequence[str], *, terminal: bool
+    ) -> CommandLine:
+        """Return a command with the environment of a task, in its folder; it ends with the run."""
+        from emulator.engines.command_line import CommandLine, not_running
 
         found = [one for one in owned() if one.labels.run_id == plan.run_id]
         if not any(one.labels.keeper and one.labels.task == task for one in found):
             raise not_running(task, plan.run_id)
         folder = folder.resolve()
         environment = _environment(plan.task(task), plan.run_id, folder, _python(plan))[1]
-        with signals.deferred() as deferral:
-            with os_errors(EngineError, f"Can't run {command[0]} in {task}"):
-                home = Scratch(folder, plan.run_id).home(task)
-                executable = shutil.which(command[0], path=environment["PATH"]) or command[0]
-                process = subprocess.Popen(
-                    [executable, *command[1:]],
-                    cwd=home,
-                    env=environment,
-                    stdin=stdio.stdin,
-                    stdout=stdio.stdout,
-                    stderr=stdio.stderr,
-                )
-
-            def pass_on(number: signal.Signals) -> None:
-                if number != signal.SIGINT:  # Ctrl-C goes to all processes of the terminal
-                    process.send_signal(number)
-
-            deferral.hand_to(pass_on)
-            return exit_code(result_of(process.wait))
+        home = Scratch(folder, plan.run_id).home(task)
+        return CommandLine(command, environment, home)
 
     def run_at_files(self, where: str, program: str, request: Mapping[str, Any]) -> str:
         """Run a program for the folder of a task, or for the shared one; it ends with the run."""

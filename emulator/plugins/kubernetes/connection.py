@@ -251,13 +251,6 @@ class ApiServer:
         return str(self.get("/version").get("gitVersion", "unknown"))
 
     @property
-    def ends_stdin(self) -> bool:
-        """Whether the server passes on that the stdin of a command has ended: since 1.30."""
-        major, _, rest = self.server_version.removeprefix("v").partition(".")
-        minor = rest.partition(".")[0]
-        return major.isdecimal() and minor.isdecimal() and (int(major), int(minor)) >= (1, 30)
-
-    @property
     def server(self) -> str:
         """The address of the API server."""
         return self._server

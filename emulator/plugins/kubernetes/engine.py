@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emulator.engines.base import EngineDown, Exited
-from emulator.engines.inside import Stdio, not_running
+from emulator.engines.command_line import CommandLine, check_command, not_running
 from emulator.engines.recipes import reference
 from emulator.errors import EngineError, EngineLost, EngineMissing, NameTaken
 from emulator.faults.infrastructure import Cordoned
@@ -524,11 +524,11 @@ class KubernetesEngine:
             return ""
         return removal.preempt(self.cluster, pod, grace, via)
 
-    def execute(
-        self, plan: Plan, folder: Path, task: str, command: Sequence[str], stdio: Stdio
-    ) -> int:
-        """Run a command in the container of a task."""
-        from emulator.plugins.kubernetes.execution import interact
+    def command_line(
+        self, plan: Plan, folder: Path, task: str, command: Sequence[str], *, terminal: bool
+    ) -> CommandLine:
+        """Return what runs a command in the container of a task."""
+        from emulator.plugins.kubernetes.execution import kubectl_exec
 
         made = self.cluster.get(
             self.cluster.namespaced("pods"), labelSelector=names.selector(plan.resources)
@@ -536,7 +536,11 @@ class KubernetesEngine:
         for pod in made.get("items") or ():
             of = (pod["metadata"].get("annotations") or {}).get(names.TASK)
             if of == task and isinstance(state_of(pod, MAIN), Running):
-                return interact(self.cluster, pod["metadata"]["name"], MAIN, command, stdio)
+                check_command("kubectl", "Kubernetes (kubernetes-client of Debian)")
+                name = pod["metadata"]["name"]
+                return CommandLine(
+                    kubectl_exec(self.cluster, name, MAIN, command, terminal=terminal)
+                )
         raise not_running(task, plan.run_id)
 
     def cordon(self, task: str) -> Cordoned:

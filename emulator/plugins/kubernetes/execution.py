@@ -1,20 +1,15 @@
-"""Commands in containers, by the API server's websocket (`exec`)."""
+"""Commands in containers: over the API server's websocket (`exec`), or by kubectl."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from websocket import WebSocketException
-
-from emulator.engines.byte_stream import shut
-from emulator.engines.inside import Stdio, relay
 from emulator.errors import EngineError
-from emulator.plugins.kubernetes.connection import CONNECT_TIMEOUT, ApiServer
+from emulator.plugins.kubernetes.connection import CONNECT_TIMEOUT, OF_THIS_POD, ApiServer
 
 if TYPE_CHECKING:
     from websocket import WebSocket
@@ -22,9 +17,7 @@ if TYPE_CHECKING:
 
 PROTOCOL = "v4.channel.k8s.io"
 """Known to all servers since 1.4; the first byte of each message is its channel."""
-PROTOCOL_5 = "v5.channel.k8s.io"
-"""Of 1.30 and later: one end can close a channel."""
-STDIN, STDOUT, STDERR, STATUS, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
+STDOUT, STDERR, STATUS = 1, 2, 3
 NO_COMMAND = 127
 """Exit code of a shell, and of Docker, where there is no such command."""
 _NO_COMMAND = re.compile(
@@ -55,13 +48,7 @@ def exit_code(status: Mapping[str, Any]) -> int | None:
     codes = [one["message"] for one in causes if one.get("reason") == "ExitCode"]
     if codes:
         return int(codes[0])
-    return NO_COMMAND if why_no_command(status) else None
-
-
-def why_no_command(status: Mapping[str, Any]) -> str:
-    """Return what containerd or CRI-O says of a command that is not there; else empty (pure)."""
-    found = _NO_COMMAND.search(said := str(status.get("message") or ""))
-    return said[found.start() :] if found else ""
+    return NO_COMMAND if _NO_COMMAND.search(str(status.get("message") or "")) else None
 
 
 def run(
@@ -71,7 +58,7 @@ def run(
 
     Never repeated. Raises ApiError, EngineLost; EngineError if it takes longer.
     """
-    path, deadline = _path(cluster, pod), time.monotonic() + timeout
+    path, deadline = cluster.namespaced("pods", f"{pod}/exec"), time.monotonic() + timeout
     query: dict[str, Any] = {
         "container": container,
         "command": command,
@@ -83,92 +70,40 @@ def run(
     printed = {STDOUT: bytearray(), STDERR: bytearray()}
     patience = min(max(CONNECT_TIMEOUT, timeout), 30)
     with cluster.websocket(path, [PROTOCOL], patience, late, **query) as connection:
-        channel = _Channel(connection, deadline)
-        for number, data in channel.receive():
-            printed[number] += data
+        status = _received(connection, deadline, printed)
+    if (code := exit_code(status)) is None:
+        raise cluster.refused("POST", path, 101, status)
     out, err = (printed[one].decode("utf-8", "replace") for one in (STDOUT, STDERR))
-    return Executed(_code(cluster, path, channel), out, err)
+    return Executed(code, out, err)
 
 
-def interact(
-    cluster: ApiServer, pod: str, container: str, command: Sequence[str], stdio: Stdio
-) -> int:
-    """Run a command with our stdin, stdout and stderr, for as long as it likes.
+def _received(
+    connection: WebSocket, deadline: float, printed: Mapping[int, bytearray]
+) -> Mapping[str, Any]:
+    """Append what a command prints to `printed`; return how it ended, in the server's words.
 
-    Return its exit code. Its stdin is empty where the server can't pass on its end. Raises
-    ApiError, EngineLost, also if the connection is lost meanwhile.
+    `deadline` is monotonic. Raises ConnectionError if the connection was closed before.
     """
-    path, terminal = _path(cluster, pod), stdio.is_terminal
-    query: dict[str, Any] = {
-        "container": container,
-        "command": command,
-        "stdin": terminal or cluster.ends_stdin,
-        "stdout": True,
-        "stderr": not terminal,
-        "tty": terminal,
-    }
-    # Only the newer one has a way to say that stdin has ended.
-    protocols = [PROTOCOL_5, PROTOCOL]
-    with cluster.websocket(path, protocols, CONNECT_TIMEOUT, **query) as connection:
-        connection.settimeout(None)
-        channel = _Channel(connection)
-        relay(channel, stdio, terminal=terminal)
-    if why := why_no_command(channel.status):  # which Docker prints itself
-        os.write(stdio.stderr, f"{why}\n".encode())
-    return _code(cluster, path, channel)
+    while True:
+        connection.settimeout(max(0.001, deadline - time.monotonic()))
+        if not (message := connection.recv()):
+            raise ConnectionError("the connection was closed before the command ended")
+        data = message.encode() if isinstance(message, str) else bytes(message)
+        if data[0] in printed:
+            printed[data[0]] += data[1:]
+        elif data[0] == STATUS and data[1:]:
+            status: Mapping[str, Any] = json.loads(data[1:])
+            return status
 
 
-def _path(cluster: ApiServer, pod: str) -> str:
-    return cluster.namespaced("pods", f"{pod}/exec")
+def kubectl_exec(
+    cluster: ApiServer, pod: str, container: str, command: Sequence[str], *, terminal: bool
+) -> list[str]:
+    """Return the arguments of kubectl that run a command with our stdin, stdout and stderr (pure).
 
-
-def _code(cluster: ApiServer, path: str, channel: _Channel) -> int:
-    code = exit_code(channel.status)
-    if code is None:
-        raise cluster.refused("POST", path, 101, channel.status)
-    return code
-
-
-class _Channel:
-    """The websocket of a command: the first byte of each message is its channel."""
-
-    def __init__(self, connection: WebSocket, deadline: float | None = None) -> None:
-        """`deadline`: until when something is received (monotonic seconds); None: for ever."""
-        self._connection, self._deadline = connection, deadline
-        self.status: Mapping[str, Any] = {}
-        """How the command ended, in the server's words."""
-
-    def send(self, data: bytes) -> None:
-        self._send(STDIN, data)
-
-    def finish(self) -> None:
-        if self._connection.subprotocol == PROTOCOL_5:
-            self._send(CLOSE, bytes([STDIN]))
-
-    def resize(self, rows: int, columns: int) -> None:
-        self._send(RESIZE, json.dumps({"Width": columns, "Height": rows}).encode())
-
-    def receive(self) -> Iterator[tuple[int, bytes]]:
-        while message := self._receive():
-            data = message.encode() if isinstance(message, str) else bytes(message)
-            if data[0] in (STDOUT, STDERR) and data[1:]:
-                yield data[0], data[1:]
-            elif data[0] == STATUS and data[1:]:
-                self.status = json.loads(data[1:])
-                return
-        raise ConnectionError("the connection was closed before the command ended")
-
-    def cut(self) -> None:
-        if (own := self._connection.sock) is not None:
-            shut(own)
-
-    def _receive(self) -> str | bytes:
-        if self._deadline is not None:
-            self._connection.settimeout(max(0.001, self._deadline - time.monotonic()))
-        return self._connection.recv()
-
-    def _send(self, channel: int, data: bytes) -> None:
-        try:
-            self._connection.send_binary(bytes([channel]) + data)
-        except WebSocketException as error:
-            raise ConnectionError(str(error)) from None
+    It reads the same kubeconfig, or is in the same Pod.
+    """
+    context = [] if cluster.context == OF_THIS_POD else ["--context", cluster.context]
+    place = [*context, "-n", cluster.namespace]
+    how = "-it" if terminal else "-i"
+    return ["kubectl", *place, "exec", how, pod, "-c", container, "--", *command]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +12,6 @@ from emulator.engines.docker.requests import container_request
 from emulator.errors import ScenarioError
 from emulator.planning.planner import make_plan
 from emulator.plugins.kubeflow.section import operator_of
-from emulator.record.reader import Record
-from emulator.record.writer import RunWriter
-from emulator.runtime.clock import ManualClock
 from emulator.scenario.extension import AnyOperator
 from emulator.scenario.frameworks.registry import roles_of
 from emulator.scenario.loader import parse

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 import pytest
 
-from emulator.engines.inside import Stdio
 from emulator.plugins.kubernetes import removal
-from emulator.plugins.kubernetes.connection import ApiError, ApiServer
-from emulator.plugins.kubernetes.execution import STATUS, exit_code, interact
+from emulator.plugins.kubernetes.connection import OF_THIS_POD, ApiError, ApiServer
+from emulator.plugins.kubernetes.execution import STATUS, exit_code, kubectl_exec
 from emulator.plugins.kubernetes.pods import Pod
 from emulator.plugins.kubernetes.refusals import access, refusal
 
@@ -61,7 +59,7 @@ class Server:
     """An API server of which only the answers exist: how a command ended, and a Pod that runs."""
 
     context = "home"
-    ends_stdin = True
+    namespace = "team"
 
     def __init__(self, status: Status) -> None:
         self._status = status
@@ -87,13 +85,7 @@ class Server:
     def websocket(self, *_: Any, **__: Any) -> Iterator[Server]:
         yield self
 
-    sock = None
-    subprotocol = "v5.channel.k8s.io"
-
     def settimeout(self, _: float | None) -> None:
-        pass
-
-    def send_binary(self, data: bytes) -> None:
         pass
 
     def recv(self) -> bytes:
@@ -120,18 +112,18 @@ def test_a_kill_that_became_a_deletion_says_so() -> None:
     )
 
 
-def test_exec_says_what_is_not_there_and_ends_as_a_shell_does() -> None:
-    reading, writing = os.pipe()
-    with open(os.devnull) as nothing:
-        code = interact(
-            cast("ApiServer", Server(CONTAINERD)),
-            POD.name,
-            "main",
-            ["sh"],
-            Stdio(nothing.fileno(), writing, writing),
-        )
-    os.close(writing)
-    with open(reading) as printed:
-        said = printed.read()
-    assert code == 127
-    assert said == 'exec: "sh": executable file not found in $PATH: unknown\n'
+@pytest.mark.parametrize(
+    ("context", "terminal", "words"),
+    [
+        ("home", False, "kubectl --context home -n team exec -i pod -c main -- ls -l"),
+        ("home", True, "kubectl --context home -n team exec -it pod -c main -- ls -l"),
+        (OF_THIS_POD, False, "kubectl -n team exec -i pod -c main -- ls -l"),
+    ],
+)
+def test_kubectl_runs_a_command_with_the_context_that_is_in_use(
+    context: str, terminal: bool, words: str
+) -> None:
+    server = Server({})
+    server.context = context
+    found = kubectl_exec(cast("ApiServer", server), "pod", "main", ["ls", "-l"], terminal=terminal)
+    assert found == words.split()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +12,7 @@ import typer
 
 from emulator.cli.command import Command
 from emulator.cli.options import Out, RunOption, complete_exec, live_folder
-from emulator.errors import UsageError
+from emulator.errors import EngineError, UsageError
 
 SHELL = ("sh", "-c", "command -v bash >/dev/null 2>&1 && exec bash; exec sh")
 """The best shell that there is."""
@@ -37,13 +39,13 @@ def exec_(
     """Run a command in a running task, or a shell. The exit code is that of the command.
 
     It has the environment, the folder and the network of the task. It gets a terminal where stdin
-    and stdout are one.
+    and stdout are one. For containers it needs the command docker, or kubectl.
     """
     from emulator.engines import choose
     from emulator.engines.base import Configuring, Executing
     from emulator.engines.capabilities import capable
-    from emulator.engines.inside import Stdio
     from emulator.record.reader import Record
+    from emulator.runtime.files import os_errors
 
     name, task, command = _parts(words, run, out)
     record = Record(live_folder(name, out).path)
@@ -55,8 +57,16 @@ def exec_(
             raise UsageError(
                 f"{plan.run_id} has no task {task}.", f"It has {', '.join(plan.printing)}."
             )
-        code = capable(engine, Executing).execute(plan, record.path, task, command, Stdio())
-    raise typer.Exit(code)
+        terminal = os.isatty(0) and os.isatty(1)
+        found = capable(engine, Executing).command_line(
+            plan, record.path, task, command, terminal=terminal
+        )
+    with os_errors(EngineError, f"Can't run {found.arguments[0]} in {task}"):
+        os.chdir(found.folder or ".")
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+            signal.signal(number, signal.SIG_DFL)
+        # It takes the place of this process: its signals and its exit code are the command's.
+        os.execvpe(found.arguments[0], list(found.arguments), found.environment or os.environ)
 
 
 exec_.command_class = _ExecCommand  # type: ignore[attr-defined]

@@ -359,11 +359,11 @@ def _read_again(state: TaskState, printed: Sequence[Printed]) -> Sequence[Observ
     written: int | None = None
     later = state.starts[1:]
     for line in printed:
-        while later and line.wall is not None and line.wall >= later[0]:
+        while later and line.wall >= later[0]:
             state.reader = state.reader.again()
             later = later[1:]
         drawn = state.reader.steps_drawn(line.text)
-        read = state.reader.read(line.text, line.wall or 0.0)
+        read = state.reader.read(line.text, line.wall)
         for seen in read:
             if seen.event != "step":
                 continue

@@ -471,7 +471,7 @@ class _BuildLog:
         self._file: IO[str] | None = None
         with suppress(OSError):
             self.path.parent.mkdir(FOR_OWNER, parents=True, exist_ok=True)
-            self.path.unlink(missing_ok=True)  # an earlier version let all users read it
+            self.path.unlink(missing_ok=True)  # that of the build before
             raw = io.BufferedWriter(appending(self.path))
             self._file = io.TextIOWrapper(raw, "utf-8", "replace", line_buffering=True)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,11 +10,7 @@ import yaml
 
 from emulator.engines.docker.requests import container_request
 from emulator.errors import ScenarioError
-from emulator.planning.planner import make_plan
 from emulator.plugins.kubeflow.section import operator_of
-from emulator.record.reader import Record
-from emulator.record.writer import RunWriter
-from emulator.runtime.clock import ManualClock
 from emulator.scenario.extension import AnyOperator
 from emulator.scenario.frameworks.registry import roles_of
 from emulator.scenario.loader import parse
@@ -119,18 +113,6 @@ def test_a_tfjob_may_have_a_master_that_leads() -> None:
 )
 def test_nothing_is_reported_that_rests_on_a_broken_section(text: str) -> None:
     assert only_problem(f"name: x\n{text}\n").startswith("s.yaml:2: ")
-
-
-@pytest.mark.parametrize("quirks", [False, True])
-def test_what_a_section_of_an_earlier_version_had_is_ignored(tmp_path: Path, quirks: bool) -> None:
-    text = yaml.safe_dump(TFJOB)
-    made = make_plan(parse(text), "run-1", NAMED)
-    RunWriter(tmp_path / "run-1", made, text, ManualClock()).close()
-    file = tmp_path / "run-1" / "plan.json"
-    stored = json.loads(file.read_text())
-    stored["scenario"]["operator"]["quirks"] = quirks
-    file.write_text(json.dumps(stored))
-    assert Record.open(tmp_path / "run-1").plan == made
 
 
 # --- Names on the network, and labels -------------------------------------------------------------

@@ -118,9 +118,7 @@ clean:           ## Remove the environment and caches, and what crashed runs hav
 $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
 
-# Until 0.2.0 the distribution was called `emulator`.
 $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/pip
-	-@$(BIN)/pip uninstall --quiet --yes emulator 2>/dev/null
 	$(PIP) install --quiet --editable '.[test]'
 	@touch $@
 

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from textwrap import dedent
 
+import certifi
 import pytest
 
 from emulator.engines.docker import DockerEngine
+from emulator.engines.docker.images import BuildOptions
 from tests.conftest import Emulate
 
 MPI_IMAGE = """\
@@ -48,6 +50,8 @@ MPI_SCENARIO = """\
     """
 RAY_IMAGE = """\
     FROM {base}
+    COPY ca-bundle.pem /etc/
+    ENV PIP_CERT=/etc/ca-bundle.pem
     RUN python3 -m venv /opt/venv && /opt/venv/bin/pip install --no-cache-dir ray==2.60.0
     ENV PATH=/opt/venv/bin:$PATH
     ENV RAY_raylet_start_wait_time_s=120
@@ -112,7 +116,12 @@ def test_mpirun_on_a_launcher_uses_the_workers(
 def test_ray_runs_on_the_head_and_the_workers(
     emulate: Emulate, docker_engine: DockerEngine, tiny_image: str, tmp_path: Path
 ) -> None:
-    image = {"image/Dockerfile": RAY_IMAGE.format(base=tiny_image)}
+    # In a network that intercepts TLS, pip trusts this machine's bundle alone.
+    trusted = BuildOptions.from_environment().ca_bundle or Path(certifi.where())
+    image = {
+        "image/Dockerfile": RAY_IMAGE.format(base=tiny_image),
+        "image/ca-bundle.pem": trusted.read_text(),
+    }
     program = {"program/where.py": RAY_PROGRAM, "scenario.yaml": RAY_SCENARIO}
     output = printed(emulate, tmp_path, image | program, "head-0")
     assert "ran on head-0 worker-0 worker-1" in output

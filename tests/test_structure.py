@@ -54,7 +54,7 @@ ONLY_IN = {
     "typer": {"cli"},
     "rich": {"cli", "report"},
     "IPython": {"report"},
-    "re2": {"validation"},
+    "regex": {"validation"},
     "pynvml": {"metrics/gpu"},
     "subprocess": {"engines", "plugins/kubernetes", "cli"},
     "starlette": {"api"},

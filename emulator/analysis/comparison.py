@@ -231,7 +231,7 @@ def _without_defaults(value: object) -> object:
         return [_without_defaults(inner) for inner in value]
     if isinstance(value, Mapping):
         if (kind := next((entries()[key] for key in value if key in entries()), None)) is not None:
-            with contextlib.suppress(ValidationError):  # of another version
+            with contextlib.suppress(ValidationError):  # a mapping of something else
                 entry = kind.model_validate(value, context={"stored": True})
                 value = entry.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         kept = {key: _without_defaults(inner) for key, inner in value.items()}

@@ -172,7 +172,7 @@ def put_in_summary(summary: dict[str, Any], key: str, value: float | None) -> No
 
 
 def in_summary(summary: Mapping[str, Any], key: str) -> float | None:
-    """Return a figure from a summary.json, also of an older version."""
+    """Return a figure from a summary.json; None if it has none."""
     if key == "worst_recovery" and summary.get("unrecovered"):
         return math.inf
     value: Any = summary

@@ -205,11 +205,6 @@ def logs(
 
     record, wanted = _run_and_tasks(names or [], run, out)
     begin = None if since is None else moment(since, "--since")
-    if (timestamps or begin is not None) and not record.has_times(wanted):
-        raise UsageError(
-            f"The record of {record.run_id} does not say when its lines were printed.",
-            "An older version wrote it; leave out --since and --timestamps.",
-        )
     if follow and record.live:
         from emulator.record.reader import Record
         from emulator.report.live import LivePrinter
@@ -255,7 +250,7 @@ def _followed(
 
 def _stamp(line: Printed, *, wanted: bool) -> str:
     """Return the time before a line, as docker and kubectl write it but to the millisecond."""
-    if not wanted or line.wall is None:
+    if not wanted:
         return ""
     time = datetime.fromtimestamp(line.wall, UTC)
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z ")

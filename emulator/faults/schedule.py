@@ -168,11 +168,12 @@ def trigger_matches(
 
     `line` is None for a step that was read from an unfinished line. A step of one of the
     `evaluators` is only where the trigger names that task: it is of a checkpoint, maybe an old one.
+    Raises TooSlow where the pattern of a trigger takes too long for the line.
     """
     if trigger.task is not None and not fnmatch.fnmatchcase(task, trigger.task):
         return False
     if trigger.log is not None:
-        return line is not None and compiled(trigger.log).matches(line)
+        return line is not None and compiled(trigger.log).search(line) is not None
     if trigger.step is not None:
         step = data.get("step")
         counts = trigger.task is not None or task not in evaluators

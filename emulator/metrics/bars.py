@@ -19,30 +19,34 @@ from functools import lru_cache
 from typing import Self
 
 from emulator.metrics.readings import NOTHING, Rank, Reading, Source, fields_of
-from emulator.validation.patterns import Pattern
 
 ENDLESS = ("it", "batch", "batches", "step", "steps", "iter", "update", "ex", "img", "sample")
 """Units of the bars without a length that are read."""
 _AMOUNT = r"\d+(?:\.\d+)?[kMG]?"
-_TQDM = Pattern(
+_TQDM = re.compile(
     rf"^(?:(?P<title>.*?):? +)?\d+%\|[^|]*\| *(?P<done>{_AMOUNT})/(?P<total>{_AMOUNT})"
-    r" \[[^,\]<]*<[^,\]]*, *(?P<rate>[^,\]]+)(?:, (?P<values>[^\]]*))?\]"
+    r" \[[^,\]<]*<[^,\]]*, *(?P<rate>[^,\]]+)(?:, (?P<values>[^\]]*))?\]",
+    re.ASCII,
 )
-_ENDLESS = Pattern(
+_ENDLESS = re.compile(
     rf"^(?:(?P<title>.*?):? +)?(?P<done>{_AMOUNT})(?P<total>)(?:{'|'.join(ENDLESS)})"
-    r" \[\d[\d:]*, *(?P<rate>[^,\]]+)(?:, (?P<values>[^\]]*))?\]\s*$"
+    r" \[\d[\d:]*, *(?P<rate>[^,\]]+)(?:, (?P<values>[^\]]*))?\]\s*$",
+    re.ASCII,
 )
-_LIGHTNING_ENDLESS = Pattern(
+_LIGHTNING_ENDLESS = re.compile(
     r"^(?:(?P<title>.*?):? +)?\| +\| (?P<done>\d+)(?P<total>)/\?"
-    r" \[[^,\]<]*<[^,\]]*, *(?P<rate>[^,\]]+)(?:, (?P<values>[^\]]*))?\]"
+    r" \[[^,\]<]*<[^,\]]*, *(?P<rate>[^,\]]+)(?:, (?P<values>[^\]]*))?\]",
+    re.ASCII,
 )
-_IGNITE = Pattern(
+_IGNITE = re.compile(
     r"^(?:(?P<title>.*?):? +)?\[(?P<done>\d+)/(?P<total>\d+)\] +\d+%\|[^,|\[]*()"
-    r"(?:, (?P<values>[^\[]*))?\[[^\]]*\]"
+    r"(?:, (?P<values>[^\[]*))?\[[^\]]*\]",
+    re.ASCII,
 )
-_RICH = Pattern(
+_RICH = re.compile(
     r"^(?P<title>Epoch \d+/\d+) +[━╸╺ ]*(?P<done>\d+)/(?P<total>\d+) +[\d:]+ • \S+"
-    r" +(?P<rate>\S+it/s)(?: +(?P<values>.*))?"
+    r" +(?P<rate>\S+it/s)(?: +(?P<values>.*))?",
+    re.ASCII,
 )
 _TRAINER = "{'"
 """Hugging Face's Trainer prints its values as a Python dictionary, without a step."""
@@ -253,9 +257,9 @@ def _drawn(text: str) -> _Drawn | None:
             break
     else:
         return None
-    names = pattern.names
+    names = pattern.groupindex
     title, done, total, rate, beside = (
-        (match[names[name]] or "") if name in names else ""
+        (match[name] or "") if name in names else ""
         for name in ("title", "done", "total", "rate", "values")
     )
     title = title[-TITLE:]

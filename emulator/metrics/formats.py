@@ -40,6 +40,9 @@ class Format:
     """It is read as it is drawn, before its line is finished."""
 
 
+LONGEST = 4000
+"""Characters of a text that is read: the time of a search may grow with the square of its length.
+"""
 ACCURACY = (
     "acc",
     "sparse_categorical_accuracy",
@@ -64,10 +67,11 @@ def with_accuracy(values: Mapping[str, object]) -> dict[str, object]:
 
 # --- Keras ----------------------------------------------------------------------------------------
 
-_KERAS_BAR = Pattern(
-    r"^\s*(?P<batch>\d+)/(?P<batches>\d+|Unknown)\s+(?P<rest>(?:\[|━|\S*\s*\d+s).*)"
+_KERAS_BAR = re.compile(
+    r"^\s*(?P<batch>\d+)/(?P<batches>\d+|Unknown)\s+(?P<rest>(?:\[|━|\S*\s*\d+s).*)",
+    re.ASCII,
 )
-_KERAS_EPOCH = Pattern(r"^Epoch (\d+)/\d+\s*$")
+_KERAS_EPOCH = re.compile(r"^Epoch (\d+)/\d+\s*$", re.ASCII)
 
 
 @dataclass
@@ -101,7 +105,7 @@ class KerasCounter:
             return None
         if not (match := _KERAS_BAR.search(text)):
             return None
-        batch, total = int(match[1] or ""), int(match[2] or "") if match[2] != "Unknown" else 0
+        batch, total = int(match[1]), int(match[2]) if match[2] != "Unknown" else 0
         if total and not self.batches and 0 < self.batch < self.batch * (self.epoch + 1) <= total:
             self.shown = total
         if total == self.shown > 0:
@@ -111,7 +115,7 @@ class KerasCounter:
             self.download = total
         if self.download < 0 or 0 < total == self.download:
             return NOTHING
-        rest = match[3] or ""
+        rest = match[3]
         # Before its end, the bar of Keras 2 shows sums over replicas.
         has_values = batch == total and " ETA: " not in rest
         values = fields_of(rest.split(" - "), ": ") if has_values else {}
@@ -130,7 +134,7 @@ class KerasCounter:
         if text.startswith("Downloading data"):
             self.download = -1
         elif text.startswith("Epoch ") and (match := _KERAS_EPOCH.search(text)):
-            self.epoch, self.batch = int(match[1] or "") - 1, 0
+            self.epoch, self.batch = int(match[1]) - 1, 0
             self.has_epoch_lines, self.download = True, max(self.download, 0)
 
     def _trains(self, batch: int, total: int, *, is_bar: bool) -> bool:
@@ -166,7 +170,7 @@ class GroupsCounter:
     values of the last step.
     """
 
-    pattern: Pattern
+    pattern: Pattern | re.Pattern[str]
     first_epoch: int = 1
     """0 in programs that count from 0."""
 
@@ -175,9 +179,9 @@ class GroupsCounter:
         match = self.pattern.search(text)
         if not match:
             return None
-        texts = ((name, match[group]) for name, group in self.pattern.names.items())
+        texts = ((name, match[group]) for name, group in self.pattern.groupindex.items())
         values = {name: number(text) for name, text in texts if text}
-        if "step" not in self.pattern.names:
+        if "step" not in self.pattern.groupindex:
             return Reading(None, values)
         step = values.pop("step", None)
         # The group may match something that is no number, or take no part in the match.
@@ -195,16 +199,19 @@ class GroupsCounter:
         return replace(self)
 
 
-_TF1_HOOKS = Pattern(
-    r"^loss = (?P<loss>[\d.eE+-]+), (?:global_)?step = (?P<step>\d+)(?: \([\d.]+ sec\))?$"
+_TF1_HOOKS = re.compile(
+    r"^loss = (?P<loss>[\d.eE+-]+), (?:global_)?step = (?P<step>\d+)(?: \([\d.]+ sec\))?$",
+    re.ASCII,
 )
-_TF1_GLOBAL_STEP = Pattern(
-    r"^(?:[\d.]+: )?(?:Worker \d+: )?[Tt]raining step \d+ done \(global step: (?P<step>\d+)\)$"
+_TF1_GLOBAL_STEP = re.compile(
+    r"^(?:[\d.]+: )?(?:Worker \d+: )?[Tt]raining step \d+ done \(global step: (?P<step>\d+)\)$",
+    re.ASCII,
 )
-_PYTORCH_EXAMPLE = Pattern(
-    r"^Train Epoch: (\d+) \[(\d+)/(\d+) \(\s*\d+%\)\](?:\s+[Ll]oss[:=] ?(\d+(?:\.\d+)?))?"
+_PYTORCH_EXAMPLE = re.compile(
+    r"^Train Epoch: (\d+) \[(\d+)/(\d+) \(\s*\d+%\)\](?:\s+[Ll]oss[:=] ?(\d+(?:\.\d+)?))?",
+    re.ASCII,
 )
-_PYTORCH_RESULT = Pattern(r"(?:^accuracy=|Accuracy: )(\d+(?:\.\d+)?)(?:/(\d+))?")
+_PYTORCH_RESULT = re.compile(r"(?:^accuracy=|Accuracy: )(\d+(?:\.\d+)?)(?:/(\d+))?", re.ASCII)
 
 
 @dataclass
@@ -217,13 +224,13 @@ class ExamplesCounter:
     def read_text(self, text: str) -> Reading | None:
         """Return the number of examples, counted across epochs, or the accuracy of a test."""
         if match := _PYTORCH_EXAMPLE.search(text):
-            epoch, examples, total = (int(match[group] or "") for group in (1, 2, 3))
+            epoch, examples, total = (int(match[group]) for group in (1, 2, 3))
             self.first_epoch = min(self.first_epoch, epoch)
             examples += (epoch - self.first_epoch) * total
             loss = {"loss": float(match[4])} if match[4] else {}
             return Reading(examples, {"examples": examples, **loss})
         if match := _PYTORCH_RESULT.search(text):
-            right, of = float(match[1] or ""), float(match[2] or 1)
+            right, of = float(match[1]), float(match[2] or 1)
             return Reading(None, {"accuracy": right / of}) if 0 <= right <= of else NOTHING
         return None
 
@@ -232,13 +239,15 @@ class ExamplesCounter:
         return replace(self)
 
 
-_IMAGENET = Pattern(
-    r"^Epoch: \[(\d+)\]\[ *(\d+)/(\d+)\]\s(?:.*\bLoss (\d+(?:\.\d+)?(?:[eE][+-]?\d+)?) )?"
+_IMAGENET = re.compile(
+    r"^Epoch: \[(\d+)\]\[ *(\d+)/(\d+)\]\s(?:.*\bLoss (\d+(?:\.\d+)?(?:[eE][+-]?\d+)?) )?",
+    re.ASCII,
 )
-_TIMM = Pattern(
-    r"^Train: (\d+) \[ *(\d+)/(\d+) \( *\d+%\)\](?:.*?\bLoss: *(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?))?"
+_TIMM = re.compile(
+    r"^Train: (\d+) \[ *(\d+)/(\d+) \( *\d+%\)\](?:.*?\bLoss: *(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?))?",
+    re.ASCII,
 )
-_IMAGENET_RESULT = Pattern(r"^ ?\* +(?:Prec|Acc)@1 (\d+(?:\.\d+)?)")
+_IMAGENET_RESULT = re.compile(r"^ ?\* +(?:Prec|Acc)@1 (\d+(?:\.\d+)?)", re.ASCII)
 
 
 @dataclass
@@ -251,12 +260,12 @@ class BatchesCounter:
     def read_text(self, text: str) -> Reading | None:
         """Return the number of batches, counted across epochs, or the accuracy of a test."""
         if match := _IMAGENET.search(text) or _TIMM.search(text):
-            epoch, batch, batches = (int(match[group] or "") for group in (1, 2, 3))
+            epoch, batch, batches = (int(match[group]) for group in (1, 2, 3))
             self.first_batch = min(self.first_batch, batch)
             loss = {"loss": float(match[4])} if match[4] else {}
             return Reading(epoch * batches + batch + 1 - self.first_batch, loss)
         if match := _IMAGENET_RESULT.search(text):
-            percent = float(match[1] or "")
+            percent = float(match[1])
             return Reading(None, {"accuracy": percent / 100}) if percent <= 100 else NOTHING
         return None
 
@@ -265,9 +274,9 @@ class BatchesCounter:
         return replace(self)
 
 
-_TUTORIAL_EPOCH = Pattern(r"^Epoch (\d+)$")
-_TUTORIAL = Pattern(r"^loss: (\d+(?:\.\d+)?) +\[ *(\d+)/ *(\d+)\]$")
-_TUTORIAL_RESULT = Pattern(r"^ ?Accuracy: (\d+(?:\.\d+)?)%, Avg loss: ")
+_TUTORIAL_EPOCH = re.compile(r"^Epoch (\d+)$", re.ASCII)
+_TUTORIAL = re.compile(r"^loss: (\d+(?:\.\d+)?) +\[ *(\d+)/ *(\d+)\]$", re.ASCII)
+_TUTORIAL_RESULT = re.compile(r"^ ?Accuracy: (\d+(?:\.\d+)?)%, Avg loss: ", re.ASCII)
 
 
 @dataclass
@@ -280,12 +289,12 @@ class TutorialCounter:
     def read_text(self, text: str) -> Reading | None:
         """Return the number of examples, counted across epochs, or the accuracy of a test."""
         if match := _TUTORIAL_EPOCH.search(text):
-            self.epoch = max(int(match[1] or "") - 1, 0)
+            self.epoch = max(int(match[1]) - 1, 0)
         if match := _TUTORIAL.search(text):
-            examples = self.epoch * int(match[3] or "") + int(match[2] or "")
-            return Reading(examples, {"examples": examples, "loss": float(match[1] or "")})
+            examples = self.epoch * int(match[3]) + int(match[2])
+            return Reading(examples, {"examples": examples, "loss": float(match[1])})
         if match := _TUTORIAL_RESULT.search(text):
-            percent = float(match[1] or "")
+            percent = float(match[1])
             return Reading(None, {"accuracy": percent / 100}) if percent <= 100 else NOTHING
         return None
 
@@ -294,10 +303,11 @@ class TutorialCounter:
         return type(self)()
 
 
-_TF_BENCHMARKS = Pattern(
-    r"^(?P<step>\d+)\t(?:images|examples)/sec: [^\t]*\t(?P<loss>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
+_TF_BENCHMARKS = re.compile(
+    r"^(?P<step>\d+)\t(?:images|examples)/sec: [^\t]*\t(?P<loss>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)",
+    re.ASCII,
 )
-_ROUND = Pattern(r"^\[(\d+)\]\t(\S+:\d.*)")
+_ROUND = re.compile(r"^\[(\d+)\]\t(\S+:\d.*)", re.ASCII)
 
 
 class RoundsCounter:
@@ -306,7 +316,7 @@ class RoundsCounter:
     def read_text(self, text: str) -> Reading | None:
         """Return the number of rounds, which are counted from 0, with what was evaluated."""
         if match := _ROUND.search(text):
-            return Reading(int(match[1] or "") + 1, fields_of((match[2] or "").split("\t"), ":"))
+            return Reading(int(match[1]) + 1, fields_of(match[2].split("\t"), ":"))
         return None
 
     def again(self) -> Self:
@@ -314,10 +324,11 @@ class RoundsCounter:
         return type(self)()
 
 
-_EPOCH = Pattern(
-    r"^[Ee]poch:? (\d+)(?: in \d+(?:\.\d+)? sec$|(?:,|/\d+ -) (\w+: \d.*)|: \{('\w+': \d.*)\}$)"
+_EPOCH = re.compile(
+    r"^[Ee]poch:? (\d+)(?: in \d+(?:\.\d+)? sec$|(?:,|/\d+ -) (\w+: \d.*)|: \{('\w+': \d.*)\}$)",
+    re.ASCII,
 )
-_EPOCH_RESULT = Pattern(r"^Test set accuracy (\d+(?:\.\d+)?)$")
+_EPOCH_RESULT = re.compile(r"^Test set accuracy (\d+(?:\.\d+)?)$", re.ASCII)
 
 
 @dataclass
@@ -330,7 +341,7 @@ class EpochsCounter:
     def read_text(self, text: str) -> Reading | None:
         """Return the number of epochs with their values, or the accuracy of a test."""
         if match := _EPOCH.search(text):
-            epoch = int(match[1] or "")
+            epoch = int(match[1])
             self.first_epoch = min(self.first_epoch, epoch)
             fields = (
                 (match[2] or match[3] or "").rstrip(".").lower().replace(" - ", ", ").split(", ")
@@ -342,7 +353,7 @@ class EpochsCounter:
                     values[name] = value / 100
             return Reading(epoch + 1 - self.first_epoch, values)
         if match := _EPOCH_RESULT.search(text):
-            return Reading(None, {"accuracy": float(match[1] or "")})
+            return Reading(None, {"accuracy": float(match[1])})
         return None
 
     def again(self) -> Self:

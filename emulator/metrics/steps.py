@@ -20,10 +20,10 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from emulator.metrics.formats import FORMATS, Format, GroupsCounter, with_accuracy
+from emulator.metrics.formats import FORMATS, LONGEST, Format, GroupsCounter, with_accuracy
 from emulator.metrics.readings import NOTHING, PHASES_ONLY, Counter, Rank, Reading, Source
 from emulator.metrics.step_lines import body_of
-from emulator.validation.patterns import Pattern
+from emulator.validation.patterns import Pattern, TooSlow
 
 RULES = ("auto", "json", *FORMATS)
 """The names that an entry of `metrics.steps` can have."""
@@ -88,7 +88,7 @@ AGAIN = 3
 def _groups(pattern: str) -> Format:
     """Return the format of a scenario's pattern. Raises ValueError."""
     compiled = Pattern(pattern)
-    if not compiled.names:
+    if not compiled.groupindex:
         raise ValueError("a regex needs a group (?P<step>\\d+), or one of a value, (?P<loss>\\S+)")
     return Format(pattern, ("",), lambda: GroupsCounter(compiled))
 
@@ -106,6 +106,11 @@ class _Reader:
         self._counter = counter
         self._ahead: Counter | None = None
 
+    @property
+    def pattern(self) -> str:
+        """The scenario's pattern; empty: a format of ours."""
+        return self._form.shows if self.source is PATTERN else ""
+
     def may_read(self, text: str) -> bool:
         """Return whether a text with a hint may have something to read."""
         return self._filter is None or self._filter.search(text) is not None
@@ -116,7 +121,7 @@ class _Reader:
         return _Reader(self._form, counter, self.source)
 
     def line(self, drawings: Sequence[str]) -> list[Reading]:
-        """Return the readings of a finished line, in order."""
+        """Return the readings of a finished line, in order. Raises TooSlow."""
         if len(drawings) > 1:
             self._ahead = None
         elif self._ahead is not None:  # of another stream than what is drawn
@@ -137,6 +142,8 @@ class _Reader:
     def _all(self, counter: Counter, drawings: Sequence[str]) -> list[Reading]:
         readings = []
         for drawing in drawings:
+            if len(drawing) > LONGEST and not self.pattern:
+                continue
             try:
                 reading = counter.read_text(drawing)
             except ValueError:  # an integer of more than 4,300 digits
@@ -355,12 +362,13 @@ class StepReader:
         """What had the steps in an earlier start of the task."""
         self._noted: set[str] = set()
         self._news: list[Seen] = []
+        self._slow: list[str] = []
 
     def _begin(self, readers: Sequence[_Reader]) -> None:
         self._all = readers
         self._patterns = [reader for reader in readers if reader.source is PATTERN]
         self.is_given = any(
-            is_pattern(rule) and "step" in Pattern(rule).names for rule in self._rules
+            is_pattern(rule) and "step" in Pattern(rule).groupindex for rule in self._rules
         )
         """A pattern of the user's has the steps."""
         self._is_named = "auto" not in self._rules and not self.is_given
@@ -399,6 +407,17 @@ class StepReader:
         news, self._news = self._news, []
         return news
 
+    def take_slow(self) -> Sequence[str]:
+        """Return the scenario's patterns that took too long for a line since the last time."""
+        slow, self._slow = self._slow, []
+        return slow
+
+    def do_without(self, pattern: str) -> None:
+        """Read no line with a pattern of the scenario any more."""
+        self._all = [reader for reader in self._all if reader.pattern != pattern]
+        self._patterns = [reader for reader in self._patterns if reader.pattern != pattern]
+        self._hints = [one for one in self._hints if one[1].pattern != pattern]
+
     def read(self, line: str, wall: float = 0.0) -> list[Observation]:
         """Return the steps or the phase of a line, and what was held back until it; never raises.
 
@@ -421,7 +440,12 @@ class StepReader:
             is_given = reader.source is PATTERN
             if has_step and not is_given and not reader.is_drawn:
                 continue  # a line is of one format
-            readings = reader.line(drawings if is_given else bodies)
+            try:
+                readings = reader.line(drawings if is_given else bodies)
+            except TooSlow as slow:
+                self._slow.append(slow.pattern)
+                self.do_without(slow.pattern)
+                continue
             if not readings:
                 continue
             if not is_given and not reader.is_drawn:
@@ -655,6 +679,8 @@ PATIENCE = 10
 
 
 def _drawings(line: str) -> list[str]:
+    if not line.isascii():  # what are no characters in it must not get into the record
+        line = line.encode("utf-8", "replace").decode()
     if "\x1b" in line:
         line = _ANSI.sub("", line)
     return _REDRAW.split(line)[-REDRAWN:] if "\r" in line or "\b" in line else [line]

@@ -515,6 +515,23 @@ class LogCut(Entry):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SlowPattern(Entry):
+    """A regular expression of the scenario took too long for a line, and is not used any more."""
+
+    event: ClassVar = "slow-pattern"
+    pattern: str
+    """As the scenario has it."""
+
+    @property
+    def words(self) -> str:
+        """What is not read, as a sentence."""
+        return (
+            f"The pattern `{shown(self.pattern, 100)}` took too long for a line of {self.task}: it "
+            "is not used any more in this run."
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class HelperEvent(Entry):
     """A helper reached a stage; `task` is its name, and no task of the job has that name."""
 
@@ -697,6 +714,7 @@ KINDS: Mapping[str, type[Entry]] = {
         SavedFiles,
         OutputLeftOut,
         LogCut,
+        SlowPattern,
         HelperEvent,
         FaultEvent,
         Reaction,

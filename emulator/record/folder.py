@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +16,7 @@ from typing import Any, Self
 
 from emulator.errors import RecordError, UsageError, shown
 from emulator.record.lock import is_live
-from emulator.record.task_log import Printed, beginning, end_of, end_of_log, has_times, printed
+from emulator.record.task_log import Printed, beginning, end_of, end_of_log, printed
 from emulator.record.version import check_format
 from emulator.validation.run_id import is_run_id
 from emulator.validation.stored import read_stored, stored_json
@@ -144,20 +143,14 @@ class RunFolder:
     def printed(
         self, tasks: Sequence[str], *, last: int | None = None, since: float | None = None
     ) -> Iterator[Printed]:
-        """Yield what tasks printed, in the order of time; task by task if that is not known.
+        """Yield what tasks printed, in the order of time.
 
         `last`: no more than so many lines of each; `since`: none that was printed before that time,
         in seconds since 1970.
         """
         logs = [self.path / "logs" / f"{task}.log" for task in tasks]
         lines = [printed(log, beginning(log, last=last, since=since)) for log in logs]
-        if self.has_times(tasks):
-            return heapq.merge(*lines, key=lambda line: line.wall or 0.0)
-        return itertools.chain.from_iterable(lines)
-
-    def has_times(self, tasks: Sequence[str]) -> bool:
-        """Whether it is known when the tasks printed their lines; old records do not have that."""
-        return all(has_times(self.path / "logs" / f"{task}.log") for task in tasks)
+        return heapq.merge(*lines, key=lambda line: line.wall)
 
     def tail(self, task: str) -> list[str]:
         """Return the last lines that the task printed: those in the last TAIL bytes of its log."""

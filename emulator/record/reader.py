@@ -40,9 +40,8 @@ class Record(RunFolder):
             text = read_stored(self.path / "plan.json")
             with contextlib.suppress(ValueError):  # pydantic has the better message
                 check_format(stored_json(text), self.path)
-            # Paths in it are absolute and may be gone by now: that is no longer a mistake. Fields
-            # of a scenario that this version no longer has are ignored.
-            return Plan.model_validate_json(text, context={"stored": True}, extra="ignore")
+            # Paths in it are absolute and may be gone by now: that is no longer a mistake.
+            return Plan.model_validate_json(text, context={"stored": True})
         except FileNotFoundError as error:
             raise no_plan(error) from None
         except ValidationError as error:

@@ -43,18 +43,13 @@ class Printed(NamedTuple):
 
     task: str
     text: str
-    wall: float | None
-    """Seconds since 1970; None in a record of a version that did not write it."""
+    wall: float
+    """Seconds since 1970; 0: not known, in a record that is damaged."""
 
 
 def times_of(log: Path) -> Path:
     """Return the file with the times of a log's lines."""
     return log.with_suffix(".times")
-
-
-def has_times(log: Path) -> bool:
-    """Return whether a log has the times of its lines; that of an older version does not."""
-    return not log.is_file() or times_of(log).is_file()  # in this order: the times are made first
 
 
 class Part(NamedTuple):
@@ -177,12 +172,12 @@ class LogTimes:
     _covered: int = 0
     """So many bytes of the log have all their rows here."""
 
-    def at(self, offset: int) -> float | None:
-        """Return when the line at an offset was printed; None if that is not known."""
+    def at(self, offset: int) -> float:
+        """Return when the line at an offset was printed; 0 if that is not known."""
         if offset >= self._covered:
             self._update()
         row = bisect.bisect_right(self._offsets, offset) - 1
-        return self._walls[row] if row >= 0 else None
+        return self._walls[row] if row >= 0 else 0.0
 
     def since(self, wall: float) -> int:
         """Return the offset of the first line that was not printed before a time."""

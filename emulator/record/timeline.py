@@ -31,6 +31,7 @@ from emulator.record.events import (
     PortPublished,
     Prepared,
     Restart,
+    SlowPattern,
     Step,
     StepSource,
     StopSignal,
@@ -340,7 +341,7 @@ class Timeline:
         """By id, in the order of the plan; manual ones after them."""
         self.helpers: dict[str, HelperEvent] = {}
         """The latest event of each helper that has begun, by name."""
-        self.left_out: list[OutputLeftOut | LogCut] = []
+        self.left_out: list[OutputLeftOut | LogCut | SlowPattern] = []
         """What was not read, or not kept, of the output of tasks."""
         self.ports: dict[tuple[str, int], str] = {}
         """Where the ports of tasks and helpers are, by name and number."""
@@ -412,7 +413,7 @@ class Timeline:
                 self.tasks[entry.task].sources.append(entry)
             case HelperEvent():
                 self.helpers[entry.task] = entry
-            case OutputLeftOut() | LogCut():
+            case OutputLeftOut() | LogCut() | SlowPattern():
                 self.left_out.append(entry)
             case PortPublished():
                 self.ports[entry.task, entry.port] = entry.address

@@ -14,8 +14,7 @@ from typing import Any
 from emulator.errors import RecordError
 
 FORMAT = 2
-"""Raised with every change of a record that older readers would misread. Format 1 did not say so:
-it is that of version 0.1."""
+"""Raised with every change of a record that other versions would misread."""
 
 
 class OtherFormat(RecordError):
@@ -42,7 +41,7 @@ def check_format(content: object, path: Path) -> Mapping[str, Any]:
     """
     if not isinstance(content, dict):
         raise ValueError("it is no object")
-    number, writer = content.get("format", 1), content.get("emulator_version", "0.1")
+    number, writer = content.get("format", "?"), content.get("emulator_version", "?")
     if number != FORMAT:
         raise OtherFormat(
             f"The record in {path} has format {number} of emulator {writer}; "

@@ -55,6 +55,8 @@ def describe(entry: events.Entry) -> str:
             return f"{entry.task} gets a new disk; on the old one was {entry.saved[0]['path']}"
         case events.OutputLeftOut() | events.LogCut():
             return entry.words
+        case events.SlowPattern():
+            return f"warning: {entry.words}"
         case events.HelperEvent():
             return _helper_in_words(entry)
         case events.FaultEvent():

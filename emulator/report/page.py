@@ -587,7 +587,7 @@ _SAYS = {"id": "Its id", "base": "Its base"}
 
 
 def _again(facts: Facts) -> str:
-    """Return the command that runs it again; of older records one that finds no file by itself."""
+    """Return the command that runs it again; one that finds no file by itself if none is known."""
     started = _started(facts)
     if started is not None and (given := (started.origin or {}).get("command")):
         return given

@@ -44,12 +44,6 @@ GIVEN, FAULTS = "given.yaml", "faults.yaml"
 """In a run folder: a scenario to which something was added, and the file of `--faults`."""
 FORMATS: Sequence[Format] = tuple(chain.from_iterable(from_extensions("formats")))
 """Every format, in the order in which they are tried."""
-KEPT: Sequence[KeyPath] = (
-    ("metadata", "annotations", "emulator/overlay"),
-    ("x-emulator",),
-    ("emulator",),
-)
-"""Where the exports of earlier versions had a scenario, or a part of one."""
 
 
 @dataclass
@@ -329,11 +323,6 @@ def as_text(scenario: Mapping[str, Any]) -> str:
 
 def format_of(documents: Sequence[Document], file: str) -> Format:
     """Return the format of a file. Raises ScenarioError if it is none that can run."""
-    for document in documents:
-        for path in KEPT:
-            if document.get(*path) is not None:
-                hint = "give the scenario, or the manifest without it and a part with --faults"
-                raise ScenarioError([document.problem(path, "is not read any more", hint)])
     found = next((one for one in FORMATS if one.recognises(documents)), None)
     if found is None:
         raise ScenarioError([_unknown(documents, file)])

@@ -198,7 +198,7 @@ EventsFolder = Annotated[str, Field(max_length=1000), AfterValidator(_events_fol
 def _step_rule(rule: str, info: ValidationInfo) -> str:
     from emulator.metrics.steps import RULES, is_pattern  # few scenarios have rules
 
-    if is_pattern(rule) and not is_stored(info) and not Pattern(rule).names:
+    if is_pattern(rule) and not is_stored(info) and not Pattern(rule).groupindex:
         names = ", ".join(RULES)
         raise ValueError(f"a regex needs a group (?P<step>\\d+); named patterns: {names}")
     return rule

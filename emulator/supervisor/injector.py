@@ -32,10 +32,12 @@ from emulator.supervisor.fault_stages import (
     next_stage,
 )
 from emulator.supervisor.task_processes import listed
+from emulator.validation.patterns import TooSlow
 
 if TYPE_CHECKING:
     from emulator.engines.base import Exited
     from emulator.faults.ending import EndingFault
+    from emulator.faults.spec import Trigger
     from emulator.record.events import FaultStage
     from emulator.supervisor.engine_calls import Called, Preparing
     from emulator.supervisor.job import Job
@@ -152,15 +154,28 @@ class Injector:
                     self._advance(one, "stepped")
             self._trigger_followers("recovery")
         for one in self._faults.values():
-            if one.stage == "waiting" and trigger_matches(
-                one.fault.trigger,
-                task,
-                event=event,
-                data=data,
-                line=line,
-                evaluators=self._job.evaluators,
-            ):
+            if one.stage == "waiting" and self._fires(one.fault.trigger, task, line, event, data):
                 self._advance(one, "due")
+
+    def _fires(
+        self,
+        trigger: Trigger,
+        task: str,
+        line: str | None,
+        event: str,
+        data: Mapping[str, object],
+    ) -> bool:
+        """Return whether a trigger fires; one whose pattern takes too long never does."""
+        if trigger.log in self._job.slow_patterns:
+            return False
+        evaluators = self._job.evaluators
+        try:
+            return trigger_matches(
+                trigger, task, event=event, data=data, line=line, evaluators=evaluators
+            )
+        except TooSlow as slow:
+            self._job.do_without(slow.pattern, task)
+            return False
 
     def on_line(self, task: str, line: str, wall: float) -> None:
         """A task has printed a line that is no step or phase: its reaction to a notice, if any."""

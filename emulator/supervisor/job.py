@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Literal
 
 from emulator.analysis.steps_made import JobSteps
 from emulator.metrics.steps import StepReader
-from emulator.record.events import HelperEvent, Outcome, StopSignal, TaskRunning, TaskStart
+from emulator.record.events import (
+    HelperEvent,
+    Outcome,
+    SlowPattern,
+    StopSignal,
+    TaskRunning,
+    TaskStart,
+)
 from emulator.scenario.schema import STATUS
 
 if TYPE_CHECKING:
@@ -128,6 +135,8 @@ class Job:
         history: RunWriter,
     ) -> None:
         self._plan = plan
+        self.slow_patterns: set[str] = set()
+        """The regular expressions that are not used any more."""
         self.tasks, self.timers, self.calls, self.history = tasks, timers, calls, history
         self.helpers, self.states = helpers, {**tasks, **helpers}
         self.stops_helpers = False
@@ -201,6 +210,14 @@ class Job:
             running = HelperEvent(task=name, stage="running", id=identity)
         self.history.write(running)
         return state
+
+    def do_without(self, pattern: str, task: str) -> None:
+        """Use a regular expression no more, which took too long for a line of a task."""
+        if pattern not in self.slow_patterns:
+            self.slow_patterns.add(pattern)
+            self.history.write(SlowPattern(task=task, pattern=pattern))
+            for state in self.tasks.values():
+                state.reader.do_without(pattern)
 
     def stop_task(self, name: str, number: signal.Signals) -> None:
         """Send a task or helper a signal that asks it to end; its exit is no failure."""

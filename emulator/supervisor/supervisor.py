@@ -119,6 +119,7 @@ class Supervisor:
         self._job = Job(
             plan, tasks, helpers, timers=self._timers, calls=self._calls, history=history
         )
+        self._job.slow_patterns.update(recovered.slow_patterns if recovered else ())
         self._injector = Injector(plan.faults, recovered.faults if recovered else (), self._job)
         self._watchdog = Watchdog(plan.scenario.restart.stall, self._job)
         storage = engine.storage() if isinstance(engine, Storing) else []
@@ -311,6 +312,8 @@ class Supervisor:
             self._strategy.on_line()
             self._history.log(line.task, line.text, wall=line.wall)
             read = state.reader.read(line.text, line.wall)
+            for pattern in state.reader.take_slow():
+                self._job.do_without(pattern, line.task)
             self._on_steps(line.task, read[:-1])
             self._on_observed(line.task, line.wall, read[-1] if read else None, line.text)
             if not read and (told := self._unread.note(line.task, line.text, line.wall)):

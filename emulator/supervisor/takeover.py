@@ -16,7 +16,7 @@ from emulator.analysis.steps_made import steps_of_job
 from emulator.engines.base import Exited, ResumePoint
 from emulator.metrics.event_steps import EventSteps, HelperSteps, Reported, unwritten
 from emulator.record import task_log
-from emulator.record.events import Entry, HelperEvent, JobEnded, StepSource, TaskExit
+from emulator.record.events import Entry, HelperEvent, JobEnded, SlowPattern, StepSource, TaskExit
 from emulator.record.reader import Record
 from emulator.record.timeline import FaultTimeline, Timeline
 from emulator.scenario.extension import added
@@ -86,6 +86,11 @@ class RecoveredState:
         return any(
             entry is not None and (entry.task, entry.n) == (task, n - 1) for entry in applied
         )
+
+    @property
+    def slow_patterns(self) -> list[str]:
+        """The regular expressions that are not used any more."""
+        return [one.pattern for one in self.timeline.left_out if isinstance(one, SlowPattern)]
 
     @property
     def job_restarts(self) -> int:
@@ -161,6 +166,9 @@ def recover(plan: Plan, history: Sequence[Entry]) -> RecoveredState:
     recovered = RecoveredState(
         timeline, pending(plan), pending_helpers(plan), helper_steps=helper_steps(plan)
     )
+    for slow in recovered.slow_patterns:
+        for state in recovered.tasks.values():
+            state.reader.do_without(slow)
     for name, event in timeline.helpers.items():
         _restore_helper(recovered.helpers[name], event)
     for state in recovered.tasks.values():
@@ -346,11 +354,11 @@ def _read_again(state: TaskState, printed: Sequence[Printed]) -> Sequence[Observ
     written: int | None = None
     later = state.starts[1:]
     for line in printed:
-        while later and line.wall is not None and line.wall >= later[0]:
+        while later and line.wall >= later[0]:
             state.reader = state.reader.again()
             later = later[1:]
         drawn = state.reader.steps_drawn(line.text)
-        read = state.reader.read(line.text, line.wall or 0.0)
+        read = state.reader.read(line.text, line.wall)
         for seen in read:
             if seen.event != "step":
                 continue

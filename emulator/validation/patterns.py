@@ -1,119 +1,65 @@
-r"""Regular expressions over task output, searched in time linear in the line's length.
+r"""Regular expressions of users over task output: each search has a limit of time.
 
-Python's `re` backtracks and may need exponential time for some lines. RE2 reads each byte of a line
-once. In return it has no lookaround and no backreferences, and `\d`, `\w`, `\s` and `\b` match
-ASCII only.
+They are those of Python's `re`, but searched by the package `regex`, which can give a search up.
+Who gets `TooSlow` uses the pattern no more.
 """
 
 from __future__ import annotations
 
 import functools
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-import re2
+import regex
 
 LENGTH = 1000
 """Characters of a pattern."""
-PROGRAM = 10_000
-"""Instructions of a compiled pattern: `[a-z]{100}` has slightly more than a hundred."""
-WORK = 2**28
-"""Instructions times bytes of one search in the worst case: about two seconds."""
-
-MEMORY = 2**19
-"""Bytes of a compiled pattern; with a higher limit the compiler takes longer to fail."""
-
-_REASONS: Mapping[str, str] = {
-    "(?=": "it looks ahead",
-    "(?!": "it looks ahead",
-    "(?<=": "it looks behind",
-    "(?<!": "it looks behind",
-    "(?P": "it refers back to a group, or a group's name is no name",
-    "(?>": "it has an atomic group",
-    "(?(": "it has a condition",
-    "(?#": "it has a comment",
-    "(?x": "it has the flag x",
-}
-"""Features that RE2 lacks, by the operator in its error message."""
-_AT_MOST = re.compile(r"\{,[0-9]*\}")
+LINE = 2**20
+"""Characters of a line that are searched."""
+TIMEOUT = 1.0
+"""Seconds of CPU time of one search."""
 
 
-def _options(*, groups: bool) -> re2.Options:
-    options = re2.Options()
-    options.max_mem = MEMORY
-    options.log_errors = False  # else RE2 writes them to stderr
-    options.never_capture = not groups
-    return options
+class TooSlow(Exception):
+    """A search has taken too long."""
 
-
-_GROUPS, _NO_GROUPS = _options(groups=True), _options(groups=False)
+    def __init__(self, pattern: str) -> None:
+        super().__init__(pattern)
+        self.pattern = pattern
 
 
 class Pattern:
-    """A regular expression. Raises ValueError with the reason if it is invalid or too large.
+    """A regular expression. Raises ValueError with the reason if it is invalid.
 
-    Searches the first MiB of a line; less if the pattern has hundreds of alternatives.
+    Searches the first `LINE` characters of a line. Raises TooSlow.
     """
 
-    def __init__(self, text: str, *, groups: bool = True) -> None:
+    def __init__(self, text: str) -> None:
         if len(text) > LENGTH:
             raise ValueError(
                 f"a regular expression has at most {LENGTH} characters, not {len(text)}"
             )
-        if counted := _AT_MOST.search(text):
-            raise ValueError(f"write {{0,...}} for {counted[0]} in {text!r}")
         try:
-            compiled_text = re2.compile(text.encode(), _GROUPS if groups else _NO_GROUPS)
+            text.encode()
+            self._compiled = regex.compile(text, regex.V0)
         except UnicodeEncodeError:
             raise ValueError(f"{text!r} contains half of a character") from None
-        except re2.error as error:
-            raise ValueError(_refusal(text, error)) from None
-        if compiled_text.programsize > PROGRAM:
-            raise ValueError(_too_large(text))
-        self._search = compiled_text.search
-        self._most = WORK // compiled_text.programsize
-        self.names: Mapping[str, int] = {
-            name.decode("utf-8", "replace"): number
-            for name, number in compiled_text.groupindex.items()
-        }
-        """Named groups with their numbers."""
+        except (regex.error, ValueError) as error:  # ValueError: two flags exclude each other
+            raise ValueError(f"{text!r} is not a regular expression: {error}") from None
+        except RecursionError:
+            raise ValueError(f"{text!r} has too many groups within groups") from None
+        self.text = text
+        self.groupindex: Mapping[str, int] = self._compiled.groupindex
+        """Named groups with their numbers, as those of `re`."""
 
-    def search(self, line: str) -> Sequence[str | None] | None:
-        """Return the groups of the first match by number, or None if there is no match.
-
-        A group that did not participate in the match is None.
-        """
-        match = self._search(line.encode("utf-8", "replace")[: self._most])
-        if match is None:
-            return None
-        groups: Sequence[bytes | None] = (match[0], *match.groups())
-        return [None if one is None else one.decode("utf-8", "replace") for one in groups]
-
-    def matches(self, line: str) -> bool:
-        """Return whether it matches anywhere in the line."""
-        return self._search(line.encode("utf-8", "replace")[: self._most]) is not None
+    def search(self, line: str) -> regex.Match[str] | None:
+        """Return the first match. Raises TooSlow."""
+        try:
+            return self._compiled.search(line[:LINE], timeout=TIMEOUT)
+        except TimeoutError:
+            raise TooSlow(self.text) from None
 
 
 @functools.lru_cache(maxsize=256)
 def compiled(text: str) -> Pattern:
-    """Return a cached pattern without groups. Raises ValueError."""
-    return Pattern(text, groups=False)
-
-
-def _refusal(text: str, error: Exception) -> str:
-    """Return why a text is not a valid pattern (pure)."""
-    raw = error.args[0] if error.args else b""
-    why = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else str(raw)
-    kind, _, culprit = why.partition(": ")
-    lacking = "; RE2, which never hangs, has no such thing"
-    if kind == "invalid perl operator":
-        return f"{text!r} is not a regular expression: {_REASONS.get(culprit, why)}{lacking}"
-    if kind == "invalid escape sequence" and culprit[1:].isdigit():
-        return f"{text!r} is not a regular expression: it refers back to a group{lacking}"
-    if kind.startswith("pattern too large"):
-        return _too_large(text)
-    return f"{text!r} is not a regular expression: {why}"
-
-
-def _too_large(text: str) -> str:
-    return f"{text!r} is too large a regular expression; write fewer or smaller repetitions"
+    """Return a cached pattern. Raises ValueError."""
+    return Pattern(text)

@@ -80,7 +80,7 @@ def test_a_record_of_another_version_is_listed_by_what_can_be_read(tmp_path: Pat
         assert (result.scenario, result.began, result.outcome) == ("?", None, "other format")
 
 
-def test_a_summary_may_lack_keys_and_one_of_an_older_version_is_not_read(tmp_path: Path) -> None:
+def test_a_summary_may_lack_keys_and_one_of_another_format_is_not_read(tmp_path: Path) -> None:
     record = finished(tmp_path)
     old: dict[str, object] = {"format": 2, "scenario": "test", "engine": "docker"}
     old |= {"outcome": "failed", "verdict": "failed"}

@@ -132,7 +132,6 @@ def test_the_interval_is_shown_and_its_bounds_are_in_the_summary() -> None:
     summary = json.loads(json.dumps(summary))
     assert summary == {"steps": {"lost": 30, "lost_at_least": 20}}
     assert figure.text(in_summary(summary, "lost_steps")) == "20 to 30"
-    assert figure.text(in_summary({"steps": {"lost": 30}}, "lost_steps")) == "30"  # an older one
     verdict = judge(replay.plan.scenario.expect, found, replay)[1]
     assert "20 to 30 steps were done twice" in reason_of(verdict, Evidence(found, replay))
 

@@ -229,16 +229,6 @@ def test_logs_of_several_tasks_are_in_the_order_of_time_with_stamps(runs: Path) 
     assert after.stdout.splitlines() == done.stdout.splitlines()[4:]
 
 
-def test_a_record_without_times_says_so(runs: Path, tmp_path: Path) -> None:
-    old = shutil.copytree(runs, tmp_path / "old")
-    for times in old.glob("*/logs/*.times"):
-        times.unlink()
-    assert len(typed("logs", "--out", old).stdout.splitlines()) == 9
-    for option in (("-t",), ("--since", "1h")):
-        line = refusal("logs", *option, "--out", old)
-        assert "does not say when its lines were printed. An older version wrote it" in line
-
-
 def test_check_and_down_take_the_latest_run_and_runs_are_listed_by_name(runs: Path) -> None:
     typed("check", "--out", runs).ended()
     assert typed("down", "--out", runs).ended().stderr == "emulate: nothing was left\n"

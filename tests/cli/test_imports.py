@@ -22,7 +22,7 @@ HEAVY = {
 """Libraries that a command imports only where it uses them."""
 OF_SCENARIOS = {"pydantic", "yaml", "emulator.scenario", "emulator.record", "emulator.analysis"}
 MODELS = {
-    *("filelock", "platformdirs", "pydantic", "re2", "yaml", "emulator.analysis.analyse"),
+    *("filelock", "platformdirs", "pydantic", "regex", "yaml", "emulator.analysis.analyse"),
     *("emulator.faults.spec", "emulator.planning.plan", "emulator.record.events"),
     *("emulator.record.reader", "emulator.scenario.container", "emulator.scenario.schema"),
 }

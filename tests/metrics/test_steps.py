@@ -248,6 +248,14 @@ def test_an_accuracy_is_a_share(first: str, line: str, accuracy: float | None) -
     assert (seen and seen.data["accuracy"]) == accuracy
 
 
+def test_bytes_that_are_no_text_are_in_no_value_and_no_name_of_a_bar() -> None:
+    pattern = StepReader(r"at (?P<step>\d+) in (?P<room>\S+)")
+    assert read(pattern, "at 7 in a\udcffé") == step(step=7, room="a?é")
+    bar = StepReader("tqdm")
+    assert read(bar, "Train \udcff:  12%|█▏  | 12/100 [00:01<00:07, 11.5it/s, loss=0.4]")
+    assert [one.words for one in bar.take_news()] == ["the bar `Train ?` (100)"]
+
+
 def test_what_has_the_steps_is_told_once() -> None:
     reader = StepReader()
     json_lines = [f'{{"emulate": "step", "step": {n}}}' for n in (9, 10)]

@@ -15,14 +15,16 @@ import emulator
 from emulator.engines.base import REST
 from emulator.engines.memory import MemoryEngine, Script, Scripts
 from emulator.errors import EngineError, Unsupported
-from emulator.record.events import Entry, OutputLeftOut, Step
+from emulator.record.events import Entry, OutputLeftOut, SlowPattern, Step
 from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
+from emulator.report.event_text import describe
 from emulator.results import RunCallbacks
 from emulator.runtime import clock as clocks
 from emulator.runtime.clock import ManualClock
 from emulator.supervisor.control import Interrupted
 from emulator.supervisor.supervisor import STOP_GRACE
+from emulator.validation import patterns
 from tests.histories import a_plan, an_event
 from tests.supervisor.in_memory import (
     BASE,
@@ -227,6 +229,34 @@ def test_what_was_not_read_is_in_the_history_and_a_warning_of_the_report(tmp_pat
     assert result.summary["warnings"] == [
         f"{size} of {why} Its last lines are in the log." for size in ("5 MiB", "An unknown amount")
     ]
+
+
+SLOW = "(?P<step>(?:9|99|999)*)x$"
+NINES = "9" * 1000 + "x!"
+
+
+def test_a_pattern_that_takes_too_long_is_given_up_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patterns, "TIMEOUT", 0.05)
+    worker = Script(lines=[(1, NINES), (2, NINES), (3, "9x"), (4, "global 3")], exits_at=5)
+    extra = (
+        f"cluster: {{worker: 2}}\nmetrics: {{steps: ['{SLOW}', 'global (?P<step>\\d+)']}}\n"
+        "faults: [{pause: worker-0, at: {log: '(9|99)*x$'}, for: 1s}]"
+    )
+    result, _ = run(tmp_path, extra, {"*": worker})
+    given_up = [e for e in history(result) if isinstance(e, SlowPattern)]
+    assert [(e.t, e.task, e.pattern) for e in given_up] == [
+        (1, "worker-0", SLOW),
+        (1, "worker-0", "(9|99)*x$"),
+    ]
+    steps = [e for e in history(result) if isinstance(e, Step)]
+    assert [(e.task, e.step) for e in steps] == [("worker-0", 3), ("worker-1", 3)]
+    why = "took too long for a line of worker-0: it is not used any more in this run."
+    said = [f"The pattern `{one}` {why}" for one in (SLOW, "(9|99)*x$")]
+    assert result.summary["warnings"][-2:] == said
+    assert describe(given_up[0]) == f"warning: {said[0]}"
+    assert result.analysis.faults[0].status == "skipped"
 
 
 def test_a_task_that_cannot_start_ends_the_run_and_nothing_is_left(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from emulator.record.reader import Record
 from emulator.results import RunCallbacks, load_result
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.schema import EVENTS, STATUS
+from emulator.validation import patterns
 from tests.supervisor.in_memory import (
     BASE,
     DEAF,
@@ -577,6 +578,23 @@ def test_a_successor_expects_no_step_of_a_task_that_never_made_one(tmp_path: Pat
     dies_at(here, 5)
     assert here.succeed(Fuse()) == "failed"
     assert {one.task for one in here.history if one.event == "stall"} == {"worker-0"}
+
+
+def test_a_successor_does_without_a_pattern_that_took_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patterns, "TIMEOUT", 0.05)
+    slow = ["(?P<step>(?:9|99)*)x$", "(?:9|99)*x$"]
+    lines = [(second, "9" * 1000 + "x!") for second in (1.0, 2.0, 6.0)] + [(7.0, "9x")]
+    extra = (
+        f"cluster: {{worker: 2}}\nmetrics: {{steps: '{slow[0]}'}}\n"
+        f"faults: [{{pause: worker-0, at: {{log: '{slow[1]}'}}, for: 1s}}]\n"
+    )
+    here = World(tmp_path, extra, {"*": Script(lines, exits_at=8)})
+    dies_at(here, 4.0)
+    assert here.succeed(Fuse()) == "succeeded"
+    events = [(e.event, e.t) for e in here.history if e.event in ("slow-pattern", "step", "fault")]
+    assert events == [("slow-pattern", 1), ("slow-pattern", 1), ("fault", 8)]
 
 
 def test_a_successor_restarts_a_job_once_all_its_tasks_have_ended(tmp_path: Path) -> None:

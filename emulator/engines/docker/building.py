@@ -29,13 +29,7 @@ from docker.utils.build import PatternMatcher
 
 from emulator.engines.byte_stream import socket_of
 from emulator.engines.docker.connection import answer_behind, translate_errors
-from emulator.engines.docker.dockerfiles import (
-    FOLDER,
-    NO_INPUTS,
-    BuildInputs,
-    needs_context,
-    with_instructions,
-)
+from emulator.engines.docker.dockerfiles import needs_context
 from emulator.engines.recipes import in_registry, remember
 from emulator.errors import ImageError, UsageError
 from emulator.runtime import signals
@@ -54,25 +48,18 @@ END_TIMEOUT = 30.0
 """Seconds that the engine gets to kill and remove the container of a build that is stopped."""
 
 
-def custom_context(image: Dockerfile, inputs: BuildInputs = NO_INPUTS) -> bytes:
+def custom_context(image: Dockerfile) -> bytes:
     """Return the build context of a user's image, with its Dockerfile as `Dockerfile.emulator`.
 
     A Dockerfile that copies nothing gets no other files, unless the image names its context: the
     program beside it is copied into containers anyway, and builds nothing when it changes.
-    `inputs` are added to the context, and to each stage of the Dockerfile. Raises UsageError where
-    it can't be read or is too large.
+    Raises UsageError where it can't be read or is too large.
     """
     context = image.context or image.dockerfile.parent
     try:
-        text = dockerfile_text(image)
-        is_used = image.context is not None or needs_context(text)
-        files: dict[str, Path | bytes] = {**(_context_files(context) if is_used else {})}
-        files["Dockerfile.emulator"] = image.dockerfile
-        if inputs:
-            text = with_instructions(text, inputs.instructions)
-            files["Dockerfile.emulator"] = text.encode()
-            files |= {f"{FOLDER}/{name}": file for name, file in inputs.files.items()}
-        return packed(files)
+        is_used = image.context is not None or needs_context(dockerfile_text(image))
+        files = _context_files(context) if is_used else {}
+        return packed({**files, "Dockerfile.emulator": image.dockerfile})
     except OSError as error:
         reason = f"{error.filename or context}: {error.strerror or error}"
         raise UsageError(f"Can't read the build context: {reason}.") from None
@@ -124,16 +111,12 @@ def _excluded(context: Path) -> list[str]:
     ]
 
 
-def packed(files: Mapping[str, Path | bytes]) -> bytes:
-    """Pack files, or their contents, so that the same content gives the same bytes."""
+def packed(files: Mapping[str, Path]) -> bytes:
+    """Pack files so that the same content gives the same bytes."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for name, path in files.items():
             entry = tarfile.TarInfo(name)
-            if isinstance(path, bytes):
-                entry.size, entry.mode = len(path), 0o444
-                tar.addfile(entry, io.BytesIO(path))
-                continue
             entry.size, entry.mode = path.stat().st_size, path.stat().st_mode & 0o755 | 0o444
             with path.open("rb") as content:
                 tar.addfile(entry, content)

@@ -13,12 +13,10 @@ import os
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
-from copy import copy
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Any
 
 import docker
@@ -38,15 +36,8 @@ from emulator.engines.docker.building import (
     packed,
     progress,
 )
-from emulator.engines.docker.connection import streamed, translate_errors
-from emulator.engines.docker.dockerfiles import (
-    FOLDER,
-    Steps,
-    bases,
-    errors_of,
-    inputs,
-    without_inputs,
-)
+from emulator.engines.docker.connection import translate_errors
+from emulator.engines.docker.dockerfiles import bases
 from emulator.engines.recipes import (
     KINDS,
     context_files,
@@ -60,24 +51,19 @@ from emulator.runtime import signals
 from emulator.runtime.files import FOR_OWNER, appending, cache_dir
 
 if TYPE_CHECKING:
-    from requests import Response
-
     from emulator.scenario.schema import AnyImage, Dockerfile
 
 DEFAULT_BASE = "python:3.11-slim"
 LABEL_KIND, LABEL_BASE = "emulator.image", "emulator.base"
+CUSTOM = "custom"
+"""The kind of images that are built from users' Dockerfiles."""
 CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT")
 _OWN_LINES = re.compile(r" *---> |Removing intermediate container ")
 """What the builder says of its own work between the steps."""
 _NO_PARENT = re.compile("unknown parent image ID")
 """What it says where the image of the step before was removed, as that of a step which another
 build has in common is with the image of that build."""
-BUILD_FOLDER = "build"
-"""The folder of inputs in the root of the emulator's own images, while they are built."""
-CHUNK = 2**21
-"""Bytes of an image that are read at once."""
-COPY_TIMEOUT = 1800
-"""Seconds in which an engine copies an image; 2.4 GB took 20 s on a busy machine."""
+_STEP = re.compile(r"Step \d+/\d+ : ")
 STEP_WIDTH = 100
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -185,10 +171,6 @@ class Images:
                 tag,
                 recipe_context(kind, self._options),
                 say,
-                # The other kinds copy what they need from a stage that has the inputs.
-                removes=(BUILD_FOLDER, {})
-                if kind == "network" and self._options.ca_bundle
-                else None,
                 dockerfile=f"Dockerfile.{kind}",
                 buildargs={"BASE": base, **_indexes(os.environ)},
                 labels={LABEL_KIND: kind, LABEL_BASE: base},
@@ -201,21 +183,17 @@ class Images:
     def _build_custom(self, image: Dockerfile, say: Say) -> str:
         for kind in based_on(image):
             self._provide(kind, say)
-        tag, options = custom_tag(image), self._options
-        wheels = sorted(options.wheels.glob("*.whl")) if options.wheels else []
-        given = inputs(dockerfile_text(image), options.ca_bundle, wheels, _indexes(os.environ))
+        tag = custom_tag(image)
         with one_at_a_time(tag):
             if self.has(tag):  # another process has built it meanwhile
                 return tag
             return self._run_build(
                 tag,
-                custom_context(image, given),
+                custom_context(image),
                 say,
-                removes=(FOLDER, given.variables) if given else None,
-                steps=Steps(dockerfile_text(image), len(given.instructions) if given else 0),
                 dockerfile="Dockerfile.emulator",
-                buildargs={**given.variables, **image.args},
-                labels={LABEL_KIND: "custom"},
+                buildargs={**_indexes(os.environ), **image.args},
+                labels={LABEL_KIND: CUSTOM},
             )
 
     def _provide(self, kind: str, say: Say) -> None:
@@ -235,52 +213,36 @@ class Images:
         tag: str,
         context: bytes,
         say: Say,
-        *,
-        removes: tuple[str, Mapping[str, str]] | None = None,
-        steps: Steps | None = None,
         **request: Any,  # noqa: ANN401
     ) -> str:
-        """Send the context and report the builder's output.
-
-        `removes` are a folder and variables that only the build may have; see `without_inputs`.
-        """
+        """Send the context and report the builder's output."""
         say(f"building {tag}")
-        name, _, digest = tag.partition(":")
-        built = f"{name}-unfinished:{digest}" if removes else tag
         with (
             signals.deferred(f"stopping the build of {tag}"),
             translate_errors(f"build {tag}", ImageError),
             last_build_runs(self._remove_stages),
         ):
-            steps = steps or Steps()
             try:
-                self._build_steps(tag, built, context, say, copy(steps), **request)
+                self._build_steps(tag, context, say, **request)
             except _StepRemoved:
                 say(f"{tag}: another client removed a step of it meanwhile; building it again")
-                self._build_steps(tag, built, context, say, steps, **request)
-            if removes:
-                try:
-                    self._remove_inputs(built, tag, *removes)
-                finally:
-                    self.api.remove_image(built)
+                self._build_steps(tag, context, say, **request)
         say(f"built {tag}")
         return tag
 
     def _build_steps(
         self,
         tag: str,
-        built: str,
         context: bytes,
         say: Say,
-        steps: Steps,
         **request: Any,  # noqa: ANN401
     ) -> None:
-        """Build an image under the name `built`. Raises ImageError with the failing step."""
+        """Build an image. Raises ImageError with the failing step."""
         step, last = "", deque[str](maxlen=LAST_LINES)
         output = self.api.build(
             fileobj=io.BytesIO(context),
             custom_context=True,
-            tag=built,
+            tag=tag,
             rm=True,
             forcerm=True,
             decode=True,
@@ -294,23 +256,28 @@ class Images:
                     kind = _StepRemoved if _NO_PARENT.search(line) else ImageError
                     raise kind(
                         f"{tag} does not build; it failed at {step!r}:\n{text}{log.place}",
-                        self._advice([*last, line]),
+                        self._advice([*last, line], request["labels"][LABEL_KIND]),
                     )
-                if (announced := steps.read(line)) is not None:
-                    if announced:
-                        step = announced
-                        say(f"{tag}: {step[:STEP_WIDTH]}")
+                if _STEP.match(line):
+                    step = line
+                    say(f"{tag}: {step[:STEP_WIDTH]}")
                 elif line.strip():
                     if not _OWN_LINES.match(line):
                         last.append(line)
                     say(f"  {line}")
 
-    def _advice(self, lines: Sequence[str]) -> str:
+    def _advice(self, lines: Sequence[str], kind: str) -> str:
         """Return what to do about a build that failed with these lines; empty if unknown."""
         from emulator.analysis.failed_output import TLS
 
         if not any(TLS.pattern.search(line) for line in lines):
             return ""
+        if kind == CUSTOM:
+            return (
+                "The build does not trust the server's certificate, as in a network that "
+                "intercepts TLS: have the Dockerfile copy the CA bundle of this network, and name "
+                "it in PIP_CERT or SSL_CERT_FILE."
+            )
         if bundle := self._options.ca_bundle:
             return (
                 f"The CA bundle {bundle} does not have the authority that signed the server's "
@@ -320,41 +287,6 @@ class Images:
             "The build does not trust the server's certificate, as in a network that intercepts "
             "TLS: name the CA bundle of this network in SSL_CERT_FILE."
         )
-
-    def _remove_inputs(
-        self, built: str, tag: str, folder: str, variables: Mapping[str, str]
-    ) -> None:
-        """Make the image `tag` of the one that was built, without the inputs of its build."""
-        with ExitStack() as files:
-            folder_of_files = cache_dir("images")
-            folder_of_files.mkdir(FOR_OWNER, parents=True, exist_ok=True)
-            saved = files.enter_context(TemporaryFile(dir=folder_of_files))
-            image = self._copied("GET", f"/images/{built}/get")
-            for chunk in files.enter_context(image).iter_content(CHUNK):
-                signals.check()
-                saved.write(chunk)
-            errors: list[str] = []
-            for complete in (False, True):  # some engines want the layers that they have, too
-                result = files.enter_context(TemporaryFile(dir=folder_of_files))
-                saved.seek(0)
-                without_inputs(saved, result, tag, folder, variables, complete=complete)
-                result.seek(0)
-                errors = self._load(result)
-                if not errors and self.has(tag):
-                    return
-        raise ImageError(f"The engine can't store {tag}: {'; '.join(errors) or 'no reason'}.")
-
-    def _load(self, archive: IO[bytes]) -> list[str]:
-        """Have the engine store the image in an archive; return its errors."""
-        try:
-            with self._copied("POST", "/images/load", data=archive) as answer:
-                return errors_of(filter(None, answer.iter_lines()))
-        except APIError as refusal:
-            return [str(refusal.explanation or refusal)]
-
-    def _copied(self, method: str, path: str, **options: Any) -> Response:  # noqa: ANN401
-        """Send a request that may take long: the engine copies an image before it answers."""
-        return streamed(self.api, method, path, timeout=COPY_TIMEOUT, **options)
 
     def _remove_stages(self) -> None:
         """Remove builder stages: they are as large as the images, and never used again."""
@@ -534,7 +466,7 @@ class _BuildLog:
         self._file: IO[str] | None = None
         with suppress(OSError):
             self.path.parent.mkdir(FOR_OWNER, parents=True, exist_ok=True)
-            self.path.unlink(missing_ok=True)  # an earlier version let all users read it
+            self.path.unlink(missing_ok=True)  # that of the build before
             raw = io.BufferedWriter(appending(self.path))
             self._file = io.TextIOWrapper(raw, "utf-8", "replace", line_buffering=True)
 

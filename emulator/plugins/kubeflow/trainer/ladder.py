@@ -37,7 +37,7 @@ from emulator.supervisor.restart_policy import (
     Succeed,
     Wait,
 )
-from emulator.validation.patterns import compiled
+from emulator.validation.patterns import TooSlow, compiled
 
 POD_BACKOFF_CEILING = 600.0
 """Seconds; MaxJobPodFailureBackOff of the Job controller."""
@@ -299,12 +299,18 @@ class Ladder:
                 continue
             if rule.jobs and failure.role not in rule.jobs:
                 continue
-            if rule.messages and not any(
-                compiled(one).matches(failure.message) for one in rule.messages
-            ):
+            if rule.messages and not any(_says(failure, one) for one in rule.messages):
                 continue
             return rule.action
         return "restart-jobset"
+
+
+def _says(failure: _Failure, pattern: str) -> bool:
+    """Return whether the message matches a pattern; not if that takes too long."""
+    try:
+        return compiled(pattern).search(failure.message) is not None
+    except TooSlow:
+        return False
 
 
 def _made(tasks: Sequence[str], rung: Literal["", "gang"] = "") -> JobStatus:

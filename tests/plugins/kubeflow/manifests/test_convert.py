@@ -89,12 +89,6 @@ def test_a_scenario_is_told_by_its_keys(text: str, expected: bool) -> None:
         ("program: [\n", "s.yaml:2: not valid YAML"),
         ("kind: Deployment\napiVersion: apps/v1\n", "s.yaml:1: kind: Deployment of apps/v1 can't"),
         ("colour: blue\n", "s.yaml:1: neither a scenario nor a manifest"),
-        ("services: {}\nx-emulator: {name: a}\n", "s.yaml:2: x-emulator: is not read any more (gi"),
-        ("ps: 8\nemulator: {seed: 1}\n", "s.yaml:2: emulator: is not read any more"),
-        (
-            "kind: TFJob\nmetadata: {annotations: {emulator/overlay: '{}'}}\n",
-            "s.yaml:2: metadata.annotations[emulator/overlay]: is not read any more",
-        ),
     ],
 )
 def test_what_is_neither_is_refused_in_a_line(tmp_path: Path, text: str, problem: str) -> None:

@@ -10,6 +10,7 @@ import yaml
 
 from emulator.engines.docker.requests import container_request
 from emulator.errors import ScenarioError
+from emulator.planning.planner import make_plan
 from emulator.plugins.kubeflow.section import operator_of
 from emulator.scenario.extension import AnyOperator
 from emulator.scenario.frameworks.registry import roles_of

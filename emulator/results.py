@@ -230,8 +230,7 @@ def judge(record: Record) -> Judged:
 def judge_of(timeline: Timeline, samples: Sequence[Sample], tail: Tail) -> Judged:
     """Judge a run by what is known of it; `tail` returns the last lines that a task printed."""
     plan, analysis = timeline.plan, analyse(timeline, samples)
-    compared = expectations.comparison_of(plan)
-    verdicts = expectations.judge(plan.scenario.expect, analysis, timeline, compared)
+    verdicts = expectations.judge(plan.scenario.expect, analysis, timeline, plan.reference)
     why = explain(timeline, analysis, tail)
     data = summary(plan, analysis, verdicts, samples, why, conditions_of(timeline))
     return Judged(analysis, verdicts, data)

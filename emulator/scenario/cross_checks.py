@@ -102,7 +102,7 @@ def cross_section_errors(
         yield from _check_texts(scenario, has_values=count <= TASKS and "framework" not in broken)
     if not broken & {"expect", "reference"}:
         throughput = scenario.expect.throughput
-        if throughput and throughput.of == "reference" and not scenario.reference:
+        if throughput and throughput.of and not scenario.reference:
             hint = "define it: `reference: {cluster.worker: 1}`"
             yield CrossError(("expect", "throughput", "of"), "there is no reference", hint)
     if "expect" not in broken and scenario.expect.steps is not None:

@@ -56,6 +56,8 @@ def explain(detail: ErrorDetails) -> tuple[str, str]:
     if kind == "missing":
         return "is missing", _example(detail["loc"])
     if kind == "literal_error":
+        if instead := _REMOVED.get((*detail["loc"], str(given))):
+            return f"{written} was removed", instead
         options = [o.strip("'") for o in re.split(r", | or ", context["expected"])]
         return f"{written} is not allowed", closest(str(given), options) or (
             "write " + " or ".join(filter(None, [", ".join(options[:-1]), options[-1]]))
@@ -93,8 +95,10 @@ def fields_at(loc: Iterable[str | int]) -> set[str]:
 
 _REMOVED: dict[tuple[int | str, ...], str] = {
     ("operator", "quirks"): "leave it out; `emulate plan` warns of the operator's faults",
+    ("expect", "throughput", "of", "baseline"): "write `min:` with a number of steps/s, or "
+    "`of: reference`; `emulate compare` compares runs",
 }
-"""What to do instead of writing a key that an earlier version had."""
+"""What to do instead of writing a key, or a value of one, that an earlier version had."""
 
 
 def _models_in(annotation: object) -> set[type[BaseModel]]:

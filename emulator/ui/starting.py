@@ -132,12 +132,12 @@ class Starts:
     def begin(self, wanted: Wanted) -> str:
         """Start a run in the background; return its id. Raises UsageError."""
         requested = wanted.requested()
-        scenario, path = requested.scenario, requested.file()
-        start = Start(new_run_id(scenario.name), scenario.name)
+        name = requested.scenario.name
+        start = Start(new_run_id(name), name)
         arguments = [
             *("up", "--detach", f"--engine={wanted.engine}", f"--out={self._out}"),
             *(f"--run-id={start.run_id}", *(f"--set={one}" for one in wanted.sets)),
-            *("--", str(path)),
+            *("--", str(requested.path)),
         ]
         with self._lock:
             self._starts[start.run_id] = start

@@ -51,8 +51,6 @@ VARIANTS = 1000
 VARIED_VALUES = 100_000
 """Keys and values of all `parametrize` variants together: each is validated."""
 
-BASELINES_BYTES = 16 * MIB
-"""The file with the stored baselines of a folder of scenarios."""
 
 TRACE_BYTES = 4 * MIB
 TRACE_ROWS = 10_000

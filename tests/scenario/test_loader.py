@@ -48,10 +48,16 @@ EXPECTATIONS = [
     ("accuracy: 2", "accuracy: 2 should be less than or equal to 1"),
     (
         "throughput: {at_least: 0.9}",
-        "throughput: `at_least` needs `of`: `of: baseline` or `of: reference`",
+        "throughput: `at_least` needs `of: reference`",
     ),
     ("throughput: {of: reference}", "throughput: `of` needs `at_least`, such as `at_least: 0.9`"),
-    (f"{RELATIVE}a}}", "throughput.of: 'a' is not allowed (write baseline or reference)"),
+    (f"{RELATIVE}a}}", "throughput.of: 'a' is not allowed (write reference)"),
+    (
+        f"{RELATIVE}baseline}}",
+        "throughput.of: 'baseline' was removed (write `min:` with a number of steps/s, or "
+        "`of: reference`; `emulate compare` compares runs)",
+    ),
+    (f"{RELATIVE}[]}}", "throughput.of: [] is not allowed (write reference)"),
     (f"{RELATIVE}reference}}", "throughput.of: there is no reference (define it: `reference: {"),
     (
         "bytes_per_step: {wrker: {sent: {max: 2m}}}",

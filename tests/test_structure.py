@@ -79,8 +79,7 @@ ONLY_IN = {
 ROOMS = {
     "plugins.exports": {"cli.export"},
     "metrics.gpu": {
-        *("cli.examine", "engines.docker.task_containers", "plugins.kubernetes.usage"),
-        "supervisor.sampling",
+        *("cli.examine", "engines.docker.task_containers", "supervisor.sampling"),
     },
     "engines.docker": {"cli.setup", "engines.recipes"},
     "engines.docker.warm": {"engines.docker"},
@@ -137,22 +136,12 @@ WORDS: dict[str, tuple[str, set[str]]] = {
             *("search.api", "search.sweep"),
         },
     ),
-    "plugins.kubernetes.dcgm": (
-        "dcgm",
-        {
-            *("plugins.kubernetes.doctor", "plugins.kubernetes.engine", "plugins.kubernetes.role"),
-            *("plugins.kubernetes.usage", "scenario.kubernetes"),
-        },
-    ),
     "plugins.kubernetes.job": (
         "kubernetes-job",
         {"engines.docker.doctor", "plugins.kubeflow.manifests.out.export"},
     ),
     "plugins.exports": ("wandb|mlflow|otel|opentelemetry|parquet", set()),
-    "metrics.gpu": (
-        r"nvml\w*|GpuSampler|GpuInventory",
-        {"engines.base", "plugins.kubernetes.engine"},
-    ),
+    "metrics.gpu": (r"nvml\w*|GpuSampler|GpuInventory", set()),
     "supervisor.takeover": (
         r"RecoveredState|recover_run|resumption|takeover|reattach(ing)?",
         {

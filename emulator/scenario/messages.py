@@ -95,6 +95,8 @@ def fields_at(loc: Iterable[str | int]) -> set[str]:
 
 _REMOVED: dict[tuple[int | str, ...], str] = {
     ("operator", "quirks"): "leave it out; `emulate plan` warns of the operator's faults",
+    ("kubernetes", "dcgm"): "leave it out; a program that measures its GPU reports that as values "
+    "of its steps",
     ("expect", "throughput", "of", "baseline"): "write `min:` with a number of steps/s, or "
     "`of: reference`; `emulate compare` compares runs",
 }

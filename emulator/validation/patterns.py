@@ -13,16 +13,6 @@ from collections.abc import Mapping, Sequence
 
 import re2
 
-LENGTH = 1000
-"""Characters of a pattern."""
-PROGRAM = 10_000
-"""Instructions of a compiled pattern: `[a-z]{100}` has slightly more than a hundred."""
-WORK = 2**28
-"""Instructions times bytes of one search in the worst case: about two seconds."""
-
-MEMORY = 2**19
-"""Bytes of a compiled pattern; with a higher limit the compiler takes longer to fail."""
-
 _REASONS: Mapping[str, str] = {
     "(?=": "it looks ahead",
     "(?!": "it looks ahead",
@@ -40,7 +30,6 @@ _AT_MOST = re.compile(r"\{,[0-9]*\}")
 
 def _options(*, groups: bool) -> re2.Options:
     options = re2.Options()
-    options.max_mem = MEMORY
     options.log_errors = False  # else RE2 writes them to stderr
     options.never_capture = not groups
     return options
@@ -50,16 +39,9 @@ _GROUPS, _NO_GROUPS = _options(groups=True), _options(groups=False)
 
 
 class Pattern:
-    """A regular expression. Raises ValueError with the reason if it is invalid or too large.
-
-    Searches the first MiB of a line; less if the pattern has hundreds of alternatives.
-    """
+    """A regular expression. Raises ValueError with the reason if it is invalid or too large."""
 
     def __init__(self, text: str, *, groups: bool = True) -> None:
-        if len(text) > LENGTH:
-            raise ValueError(
-                f"a regular expression has at most {LENGTH} characters, not {len(text)}"
-            )
         if counted := _AT_MOST.search(text):
             raise ValueError(f"write {{0,...}} for {counted[0]} in {text!r}")
         try:
@@ -68,10 +50,7 @@ class Pattern:
             raise ValueError(f"{text!r} contains half of a character") from None
         except re2.error as error:
             raise ValueError(_refusal(text, error)) from None
-        if compiled_text.programsize > PROGRAM:
-            raise ValueError(_too_large(text))
         self._search = compiled_text.search
-        self._most = WORK // compiled_text.programsize
         self.names: Mapping[str, int] = {
             name.decode("utf-8", "replace"): number
             for name, number in compiled_text.groupindex.items()
@@ -83,7 +62,7 @@ class Pattern:
 
         A group that did not participate in the match is None.
         """
-        match = self._search(line.encode("utf-8", "replace")[: self._most])
+        match = self._search(line.encode("utf-8", "replace"))
         if match is None:
             return None
         groups: Sequence[bytes | None] = (match[0], *match.groups())
@@ -91,7 +70,7 @@ class Pattern:
 
     def matches(self, line: str) -> bool:
         """Return whether it matches anywhere in the line."""
-        return self._search(line.encode("utf-8", "replace")[: self._most]) is not None
+        return self._search(line.encode("utf-8", "replace")) is not None
 
 
 @functools.lru_cache(maxsize=256)
@@ -111,9 +90,5 @@ def _refusal(text: str, error: Exception) -> str:
     if kind == "invalid escape sequence" and culprit[1:].isdigit():
         return f"{text!r} is not a regular expression: it refers back to a group{lacking}"
     if kind.startswith("pattern too large"):
-        return _too_large(text)
+        return f"{text!r} is too large a regular expression; write fewer or smaller repetitions"
     return f"{text!r} is not a regular expression: {why}"
-
-
-def _too_large(text: str) -> str:
-    return f"{text!r} is too large a regular expression; write fewer or smaller repetitions"

@@ -221,8 +221,7 @@ def judge(record: Record) -> Judged:
     """Judge a run from its folder alone."""
     timeline, samples = record.timeline, record.samples
     plan, analysis = timeline.plan, analyse(timeline, samples)
-    compared = expectations.comparison_of(plan)
-    verdicts = expectations.judge(plan.scenario.expect, analysis, timeline, compared)
+    verdicts = expectations.judge(plan.scenario.expect, analysis, timeline, plan.reference)
     why = explain(timeline, analysis, record.tail)
     data = summary(plan, analysis, verdicts, samples, why, conditions_of(timeline))
     return Judged(analysis, verdicts, data)

@@ -74,8 +74,7 @@ ONLY_IN = {
 ROOMS = {
     "plugins.exports": {"cli.export"},
     "metrics.gpu": {
-        *("cli.examine", "engines.docker.task_containers", "plugins.kubernetes.usage"),
-        *("planning.baseline", "supervisor.sampling"),
+        *("cli.examine", "engines.docker.task_containers", "supervisor.sampling"),
     },
     "engines.docker": {"cli.setup", "engines.recipes"},
     "engines.docker.warm": {"engines.docker"},
@@ -103,8 +102,8 @@ WORDS: dict[str, tuple[str, set[str]]] = {
             *("engines", "engines.base", "engines.capabilities", "engines.docker.engine"),
             *("engines.docker.images", "engines.docker.logs", "engines.docker.usage"),
             *("engines.recipes", "session.execution", "supervisor.cleanup", "faults.ending"),
-            *("planning.baseline", "planning.plan", "planning.requested", "record.folder"),
-            *("analysis.expectations", "report.terminal", "results"),
+            *("planning.plan", "planning.requested", "record.folder"),
+            *("report.terminal", "results"),
             *("scenario.image", "scenario.frameworks.spec", "scenario.frameworks.registry"),
             *(f"scenario.frameworks.{name}" for name in ("jax", "pytorch", "tensorflow")),
             *("cli.runs", "cli.up", "session.up", "pytest_plugin.harness", "pytest_plugin.plugin"),
@@ -112,18 +111,8 @@ WORDS: dict[str, tuple[str, set[str]]] = {
             *("search.api", "search.sweep"),
         },
     ),
-    "plugins.kubernetes.dcgm": (
-        "dcgm",
-        {
-            *("plugins.kubernetes.doctor", "plugins.kubernetes.engine", "plugins.kubernetes.role"),
-            *("plugins.kubernetes.usage", "scenario.kubernetes"),
-        },
-    ),
     "plugins.exports": ("wandb|mlflow|otel|opentelemetry|parquet", set()),
-    "metrics.gpu": (
-        r"nvml\w*|GpuSampler|GpuInventory",
-        {"engines.base", "plugins.kubernetes.engine"},
-    ),
+    "metrics.gpu": (r"nvml\w*|GpuSampler|GpuInventory", set()),
     "supervisor.takeover": (
         r"RecoveredState|recover_run|resumption|takeover|reattach(ing)?",
         {

@@ -5,7 +5,6 @@ A verdict is `ok`, `failed`, or `unknown` if the record does not show it or the 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,8 +14,7 @@ from emulator.analysis.analyse import Analysis, FaultResult
 from emulator.analysis.invariants import ALWAYS, INVARIANTS, Observed
 from emulator.analysis.notices import NOTICED
 from emulator.analysis.promises import PROMISES
-from emulator.planning.baseline import ThroughputReference, conditions
-from emulator.planning.plan import Plan
+from emulator.planning.plan import ThroughputReference
 from emulator.record.timeline import Timeline
 from emulator.scenario.schema import Expectations, RelativeBounds, TrafficBounds
 from emulator.validation.units import format_duration, format_number, format_size
@@ -36,8 +34,7 @@ ABOUT_FAULTS = (
 """Expectations about the effect of faults, by the beginning of their names."""
 
 AT_LEAST = "throughput.at_least"
-"""The expectation of a run's rate as a share of a baseline's or a reference run's."""
-_UPDATE = "`pytest --emulator-update-baseline`"
+"""The expectation of a run's rate as a share of a reference run's."""
 
 CUT_OFF = ("running", "error", "interrupted")
 """Outcomes of runs in which the job could not finish."""
@@ -63,40 +60,21 @@ class Verdict:
     actual: str
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """What a run's rate is compared with, and the engine of the run."""
-
-    reference: ThroughputReference | None = None
-    engine: str = ""
-    """From `conditions`."""
-    by_reference: bool = False
-    """The scenario has a reference run, so baselines are shares of its rate."""
-
-
 def judge(
     expect: Expectations,
     analysis: Analysis,
     timeline: Timeline,
-    comparison: Comparison = Comparison(),
+    reference: ThroughputReference | None = None,
 ) -> list[Verdict]:
     """Judge every expectation that is set, and the outcome always.
 
-    `comparison` is what the rate is compared with if a share of another rate is expected.
+    `reference` is what the rate is compared with if a share of another rate is expected.
     """
     invariants = {name: partial(_invariant, name, timeline) for name in OBSERVED}
     noticed: dict[str, Check] = {name: partial(_noticed, name, timeline) for name in NOTICED}
     always = {name: partial(_always, name, timeline) for name in ALWAYS}
-    checks: dict[str, Check] = {**_CHECKS, **noticed, **invariants, **always}
-    verdicts = _run_checks(checks, expect, analysis)
-    check = partial(_regression, comparison, overall(verdicts) == "ok")
-    return verdicts + _run_checks({AT_LEAST: check}, expect, analysis)
-
-
-def _run_checks(
-    checks: Mapping[str, Check], expect: Expectations, analysis: Analysis
-) -> list[Verdict]:
-    """Return the verdicts of some checks; `unknown` if an incomplete run proves nothing."""
+    share: dict[str, Check] = {AT_LEAST: partial(_share_of_reference, reference)}
+    checks: dict[str, Check] = {**_CHECKS, **noticed, **invariants, **always, **share}
     verdicts: list[Verdict] = []
     for name, check in checks.items():
         try:
@@ -186,16 +164,15 @@ def _steps(expect: Expectations, analysis: Analysis) -> Iterator[Verdict]:
         yield Verdict("steps", _status(not read), expect.steps, actual)
 
 
-def _regression(
-    comparison: Comparison, passed: bool, expect: Expectations, analysis: Analysis
+def _share_of_reference(
+    reference: ThroughputReference | None, expect: Expectations, analysis: Analysis
 ) -> Iterator[Verdict]:
-    """Judge the rate as a share of another; `passed`: all other expectations are met."""
+    """Judge the rate as a share of that of the reference run."""
     throughput = expect.throughput
-    if throughput is None or throughput.at_least is None or throughput.of is None:
+    if throughput is None or throughput.at_least is None:
         return
-    least, of, rate = throughput.at_least, throughput.of, analysis.steps_per_second
-    holds, actual = evaluate(least, of, rate, comparison, passed=passed)
-    expected = f"at least {least:g} of the {of}"
+    holds, actual = evaluate(throughput.at_least, analysis.steps_per_second, reference)
+    expected = f"at least {throughput.at_least:g} of the reference"
     yield Verdict(AT_LEAST, _status(holds), expected, actual)
 
 
@@ -433,75 +410,20 @@ def _compare(name: str, bound: float, value: float | None, form: Format) -> Verd
 # --- The rate as a share of another ---------------------------------------------------------------
 
 
-def comparison_of(plan: Plan) -> Comparison:
-    """Return what the run of a plan is compared with."""
-    engine = conditions(plan.engine, warm=plan.warm is not None)
-    return Comparison(plan.reference, engine, bool(plan.scenario.reference))
-
-
 def evaluate(
-    least: float, of: str, rate: float | None, comparison: Comparison, *, passed: bool
+    least: float, rate: float | None, reference: ThroughputReference | None
 ) -> tuple[bool | None, str]:
-    """Compare a rate in steps per second with `least` times the rate of a baseline or reference.
+    """Compare a rate in steps per second with `least` times the rate of a reference.
 
-    `of`: `baseline` or `reference`. The rate is stored as a baseline only if the run `passed` all
-    other expectations. Returns whether it is met (None: unknown), and the numbers or the reason.
+    Returns whether it is met (None: unknown), and the numbers or the reason.
     """
     if rate is None:
         return None, "the tasks did not report it"
-    source = comparison.reference or ThroughputReference(machine="")
-    if of == "baseline":
-        return _against_baseline(least, rate, source, comparison, passed=passed)
-    if not source.reference:
-        return None, _why_no_reference(source)
-    return rate / source.reference >= least, _share_of_reference(rate, source)
-
-
-def _against_baseline(
-    least: float, rate: float, source: ThroughputReference, comparison: Comparison, *, passed: bool
-) -> tuple[bool | None, str]:
-    baseline, by_reference = source.baseline, comparison.by_reference
-    if source.storing:
-        text = f"{format_number(rate, 2)} steps/s"
-        if not passed:
-            return None, f"{text}, not stored: another expectation is not met"
-        if by_reference and not source.reference:
-            return None, f"{text}, not stored: {_why_no_reference(source)}"
-        text = _share_of_reference(rate, source) if by_reference else text
-        return True, f"{text}, stored as the baseline"
-    if baseline is None:
-        return None, f"no baseline is stored; {_UPDATE} stores one"
-    if by_reference:
-        if baseline.of_reference is None:
-            return None, f"the baseline has no reference; {_UPDATE} stores it anew"
-        if not source.reference:
-            return None, _why_no_reference(source)
-        share = rate / source.reference / baseline.of_reference
-        text = f": {_share_of_reference(rate, source)}; {baseline.of_reference:.3f}"
-    else:
-        there, here = (baseline.machine, baseline.engine), (source.machine, comparison.engine)
-        if there != here:
-            return (
-                None,
-                f"the baseline is of another machine ({', '.join(there)}; this is "
-                f"{', '.join(here)}); a `reference:` would make them comparable",
-            )
-        share = rate / baseline.steps_per_second
-        text = f", {format_number(rate, 2)} of {baseline.steps_per_second:.2f} steps/s"
-    return (
-        share >= least,
-        f"{format_number(share, 3)} of the baseline{text} on {baseline.measured}",
-    )
-
-
-def _share_of_reference(rate: float, source: ThroughputReference) -> str:
-    reference = source.reference or math.nan
-    run = f" ({source.reference_run})" if source.reference_run else ""
-    rates = f"{format_number(rate, 2)} of {reference:.2f} steps/s{run}"
-    return f"{format_number(rate / reference, 3)} of the reference, {rates}"
-
-
-def _why_no_reference(source: ThroughputReference) -> str:
-    if not source.reference_run:
-        return "the reference was not run; pytest runs it"
-    return f"the reference ({source.reference_run}) gave no rate: {source.reference_failure}"
+    if reference is None:
+        return None, "the reference was not run; pytest runs it"
+    run = reference.reference_run
+    if not reference.reference:
+        return None, f"the reference ({run}) gave no rate: {reference.reference_failure}"
+    share = rate / reference.reference
+    rates = f"{format_number(rate, 2)} of {reference.reference:.2f} steps/s ({run})"
+    return share >= least, f"{format_number(share, 3)} of the reference, {rates}"

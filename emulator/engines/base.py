@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from emulator.engines.command_line import CommandLine
     from emulator.errors import EngineError
     from emulator.faults.netem import Link
-    from emulator.metrics.catalog import GpuUsage, Usage
-    from emulator.metrics.gpu import GpuInventory
+    from emulator.metrics.catalog import Usage
     from emulator.planning.context import PlanContext
     from emulator.planning.plan import Plan, Task
     from emulator.scenario.schema import Scenario
@@ -360,16 +359,13 @@ class Watched(Protocol):
 
 @runtime_checkable
 class GpusElsewhere(Protocol):
-    """An engine whose GPUs are not this machine's: it measures them itself, not NVML here.
+    """An engine whose GPUs are not this machine's, so that NVML here does not measure them.
 
-    It has no capability name. Called at every sampling interval, after `usage`.
+    It has no capability name.
     """
 
-    def gpus_in_use(self) -> tuple[Sequence[GpuUsage], GpuInventory]:
-        """Return the devices that tasks have now, none if nothing new is known.
-
-        Also those that tasks had so far, or why there are none.
-        """
+    why_no_gpus: str
+    """Why no GPUs are sampled, for the record."""
 
 
 # --- Capabilities -------------------------------------------------------------------------------

@@ -43,13 +43,12 @@ def make_ready(
     the plan is made as if it could.
 
     Raises Unsupported, EngineMissing if the scenario's settings lead to no engine, and UsageError
-    if the run id or a stored baseline is not valid or the folder's path is not text.
+    if the run id is not valid or the folder's path is not text.
     """
     scenario = requested.scenario
     cold: tuple[str, ...] = ()
     if options.warm and options.begins_held(scenario):
         options, cold = replace(options, warm=False), (STARTS_COLD,)
-    reference = requested.reference(engine.name, options)
     if isinstance(engine, Configuring):
         engine.configure(scenario)
     try:
@@ -73,7 +72,7 @@ def make_ready(
         scenario,
         run_id,
         variant=options.variant,
-        reference=reference,
+        reference=options.reference,
         notes=(*requested.given.warnings, *full, *cold),
         calls_of=options.calls_of,
     )

@@ -83,12 +83,6 @@ class Partition(NetworkFault):
                     return f"{task} is in two groups"
         return ""
 
-    def link_count(self, tasks: Sequence[str]) -> int:
-        """Return the maximum number of ordered pairs of tasks whose network changes."""
-        sizes = [len(group) for group in self._groups(tasks)]
-        both_ways = sum(sizes) ** 2 - sum(size**2 for size in sizes)
-        return sizes[0] * sum(sizes[1:]) if self.oneway else both_ways
-
     def links(self, tasks: Sequence[str]) -> tuple[Link, ...]:
         """Return the links between the groups."""
         groups = self._groups(tasks)
@@ -151,11 +145,6 @@ class Shape(NetworkFault):
         yield from super().named()
         if self.to is not None:
             yield ("to",), self.to
-
-    def link_count(self, tasks: Sequence[str]) -> int:
-        """Return the maximum number of ordered pairs of tasks whose network changes."""
-        others = len(matches(self.to, tasks)) if self.to else len(tasks)
-        return len(matches(self.shape, tasks)) * others * (1 if self.oneway else 2)
 
     def links(self, tasks: Sequence[str]) -> tuple[Link, ...]:
         """Return the links from the shaped tasks, and back unless it is one way."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,7 +28,7 @@ from emulator.faults.ending import Kill, Oom, Preempt, Restart, Terminate
 from emulator.faults.held import Pause, Throttle
 from emulator.faults.infrastructure import Cordon, Drain, Partition, Shape
 from emulator.faults.signals import Signals, Whom
-from emulator.faults.spec import Entry, FaultSpec, matches
+from emulator.faults.spec import Entry, FaultSpec
 from emulator.faults.traced import Hang, Visibility
 from emulator.validation.fields import LONGEST, Duration, DurationOrForever, Glob, Model, once
 from emulator.validation.files import text_of
@@ -203,10 +202,6 @@ class RandomFaults(Entry):
         """Yield requests to the engine, in words, each with the capability that it needs."""
         yield from self.random.needs()
 
-    def count(self, tasks: Sequence[str]) -> int:
-        """Return the maximum number of faults."""
-        return self.max * self.random.at_once
-
     def at_scale(self, scale: float) -> RandomFaults:
         """Return it with the times that its fault has from its platform divided."""
         return self.model_copy(update={"random": self.random.at_scale(scale)})
@@ -214,10 +209,6 @@ class RandomFaults(Entry):
     def by_default(self, whom: Whom) -> RandomFaults:
         """Return it with whom its fault's signals are for, where that does not say it."""
         return self.model_copy(update={"random": self.random.by_default(whom)})
-
-    def link_count(self, tasks: Sequence[str]) -> int:
-        """Return the maximum number of ordered pairs of tasks whose network changes."""
-        return self.random.link_count(tasks)
 
     @property
     def parts(self) -> frozenset[str]:
@@ -324,8 +315,3 @@ class TraceFaults(Signals):
         yield "preempting by a trace", Preempt.capability
         if self.to_all:
             yield "SIGTERM to all processes of what a trace preempts", "signal-all"
-
-    def count(self, tasks: Sequence[str]) -> int:
-        """Return the number of preemptions."""
-        rows = Counter(row.target for row in self.trace)
-        return sum(times * len(matches(target, tasks)) for target, times in rows.items())

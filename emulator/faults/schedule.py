@@ -22,7 +22,6 @@ from emulator.faults.kinds import OneFault, RandomFaults, TraceFaults
 from emulator.faults.netem import Link
 from emulator.faults.spec import Entry, FaultSpec, Trigger, matches
 from emulator.validation.fields import LONGEST
-from emulator.validation.limits import LINKS
 from emulator.validation.patterns import compiled
 from emulator.validation.units import format_duration
 
@@ -134,8 +133,6 @@ def expand_targets(
     If the kind works one by one, only the first fault has the trigger; each later one happens after
     the recovery from the one before. Raises UsageError if the target matches no task.
     """
-    if spec.link_count(tasks) > LINKS:
-        raise UsageError(f"That changes the network between more than {LINKS:,} pairs of tasks.")
     for path, pattern in spec.named():
         _matching(pattern, tasks, f"faults.{number}.{'.'.join(map(str, path))}")
     if conflict := spec.conflict(tasks):

@@ -45,7 +45,6 @@ from emulator.validation.fields import (
     is_stored,
     once,
 )
-from emulator.validation.limits import GLOBS
 from emulator.validation.patterns import compiled
 
 if TYPE_CHECKING:
@@ -171,14 +170,6 @@ class Entry(Model):
     def needs(self) -> Iterator[tuple[str, str]]:
         """Yield requests to the engine, in words, each with the capability that it needs."""
         raise NotImplementedError
-
-    def count(self, tasks: Sequence[str]) -> int:
-        """Return the maximum number of single faults, one for each target."""
-        raise NotImplementedError
-
-    def link_count(self, tasks: Sequence[str]) -> int:
-        """Return the maximum number of ordered pairs of tasks whose network changes."""
-        return 0
 
     def at_scale(self, scale: float) -> Entry:
         """Return it with the times that it has from its platform divided by `time_scale`."""
@@ -488,11 +479,6 @@ class FaultSpec(Entry):
         if self.at and self.at.call:
             yield f"a fault before a {self.at.call} of {self.at.task or self.target}", "calls"
 
-    def count(self, tasks: Sequence[str]) -> int:
-        """Return the number of targets; of a fault of the network between tasks it is one."""
-        is_one = not self.hits_tasks or self.link_count(tasks)
-        return 1 if is_one else len(self.hits(matches(self.target, tasks)))
-
     @property
     def at_once(self) -> int:
         """How many targets a random fault draws each time."""
@@ -546,9 +532,9 @@ def path_pattern(glob: str) -> str:
     return f"{'.*' * glob.startswith('/shared/')}/{pattern}"
 
 
-@functools.lru_cache(maxsize=GLOBS)
+@functools.lru_cache(maxsize=1000)
 def _glob(pattern: str) -> Callable[[str], object]:
-    """Return the matcher of a glob; the cache of fnmatch is smaller than GLOBS."""
+    """Return the matcher of a glob; the cache of fnmatch is smaller."""
     return re.compile(fnmatch.translate(pattern)).match
 
 

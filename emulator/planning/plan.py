@@ -16,7 +16,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 from emulator.faults.netem import Link
 from emulator.faults.schedule import PlannedFault
 from emulator.metrics.readings import PHASES_ONLY
-from emulator.planning.baseline import ThroughputReference
 from emulator.planning.context import Limits
 from emulator.scenario.container import ContainerSettings, Entrypoint, File, Mount, Port
 from emulator.scenario.frameworks.registry import roles_of
@@ -124,6 +123,19 @@ class WarmStart(BaseModel):
     """The modules that are imported, by task; other tasks start cold."""
     spares: dict[str, int] = {}
     """How many replacements of a task start warm."""
+
+
+class ThroughputReference(BaseModel):
+    """What the rate of a run is compared with: a run of its reference variant."""
+
+    model_config = ConfigDict(frozen=True)
+
+    reference: float | None = None
+    """Its steps per second."""
+    reference_run: str
+    """Its run id."""
+    reference_failure: str = ""
+    """Why it has no rate."""
 
 
 class Plan(BaseModel):

@@ -18,9 +18,8 @@ from emulator.faults.netem import between_all
 from emulator.faults.schedule import build_schedule
 from emulator.faults.spec import Entry, FaultSpec, matches
 from emulator.metrics import event_files
-from emulator.planning.baseline import ThroughputReference
 from emulator.planning.context import PlanContext
-from emulator.planning.plan import Plan, Task
+from emulator.planning.plan import Plan, Task, ThroughputReference
 from emulator.platforms import slurm
 from emulator.scenario import rendezvous
 from emulator.scenario.addresses import DEFAULT_NAMESPACE, naming

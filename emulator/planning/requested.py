@@ -8,15 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from emulator.errors import UsageError
-from emulator.planning.baseline import (
-    Baseline,
-    BaselineFile,
-    ThroughputReference,
-    baseline_key,
-    reference_beside,
-)
-from emulator.planning.plan import new_run_id
+from emulator.planning.plan import ThroughputReference, new_run_id
 from emulator.scenario import loader
 from emulator.scenario.given import NOTHING, PIPED, Additions, Given, again_piped
 from emulator.scenario.schema import Scenario
@@ -36,7 +28,7 @@ class RunOptions:
     gpus: Sequence[str] | None = None
     """The only devices that it gets; None: all of the engine's."""
     reference: ThroughputReference | None = None
-    """What its rate is compared with; None: the stored baseline, if the scenario expects one."""
+    """What its rate is compared with; None: nothing."""
     keep: bool = False
     """Keep what it made after the run."""
     warm: bool = False
@@ -66,7 +58,7 @@ class RequestedScenario:
     path: Path | None
     """None if it is written in a test or a program, or came on standard input."""
     image: tuple[str, ...] = ()
-    """The session's image; not part of the key of a baseline."""
+    """The session's image."""
     sets: tuple[str, ...] = ()
     """Overrides of all tests of a session."""
     chosen: tuple[str, ...] = ()
@@ -106,38 +98,6 @@ class RequestedScenario:
     def label(self) -> str:
         """Its name in tables."""
         return " ".join(self.chosen)
-
-    def baseline(self, engine: str) -> Baseline | None:
-        """Return its stored baseline, if there is one. Raises UsageError."""
-        if self.path is None:
-            return None
-        return BaselineFile.beside(self.path).get(self._key(self.path, engine))
-
-    def reference(self, engine: str, options: RunOptions) -> ThroughputReference | None:
-        """Return that of the options, else its stored baseline, if it expects one.
-
-        Raises UsageError.
-        """
-        if options.reference is not None or self.path is None:
-            return options.reference
-        return reference_beside(self.path, self.scenario, engine, self.label, warm=options.warm)
-
-    def store(self, baseline: Baseline) -> None:
-        """Store a baseline beside its file. Raises UsageError."""
-        path = self.file()
-        BaselineFile.beside(path).put(self._key(path, baseline.engine), baseline)
-
-    def file(self) -> Path:
-        """Return its file; raises UsageError if it is written in a test."""
-        if self.path is None:
-            raise UsageError(
-                "A scenario that is written in a test has no file to store its baseline beside.",
-                "Write it to a file, or name a `reference:` and `of: reference`.",
-            )
-        return self.path
-
-    def _key(self, path: Path, engine: str) -> str:
-        return baseline_key(path, " ".join([*self.sets, *self.chosen]), engine)
 
     @property
     def source(self) -> str:

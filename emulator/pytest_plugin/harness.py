@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from emulator.analysis.expectations import AT_LEAST
 from emulator.broker import Claim, Need, need_of
 from emulator.broker.leases import Broker, Lease
 from emulator.engines import AUTO, engine_class, names
 from emulator.engines.base import Warming
 from emulator.engines.requirements import machine_needs, needs
 from emulator.errors import EmulatorError, EngineMissing, InUse, Unsupported
-from emulator.planning.baseline import ThroughputReference, conditions, machine_of, measured
+from emulator.planning.plan import ThroughputReference
 from emulator.planning.requested import RequestedScenario, RunOptions
 from emulator.pytest_plugin.settings import Settings
 from emulator.record.reader import Record
@@ -244,14 +243,11 @@ class Emulator:
         with self.untimed(), self._skipping(*variants):
             lease, engine = self._lease(variants, engine_name)
         self._leases.append(lease)
-        result = None
+        expected = None
         if reference is not None:
             test_run = self._prepared(reference, lease, engine, None, is_reference=True)
             with self._skipping(reference):
-                result = test_run.running.result()
-        storing = self.settings.update_baseline
-        warm = self._starts_warm(engine)
-        expected = reference_rate(requested, result, conditions(engine, warm=warm), storing=storing)
+                expected = reference_rate(test_run.running.result())
         return self._prepared(requested, lease, engine, expected)
 
     def _read(
@@ -318,8 +314,6 @@ class Emulator:
                 result = start(replace(options, warm=self._starts_warm(engine_name)))
             except Unsupported:  # nothing has started: none of its tasks can start warm
                 result = start(options)
-            if expected is not None:
-                store(result, requested, expected)
             if not (is_reference or keep):
                 lease.release()
             return result
@@ -355,7 +349,7 @@ def _missing(reason: str, required: frozenset[str]) -> BaseException:
     return pytest.skip.Exception(reason)
 
 
-# --- What the rate of a run is compared with, and what is stored ----------------------------------
+# --- What the rate of a run is compared with ------------------------------------------------------
 
 UNGATED = ("expect.throughput=null",)
 """The reference itself is compared with nothing."""
@@ -365,51 +359,22 @@ def reference_variant(requested: RequestedScenario) -> RequestedScenario | None:
     """Return the variant that a scenario's rate is compared with, if there is one."""
     scenario = requested.scenario
     gate = scenario.expect.throughput
-    if gate is None or gate.of is None or not scenario.reference:
+    if gate is None or gate.of is None:
         return None
     return requested.variant([*requested.chosen, *to_overrides(scenario.reference)], UNGATED)
 
 
-def reference_rate(
-    requested: RequestedScenario, reference: Result | None, engine: str, *, storing: bool
-) -> ThroughputReference | None:
-    """Return what a run is compared with; `reference` is the finished run of its reference.
-
-    `storing`: the session stores baselines. Raises UsageError.
-    """
-    gate = requested.scenario.expect.throughput
-    if gate is None or gate.of is None:
-        return None
-    of_baseline = gate.of == "baseline"
-    if of_baseline and storing:
-        requested.file()  # without a file, refuse before it runs
-    expected = ThroughputReference(
-        baseline=requested.baseline(engine) if of_baseline else None,
-        machine=machine_of(requested.scenario),
-        storing=storing and of_baseline,
-    )
-    return expected if reference is None else _with_reference(expected, reference)
-
-
-def _with_reference(expected: ThroughputReference, reference: Result) -> ThroughputReference:
-    """Add the rate of a reference, or the reason why it has none."""
+def reference_rate(reference: Result) -> ThroughputReference:
+    """Return the rate of a finished run of a reference, or the reason why it has none."""
     rate, reason = reference.steps_per_second, ""
     (outcome,) = (v for v in reference.verdicts if v.expectation == "outcome")
     if outcome.status != "ok":
         rate, reason = None, outcome.actual
     elif not rate:  # no rate is a share of 0
         rate, reason = None, "its output reports no step"
-    return expected.model_copy(
-        update={"reference": rate, "reference_run": reference.run_id, "reference_failure": reason}
+    return ThroughputReference(
+        reference=rate, reference_run=reference.run_id, reference_failure=reason
     )
-
-
-def store(result: Result, requested: RequestedScenario, expected: ThroughputReference) -> None:
-    """Store the rate of a run as the baseline, if its verdict allows that."""
-    stored = any(v.expectation == AT_LEAST and v.status == "ok" for v in result.verdicts)
-    if stored and expected.storing and result.steps_per_second:
-        engine = conditions(result.summary["engine"], warm=bool(result.summary["warm"]))
-        requested.store(measured(result.steps_per_second, expected, engine))
 
 
 # --- Resources of killed tests -------------------------------------------------------------------

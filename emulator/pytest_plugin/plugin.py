@@ -70,7 +70,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     warm = "fork tasks from processes that have imported their framework; these wait between tests"
     require = "an engine, gpu, network: fail where the machine lacks it, instead of skipping"
     vary = "collect every scenario file once for each value"
-    baseline = "store this session's throughput as the baseline of later ones"
     add("--emulator-engine", metavar="NAME", help=HELP)
     add("--emulator-image", metavar="IMAGE", help=image)
     add("--emulator-out", metavar="DIR", help="where run folders go [runs/ below the rootdir]")
@@ -81,7 +80,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--emulator-vary", "--vary", **several, metavar="KEY=VALUE,VALUE", help=vary)
     add("--emulator-cpus", type=float, metavar="N", help="cores that scenarios share [all]")
     add("--emulator-memory", metavar="SIZE", help="memory that they share [all]")
-    add("--emulator-update-baseline", action="store_true", help=baseline)
     parser.addini(
         "emulator_scenarios", "folders whose *.yaml are scenarios", type="paths", default=[]
     )

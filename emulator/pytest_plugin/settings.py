@@ -40,7 +40,6 @@ class Settings:
     cpus: float | None
     memory: int | None
     """The cores and bytes that scenarios share; None: those of the engine."""
-    update_baseline: bool
     root: Path
 
     @property
@@ -91,7 +90,6 @@ class Settings:
             folders=tuple(_folders(config.getini("emulator_scenarios"))),
             cpus=cpus,
             memory=size,
-            update_baseline=option("emulator_update_baseline"),
             root=config.rootpath,
         )
 

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from emulator.errors import shown
 from emulator.faults.disk import FULL_NEEDS_SIZE, SIZE_HINT, Disk
 from emulator.faults.kinds import RandomFaults
 from emulator.faults.schedule import cross_errors
-from emulator.faults.spec import is_glob, matches
+from emulator.faults.spec import matches
 from emulator.scenario import rendezvous
 from emulator.scenario.addresses import HOST, LABEL, Naming, is_host, is_label, naming
-from emulator.scenario.container import Container, File, Mounts
+from emulator.scenario.container import Container
 from emulator.scenario.container_checks import container_errors
 from emulator.scenario.document import KeyPath
 from emulator.scenario.frameworks.pytorch import Elastic
 from emulator.scenario.frameworks.registry import FRAMEWORKS, roles_of
 from emulator.scenario.frameworks.spec import WORKER, FrameworkName, Job, RendezvousForm, role_of
-from emulator.scenario.schema import EVENTS, STATUS, Expectations, Role, Scenario
-from emulator.scenario.value_checks import added_by_values, value_errors
-from emulator.validation.limits import GIVEN_BYTES, GLOBS, LINKS, STRIKES, TASKS
+from emulator.scenario.schema import EVENTS, STATUS, Expectations, Scenario
+from emulator.scenario.value_checks import value_errors
+from emulator.validation.limits import TASKS
 from emulator.validation.similar import closest
-from emulator.validation.units import format_size
 
 _SET_BY_US = "is set by the emulator itself"
 ABOUT_STEPS = (
@@ -42,11 +41,7 @@ OWN_HELPERS = {
     EVENTS: "the helper that reads event files (`metrics.events`)",
     STATUS: "the helper that serves the status endpoint (`metrics.trainer_status`)",
 }
-MOST_TASKS = 10 * TASKS
-"""Names of tasks, at most, among which those of faults are looked for if a role is broken."""
 _ROLE_NAME = re.compile(r"[a-z]([-a-z0-9]{0,30}[a-z0-9])?")
-_PORT = 8
-"""Characters of a port and what surrounds an address in a list, at most."""
 
 
 @dataclass(frozen=True)
@@ -96,11 +91,11 @@ def cross_section_errors(
     elif not broken & {"cluster", "faults", "network", "helpers"}:
         tasks = [f"{r}-{i}" for r, spec in scenario.cluster.items() for i in range(spec.replicas)]
         yield from _check_faults(scenario, tasks)
-    if not broken & {"program", "cluster", "helpers"}:
-        yield from _check_texts(scenario, has_values=count <= TASKS and "framework" not in broken)
+    if not broken & {"program", "cluster", "helpers", "framework"} and count <= TASKS:
+        yield from (CrossError(*error) for error in value_errors(scenario))
     if not broken & {"expect", "reference"}:
         throughput = scenario.expect.throughput
-        if throughput and throughput.of == "reference" and not scenario.reference:
+        if throughput and throughput.of and not scenario.reference:
             hint = "define it: `reference: {cluster.worker: 1}`"
             yield CrossError(("expect", "throughput", "of"), "there is no reference", hint)
     if "expect" not in broken and scenario.expect.steps is not None:
@@ -135,51 +130,9 @@ def _around(
     # How many tasks a broken role has is unknown: as many as there can be.
     spec = scenario.cluster
     counts = {role: TASKS if role in roles else spec[role].replicas for role in spec}
-    few = sum(counts.values()) <= MOST_TASKS and not _too_many_globs(scenario)
-    if few and not broken & {"faults", "helpers"}:
+    if not broken & {"faults", "helpers"}:
         tasks = [f"{role}-{index}" for role, count in counts.items() for index in range(count)]
         yield from _check_targets(scenario, tasks)  # of which a stand-in for a fault has one
-
-
-def _check_texts(scenario: Scenario, *, has_values: bool) -> Iterator[CrossError]:
-    """Yield mistakes in references to values, and texts of all tasks that are too large.
-
-    `has_values`: whether the values of the tasks can be known.
-    """
-    size = _text_size(scenario)
-    if size <= GIVEN_BYTES and has_values:  # a larger one may have too many references to read
-        yield from (CrossError(*error) for error in value_errors(scenario))
-        size += added_by_values(scenario)
-    if size > GIVEN_BYTES:
-        message = f"gives its tasks {format_size(size)} of commands, variables, mounts and files"
-        yield CrossError(("cluster",), message, f"{format_size(GIVEN_BYTES)} are the most")
-
-
-def _text_size(scenario: Scenario) -> int:
-    """Return the number of characters of all commands, variables, mounts and files, as written."""
-    program = scenario.program
-    size = _file_size(program.files)
-    for _, one, count in scenario.containers:
-        size += count * (_words_size(one.command or (), one.env) + _length(one.mounts))
-        size += _file_size(one.files)  # of which all tasks have the same
-        if isinstance(one, Role):
-            words = program.command if one.command is None else ()
-            size += count * (_words_size(words, program.env) + _length(scenario.mounts))
-    return size
-
-
-def _words_size(command: Sequence[str], env: Mapping[str, str]) -> int:
-    return sum(map(len, (*command, *map("".join, env.items()))))
-
-
-def _file_size(files: Mapping[str, File]) -> int:
-    return sum(
-        len(path) + len(file.text or "") + len(file.base64 or "") for path, file in files.items()
-    )
-
-
-def _length(mounts: Mounts) -> int:
-    return sum(len(target) + len(str(mount.path)) for target, mount in mounts.items())
 
 
 def _check_no_steps(expect: Expectations) -> Iterator[CrossError]:
@@ -328,36 +281,12 @@ def _check_ports(scenario: Scenario) -> Iterator[CrossError]:
 
 
 def _check_faults(scenario: Scenario, tasks: Sequence[str]) -> Iterator[CrossError]:
-    """Yield faults whose targets or triggers match no task, and too many faults."""
-    if _too_many_globs(scenario):
-        yield CrossError(("faults",), f"name their tasks by more than {GLOBS:,} different globs")
-        return
+    """Yield faults that can't be with these tasks, or with one another."""
     yield from _check_targets(scenario, tasks)
     yield from _check_disks(scenario)
     for number, key, message, hint in cross_errors(scenario.faults, tasks):
         yield CrossError(("faults", number, key), message, hint)
     yield from _check_order(scenario, tasks)
-    count, links = 0, 0
-    if scenario.network.delay or scenario.network.bandwidth is not None:
-        links = len(tasks) * (len(tasks) - 1)
-        if links > LINKS:
-            yield _too_many_links(("network",))
-            return
-    for number, fault in enumerate(scenario.faults):
-        count += fault.count(tasks)
-        links += fault.link_count(tasks)
-        if count > STRIKES:
-            message = f"these are more than {STRIKES:,} single faults, counted by task"
-            yield CrossError(("faults", number), message, "fewer rows, a smaller `max` or glob")
-            return
-        if links > LINKS:
-            yield _too_many_links(("faults", number))
-            return
-
-
-def _too_many_globs(scenario: Scenario) -> bool:
-    named = {pattern for fault in scenario.faults for _, pattern in fault.named()}
-    return sum(map(is_glob, named)) > GLOBS
 
 
 def _check_targets(scenario: Scenario, tasks: Sequence[str]) -> Iterator[CrossError]:
@@ -408,11 +337,6 @@ def _check_order(scenario: Scenario, tasks: Sequence[str]) -> Iterator[CrossErro
             yield CrossError(path, message, "leave `task` out, or name one that trains")
 
 
-def _too_many_links(path: KeyPath) -> CrossError:
-    message = f"a network between so many tasks has more than {LINKS:,} pairs of them"
-    return CrossError(path, message, "name fewer tasks, or make the cluster smaller")
-
-
 # --- The names that a scenario gives its tasks on the network ------------------------------------
 
 
@@ -431,11 +355,11 @@ def _check_names(scenario: Scenario) -> Iterator[CrossError]:
         if wrong := list(_bad_host_names(scenario, named)):
             yield from wrong
             return
-    tasks, total = dict[str, str](), 0
+    tasks = dict[str, str]()
     for role, spec in scenario.cluster.items():
         for index in range(spec.replicas):
             place = named.place(role, index)
-            name, total = f"{role}-{index}", total + len(place.host) + _PORT
+            name = f"{role}-{index}"
             if other := tasks.get(place.pod):
                 message = f"{other} and {name} have the same host name, {place.pod}"
                 yield CrossError(
@@ -443,11 +367,6 @@ def _check_names(scenario: Scenario) -> Iterator[CrossError]:
                 )
                 return
             tasks |= dict.fromkeys(named.aliases(role, index), name)
-    # A variable with all of them is then also one that the kernel can pass to a program.
-    if (size := total * sum(spec.replicas for spec in scenario.cluster.values())) > GIVEN_BYTES:
-        message = f"gives the tasks, which know each other, {format_size(size)} of addresses"
-        hint = f"{format_size(GIVEN_BYTES)} are the most; write a shorter name"
-        yield CrossError(path, message, hint)
     for helper in scenario.helpers:
         if task := tasks.get(helper):
             message = f"is a name of the task {task} on the network"

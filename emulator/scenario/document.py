@@ -24,8 +24,6 @@ from emulator.validation.units import format_size
 KeyPath = tuple[str | int, ...]
 
 _TAG = "tag:yaml.org,2002:"
-_NUMBER = 64
-"""Characters of a number, at most; longer ones overflow and are slow to parse."""
 _LARGEST = 2**63 - 1
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 """Control characters except tab and newline, and lone surrogates."""
@@ -40,8 +38,6 @@ class Mistake:
     line: int
     message: str
     hint: str = ""
-    replaced: bool = False
-    """The data has a placeholder there, whose own errors are not reported."""
 
 
 @dataclass
@@ -175,8 +171,6 @@ class _Nodes(Composer):
         self.document = Document()
         self._composed = self._depth = 0
         self._built = 0
-        self._parents: list[yaml.Node] = []
-        """The parents of the node that is built."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:  # noqa: ANN401
         """Compose the next node with its children."""
@@ -210,16 +204,13 @@ class _Nodes(Composer):
                     made.append(self.build(inner, (*path, index)))
             case _:
                 made = self._scalar(node, path)
-        self._parents.pop()
+        self._depth -= 1
         return made
 
     def _enter(self, node: yaml.Node) -> None:
-        line = node.start_mark.line + 1
         self._built += 1
-        if any(node is parent for parent in self._parents):
-            raise ParseError(line, "a list or mapping that contains itself")
-        _check_limits(self._built, len(self._parents), line)
-        self._parents.append(node)
+        _check_limits(self._built, self._depth, node.start_mark.line + 1)
+        self._depth += 1
 
     def _pairs(self, node: yaml.MappingNode, path: KeyPath) -> Iterator[_Pair]:
         """Yield the keys of a mapping with their values, merged ones (`<<`) first."""
@@ -253,23 +244,20 @@ class _Nodes(Composer):
                         self._note(path, inner, "`<<` takes mappings")
             case _:
                 self._note(path, node, "`<<` takes a mapping, such as `<<: *base`")
-        self._parents.pop()
+        self._depth -= 1
 
     def _scalar(self, node: yaml.Node, path: KeyPath) -> Any:  # noqa: ANN401  YAML
         kind = node.tag.removeprefix(_TAG)
         if kind not in ("int", "float", "timestamp", "bool", "null"):
             return self._text(node, path)
-        if len(node.value) > _NUMBER:
-            self._note(path, node, "a number with too many digits", replaced=True)
-            return 0
         try:
             made = getattr(self, f"construct_yaml_{kind}")(node)
         except (ValueError, OverflowError) as error:  # 30 February
             raise ParseError(node.start_mark.line + 1, str(error)) from None
         if kind == "int" and not -_LARGEST - 1 <= made <= _LARGEST:
             hint = f'if it is text, write "{node.value}" in quotes'
-            self._note(path, node, "a whole number of more than 64 bits", hint, replaced=True)
-            return 0
+            self._note(path, node, "a whole number of more than 64 bits", hint)
+            return node.value
         return made
 
     def _text(self, node: yaml.Node, path: KeyPath) -> str:
@@ -280,21 +268,12 @@ class _Nodes(Composer):
         if control := _CONTROL.search(text):
             what = "half of a character" if control[0] >= "\ud800" else "a control character"
             message = f"contains {what}, {control[0]!r}"
-            self._note(path, node, message, "leave it out", replaced=True)
+            self._note(path, node, message, "leave it out")
             return _CONTROL.sub("?", text)
         return text
 
-    def _note(
-        self,
-        path: KeyPath,
-        node: yaml.Node,
-        message: str,
-        hint: str = "",
-        *,
-        replaced: bool = False,
-    ) -> None:
-        mistake = Mistake(path, node.start_mark.line + 1, message, hint, replaced)
-        self.document.mistakes.append(mistake)
+    def _note(self, path: KeyPath, node: yaml.Node, message: str, hint: str = "") -> None:
+        self.document.mistakes.append(Mistake(path, node.start_mark.line + 1, message, hint))
 
 
 class _Loader(_Nodes, yaml.SafeLoader):

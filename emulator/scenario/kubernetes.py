@@ -21,7 +21,6 @@ Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
 _WORD = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 """A value of a label, and the name in a key of one."""
-_PORT = re.compile(r"[1-9][0-9]{0,4}")
 _REGISTRY = re.compile(
     r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?"
     r"(/[a-z0-9]+((\.|__?|-+)[a-z0-9]+)*)*"
@@ -96,17 +95,6 @@ def _resource(text: str) -> str:
 def _domain(text: str) -> str:
     if not is_host(text):
         raise ValueError(f"{text!r} is not a domain, such as {CLUSTER_DOMAIN}")
-    return text
-
-
-def _service(text: str) -> str:
-    namespace, _, rest = text.partition("/")
-    name, _, port = rest.partition(":")
-    if not (is_label(namespace) and is_label(name) and _PORT.fullmatch(port)):
-        example = "gpu-operator/nvidia-dcgm-exporter:9400"
-        raise ValueError(
-            f"{text!r} is not a service with its namespace and port, such as {example}"
-        )
     return text
 
 
@@ -203,7 +191,3 @@ class Kubernetes(Model):
     """The time until a Pod runs, in which nodes may become free and images are pulled."""
     outage_timeout: Annotated[Duration, AfterValidator(_at_once)] = Field(120.0, examples=["30s"])
     """For how long the API server may be away in mid-run."""
-    dcgm: Annotated[str, Field(max_length=200), AfterValidator(_service)] | None = Field(
-        None, examples=["gpu-operator/nvidia-dcgm-exporter:9400"]
-    )
-    """The service of DCGM's exporter, `namespace/service:port`, which measures GPUs."""

@@ -6,7 +6,6 @@ Each problem has its file and line, or the `--set` that caused it, and what to w
 from __future__ import annotations
 
 import contextlib
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy, deepcopy
@@ -25,7 +24,7 @@ from emulator.scenario.matrix import format_override, not_overridden, to_overrid
 from emulator.scenario.messages import document_path, explain
 from emulator.scenario.schema import Scenario
 from emulator.validation.files import text_of
-from emulator.validation.limits import DEPTH, SCENARIO_BYTES, VARIED_VALUES
+from emulator.validation.limits import DEPTH, SCENARIO_BYTES
 
 PROBLEMS = 100
 """Reported problems of one scenario, at most."""
@@ -48,8 +47,6 @@ class _Source:
     data: dict[str, Any]
     file: str
     lines: dict[KeyPath, int] = field(default_factory=dict)
-    replaced_at: frozenset[KeyPath] = frozenset()
-    """Paths with a placeholder for an invalid value, which is reported already."""
     places: dict[KeyPath, str] = field(default_factory=dict)
     origins: Origins = field(default_factory=dict)
 
@@ -128,10 +125,10 @@ def parse(
         left = not_overridden(map(str, varied), [text.partition("=")[0] for text in sets])
         source.data["parametrize"] = {k: v for k, v in varied.items() if str(k) in left}
     known: Known = {}
+    noted = {(problem.place, problem.path) for problem in problems}  # nothing is said twice of one
     scenario, partial, invalid = _validate(source, folder, known)
-    problems += invalid
-    variant_problems = _variant_problems(partial, source, folder, set(problems), known)
-    problems += islice(variant_problems, PROBLEMS + 1)
+    problems += (one for one in invalid if (one.place, one.path) not in noted)
+    problems += _variant_problems(partial, source, folder, {*problems, *invalid}, known)
     problems = sorted(dict.fromkeys(problems), key=_reading_order)
     if len(problems) > PROBLEMS:
         rest = Problem(problems[PROBLEMS].place, "", "and more; fix these first")
@@ -193,18 +190,17 @@ def _overridden(
     if not isinstance(document.data, dict):
         hint = "begin with `name: my-first-cluster`; `emulate init` writes a whole one"
         raise ScenarioError([Problem(f"{file}:1", "", "a scenario is a mapping of keys", hint)])
-    replaced_at = frozenset(mistake.path for mistake in document.mistakes if mistake.replaced)
     if origins is None:
-        source = _Source(document.data, file, document.lines, replaced_at)
+        source = _Source(document.data, file, document.lines)
         problems = [
             Problem(f"{file}:{mistake.line}", _dotted(mistake.path), mistake.message, mistake.hint)
-            for mistake in document.mistakes[: PROBLEMS + 1]
+            for mistake in document.mistakes
         ]
     else:  # its own lines are in no file
-        source = _Source(document.data, file, {}, replaced_at, origins=origins)
+        source = _Source(document.data, file, {}, origins=origins)
         problems = [
             source.problem(mistake.path, mistake.message, mistake.hint)
-            for mistake in document.mistakes[: PROBLEMS + 1]
+            for mistake in document.mistakes
         ]
     for assignment in sets:
         _override(source, assignment, called(assignment))
@@ -299,13 +295,11 @@ def _validate(
         return scenario, scenario, list(_cross_problems(scenario, source))
     except ValidationError as error:
         details = error.errors(include_url=False)
-    problems = []
-    for detail in details[: PROBLEMS + 1]:
-        path = document_path(detail["loc"], source.data)
-        if path not in source.replaced_at:
-            problems.append(source.problem(path, *explain(detail)))
-    # Check the rest together, with valid values in place of the broken ones.
     paths = [document_path(detail["loc"], source.data) for detail in details]
+    problems = [
+        source.problem(path, *explain(detail)) for path, detail in zip(paths, details, strict=True)
+    ]
+    # Check the rest together, with valid values in place of the broken ones.
     mended = frozenset(path[:2] for path in paths if _is_entry(path, source.data))
     broken = frozenset(
         str(detail["loc"][0])
@@ -355,11 +349,6 @@ def _variant_problems(
     A problem of several variants is reported for the first.
     """
     bare = {key: value for key, value in source.data.items() if key != "parametrize"}
-    if scenario.parametrize and (size := _size_of_variants(scenario, bare)) > VARIED_VALUES:
-        message = f"its variants have {size:,} keys and values, all together"
-        hint = f"{VARIED_VALUES:,} are the most; fewer variants, or a smaller scenario"
-        yield source.problem(("parametrize",), message, hint)
-        return
     places = {
         format_override(key, value): source.place(("parametrize", key, number))
         for key, values in scenario.parametrize.items()
@@ -389,23 +378,6 @@ def _variant_problems(
                 else:
                     label = " ".join(overrides)
                     yield replace(problem, message=f"{problem.message}, with {label}")
-
-
-def _size_of_variants(scenario: Scenario, data: object) -> int:
-    """Return the number of keys and values of all variants together (pure)."""
-    varied = scenario.parametrize
-    count = math.prod(map(len, varied.values())) * (2 if scenario.reference else 1)
-    own = sum(_size(values) / len(values) for values in varied.values())
-    return round(count * (_size(data) + own))
-
-
-def _size(data: object) -> int:
-    match data:
-        case dict():
-            return 1 + sum(1 + _size(inner) for inner in data.values())
-        case list():
-            return 1 + sum(_size(inner) for inner in data)
-    return 1
 
 
 def _cross_problems(

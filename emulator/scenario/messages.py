@@ -57,6 +57,8 @@ def explain(detail: ErrorDetails) -> tuple[str, str]:
     if kind == "missing":
         return "is missing", _example(detail["loc"])
     if kind == "literal_error":
+        if instead := _REMOVED.get((*detail["loc"], str(given))):
+            return f"{written} was removed", instead
         options = [o.strip("'") for o in re.split(r", | or ", context["expected"])]
         return f"{written} is not allowed", closest(str(given), options) or (
             "write " + " or ".join(filter(None, [", ".join(options[:-1]), options[-1]]))
@@ -99,8 +101,12 @@ _REMOVED: dict[tuple[int | str, ...], str] = {
         [("prices",), ("currency",)],
         "leave it out; `python scenarios/costs/costs.py PRICES.yaml RUN` tells what a run cost",
     ),
+    ("kubernetes", "dcgm"): "leave it out; a program that measures its GPU reports that as values "
+    "of its steps",
+    ("expect", "throughput", "of", "baseline"): "write `min:` with a number of steps/s, or "
+    "`of: reference`; `emulate compare` compares runs",
 }
-"""What to do instead of writing a key that an earlier version had; `*` is any name."""
+"""What to do instead of writing a key, or a value of one, that there was; `*` is any name."""
 
 
 def _models_in(annotation: object) -> set[type[BaseModel]]:

@@ -279,14 +279,14 @@ class Throughput(Model):
     after: RelativeBounds = RelativeBounds()
     """In the ten seconds from the job's first step with the target restored, as that share."""
     at_least: PositiveRatio | None = Field(default=None, examples=[0.9])
-    """The minimum rate, as a share of the stored baseline or the reference variant."""
-    of: Literal["baseline", "reference"] | None = None
-    """What `at_least` is a share of: the stored baseline, or the reference variant."""
+    """The minimum rate, as a share of that of the reference variant."""
+    of: Literal["reference"] | None = None
+    """What `at_least` is a share of: the rate of the reference variant."""
 
     @model_validator(mode="after")
     def _both(self) -> Throughput:
         if self.at_least is not None and self.of is None:
-            raise ValueError("`at_least` needs `of`: `of: baseline` or `of: reference`")
+            raise ValueError("`at_least` needs `of: reference`")
         if self.of is not None and self.at_least is None:
             raise ValueError("`of` needs `at_least`, such as `at_least: 0.9`")
         return self

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
 from emulator.scenario.addresses import DEFAULT_NAMESPACE, Naming, Place, naming
 from emulator.scenario.document import KeyPath
@@ -13,16 +13,9 @@ from emulator.scenario.frameworks.spec import Job, Member, Roles
 from emulator.scenario.rendezvous import environment
 from emulator.scenario.schema import Role, Scenario
 from emulator.scenario.values import ENV, Template, Values, mistakes, read, values_of_variables
-from emulator.validation.limits import WORD
 
-_HOST, _PORT, _SHARED = 9, 65535, 255
-"""Addresses and the shared path are not known before the plan: characters of a host and a path, at
-least, and the longest port."""
-_RUN_ID = "x" * 63
 _OF_TASKS = ("role", "index", "rank")
 """Values that helpers do not have."""
-_OF_ITS_OWN = 50
-"""Bytes that Python adds to a text; one without values is the same object for all tasks."""
 
 
 def value_errors(scenario: Scenario) -> Iterator[tuple[KeyPath, str, str]]:
@@ -30,13 +23,13 @@ def value_errors(scenario: Scenario) -> Iterator[tuple[KeyPath, str, str]]:
     templates = dict(_templates(scenario))
     if not templates:
         return
-    longest, idle = _longest_values(scenario)
-    helper_values = {name: text for name, text in longest.items() if name not in _OF_TASKS}
+    known, idle = _known_values(scenario)
+    of_helpers = {name: text for name, text in known.items() if name not in _OF_TASKS}
     of_roles = _variables(scenario, templates)
-    longest = {**longest, **_longest(of_roles.values())}
-    for path, (_, template) in templates.items():
+    of_tasks = dict.fromkeys([*known, *chain(*of_roles.values())])
+    for path, template in templates.items():
         is_helper = path[0] == "helpers"
-        wrong = dict(mistakes(template, helper_values if is_helper else longest))
+        wrong = dict(mistakes(template, of_helpers if is_helper else of_tasks))
         yield from ((path, message, hint) for message, hint in wrong.items())
         lacking = {
             name: role
@@ -50,42 +43,10 @@ def value_errors(scenario: Scenario) -> Iterator[tuple[KeyPath, str, str]]:
             why = ", because they do not train" if name == "rank" else ""
             message = f"the tasks of {role} have no ${{{name}}}{why}"
             yield path, message, f"give {role} a command or a variable of its own"
-        if not (wrong or lacking) and (size := template.size(longest)) > WORD:
-            message = f"a text of {size:,} characters with its values; the maximum is {WORD:,}"
-            yield path, message, ""
 
 
-def added_by_values(scenario: Scenario) -> int:
-    """Return by how many characters values make the texts of all tasks longer; wrong ones do not.
-
-    A text with values counts for more, because each task has one of its own.
-    """
-    templates = dict(_templates(scenario))
-    if not templates:
-        return 0
-    longest = {**_longest_values(scenario)[0], **_longest(_variables(scenario, templates).values())}
-    tasks = sum(role.replicas for role in scenario.cluster.values())
-    with_program, replaced = 0, Counter[str]()
-    for role in scenario.cluster.values():
-        with_program += role.replicas if role.command is None else 0
-        replaced.update(dict.fromkeys(role.env, role.replicas))
-    counts = {path: count for path, _, count in scenario.containers}
-    added = 0
-    for path, (text, template) in templates.items():
-        match path:
-            case ("program", "command", _):
-                count = with_program
-            case ("program", "env", str(variable)):
-                count = tasks - replaced[variable]
-            case (*above, _, _):
-                count = counts[tuple(above)]
-        if template.names and all(name in longest for name in template.names):
-            added += count * (template.size(longest) - len(text) + _OF_ITS_OWN)
-    return added
-
-
-def _templates(scenario: Scenario) -> Iterator[tuple[KeyPath, tuple[str, Template]]]:
-    """Yield the place of each text that may have references, the text, and what is read from it."""
+def _templates(scenario: Scenario) -> Iterator[tuple[KeyPath, Template]]:
+    """Yield the place of each text that may have references, and what is read from it."""
     program = scenario.program
     given: dict[KeyPath, tuple[Sequence[str], Mapping[str, str]]] = {
         ("program",): (program.command, program.env),
@@ -94,10 +55,10 @@ def _templates(scenario: Scenario) -> Iterator[tuple[KeyPath, tuple[str, Templat
     for above, (command, env) in given.items():
         for number, word in enumerate(command):
             if "${" in word:
-                yield (*above, "command", number), (word, read(word))
+                yield (*above, "command", number), read(word)
         for name, text in env.items():
             if "${" in text:
-                yield (*above, "env", name), (text, read(text))
+                yield (*above, "env", name), read(text)
 
 
 def _is_given(path: KeyPath, name: str, role: Role) -> bool:
@@ -110,19 +71,19 @@ def _is_given(path: KeyPath, name: str, role: Role) -> bool:
     return path[1] == name
 
 
-def _longest_values(scenario: Scenario) -> tuple[Mapping[str, str], Sequence[str]]:
-    """Return the longest value of each name, and the roles whose tasks have no rank."""
+def _known_values(scenario: Scenario) -> tuple[Mapping[str, str], Sequence[str]]:
+    """Return the values of all tasks by name, and the roles whose tasks have no rank."""
     counts = tuple((role, spec.replicas) for role, spec in scenario.cluster.items())
     before = tuple(scenario.before_training)
     named = naming(scenario)
-    return _count_values(roles_of(scenario), counts, tuple(scenario.helpers), before, named)
+    return _values_of(roles_of(scenario), counts, tuple(scenario.helpers), before, named)
 
 
 def _variables(
-    scenario: Scenario, templates: Mapping[KeyPath, tuple[str, Template]]
+    scenario: Scenario, templates: Mapping[KeyPath, Template]
 ) -> Mapping[str, Mapping[str, str]]:
     """Return each role's variables as values, where a text refers to one."""
-    if not any(name.startswith(ENV) for _, one in templates.values() for name in one.names):
+    if not any(name.startswith(ENV) for one in templates.values() for name in one.names):
         return {}
     named = naming(scenario)
     members = [
@@ -132,28 +93,20 @@ def _variables(
     ]
     return {
         member.role: values_of_variables(
-            environment(member, members, Job(scenario, scenario.cluster[member.role], _RUN_ID))
+            environment(member, members, Job(scenario, scenario.cluster[member.role], run_id=""))
         )
         for member in {member.role: member for member in members}.values()
     }
 
 
-def _longest(texts: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    longest = dict[str, str]()
-    for text_of in texts:
-        for name, text in text_of.items():
-            longest[name] = max(longest.get(name, ""), text, key=len)
-    return longest
-
-
 def _member(named: Naming | None, role: str, index: int) -> Member:
-    """Return a task whose address is as long as any can be."""
-    place = named.place(role, index) if named else Place(f"{role}-{index}", _PORT)
-    return Member(role, index, place.host.ljust(_HOST), _PORT, place.pod)
+    """Return a task, whose port, and host without `named`, are not known before the plan."""
+    place = named.place(role, index) if named else Place(f"{role}-{index}", 0)
+    return Member(role, index, place.host, place.port, place.pod)
 
 
 @functools.lru_cache(maxsize=4)  # most variants of a scenario have the same cluster
-def _count_values(
+def _values_of(
     roles: Roles,
     counts: tuple[tuple[str, int], ...],
     helpers: tuple[str, ...],
@@ -161,12 +114,12 @@ def _count_values(
     named: Naming | None,
 ) -> tuple[Mapping[str, str], Sequence[str]]:
     members = [_member(named, role, index) for role, count in counts for index in range(count)]
-    places = {name: Member("helper", 0, name.ljust(_HOST), _PORT) for name in helpers}
+    places = {name: Member("helper", 0, name, 0) for name in helpers}
     values = Values(
         roles,
         members,
-        shared="/" * _SHARED,
-        seed=-(2**63),
+        shared="",
+        seed=0,
         helpers=places,
         before_training=before,
         namespace=named.namespace if named else DEFAULT_NAMESPACE,
@@ -174,5 +127,7 @@ def _count_values(
     last = [
         values.own_values(member) for member in {member.role: member for member in members}.values()
     ]
-    own_and_common = [{"rank": ""}, values.common, *last, *map(values.helper_values, helpers)]
-    return _longest(own_and_common), [own["role"] for own in last if "rank" not in own]
+    known = {"rank": "", **values.common}
+    for own in (*last, *map(values.helper_values, helpers)):
+        known |= own
+    return known, [own["role"] for own in last if "rank" not in own]

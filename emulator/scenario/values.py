@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -67,11 +66,6 @@ class Template:
         for name, text in zip(self.names, self.literal[1:], strict=True):
             pieces += values[name], text
         return "".join(pieces)
-
-    def size(self, values: Mapping[str, str]) -> int:
-        """Return the characters of the text with values, without making it; raises KeyError."""
-        counts = Counter(self.names).items()
-        return sum(map(len, self.literal)) + sum(len(values[name]) * n for name, n in counts)
 
 
 def read(text: str) -> Template:

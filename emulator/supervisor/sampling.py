@@ -19,7 +19,6 @@ from emulator.record.events import SamplingFailed, SamplingStarted
 
 if TYPE_CHECKING:
     from emulator.metrics.catalog import GpuUsage, Usage
-    from emulator.metrics.gpu import GpuInventory
     from emulator.metrics.gpu.sampler import GpuSampler
     from emulator.metrics.samples import Sample
     from emulator.runtime.clock import Clock, Workers
@@ -44,7 +43,7 @@ class Measured:
 class Sampling:
     """Samples one run. An engine without the capability `usage` is not asked.
 
-    GPUs are those of this machine, except with an engine that measures its own.
+    GPUs are those of this machine, and none with an engine whose tasks run on others.
     """
 
     def __init__(
@@ -60,7 +59,6 @@ class Sampling:
         self._clock, self._workers = clock, workers
         self._timers, self._history = job.timers, job.history
         self._gpus: GpuSampler | None = None
-        self._elsewhere: GpuInventory | None = None
         self._under_way = False
         self._noted = False
         self._failing = False
@@ -131,8 +129,7 @@ class Sampling:
 
     def _gpu_usage(self) -> Sequence[GpuUsage]:
         if isinstance(self._engine, GpusElsewhere):
-            now, self._elsewhere = self._engine.gpus_in_use()
-            return tuple(now)
+            return ()
         if self._gpus is None:
             from emulator.metrics.gpu.sampler import GpuSampler  # loads the driver's library
 
@@ -141,18 +138,18 @@ class Sampling:
         return tuple(self._gpus.sample(pids())) if self._gpus.found.gpus else ()
 
     def _started(self) -> SamplingStarted:
-        if self._elsewhere is not None:
-            inventory = self._elsewhere
-        elif self._gpus is None:
+        if isinstance(self._engine, GpusElsewhere):
+            why = self._engine.why_no_gpus
+            return SamplingStarted(interval=self._interval, gpus=[], driver="", why_no_gpus=why)
+        if self._gpus is None:
             return SamplingStarted(interval=self._interval)
-        else:
-            inventory = self._gpus.found
+        inventory = self._gpus.found
         return SamplingStarted(
             interval=self._interval,
             gpus=[vars(gpu) for gpu in inventory.gpus],
             driver=inventory.driver,
             why_no_gpus=inventory.why_none,
-            lacking=dict(self._gpus.unavailable) if self._gpus and inventory.gpus else None,
+            lacking=dict(self._gpus.unavailable) if inventory.gpus else None,
         )
 
 

@@ -6,12 +6,10 @@ import json
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from emulator.engines.docker import DockerEngine
-from emulator.planning.baseline import Baseline, BaselineFile, machine
 from emulator.planning.context import machine_limits
 from tests.cli.typed import NO_DOCKER, refusal, typed, write
 from tests.conftest import Emulate, own
@@ -208,64 +206,6 @@ def test_a_background_run_on_a_full_disk_leaves_no_folder(emulate: Emulate, hell
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"emulate: Can't write the run folder {emulate.out}/")
     assert not list(emulate.out.glob("*"))
-
-
-# --- Baselines ------------------------------------------------------------------------------------
-
-# Two steps, a tenth of a second or more between them.
-STEPS = """for n in 1 2; do echo "{\\"emulate\\": \\"step\\", \\"step\\": $n}"; sleep 0.1; done"""
-GATE: dict[str, Any] = {"expect": {"throughput": {"at_least": 0.9, "of": "baseline"}}}
-
-
-def store(tmp_path: Path, key: str, rate: float) -> Path:
-    path = tmp_path / "baselines.json"
-    stored = Baseline(
-        steps_per_second=rate, engine="process", machine=machine(), measured="2026-11-20"
-    )
-    BaselineFile(path).put(key, stored)
-    return path
-
-
-def test_up_holds_a_run_against_the_baseline_of_what_was_set_beside_its_scenario(
-    emulate: Emulate, tmp_path: Path
-) -> None:
-    baselines = store(tmp_path, "scenario[cluster.worker=2] process", 1e6)
-    path = write(tmp_path, STEPS, **GATE)
-    up = emulate.up(path, "--engine", "process", "--set", "cluster.worker=2").ended(1)
-    (verdict,) = (v for v in up.json["verdicts"] if v["expectation"] == "throughput.at_least")
-    assert "of 1000000.00 steps/s on 2026-11-20" in verdict["actual"]
-    # The run folder says it all.
-    baselines.unlink()
-    again = typed("check", "last", "--json", "--out", emulate.out).ended(1)
-    assert again.json["verdicts"] == up.json["verdicts"]
-
-
-def test_each_variant_is_held_against_its_own_baseline(emulate: Emulate, tmp_path: Path) -> None:
-    store(tmp_path, "scenario[seed=1] process", 0.001)
-    store(tmp_path, "scenario[seed=2] process", 1e6)
-    path = write(tmp_path, STEPS, **GATE)
-    done = emulate.up(path, "--engine", "process", "--vary", "seed=1,2,3").ended(1)
-    assert [run["verdict"] for run in done.json] == ["ok", "failed", "unknown"]
-
-
-def test_a_file_without_baselines_is_refused_before_a_start(tmp_path: Path) -> None:
-    path = write(tmp_path, STEPS, **GATE)
-    (tmp_path / "baselines.json").write_text("{")
-    for command in ("up", "plan"):
-        line = refusal(command, path, "--engine", "process", cwd=tmp_path)
-        assert "baselines.json is not a file of baselines: Invalid JSON" in line
-        assert not (tmp_path / "runs").exists()
-
-
-def test_plan_shows_the_baseline_and_warns_of_variants(tmp_path: Path) -> None:
-    path = write(tmp_path, STEPS, **GATE, parametrize={"seed": [0, 1]})
-    store(tmp_path, "scenario process", 5.0)
-    store(tmp_path, "scenario[seed=1] process", 6.0)
-    warning = "parametrize: pytest runs 2 variants; this is the scenario as written"
-    for options, rate, warnings in (((), 5.0, [warning]), (("--seed", "1"), 6.0, [])):
-        planned = typed("plan", path, "--engine", "process", "--json", *options).json
-        assert planned["reference"]["baseline"]["steps_per_second"] == rate
-        assert planned["warnings"] == warnings
 
 
 # --- Other commands -------------------------------------------------------------------------------

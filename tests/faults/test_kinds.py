@@ -13,7 +13,7 @@ import pytest
 
 from emulator.errors import EngineError, NotRunning
 from emulator.faults.checkpoint import in_words
-from emulator.faults.ending import Kill, Preempt
+from emulator.faults.ending import Preempt
 from emulator.faults.held import HeldFault
 from emulator.faults.infrastructure import Cordoned
 from emulator.faults.kinds import FAULTS
@@ -289,7 +289,6 @@ def test_a_kind_that_does_not_say_how_it_is_performed_is_a_mistake() -> None:
     assert math.isinf(make("pause", for_=math.inf).downtime)
     for missing in (
         lambda: Entry().needs(),
-        lambda: Entry().count([]),
         lambda: none.heals_after,
         lambda: none.announce(on),
         lambda: none.apply(on),
@@ -298,4 +297,3 @@ def test_a_kind_that_does_not_say_how_it_is_performed_is_a_mistake() -> None:
     ):
         with pytest.raises(NotImplementedError):
             missing()
-    assert Entry().link_count(["a"]) == Kill(kill="a").link_count(["a"]) == 0

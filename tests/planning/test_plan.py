@@ -187,7 +187,7 @@ def test_too_few_gpus_are_refused_with_the_task_that_lacks_them(
 
 
 TWO = "cluster: {worker: 2}\n"
-BASELINE = "expect: {throughput: {at_least: 0.9, of: baseline}}"
+SHARE = "expect: {throughput: {at_least: 0.9, of: reference}}"
 TORCHRUN = "framework: pytorch\ncluster: {worker: {replicas: 2, command: [torchrun, t.py]}}\n"
 ELASTIC = "elastic: {min: 1, max: 2, max_restarts: 3}\n"
 C10D = TORCHRUN.replace("torchrun,", "torchrun, --rdzv_backend=c10d,")
@@ -222,7 +222,7 @@ LOST = "torchrun without `elastic`: once a task is lost, the others end too, wit
             ["parametrize: pytest runs 6 variants; this is the scenario as written"],
         ),
         (TWO + "reference: {seed: 1}", ["there is a reference, but no expect.thr"]),
-        (TWO + "reference: {seed: 1}\n" + BASELINE, []),
+        (TWO + "reference: {seed: 1}\n" + SHARE, []),
         ("framework: mpi\ncluster: {launcher: 1, worker: 2}", []),
         ("framework: mpi\ncluster: {worker: 2}", ["no launcher: nothing runs mpirun"]),
         ("framework: mpi\ncluster: {launcher: 1}", ["no worker: mpirun has no hosts"]),

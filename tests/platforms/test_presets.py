@@ -230,7 +230,6 @@ def test_the_page_says_which_presets_an_engine_can_do() -> None:
 
 def test_so_many_targets_are_hit_together() -> None:
     (fault,) = scenario("preempt: 'worker-*', at: 10s, together: 2").faults
-    assert fault.count(TASKS) == 2
     planned = build_schedule([fault], 0, TASKS)
     assert [(one.id, one.target) for one in planned] == [
         ("0:worker-0", "worker-0"),
@@ -243,7 +242,7 @@ def test_at_random_so_many_are_drawn_each_time_and_none_that_is_away() -> None:
     (fault,) = scenario(text).faults
     planned = build_schedule([fault], 7, TASKS)
     assert planned == build_schedule([fault], 7, TASKS)
-    assert fault.count(TASKS) == len(planned) == 8
+    assert len(planned) == 8
     at = [(one.trigger.time, one.target) for one in planned]
     assert all(at[n][0] == at[n + 1][0] and at[n][1] != at[n + 1][1] for n in range(0, 8, 2))
     assert [one.id.partition(":")[0] for one in planned[::2]] == ["0.0", "0.1", "0.2", "0.3"]

@@ -30,8 +30,10 @@ SECONDS = 10.0
 """Of CPU time for one scenario. A bomb takes minutes; a sound one up to a second, on a busy machine
 (whose cores are shared) up to three.
 """
-MEGABYTES = 200
-"""Of memory, all together: with Python, pydantic and whatever else is loaded before."""
+MEGABYTES = 500
+"""Of memory, all together: with Python, pydantic and whatever else is loaded before. A network of
+500 tasks, each with a delay to all others, takes 350.
+"""
 GIVE_UP = 60.0
 """Seconds until a process that does not answer is killed: it is stuck outside of Python."""
 

@@ -87,14 +87,6 @@ def test_a_mistake_is_named(section: str, message: str) -> None:
     assert len(found) <= 3
 
 
-def test_the_addresses_that_all_tasks_get_are_limited() -> None:
-    part = ".".join(["a" * 63] * 3)
-    text = f"addresses: {{host: '{{task}}.{part}'}}\ncluster: {{worker: 500}}\n"
-    found = only_problem(HEAD + text)
-    why = "gives the tasks, which know each other, 50 MiB of addresses"
-    assert found.startswith(f"s.yaml:3: addresses.host: {why}")
-
-
 def test_a_name_may_be_just_as_long_as_the_network_takes() -> None:
     part = "a" * 63
     assert is_host(".".join([part, part, part, "a" * 61]))

@@ -15,7 +15,7 @@ from emulator.scenario import rendezvous
 from emulator.scenario.frameworks.registry import FRAMEWORKS
 from emulator.scenario.frameworks.spec import FrameworkName, Job, Member
 from emulator.scenario.loader import load, parse
-from emulator.scenario.schema import Role, Scenario
+from emulator.scenario.schema import Role
 from emulator.session.launch import read
 from tests.scenario.mistakes import GOOD, HEAD, only_problem, problems
 
@@ -285,52 +285,3 @@ def test_a_trace_of_too_many_rows_is_refused(tmp_path: Path) -> None:
     (fault,) = parse(TRACE % "t.csv", folder=tmp_path).faults
     assert isinstance(fault, TraceFaults)
     assert len(fault.trace) == 10_000
-
-
-# --- Too much of it -----------------------------------------------------------------------------
-
-
-def test_variants_of_a_large_scenario_are_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = GOOD + f"marks: [{', '.join(f'm{n}' for n in range(1000))}]\n"
-    found = only_problem(text + f"parametrize: {{seed: [{', '.join(map(str, range(200)))}]}}\n")
-    assert found.startswith("s.yaml:9: parametrize: its variants have 20")
-    assert found.endswith(
-        "values, all together (100,000 are the most; fewer variants, or a smaller scenario)"
-    )
-    monkeypatch.setattr("emulator.scenario.loader.VARIED_VALUES", 1)
-    parse(text + "reference: {seed: 1}\n")  # which is one scenario more, however large
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("cluster: {worker: 317}\nnetwork: {delay: 1ms}\n", "4: network: a network between so"),
-        ("cluster: {worker: 316}\nnetwork: {delay: 1ms}\n", ""),
-        (
-            "cluster: {worker: 500}\n"
-            "faults: [{partition: [['worker-[12]*'], ['worker-[3-9]*']], at: 1s, for: 1s}]\n",
-            "4: faults.0: a network between so many tasks has more than 100,000 pairs of them",
-        ),
-        (
-            "cluster: {worker: 500}\nfaults:\n" + "  - {kill: '*', at: 1s}\n" * 21,
-            "25: faults.20: these are more than 10,000 single faults, counted by task (fewer",
-        ),
-        ("cluster: {worker: 500}\nfaults:\n" + "  - {kill: '*', at: 1s}\n" * 20, ""),
-        (
-            "cluster: {worker: 1}\nfaults:\n" + "  - {kill: '*', at: 1s}\n" * 101,
-            "4: faults: has more than 100 entries",
-        ),
-        (
-            "cluster: {worker: 9}\nfaults: [{partition: [[worker-0], ["
-            + ", ".join(f"'worker-[1-9{n}]'" for n in range(1001))
-            + "]], at: 1s, for: 1s}]\n",
-            "4: faults: name their tasks by more than 1,000 different globs",
-        ),
-    ],
-    ids=range(7),
-)
-def test_what_multiplies_is_counted_before_it_is_made(text: str, problem: str) -> None:
-    if not problem:
-        assert isinstance(parse(HEAD + text), Scenario)
-        return
-    assert only_problem(HEAD + text).startswith(f"s.yaml:{problem}")

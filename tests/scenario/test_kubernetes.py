@@ -23,7 +23,7 @@ def test_every_key_is_read() -> None:
         "priority_class": "low", "service_account": "trainer", "storage_class": "fast.ssd",
         "shared": "claim", "shared_size": "10g", "run_as": 1000, "init": False,
         "gpu_resource": "nvidia.com/mig-1g.5gb", "cluster_domain": "example.org",
-        "start_timeout": "10m", "outage_timeout": "30s", "dcgm": "gpu-operator/dcgm:9400",
+        "start_timeout": "10m", "outage_timeout": "30s",
     }  # fmt: skip
     read = Kubernetes.model_validate(given)
     assert read.model_fields_set == set(Kubernetes.model_fields)
@@ -63,8 +63,6 @@ def test_every_key_is_read() -> None:
         ("cluster_domain", "cluster_local", "is not a domain, such as cluster.local"),
         ("start_timeout", "0s", "0s leaves no time"),
         ("outage_timeout", "0", "0s leaves no time"),
-        ("dcgm", "dcgm:9400", "gpu-operator/nvidia-dcgm-exporter:9400"),
-        ("dcgm", "a/b:0", "is not a service with its namespace and port"),
         ("namespaces", "a", "Extra inputs are not permitted"),
         ("tolerations", [{"key": "a", "operator": "Exists", "value": "b"}], "has no `value`"),
         ("tolerations", [{"value": "b"}], "needs a `key`"),

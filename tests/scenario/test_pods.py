@@ -82,17 +82,6 @@ def test_a_mistake_of_the_job_is_reported_once() -> None:
     assert "program.files./d/x: lies in what is mounted at /d" in only_problem(text)
 
 
-def test_files_are_part_of_what_a_scenario_may_give_its_tasks() -> None:
-    """One text under a YAML anchor can't become gigabytes."""
-    files = ", ".join(f"/x/{number}: *big" for number in range(150))
-    text = f"{BASE}cluster:\n  w:\n    env: {{A: &big {'x' * 99_000}}}\n    files: {{{files}}}\n"
-    assert parse(text).cluster["w"].files["/x/7"].content == b"x" * 99_000
-    more = text.replace("  w:\n", "  w:\n    replicas: 20\n")
-    parts = "".join(f"      - {{name: s{n}, files: {{{files}}}}}\n" for n in range(2))
-    found = only_problem(f"{more}    init:\n{parts}")
-    assert "of commands, variables, mounts and files" in found
-
-
 # --- What the plan makes of it --------------------------------------------------------------------
 
 POD = """\

@@ -287,19 +287,6 @@ def test_a_rank_is_refused_where_a_task_has_none() -> None:
     assert found.startswith("s.yaml:13: cluster.ps.command.1: the tasks of ps have no ${rank}")
 
 
-def test_values_count_in_the_limits_of_text() -> None:
-    many = "name: x\nprogram: {{command: [a, '{}']}}\ncluster: {{worker: 100}}\n"
-    parse(many.format("${addresses}" * 50))
-    found = only_problem(many.format("${addresses}" * 70))
-    assert re.fullmatch(
-        r"s.yaml:2: program.command.1: a text of \d{3},\d{3} characters with its values;"
-        r" the maximum is 100,000",
-        found,
-    )
-    found = only_problem(many.format("', '".join(["${addresses}" * 50] * 3)))
-    assert found.startswith("s.yaml:3: cluster: gives its tasks ")
-
-
 def test_a_scenario_made_without_the_loader_is_refused_with_the_same_sentence() -> None:
     with pytest.raises(UsageError, match=r"^a\$\{taks\}: there is no value \$\{taks\}\. Did you"):
         expand("a${taks}", of("worker-1"))

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.process import ProcessEngine
 from emulator.errors import EngineError, RecordError
-from emulator.metrics.catalog import GpuShare, GpuUsage, Usage
+from emulator.metrics.catalog import GpuUsage, Usage
 from emulator.metrics.gpu import Gpu, GpuInventory
 from emulator.metrics.samples import Sample, series
 from emulator.planning.requested import RunOptions
@@ -175,28 +176,57 @@ def test_a_measurement_that_hangs_does_not_keep_the_run_from_its_end(
         engine.close()
 
 
-class Elsewhere(MemoryEngine):
-    """Measures GPUs of its own, and tasks not at all."""
+class Mute(MemoryEngine):
+    """Can't measure tasks."""
 
     def usage(self) -> Mapping[str, Usage]:
-        raise EngineError("Nobody may ask the nodes.")
+        raise EngineError("Nobody may ask.")
 
-    def gpus_in_use(self) -> tuple[Sequence[GpuUsage], GpuInventory]:
-        used = GpuUsage(0, "GPU-a", "T4", utilisation=0.5, tasks={"worker-0": GpuShare()})
-        return [used], GpuInventory((Gpu(0, "GPU-a", "T4", 16),))
+    def pids(self) -> Mapping[str, Collection[int]]:
+        return {}
 
 
-def test_an_engine_measures_its_own_gpus_also_where_tasks_can_not_be_measured(
-    tmp_path: Path,
+class OneGpu:
+    """A driver with a device."""
+
+    found, unavailable = GpuInventory((Gpu(0, "GPU-a", "T4", 16),)), MappingProxyType({"xid": "no"})
+
+    def sample(self, pids: object) -> Sequence[GpuUsage]:
+        return [GpuUsage(0, "GPU-a", "T4", utilisation=0.5)]
+
+    def close(self) -> None:
+        pass
+
+
+def test_gpus_are_sampled_also_where_tasks_can_not_be_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = Elsewhere(ManualClock(), {"*": Script(exits_at=3.5)}, measured=True)
+    monkeypatch.setattr("emulator.metrics.gpu.sampler.GpuSampler", OneGpu)
+    engine = Mute(ManualClock(), {"*": Script(exits_at=3.5)}, measured=True)
     result, heard = run(tmp_path, engine)
     assert [(sample.tasks, [gpu.utilisation for gpu in sample.gpus]) for sample in heard] == [
         ({}, [0.5])
     ] * 3
     said = [fields_of(e) for e in Record(result.folder).history if e.event.startswith("sampling")]
-    assert said[0]["gpus"][0]["uuid"] == "GPU-a"
-    assert [one["reason"] for one in said if "reason" in one] == ["Nobody may ask the nodes."]
+    assert (said[0]["gpus"][0]["uuid"], said[0]["lacking"]) == ("GPU-a", {"xid": "no"})
+    assert [one["reason"] for one in said if "reason" in one] == ["Nobody may ask."]
+
+
+class Elsewhere(MemoryEngine):
+    """Runs its tasks on other machines."""
+
+    why_no_gpus = "tasks run far away"
+
+
+def test_gpus_of_this_machine_are_not_sampled_where_tasks_run_on_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("emulator.metrics.gpu.sampler.GpuSampler", None)
+    engine = Elsewhere(ManualClock(), {"*": Script(exits_at=3.5)}, measured=True)
+    result, heard = run(tmp_path, engine)
+    assert [([*sample.tasks], sample.gpus) for sample in heard] == [(["worker-0"], ())] * 3
+    (said,) = [fields_of(e) for e in Record(result.folder).history if e.event == "sampling"]
+    assert (said["gpus"], said["why_no_gpus"]) == ([], "tasks run far away")
 
 
 # --- A run ends before one of its disks is full ---------------------------------------------------

@@ -209,9 +209,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
     ("row", "numbers"),
     [
         ("a scenario's file", (limits.SCENARIO_BYTES // limits.MIB, limits.VALUES, limits.DEPTH)),
-        ("a cluster", (limits.TASKS, limits.GIVEN_BYTES // limits.MIB)),
+        ("a cluster", (limits.TASKS,)),
         ("a task or helper", (limits.MOUNTS, limits.PORTS, limits.HELPERS)),
-        ("faults", (limits.FAULTS, limits.STRIKES, limits.LINKS)),
+        ("faults", (limits.FAULTS,)),
         ("variants", (limits.VARIANTS,)),
         ("a trace", (limits.TRACE_BYTES // limits.MIB, limits.TRACE_ROWS)),
         ("a program's folder", (limits.PROGRAM_BYTES // limits.MIB, limits.PROGRAM_FILES)),

@@ -14,7 +14,7 @@ from emulator.plugins.kubeflow.kinds import CLEAN, GROUP, JOBS, MOVED, OBJECTS, 
 from emulator.plugins.kubeflow.manifests.common import LONGEST, Images, gathered
 from emulator.plugins.kubeflow.manifests.expansion import Value, plain
 from emulator.plugins.kubeflow.manifests.fields import Findings, Reader, refuse
-from emulator.plugins.kubeflow.manifests.objects import Budget, Pod, check_used, read_objects
+from emulator.plugins.kubeflow.manifests.objects import Pod, check_used, read_objects
 from emulator.plugins.kubeflow.manifests.pods import role_of
 from emulator.plugins.kubeflow.section import (
     DEFAULT_POLICIES,
@@ -82,7 +82,6 @@ class _Conversion:
         others = [document for document in documents if document not in jobs]
         self._objects, self._found = read_objects(others, self._namespace, options)
         self._images = Images(options.images)
-        self._budget = Budget()
         self._origins: dict[KeyPath, KeyPath] = {}
 
     def result(self) -> Conversion:
@@ -209,7 +208,6 @@ class _Conversion:
             },
             container=self._job.container,
             set_by_operator=variables,
-            budget=self._budget,
         )
 
     # --- Section operator -----------------------------------------------------------------------

@@ -108,7 +108,7 @@ def collect(cluster: ApiServer, options: Kubernetes, trial: Data) -> Answers:
         cluster.namespace,
         there,
         why,
-        reviewed(cluster, [one for one in PERMISSIONS if one.use != "dcgm"]),
+        reviewed(cluster, PERMISSIONS),
         nodes,
         _listed(cluster, "/apis/storage.k8s.io/v1/storageclasses"),
         _listed(cluster, cluster.namespaced("resourcequotas")),

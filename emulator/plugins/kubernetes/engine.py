@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from emulator.broker import Capacity
     from emulator.engines.base import Finding, Inbox, Resource, ResumePoint
     from emulator.faults.spec import Via
-    from emulator.metrics.catalog import GpuUsage, Usage
-    from emulator.metrics.gpu import GpuInventory
+    from emulator.metrics.catalog import Usage
     from emulator.planning.plan import Plan, Task
     from emulator.plugins.kubernetes.logs import LogFollower
     from emulator.plugins.kubernetes.usage import MeasuredPod, Measurement
@@ -94,6 +93,7 @@ class KubernetesEngine:
         | {"own-grace", "eviction", "nodes", "exec"}
     )
     machine_needs: Mapping[str, str] = {"gpus": "gpu"}
+    why_no_gpus = "tasks run on a cluster, whose GPUs are not measured"
     keeps_addresses = False
     starts_wait = True
     kill_slack = removal.KILL_SLACK
@@ -160,8 +160,7 @@ class KubernetesEngine:
     def _measurement(self) -> Measurement:
         from emulator.plugins.kubernetes.usage import Measurement
 
-        run = self._prepared
-        return Measurement(self.cluster, names.selector(run.plan.resources), self.options.dcgm)
+        return Measurement(self.cluster, names.selector(self._prepared.plan.resources))
 
     # --- Before a run ---------------------------------------------------------------------------
 
@@ -590,10 +589,6 @@ class KubernetesEngine:
     def pids(self) -> Mapping[str, Collection[int]]:
         """Processes run on other machines."""
         return {}
-
-    def gpus_in_use(self) -> tuple[Sequence[GpuUsage], GpuInventory]:
-        """Return the devices that the Pods have, where DCGM's exporter is named, and had so far."""
-        return self._measurement.gpus(self._measured_pods()), self._measurement.inventory
 
     def _measured_pods(self) -> dict[str, MeasuredPod]:
         from emulator.plugins.kubernetes.usage import measured_pod

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
 NAME = "emulator"
 RBAC = "rbac.authorization.k8s.io"
-Use = Literal[
-    "run", "signals", "notes", "eviction", "usage", "usage of nodes", "nodes", "look", "dcgm"
-]
+Use = Literal["run", "signals", "notes", "eviction", "usage", "usage of nodes", "nodes", "look"]
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,6 @@ USES: Mapping[Use, str] = {
     "usage of nodes": "usage of tasks from the nodes, where it has not; lets one into their Pods",
     "nodes": "the faults `drain` and `cordon`",
     "look": "checks before a run: the shared volume, nodes, GPUs, quota, Pod security",
-    "dcgm": "GPUs' usage, in the namespace of DCGM's exporter",
 }
 """What each use is, in words."""
 
@@ -84,8 +81,6 @@ PERMISSIONS: Sequence[Permission] = (
     ),
     Permission("namespaces", ("get",), "its Pod security level", "look"),
     Permission("resourcequotas", ("list",), "what is left of the quota", "look"),
-    Permission("endpoints", ("get",), "the exporters of all nodes", "dcgm"),
-    Permission("pods/proxy", ("get",), "what an exporter says", "dcgm"),
 )
 """Everything, in the order in which doctor shows it."""
 
@@ -174,7 +169,7 @@ def cluster_role(*uses: Use, name: str = NAME) -> dict[str, Any]:
 
 def manifest(namespace: str) -> str:
     """Return YAML for `kubectl apply -f -`: the smallest Role, and two for what is optional."""
-    optional = tuple(use for use in USES if use not in ("run", "signals", "notes", "dcgm"))
+    optional = tuple(use for use in USES if use not in ("run", "signals", "notes"))
     more = f"{NAME}-more"
     documents = (
         ("Every run needs this.", role(namespace)),

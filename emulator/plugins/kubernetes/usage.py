@@ -20,13 +20,11 @@ from typing import TYPE_CHECKING, Any
 from urllib3.exceptions import HTTPError
 
 from emulator.errors import EngineError
-from emulator.metrics.gpu import Gpu, GpuInventory
 from emulator.plugins.kubernetes.connection import CONNECT_TIMEOUT, ApiError, ApiServer
-from emulator.plugins.kubernetes.dcgm import Device, devices, exporters, gpu_usage, numbered
 from emulator.plugins.kubernetes.readings import METRICS, accumulated, rates, usage_in_summary
 
 if TYPE_CHECKING:
-    from emulator.metrics.catalog import GpuUsage, Usage
+    from emulator.metrics.catalog import Usage
 
 EVERY = 5.0
 """Seconds between two questions to a source, so that an answer is hardly older than its stamp."""
@@ -35,7 +33,6 @@ NODES_PER_SECOND = 2.0
 AGAIN = 60.0
 """Seconds until sources that refused are asked once more."""
 PARALLEL = 8
-NO_SERVICE = "tasks run on a cluster; kubernetes.dcgm names the service that measures its GPUs"
 
 
 @dataclass(frozen=True)
@@ -69,28 +66,24 @@ def newer(before: Usage | None, now: Usage | None) -> Usage | None:
 
 
 class Measurement:
-    """Measures the Pods of a run, and their GPUs where DCGM's exporter is named.
+    """Measures the Pods of a run.
 
-    `selector` finds the Pods by label; `service` is the exporter's, `namespace/service:port`; `now`
-    is a monotonic clock in seconds.
+    `selector` finds the Pods by label; `now` is a monotonic clock in seconds.
     """
 
     def __init__(
         self,
         cluster: ApiServer,
         selector: str,
-        service: str | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster, self._selector, self._now = cluster, selector, now
-        self._exporters = Exporters(cluster, service)
         self._source: Callable[[Mapping[str, MeasuredPod]], dict[str, Usage]] | None = None
         self._ask_at = -math.inf
         self._why = ""
         """Why nothing could be measured last time."""
         self._latest: dict[str, Usage] = {}
         """By uid."""
-        self._is_new = False
         self._lock = threading.Lock()
 
     def usage(self, pods: Mapping[str, MeasuredPod]) -> dict[str, Usage]:
@@ -99,26 +92,11 @@ class Measurement:
         Raises EngineError where it can't be measured, or we are not allowed to.
         """
         with self._lock:
-            self._is_new = False
             if pods and self._now() >= self._ask_at:
                 return self._measure(pods)
             if self._why:
                 raise EngineError(self._why)
             return {}
-
-    def gpus(self, pods: Mapping[str, MeasuredPod]) -> list[GpuUsage]:
-        """Return the devices that the Pods have, if `usage` has just found something new.
-
-        One sample has both: the next one's rates are made from it.
-        """
-        with self._lock:
-            return self._exporters.sample(pods) if self._is_new else []
-
-    @property
-    def inventory(self) -> GpuInventory:
-        """The devices that the Pods had so far, or why there are none."""
-        with self._lock:
-            return self._exporters.inventory
 
     def _measure(self, pods: Mapping[str, MeasuredPod]) -> dict[str, Usage]:
         nodes = len({pod.node for pod in pods.values()})
@@ -126,18 +104,18 @@ class Measurement:
         try:
             readings = self._readings(pods)
         except EngineError as error:
-            self._why, self._is_new = error.message, True
+            self._why = error.message
             raise
         self._why = ""
         before = {pod.uid: self._latest.get(pod.uid) for pod in pods.values()}
         # What is gone is forgotten; what is late keeps its last reading.
         found = {uid: newer(one, readings.get(uid)) for uid, one in before.items()}
         self._latest = latest = {uid: one for uid, one in found.items() if one is not None}
-        self._is_new = not latest or any(one is not before[uid] for uid, one in latest.items())
+        is_new = any(one is not before[uid] for uid, one in latest.items())
         return {
             task: replace(latest[pod.uid], cpus=pod.cpus, memory_limit=pod.memory)
             for task, pod in pods.items()
-            if self._is_new and pod.uid in latest
+            if is_new and pod.uid in latest
         }
 
     def _readings(self, pods: Mapping[str, MeasuredPod]) -> dict[str, Usage]:
@@ -214,51 +192,3 @@ def ask(cluster: ApiServer, path: str, **query: object) -> bytes:
             return answer.read()
         except (HTTPError, OSError) as error:
             raise EngineError(f"The answer of {path} broke off ({error}).") from None
-
-
-class Exporters:
-    """DCGM's exporters on the nodes of the Pods; `service` is `namespace/service:port`."""
-
-    def __init__(self, cluster: ApiServer, service: str | None) -> None:
-        self._cluster, self._service = cluster, service
-        self._numbers: dict[tuple[str, str], int] = {}
-        self._seen: dict[str, Gpu] = {}
-        self._why_none = NO_SERVICE if service is None else ""
-
-    @property
-    def inventory(self) -> GpuInventory:
-        """The devices that the Pods had so far, or why there are none."""
-        why = "" if self._seen else self._why_none
-        return GpuInventory(tuple(self._seen.values()), why_none=why)
-
-    def sample(self, pods: Mapping[str, MeasuredPod]) -> list[GpuUsage]:
-        """Return the devices that the Pods have; `inventory` says why there are none."""
-        if self._service is None or not pods:
-            return []
-        try:
-            found = self._devices(self._service, pods)
-        except EngineError as error:
-            self._why_none = f"DCGM's exporter {self._service} does not answer: {error.message}"
-            return []
-        self._numbers = numbered(found, self._numbers)
-        rows = gpu_usage(found, self._numbers)
-        self._why_none = "" if rows else "DCGM's exporter names no device that a task has"
-        for row in rows:
-            self._seen.setdefault(
-                row.uuid, Gpu(row.index, row.uuid, row.name, row.memory_total or 0)
-            )
-        return rows
-
-    def _devices(self, service: str, pods: Mapping[str, MeasuredPod]) -> list[Device]:
-        namespace, _, rest = service.partition("/")
-        name, _, port = rest.partition(":")
-        base = f"/api/v1/namespaces/{namespace}"
-        endpoints = json.loads(ask(self._cluster, f"{base}/endpoints/{name}"))
-        nodes = {pod.node for pod in pods.values()}
-        owners = {(self._cluster.namespace, pod.name): task for task, pod in pods.items()}
-        found: list[Device] = []
-        for exporter in exporters(endpoints, int(port), nodes):
-            path = f"{base}/pods/{exporter.pod}:{exporter.port}/proxy/metrics"
-            text = ask(self._cluster, path).decode("utf-8", "replace")
-            found += devices(text, exporter.node, owners)
-        return found

@@ -212,22 +212,6 @@ def test_a_mistake_in_names_is_named(section: str, message: str) -> None:
     assert len(found) <= 3
 
 
-def test_the_addresses_that_all_tasks_get_are_limited() -> None:
-    text = f"operator: {{kind: TFJob, job: {'m' * 44}}}\ncluster: {{worker: 500}}\n"
-    why = "gives the tasks, which know each other, 18 MiB of addresses"
-    assert only_problem(HEAD + text).startswith(f"s.yaml:3: operator.job: {why}")
-
-
-def test_values_count_in_the_limits_of_text() -> None:
-    operator = f"operator: {{kind: TFJob, job: j, namespace: {'n' * 40}}}\n"
-    for value, longest in {"role": "evaluator", "namespace": "n" * 40}.items():
-        most = 100_000 // len(longest)
-        text = f"{operator}name: x\ncluster: {{worker: 1, evaluator: 1, ps: 1}}\n"
-        text += "program: {command: [a, '%s']}\n"
-        parse(text % (f"${{{value}}}" * most))
-        assert "characters with its values" in only_problem(text % (f"${{{value}}}" * (most + 1)))
-
-
 # --- Warnings, which follow from what the section says --------------------------------------------
 
 TWO = "name: x\nprogram: {command: [torchrun, t.py]}\ncluster: {worker: 2}\n"

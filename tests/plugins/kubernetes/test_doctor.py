@@ -271,10 +271,9 @@ def test_the_smallest_role_is_enough_for_what_every_run_needs(
 def test_all_roles_together_allow_all_checks(
     kubernetes_cluster: ForTest, kubernetes_user: Callable[..., Path], examined: Examined
 ) -> None:
-    uses = [use for use in USES if use != "dcgm"]
     user = kubernetes_user(
-        role(kubernetes_cluster.namespace, *uses)["rules"],
-        cluster_rules=cluster_role(*uses)["rules"],
+        role(kubernetes_cluster.namespace, *USES)["rules"],
+        cluster_rules=cluster_role(*USES)["rules"],
     )
     findings = examined(user)
     mine = {w: f.status for w, f in findings.items() if w.startswith("permissions")}

@@ -1,8 +1,7 @@
-"""Usage of Pods: answers read; and of a real cluster's nodes, metrics.k8s.io, DCGM's exporter."""
+"""Usage of Pods: answers read; and of a real cluster's nodes, metrics.k8s.io."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from collections.abc import Callable
@@ -12,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from emulator.errors import EngineError
 from emulator.metrics.catalog import Usage
 from emulator.metrics.samples import series
 from emulator.plugins.kubernetes.connection import ApiServer
@@ -23,7 +21,7 @@ from emulator.plugins.kubernetes.readings import (
     seconds_of,
     usage_in_summary,
 )
-from emulator.plugins.kubernetes.role import cluster_role, permissions, role, rules
+from emulator.plugins.kubernetes.role import role
 from emulator.plugins.kubernetes.usage import (
     EVERY,
     MeasuredPod,
@@ -33,10 +31,9 @@ from emulator.plugins.kubernetes.usage import (
     why_no_summary,
 )
 from emulator.record.reader import Record
-from tests.clusters import ForTest, changes
+from tests.clusters import ForTest
 from tests.conftest import Emulate, Finished, own
 from tests.plugins.kubernetes.kinds import added
-from tests.plugins.kubernetes.relay import opened
 
 RUN = own("usage")
 AT = 1_795_386_522.0
@@ -273,101 +270,3 @@ def test_metrics_of_the_cluster_come_first(cluster: ApiServer) -> None:
             "worker-0": Usage(12.0, 9 * 2**20, cpus=0.5, measured=AT + 10),
             "worker-1": Usage(0.0, 2**20, measured=AT),
         }
-
-
-EXPORTED = """\
-# HELP DCGM_FI_DEV_GPU_UTIL GPU utilization (in %).
-# TYPE DCGM_FI_DEV_GPU_UTIL gauge
-DCGM_FI_DEV_GPU_UTIL{{gpu="0",UUID="GPU-a",modelName="A100",namespace="{ns}",pod="{pod}"}} 93
-DCGM_FI_DEV_GPU_UTIL{{gpu="1",UUID="GPU-b",modelName="A100",namespace="{ns}",pod="other"}} 11
-DCGM_FI_DEV_FB_USED{{gpu="0",UUID="GPU-a",modelName="A100",namespace="{ns}",pod="{pod}"}} 1024
-"""
-
-
-def exporter(core: Any, namespace: str, image: str, text: str) -> None:
-    """Run what answers as DCGM's exporter does, behind a Service, on the node."""
-    labels = {"app": "dcgm"}
-    script = (
-        "import http.server, os, sys\n"
-        "class Handler(http.server.BaseHTTPRequestHandler):\n"
-        "    def do_GET(self):\n"
-        "        self.send_response(200 if self.path == '/metrics' else 404)\n"
-        "        self.end_headers()\n"
-        "        self.wfile.write(os.environ['TEXT'].encode())\n"
-        "http.server.HTTPServer(('', 9400), Handler).serve_forever()\n"
-    )
-    container = {
-        "name": "exporter",
-        "image": image,
-        "imagePullPolicy": "Never",
-        "command": ["python3", "-c", script],
-        "env": [{"name": "TEXT", "value": text}],
-        "readinessProbe": {"httpGet": {"path": "/metrics", "port": 9400}, "periodSeconds": 1},
-    }
-    core.create_namespaced_pod(
-        namespace,
-        {
-            "metadata": {"name": "dcgm-x", "labels": labels},
-            "spec": {"containers": [container], "terminationGracePeriodSeconds": 0},
-        },
-    )
-    core.create_namespaced_service(
-        namespace,
-        {
-            "metadata": {"name": "dcgm"},
-            "spec": {
-                "clusterIP": "None",
-                "selector": labels,
-                "ports": [{"port": 9999, "targetPort": 9400}],
-            },
-        },
-    )
-    for event in changes(core.list_namespaced_endpoints, namespace):
-        one = event["object"]
-        if one.metadata.name == "dcgm" and one.subsets and one.subsets[0].addresses:
-            return
-
-
-@pytest.mark.kubernetes
-def test_gpus_are_those_that_the_exporter_gives_to_tasks(
-    measured: Measured, kubernetes_cluster: ForTest, tiny_image: str
-) -> None:
-    namespace = kubernetes_cluster.namespace
-    text = EXPORTED.format(ns=namespace, pod=f"{RUN}-worker-0")
-    with kubernetes_cluster.core() as core:
-        exporter(core, namespace, tiny_image, text)
-    done, record = measured(45, "--set", f"kubernetes.dcgm={namespace}/dcgm:9999")
-    gpus = [gpu for sample in record.samples for gpu in sample.gpus]
-    assert {(gpu.uuid, gpu.utilisation, gpu.memory) for gpu in gpus} == {("GPU-a", 0.93, 2**30)}
-    assert {*gpus[0].tasks} == {"worker-0"}
-    assert list(done.json["gpus"]) == ["GPU-a"]
-
-
-@pytest.mark.kubernetes
-def test_what_dcgm_needs_is_in_the_role_and_its_absence_is_a_reason(
-    kubernetes_cluster: ForTest, kubernetes_user: Callable[..., Path], tiny_image: str
-) -> None:
-    namespace = kubernetes_cluster.namespace
-    text = EXPORTED.format(ns=namespace, pod="run-worker-0")
-    with kubernetes_cluster.core() as core:
-        exporter(core, namespace, tiny_image, text)
-    service, pods = f"{namespace}/dcgm:9999", {"worker-0": pod()}
-
-    def rows(kubeconfig: Path) -> tuple[list[str], str]:
-        with opened(kubernetes_cluster, kubeconfig) as cluster:
-            measurement = Measurement(cluster, "emulator.run=run", service, now=Clock())
-            with contextlib.suppress(EngineError):  # usage, for which this Role is not
-                measurement.usage(pods)
-            return [gpu.uuid for gpu in measurement.gpus(pods)], measurement.inventory.why_none
-
-    allowed = kubernetes_user(
-        role(namespace, "dcgm")["rules"], cluster_rules=cluster_role("usage of nodes")["rules"]
-    )
-    assert rows(allowed) == (["GPU-a"], "")
-    found, why = rows(kubernetes_user(role(namespace, "run")["rules"]))
-    assert found == []
-    assert "may not get endpoints" in why
-    partly = rules(one for one in permissions("dcgm") if one.resource == "endpoints")
-    found, why = rows(kubernetes_user(partly))
-    assert found == []
-    assert "may not get pods/proxy in the namespace" in why

@@ -11,8 +11,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from emulator.validation.limits import WORD
-
 
 @dataclass(frozen=True)
 class Value:
@@ -29,7 +27,7 @@ _TOKEN = re.compile(r"\$\$|\$\(([^)]*)\)")
 
 
 def expand(text: str, known: Mapping[str, Text]) -> Text:
-    """Return a text with the variables that are known. Raises ValueError if it gets too long."""
+    """Return a text with the variables that are known."""
     pieces, at = list[str | Value](), 0
     for found in _TOKEN.finditer(text):
         pieces.append(text[at : found.start()])
@@ -38,15 +36,7 @@ def expand(text: str, known: Mapping[str, Text]) -> Text:
             pieces.append("$")
         else:
             pieces += known.get(found[1], (found[0],))
-    joined = _joined([*pieces, text[at:]])
-    if length(joined) > WORD:
-        raise ValueError(f"has more than {WORD:,} characters with its variables")
-    return joined
-
-
-def length(text: Text) -> int:
-    """Return the characters of a text without its values."""
-    return sum(len(piece) for piece in text if isinstance(piece, str))
+    return _joined([*pieces, text[at:]])
 
 
 def _joined(pieces: list[str | Value]) -> Text:

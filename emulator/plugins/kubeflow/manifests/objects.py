@@ -211,22 +211,6 @@ def text_of(content: bytes) -> str | None:
 
 
 @dataclass
-class Budget:
-    """The text that a manifest may make: values and files can be referred to again and again."""
-
-    left: int = MANIFEST_BYTES
-    """Characters, for all containers of a job."""
-
-    def claim(self, findings: Findings, path: KeyPath, size: int) -> bool:
-        """Say whether there is room for a text; the first that has none is a mistake."""
-        if 0 <= self.left < size:
-            message = f"makes a scenario of more than {format_size(MANIFEST_BYTES)}"
-            findings.mistake(path, message, "mount large files as a folder of this machine")
-        self.left -= size
-        return self.left >= 0
-
-
-@dataclass
 class Pod:
     """A pod template of a job, and what is found in it."""
 
@@ -247,7 +231,6 @@ class Pod:
     """The name of the container that trains."""
     set_by_operator: frozenset[str]
     """Variables that the operator appends to those of that container."""
-    budget: Budget
     annotations_of_operator: Mapping[str, Text] = field(default_factory=dict)
     """Annotations that it adds to them."""
     origins: dict[KeyPath, KeyPath] = field(default_factory=dict)

@@ -11,7 +11,6 @@ from emulator.plugins.kubeflow.manifests.expansion import (
     Text,
     Value,
     expand,
-    length,
     plain,
     written,
 )
@@ -161,14 +160,7 @@ def _command(
     words = []
     for key in ("command", "args"):
         for number, word in enumerate(container.get(key, [])):
-            at = (*path, key, number)
-            try:
-                text = expand(word, known)
-            except ValueError as error:
-                pod.findings.mistake(at, str(error))
-                continue
-            if pod.budget.claim(pod.findings, at, length(text)):
-                words.append(_written(pod, text, at))
+            words.append(_written(pod, expand(word, known), (*path, key, number)))
     return {"command": words, **({"entrypoint": "none"} if container.get("command") else {})}
 
 
@@ -252,7 +244,7 @@ def _variables(pod: Pod, container: Mapping[str, Any], path: KeyPath) -> dict[st
             pod.findings.mistake((*at, "name"), f"{name!r} is not the name of a variable", hint)
             continue
         text = _value(pod, container, variable, known, at)
-        if text is not None and pod.budget.claim(pod.findings, at, length(text)):
+        if text is not None:
             known.pop(name, None)
             known[name] = text
     return known
@@ -267,11 +259,7 @@ def _value(
 ) -> Text | None:
     source = variable.get("valueFrom")
     if source is None:
-        try:
-            return expand(variable.get("value", ""), known)
-        except ValueError as error:
-            pod.findings.mistake((*path, "value"), str(error))
-            return None
+        return expand(variable.get("value", ""), known)
     if variable.get("value"):
         pod.findings.mistake((*path, "valueFrom"), "is given, and value too; write one of them")
         return None
@@ -325,7 +313,7 @@ def _all_of(pod: Pod, source: Mapping[str, Any], path: KeyPath) -> dict[str, Tex
             if found and name in found.binary:
                 continue  # the kubelet makes variables of `data` alone
             text = _text(pod, content, at)
-            if text is not None and pod.budget.claim(pod.findings, at, length(text)):
+            if text is not None:
                 made[f"{prefix}{name}"] = text
     return made
 

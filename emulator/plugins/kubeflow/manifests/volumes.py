@@ -208,10 +208,6 @@ def _put_files(pod: Pod, made: Mounted, place: _Place, source: str, path: KeyPat
         if not found:
             message = f"the volume has no {place.sub_path}"
             pod.findings.mistake((*place.path, "subPath"), message)
-    # What counts is what is mounted: each file of a volume may have a mount of its own.
-    given = sum(len(content) for content, _ in found.values())
-    if not pod.budget.claim(pod.findings, (*path, source), given):
-        return
     for name, (content, mode) in found.items():
         target = posixpath.join(place.target, name) if name else place.target
         made.files[target] = _entry(content, mode)

@@ -16,7 +16,7 @@ from emulator.plugins.kubeflow import kinds
 from emulator.plugins.kubeflow.manifests.common import LONGEST, Images, gathered
 from emulator.plugins.kubeflow.manifests.expansion import Text, Value, plain
 from emulator.plugins.kubeflow.manifests.fields import Findings, refuse
-from emulator.plugins.kubeflow.manifests.objects import Budget, Pod, check_used, read_objects
+from emulator.plugins.kubeflow.manifests.objects import Pod, check_used, read_objects
 from emulator.plugins.kubeflow.manifests.pods import role_of
 from emulator.plugins.kubeflow.trainer.section import BACKOFF_LIMIT, DISRUPTED
 from emulator.scenario.document import KeyPath
@@ -89,7 +89,7 @@ class _Conversion:
             for number, one in enumerate(self._spec["replicatedJobs"])
         ]
         self._objects, self._found = read_objects(work.rest, self._namespace, options)
-        self._images, self._budget = Images(options.images), Budget()
+        self._images = Images(options.images)
         self._origins: dict[KeyPath, KeyPath] = {}
         self._ports: dict[str, int] = {}
         """By role."""
@@ -234,7 +234,6 @@ class _Conversion:
             labels_of_operator=labels,
             container=_main(job, template.get("spec", {})),
             set_by_operator=frozenset(),
-            budget=self._budget,
             annotations_of_operator=labels,
         )
 

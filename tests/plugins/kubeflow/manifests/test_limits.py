@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 from emulator.errors import ScenarioError, UsageError, shown
 from emulator.plugins.kubeflow.manifests.common import Images, as_name, stem_of
 from emulator.plugins.kubeflow.manifests.expansion import Text, expand, plain, written
-from emulator.plugins.kubeflow.manifests.fields import Findings
-from emulator.plugins.kubeflow.manifests.objects import Budget, is_key, read_objects
+from emulator.plugins.kubeflow.manifests.objects import is_key, read_objects
 from emulator.scenario.assembly import FORMATS, format_of, relocated
 from emulator.scenario.given import Additions, read_scenario
 from emulator.scenario.manifests import Options, dotted, read_documents
 from emulator.scenario.values import read
-from emulator.validation.limits import DOCUMENTS, MANIFEST_BYTES, SCENARIO_BYTES, TASKS, WORD
+from emulator.validation.limits import DOCUMENTS, MANIFEST_BYTES, SCENARIO_BYTES, TASKS
 from tests.plugins.kubeflow.manifests.test_convert import SCENARIO
 
 
@@ -73,14 +72,6 @@ def test_folders_as_maps_have_limits(tmp_path: Path) -> None:
     assert problems(large / "no") == ["--configmap m=PATH: no: No such file or directory"]
 
 
-def test_the_budget_of_a_job_is_spent_once() -> None:
-    findings, budget = Findings(read_documents("a: 1", "m")[0]), Budget(5)
-    takes = [budget.claim(findings, ("a",), size) for size in (0, 5, 0, 1, 0)]
-    assert takes == [True, True, True, False, False]
-    assert len([*findings.problems()]) == 1
-    assert Budget().left == MANIFEST_BYTES
-
-
 def test_a_scenario_has_a_size_and_a_file_that_is_there(tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
     with pytest.raises(UsageError, match=r"Can't read .*s\.yaml"):
@@ -92,10 +83,7 @@ def test_a_scenario_has_a_size_and_a_file_that_is_there(tmp_path: Path) -> None:
         read_scenario(path)
 
 
-def test_texts_documents_and_tasks_have_limits(tmp_path: Path) -> None:
-    assert expand("x" * WORD, {}) == ("x" * WORD,)
-    with pytest.raises(ValueError, match="has more than 100,000 characters"):
-        expand("x" * (WORD + 1), {})
+def test_documents_and_tasks_have_limits(tmp_path: Path) -> None:
     assert len(read_documents("---\na: 1\n" * DOCUMENTS, "m")) == DOCUMENTS
     path = tmp_path / "cluster.json"
     path.write_text(json.dumps({"worker": ["w:1"] * TASKS}))

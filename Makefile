@@ -17,7 +17,8 @@ demo: $(VENV)/.installed   ## A small training loses a worker and resumes; no Do
 	$(BIN)/emulate demo
 
 quickstart: $(VENV)/.installed ## Train with TensorFlow on two workers, in Docker where it answers
-	@docker version >/dev/null 2>&1 || $(MAKE) --no-print-directory $(VENV)/.tensorflow
+	@if docker version >/dev/null 2>&1; then scripts/ensure-base; \
+		else $(MAKE) --no-print-directory $(VENV)/.tensorflow; fi
 	$(BIN)/emulate up quickstart
 
 # Many tests and benchmarks start commands: without bytecode each would compile the package again.
@@ -63,7 +64,7 @@ bench: $(VENV)/.dev images ## Measure everything that docs/benchmarks.md shows, 
 images: IMAGES := network python cpu pytorch jax
 images: $(VENV)/.installed ## The images that the tests run in, where a Docker engine answers
 	@if docker version >/dev/null 2>&1; then \
-		$(MAKE) --no-print-directory --jobs 2 $(addprefix image-,$(IMAGES)); \
+		scripts/ensure-base && $(MAKE) --no-print-directory --jobs 2 $(addprefix image-,$(IMAGES)); \
 	else echo 'no Docker engine answers: tests that need one are skipped (`make docker` starts one)'; fi
 
 image-%:

@@ -2,7 +2,7 @@
 
 An image's tag is a hash of its Dockerfile and the files that it copies: a second build finds the
 first, and a changed recipe makes another image. The base image is pulled; where no registry
-answers, debootstrap makes one from this machine's own package sources.
+answers, scripts/ensure-base of a checkout makes one.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ import hashlib
 import io
 import os
 import re
+import signal
+import subprocess
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -25,14 +28,10 @@ from docker.errors import APIError, ImageNotFound
 from emulator.engines import recipes
 from emulator.engines.docker.building import (
     LAST_LINES,
-    OWN_BASE,
-    apt_source,
     custom_context,
-    debootstrapped,
     dockerfile_text,
     last_build_runs,
     one_at_a_time,
-    os_release,
     packed,
     progress,
 )
@@ -48,12 +47,18 @@ from emulator.engines.recipes import (
 )
 from emulator.errors import ImageError, UsageError
 from emulator.runtime import signals
+from emulator.runtime.bundled import ROOT
 from emulator.runtime.files import FOR_OWNER, appending, cache_dir
+from emulator.runtime.waiting import each
 
 if TYPE_CHECKING:
     from emulator.scenario.schema import AnyImage, Dockerfile
 
 DEFAULT_BASE = "python:3.11-slim"
+OWN_BASE = "emulator-base"
+"""Where no registry has the other, by ENSURE_BASE; its tag is the release of the distribution."""
+ENSURE_BASE = ROOT / "scripts" / "ensure-base"
+"""Only in a checkout."""
 LABEL_KIND, LABEL_BASE = "emulator.image", "emulator.base"
 CUSTOM = "custom"
 """The kind of images that are built from users' Dockerfiles."""
@@ -299,16 +304,33 @@ class Images:
 
     def base(self, say: Say) -> str:
         """Return a base image that the engine has."""
-        base = self._options.base or DEFAULT_BASE
-        if self.has(base):
-            return base
+        if base := self._options.base:
+            return base if self.has(base) else self._pull(base, say)
+        if found := self._found_base():
+            return found
         try:
-            return self._pull(base, say)
+            return self._pull(DEFAULT_BASE, say)
         except ImageError as error:
-            if self._options.base:
-                raise
-            say(f"{error.message} Making a base image with debootstrap instead.")
-        return self._make_base(say)
+            unpulled = error.message
+        if ENSURE_BASE.is_file() and os.geteuid() == 0:
+            say(f"{unpulled} Running scripts/ensure-base.")
+            ensure_base(say)
+        if found := self._found_base():
+            return found
+        raise ImageError(
+            unpulled,
+            "`scripts/ensure-base` in a clone makes another one on Debian and Ubuntu; else `docker "
+            "pull` or `docker load` it, or name one with --base.",
+        )
+
+    def _found_base(self) -> str:
+        """Return the base image that the engine has; empty: it has none."""
+        if self.has(DEFAULT_BASE):
+            return DEFAULT_BASE
+        with translate_errors(f"look for {OWN_BASE}", ImageError):
+            found = self.api.images(OWN_BASE)
+        tags = (tag for image in found for tag in image["RepoTags"] or ())
+        return next((tag for tag in tags if tag.startswith(f"{OWN_BASE}:")), "")
 
     def _pull(self, reference: str, say: Say) -> str:
         say(f"pulling {reference}")
@@ -328,25 +350,6 @@ class Images:
                         raise ImageError(f"Can't pull {reference}: {message['error']}.")
         return reference
 
-    def _make_base(self, say: Say) -> str:
-        """Import a base image of this machine's own release, made once."""
-        source = apt_source(os_release())
-        tag = f"{OWN_BASE}:{source.suite}"
-        with signals.deferred("stopping; no base image is made"), one_at_a_time(tag):
-            if self.has(tag):
-                return tag
-            with (
-                debootstrapped(source, say) as stream,
-                translate_errors(f"import {tag}", ImageError),
-            ):
-                self.api.import_image_from_stream(
-                    stream,
-                    repository=OWN_BASE,
-                    tag=source.suite,
-                    changes=["ENV LANG=C.UTF-8", 'CMD ["python3"]'],
-                )
-        return tag
-
     def _inspect(self, reference: str) -> dict[str, Any] | None:
         with translate_errors(f"look for {reference}", ImageError):
             try:
@@ -354,6 +357,26 @@ class Images:
                 return image
             except ImageNotFound:
                 return None
+
+
+def ensure_base(say: Say) -> None:
+    """Run ENSURE_BASE, whether it succeeds or not; report what it prints."""
+    with (
+        signals.deferred("stopping; no base image is made"),
+        subprocess.Popen(
+            [ENSURE_BASE],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            process_group=0,
+        ) as process,
+    ):
+        assert process.stdout is not None
+        stop = partial(os.killpg, process.pid, signal.SIGTERM)
+        with closing(each(process.stdout, cancel=stop, check=signals.check)) as lines:
+            for line in lines:
+                say(line.rstrip())
 
 
 def identity_of(image: Mapping[str, Any]) -> dict[str, str]:

@@ -1,12 +1,10 @@
-"""Images: tags, build contexts, options, references, package sources, concurrent builds."""
+"""Images: tags, build contexts, options, references, concurrent builds."""
 
 from __future__ import annotations
 
 import contextlib
 import io
-import itertools
 import os
-import shutil
 import socket
 import tarfile
 from collections.abc import Iterator, Mapping
@@ -21,13 +19,7 @@ from docker.errors import APIError, ImageNotFound
 
 from emulator.engines import recipes as names
 from emulator.engines.docker import DockerEngine, building, images
-from emulator.engines.docker.building import (
-    AptSource,
-    apt_source,
-    custom_context,
-    os_release,
-    packed,
-)
+from emulator.engines.docker.building import custom_context, packed
 from emulator.engines.docker.images import BuildOptions, builder_lines, recipe_context
 from emulator.engines.recipes import KINDS, context_files, recipe_tag
 from emulator.errors import ImageError, UsageError
@@ -310,119 +302,6 @@ def test_a_path_that_is_given_must_be_there(
 )
 def test_a_reference_is_split_as_docker_reads_it(reference: str, name: str, tag: str) -> None:
     assert images._split_reference(reference) == (name, tag)
-
-
-# --- Package sources ----------------------------------------------------------------------------
-
-DEBIAN = {"PRETTY_NAME": "Debian GNU/Linux 12", "VERSION_CODENAME": "bookworm", "ID": "debian"}
-EXPECTED = AptSource("debian", "bookworm", "http://mirror/debian")
-
-needs_apt = pytest.mark.skipif(not shutil.which("apt-get"), reason="apt reads its own sources")
-
-
-def apt_folder(etc: Path, files: dict[str, str]) -> Path:
-    (etc / "sources.list.d").mkdir()
-    for name, text in files.items():
-        (etc / name).write_text(text)
-    return etc
-
-
-MAIN = """\
-Types: deb
-URIs: http://mirror/debian
-Suites: bookworm bookworm-updates
-Components: main contrib
-Signed-By: /k.gpg
-"""
-
-
-ONE_LINE = [
-    "deb http://mirror/debian bookworm main\n",
-    "deb http://mirror/debian bookworm contrib main non-free\n",
-    "deb [signed-by=/k.gpg arch=amd64] http://mirror/debian bookworm main",
-    "# deb http://old bookworm main\ndeb\thttp://mirror/debian\tbookworm\tmain\n",
-    "deb-src http://src bookworm main\ndeb http://mirror/debian bookworm main\n",
-    "deb http://sec bookworm-security main\ndeb http://mirror/debian bookworm main\n",
-    "deb http://extra bookworm contrib\ndeb http://mirror/debian bookworm main\n",
-    "deb http://flat/repository /\ndeb http://mirror/debian bookworm main\n",
-    "deb cdrom:[Debian 12 _Bookworm_]/ bookworm main\ndeb http://mirror/debian bookworm main\n",
-]
-DEB822 = [
-    MAIN,
-    MAIN.replace("http://mirror/debian", "http://mirror/debian http://second"),
-    MAIN.replace("Types: deb", "Types: deb deb-src\nEnabled: yes"),
-    "# a comment\n" + MAIN,
-    MAIN.replace("mirror", "sec").replace("bookworm", "bookworm-security") + "\n" + MAIN,
-    MAIN.replace("mirror", "off").replace("Types", "Enabled: no\nTypes") + "\n" + MAIN,
-    MAIN.replace("mirror", "src").replace("Types: deb", "Types: deb-src") + " \n \n" + MAIN,
-    MAIN.replace("mirror", "extra").replace("main ", "") + "\n\n" + MAIN,
-]
-
-
-@needs_apt
-@pytest.mark.parametrize(
-    ("file", "text"),
-    [
-        *itertools.product(["sources.list", "sources.list.d/a.list"], ONE_LINE),
-        *itertools.product(["sources.list.d/a.sources"], DEB822),
-    ],
-)
-def test_a_source_is_found(tmp_path: Path, file: str, text: str) -> None:
-    assert apt_source(DEBIAN, apt_folder(tmp_path, {file: text})) == EXPECTED
-
-
-@pytest.mark.parametrize(
-    ("files", "release"),
-    [
-        ({}, DEBIAN),
-        ({"sources.list": "deb http://mirror/debian trixie main\n"}, DEBIAN),
-        ({"sources.list": "deb http://mirror/debian bookworm main\n"}, {"ID": "arch"}),
-        ({"sources.list.d/a.sources": MAIN.replace("Types", "Enabled: no\nTypes")}, DEBIAN),
-    ],
-)
-def test_without_such_a_source_the_error_has_a_hint(
-    tmp_path: Path, files: dict[str, str], release: Mapping[str, str]
-) -> None:
-    with pytest.raises(ImageError, match="no Debian or Ubuntu") as refused:
-        apt_source(release, apt_folder(tmp_path, files))
-    assert "--base" in refused.value.hint
-
-
-@needs_apt
-def test_packages_that_were_downloaded_before_do_not_hide_a_source() -> None:
-    """apt-get prints no index that it has, as on this machine after `apt-get update`."""
-    release = os_release()
-    assert apt_source(release).suite == release["VERSION_CODENAME"]
-
-
-def test_a_machine_without_a_release_file_or_apt_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def missing() -> dict[str, str]:
-        raise FileNotFoundError("/etc/os-release")
-
-    monkeypatch.setattr("platform.freedesktop_os_release", missing)
-    with pytest.raises(ImageError):
-        apt_source(os_release())
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ImageError):
-        apt_source(DEBIAN)
-
-
-@pytest.mark.parametrize(
-    ("distribution", "components"), [("debian", "main"), ("ubuntu", "main,universe")]
-)
-def test_debootstrap_takes_python_from_where_the_distribution_keeps_it(
-    distribution: str, components: str
-) -> None:
-    assert AptSource(distribution, "noble", "http://mirror").arguments("/tmp/base") == [
-        "--variant=minbase",
-        f"--components={components}",
-        "--include=python3,python3-venv,ca-certificates",
-        "noble",
-        "/tmp/base",
-        "http://mirror",
-    ]
 
 
 # --- Builds side by side ------------------------------------------------------------------------

@@ -111,6 +111,8 @@ class WatchedSaves:
                 break
             if isinstance(event, Saw):
                 self.on_seen(event)
+            elif isinstance(event, Witness):  # it was refused
+                self._history.write(event)
             else:
                 others.append(event)
         for event in others:  # such as a request that is to be refused

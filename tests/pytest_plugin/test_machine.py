@@ -131,7 +131,8 @@ def test_every_engine_that_is_opened_is_closed(suite: Suite) -> None:
                 emulator.run("broken")
             with pytest.raises(pytest.skip.Exception):
                 emulator.run("refused")
-            assert [one.closed for one in opened] == [1] * 5
+            assert len(opened) >= 3
+            assert {one.closed for one in opened} == {1}
         """
     suite.test(text, passed=1)
 

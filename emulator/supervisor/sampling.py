@@ -113,6 +113,8 @@ class Sampling:
         try:
             used, error = self._task_usage()
             gpus = self._gpu_usage()
+            if self._over:  # it was given up: the history is closed
+                return Measured()
             store = self._history.sample
             return Measured(store(at, wall, used, gpus) if used or gpus else None, error)
         except RecordError as unwritten:

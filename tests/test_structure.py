@@ -129,20 +129,17 @@ Its seams: keys of the schema, entries of tables, protocols, sections of the rep
 
 SEAMS = {
     "section": "scenario",
-    "jobset": "scenario",
     "formats": "scenario",
     "conditions": "analysis",
     "strategy": "supervisor",
-    "status": "planning",
-    "jobset-strategy": "supervisor",
 }
 """What extensions add, and the layer that asks for it: see `emulator/scenario/extension.py`."""
 
 KUBEFLOW = re.compile(r"(?i)kubeflow|tfjob|pytorchjob")
 NAMES_KUBEFLOW = {
     # Its manifests as examples in the help of commands:
-    *("cli/__init__", "cli/convert"),
-    # Trainer v2, which has the same group; and texts for users that compare with it:
+    *("cli/__init__", "cli/convert", "cli/options"),
+    # Texts for users that compare with it:
     *("metrics/formats", "scenario/frameworks/tensorflow"),
 }
 """The modules whose code has Kubeflow's names, besides its folder and the list of extensions."""

@@ -72,7 +72,7 @@ def _outcome(_: Verdict, found: Evidence) -> str:
             return f"The job ran into its time limit{after}; {far}."
         case "succeeded":
             return f"The job succeeded, which was not expected: {analysis.reason}; {far}."
-        case "failed" if timeline.ended_by in timeline.tasks and not scenario.jobset:
+        case "failed" if timeline.ended_by in timeline.tasks:
             task = timeline.tasks[timeline.ended_by]
             if task.last is None:
                 return sentence(analysis.reason)

@@ -12,7 +12,7 @@ from emulator.analysis.steps_made import beside
 from emulator.metrics.bars import TRAINER_LINES
 from emulator.metrics.steps import JSON
 from emulator.record.events import Phase, Step, StepSource
-from emulator.scenario.schema import EVENTS, STATUS
+from emulator.scenario.schema import EVENTS
 
 if TYPE_CHECKING:
     from emulator.record.timeline import TaskTimeline, Timeline
@@ -22,9 +22,7 @@ NAMES = 200
 
 EVENT_FILES = "event files"
 """The source where `metrics.events` names a folder."""
-POSTS = "posts to the status endpoint"
-"""The source with `metrics.trainer_status`."""
-UNSAID = frozenset({JSON.words, EVENT_FILES, POSTS})
+UNSAID = frozenset({JSON.words, EVENT_FILES})
 """Sources that are as certain as can be: reports don't mention them if there is nothing else."""
 
 Values = Mapping[str, Mapping[str, float | None]]
@@ -186,8 +184,8 @@ class StepSources:
 
 def step_sources(timeline: Timeline) -> StepSources:
     """Return the sources of a run; a task without a note of its own printed steps as JSON."""
-    by_helper = {EVENTS: EVENT_FILES, STATUS: POSTS}
-    default = by_helper.get(timeline.plan.scenario.metrics.helper, JSON.words)
+    is_beside = timeline.plan.scenario.metrics.helper == EVENTS
+    default = EVENT_FILES if is_beside else JSON.words
     last: dict[str, str] = {}
     seen: dict[str, list[str]] = {}
     for entry in timeline.history:

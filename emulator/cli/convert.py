@@ -13,7 +13,6 @@ from emulator.cli.options import (
     ConfigMaps,
     Faults,
     Images,
-    Others,
     additions,
     note,
     read,
@@ -26,7 +25,7 @@ def convert(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="A TrainJob, JobSet, Job, TFJob, PyTorchJob, Helm values, or a cluster as JSON.",
+            help="A TFJob, PyTorchJob, Helm values, or a cluster as JSON.",
         ),
     ],
     output: Annotated[
@@ -37,7 +36,6 @@ def convert(
     images: Images = None,
     faults: Faults = None,
     configmaps: ConfigMaps = None,
-    others: Others = None,
     command: Command = None,
 ) -> None:
     """Write the scenario that `up` and `plan` make of a manifest.
@@ -47,7 +45,7 @@ def convert(
     """
     from emulator.scenario.assembly import moved
 
-    given = read(manifest, additions(images, faults, configmaps, command, others))
+    given = read(manifest, additions(images, faults, configmaps, command))
     given.parse()  # reports its mistakes, in the manifest
     text = moved(given, Path() if output is None else output.parent)
     if output is None:

@@ -116,7 +116,7 @@ ScenarioArgument = Annotated[
     Path | None,
     typer.Argument(
         metavar="SCENARIO",
-        help="A scenario file, its folder, a manifest such as a TrainJob, the name of a bundled "
+        help="A scenario file, its folder, a manifest such as a TFJob, the name of a bundled "
         "scenario, or - for standard input. "
         f"[default: {HERE}, if there is one]",
         autocompletion=complete_scenarios,
@@ -221,12 +221,6 @@ ConfigMaps = Annotated[
         help="Of a manifest: the values of a ConfigMap or Secret, a file or a folder.",
     ),
 ]
-Others = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--with", metavar="FILE", help="Another file of the manifest: a runtime, a ConfigMap."
-    ),
-]
 Command = Annotated[
     str | None,
     typer.Option("--command", help="Of a manifest: the command of every task."),
@@ -244,7 +238,6 @@ def additions(
     faults: Path | None,
     configmaps: Sequence[str] | None,
     command: str | None,
-    others: Sequence[Path] | None = None,
 ) -> Additions:
     """Return what the options of a command add to a file. Raises UsageError."""
     from emulator.scenario.given import Additions
@@ -255,7 +248,6 @@ def additions(
         configmaps={name: Path(path) for name, path in folders.items()},
         faults=faults,
         command=_words(command),
-        others=tuple(others or ()),
     )
 
 

@@ -19,7 +19,6 @@ from emulator.cli.options import (
     Faults,
     Images,
     Keep,
-    Others,
     Out,
     Plain,
     Python,
@@ -112,13 +111,12 @@ def up(
     images: Images = None,
     faults: Faults = None,
     configmaps: ConfigMaps = None,
-    others: Others = None,
     command: Command = None,
     without_gpus: WithoutGpus = False,
 ) -> None:
     """Run a scenario to its end, and judge it.
 
-    A TrainJob, a TFJob and other manifests are converted first: see `convert`.
+    A TFJob and other manifests are converted first: see `convert`.
 
     Ctrl-C stops the run gracefully; press it twice to kill. With -d it runs in the background: see
     `emulate ps`, `logs -f`, `preempt`, `fault`, `wait` and `down`.
@@ -128,7 +126,7 @@ def up(
     """
     _refuse_together(vary, detach=detach, api_port=api_port, keep=keep, warm=warm)
     check_verbosity(quiet, verbose)
-    added = additions(images, faults, configmaps, command, others)
+    added = additions(images, faults, configmaps, command)
     asked = requested(scenario, file, sets, seed, added, without_gpus=without_gpus)
     from emulator.planning.requested import RunOptions
     from emulator.report.live import view
@@ -297,7 +295,6 @@ def plan(
     images: Images = None,
     faults: Faults = None,
     configmaps: ConfigMaps = None,
-    others: Others = None,
     command: Command = None,
     without_gpus: WithoutGpus = False,
 ) -> None:
@@ -314,7 +311,7 @@ def plan(
     from emulator.planning.requested import RunOptions
     from emulator.report.plan_tables import print_plan
 
-    added = additions(images, faults, configmaps, command, others)
+    added = additions(images, faults, configmaps, command)
     asked = requested(scenario, file, sets, seed, added, without_gpus=without_gpus)
     asked.scenario  # noqa: B018  its mistakes come before those of the engine
     refused: list[Unsupported | Misfit] = []

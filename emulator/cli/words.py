@@ -26,6 +26,10 @@ _UI = "a run under way is shown by `emulate top`, one that is over by `emulate r
 REMOVED: Mapping[tuple[str, str], str] = {
     **{("export", one): _MANIFESTS for one in ("--to", "--output", "-o", "--image", "--set")},
     ("convert", "--to"): _MANIFESTS,
+    **{
+        (one, "--with"): "put all documents of a manifest into one file"
+        for one in ("up", "plan", "convert")
+    },
     ("ui", ""): _UI,
     ("up", "--ui"): _UI,
     ("init", "--from"): "`emulate init FOLDER --framework NAME` writes a program of each framework",

@@ -192,8 +192,6 @@ def needs_of_keys(scenario: Scenario) -> Iterator[tuple[KeyPath, str, str]]:
     yield from _at(("network",), _network_needs(scenario))
     if scenario.volumes.shared.size is not None:
         yield ("volumes", "shared", "size"), "a shared volume of a given size", "volume-size"
-    if scenario.metrics.trainer_status:
-        yield ("metrics", "trainer_status"), "the files of the status endpoint", "files"
     for number, fault in enumerate(scenario.faults):
         for what, capability in fault.needs():
             yield ("faults", number), what, capability

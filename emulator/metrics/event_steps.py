@@ -17,7 +17,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from emulator.metrics.formats import ACCURACY
 from emulator.metrics.steps import DECODER, Observation, observation_of
@@ -59,17 +59,6 @@ class _Progress:
         return tag == best[1]
 
 
-class HelperSteps(Protocol):
-    """What reads the steps of all tasks in the lines of a helper."""
-
-    def read(self, line: str, starts: Mapping[str, Sequence[float]]) -> Reported | None:
-        """Return the step in a line, or None; never raises.
-
-        `starts`: when each task was started, in seconds since 1970, ascending. What an earlier
-        start of a task has reported is no step any more.
-        """
-
-
 class EventSteps:
     """Reads the scalars of all tasks, in the order in which they are printed."""
 
@@ -78,7 +67,11 @@ class EventSteps:
         self._has_accuracy: set[str] = set()
 
     def read(self, line: str, starts: Mapping[str, Sequence[float]]) -> Reported | None:
-        """Return the step in a line, or None; never raises. See `HelperSteps`."""
+        """Return the step in a line, or None; never raises.
+
+        `starts`: when each task was started, in seconds since 1970, ascending. What an earlier
+        start of a task has reported is no step any more.
+        """
         match decoded(line):
             case {
                 "emulate": "scalars",

@@ -24,10 +24,9 @@ from emulator.platforms import slurm
 from emulator.scenario import rendezvous
 from emulator.scenario.addresses import DEFAULT_NAMESPACE, naming
 from emulator.scenario.container import Container, ContainerBase, PodContainer
-from emulator.scenario.extension import AnyStatus, added
 from emulator.scenario.frameworks.registry import FRAMEWORKS, module_of, roles_of
 from emulator.scenario.frameworks.spec import Job, Member, role_of
-from emulator.scenario.schema import EVENTS, STATUS, AnyImage, Helper, Role, Scenario
+from emulator.scenario.schema import EVENTS, AnyImage, Helper, Role, Scenario
 from emulator.scenario.values import Expander, Values, values_of_variables, variables
 from emulator.validation.run_id import check_run_id
 from emulator.validation.units import format_duration
@@ -104,10 +103,7 @@ class _Planner:
         before = scenario.before_training
         self._together = [one for one in self._members.values() if one.role not in before]
         training = [name for name, one in self._members.items() if one.role not in before]
-        self._status = self._status_endpoint() if scenario.metrics.trainer_status else None
         self._specs = {**scenario.helpers, **event_reader(scenario, training)}
-        if self._status is not None:
-            self._specs[STATUS] = self._status.helper(_image_of_leader(scenario, training))
         self._helpers = {name: Member("helper", 0, *context.address(name)) for name in self._specs}
         self._values = Values(
             roles_of(scenario),
@@ -193,17 +189,6 @@ class _Planner:
         hosts = {name: by_name[name].host for name in order}
         return slurm.environments(self._run_id, self._scenario.job_name, hosts)
 
-    def _status_endpoint(self) -> AnyStatus:
-        namespace = self._naming.namespace if self._naming else DEFAULT_NAMESPACE
-        endpoint: AnyStatus = next(added("status"))(self._scenario.job_name, namespace)
-        return endpoint
-
-    def _status_variables(self, task: str, spec: Role) -> Mapping[str, str]:
-        """Return the variables of the status endpoint, which replace those of the scenario."""
-        if self._status is None or spec.before is not None:
-            return {}
-        return self._status.variables(task, self._helpers[STATUS], self._context.shared)
-
     def _task(self, name: str, member: Member, spec: Role, gpus: tuple[str, ...]) -> Task:
         job = Job(self._scenario, spec, self._run_id)
         ours = rendezvous.environment(member, self._together, job)
@@ -227,7 +212,6 @@ class _Planner:
                 **_own_variables(self._run_id, values),
                 **self._slurm.get(name, {}),
                 **env,
-                **self._status_variables(name, spec),
             },
             source=spec.source,
             defaults=self._limits,

@@ -144,8 +144,7 @@ class JobEnded(Entry):
     """Why, in words."""
     cause: str | None = None
     """Why a job of the training operator failed, if no task did: `backoff-limit`, `deadline`, or
-    `stuck`, when all pods had ended and the operator would leave it as it is. Of a JobSet also
-    `pod-failure-policy` and `failed-indexes`."""
+    `stuck`, when all pods had ended and the operator would leave it as it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,8 +256,6 @@ class Restart(Entry):
     """Seconds until then."""
     requeued: bool = False
     """It is no policy: `task` has requeued the job, as one of Slurm's does with `scontrol`."""
-    level: Literal["container", "pod"] | None = None
-    """Of a Job of Kubernetes: the `container` starts again in its Pod, or as a new `pod`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -161,6 +161,5 @@ def event_lines(history: Sequence[events.Entry], most: int = MOST) -> list[str]:
 
 def _restart(entry: events.Restart) -> str:
     what = entry.task if entry.scope == "task" else "every task"
-    what += {"container": " in its Pod", "pod": " in a new Pod", None: ""}[entry.level]
     why = f"{entry.task} has requeued the job: " if entry.requeued else ""
     return f"{why}restarting {what} in {format_duration(entry.delay)} (number {entry.number})"

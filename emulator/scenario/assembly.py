@@ -25,7 +25,6 @@ from emulator.scenario.given import (
     Given,
     is_scenario,
     keys_of_scenario,
-    manifest_text,
 )
 from emulator.scenario.loader import Origins, short_for
 from emulator.scenario.manifests import (
@@ -121,7 +120,6 @@ def _refuse(path: Path, added: Additions) -> None:
     given = {
         "--image": (added.images, "--set image=REF"),
         "--configmap": (added.configmaps, "`mounts:` or `files:`"),
-        "--with": (added.others, "one file"),
         "--command": (added.command, "--set 'program.command=[python, train.py]'"),
     }
     for option, (value, instead) in given.items():
@@ -130,19 +128,12 @@ def _refuse(path: Path, added: Additions) -> None:
 
 
 def _converted(path: Path, text: str, added: Additions) -> _Parts:
-    texts = {path: text} | {one: manifest_text(one) for one in added.others}
-    documents = [one for file, each in texts.items() for one in read_documents(each, str(file))]
+    documents = read_documents(text, str(path))
     options = Options(added.images, added.configmaps)
     found = format_of(documents, str(path)).convert(documents, options)
     origins = {at: (origin.place, origin.path) for at, origin in found.origins.items()}
-    kept = {_kept_as(number, file): each for number, (file, each) in enumerate(texts.items())}
+    kept = {"manifest.json" if path.suffix == ".json" else "manifest.yaml": text}
     return _Parts(found.scenario, origins, found.notes, kept)
-
-
-def _kept_as(number: int, file: Path) -> str:
-    """Return the name of a manifest's file in the run folder; the first has no number."""
-    suffix = ".json" if file.suffix == ".json" else ".yaml"
-    return f"manifest-{number}{suffix}" if number else f"manifest{suffix}"
 
 
 # --- What is added on the command line ------------------------------------------------------------
@@ -330,9 +321,12 @@ def format_of(documents: Sequence[Document], file: str) -> Format:
 
 
 _OF_ANY = "write a scenario: `framework: none`, `cluster: {worker: 2}`, and its command"
+_OF_TASKS = (
+    "write a scenario with its tasks as roles, such as `cluster: {worker: 2}`, `framework: "
+    "pytorch`, and `restart: {policy: on-failure, scope: job}`"
+)
 _INSTEAD = {
-    "Job": "write a scenario with its tasks as roles, such as `cluster: {master: 1, worker: 1}`, "
-    "`framework: pytorch` for its plugin, and `restart: {policy: on-failure, scope: job}`",
+    **dict.fromkeys(("TrainJob", "JobSet", "Job"), _OF_TASKS),
     "MPIJob": "write a scenario: `framework: mpi`, `cluster: {launcher: 1, worker: 2}`",
     "JAXJob": "write a scenario: `framework: jax`, `cluster: {worker: 2}`",
     "RayJob": "write a scenario: `framework: ray`, `cluster: {head: 1, worker: 2}`",
@@ -345,20 +339,13 @@ _INSTEAD = {
 """What to write instead of a kind that can't run."""
 
 
-def _instead(kind: str, version: str) -> str:
-    """Return what to write instead of a kind; empty: nothing is known of it."""
-    if kind == "Job" and not version.startswith("batch.volcano.sh/"):
-        return ""
-    return _INSTEAD.get(kind, "")
-
-
 def _unknown(documents: Sequence[Document], file: str) -> Problem:
     known = ", ".join(one.name for one in FORMATS)
     for document in documents:
         kind, version = document.get("kind"), document.get("apiVersion")
         if kind is not None:
             what = shown(f"{kind} of {version}" if version else str(kind), 100)
-            instead = _instead(str(kind), str(version or ""))
+            instead = _INSTEAD.get(str(kind), "")
             hint = f"{instead}; known: {known}" if instead else f"known: {known}"
             return document.problem(("kind",), f"{what} can't run here", hint)
     hint = f"known: a scenario, {known}"

@@ -19,7 +19,7 @@ from emulator.scenario.document import KeyPath
 from emulator.scenario.frameworks.pytorch import Elastic
 from emulator.scenario.frameworks.registry import FRAMEWORKS, roles_of
 from emulator.scenario.frameworks.spec import WORKER, FrameworkName, Job, RendezvousForm, role_of
-from emulator.scenario.schema import EVENTS, STATUS, Expectations, Scenario
+from emulator.scenario.schema import EVENTS, Expectations, Scenario
 from emulator.scenario.value_checks import value_errors
 from emulator.validation.limits import TASKS
 from emulator.validation.similar import closest
@@ -39,7 +39,6 @@ ABOUT_STEPS = (
 """Expectations that can't be judged without steps."""
 OWN_HELPERS = {
     EVENTS: "the helper that reads event files (`metrics.events`)",
-    STATUS: "the helper that serves the status endpoint (`metrics.trainer_status`)",
 }
 _ROLE_NAME = re.compile(r"[a-z]([-a-z0-9]{0,30}[a-z0-9])?")
 
@@ -102,11 +101,10 @@ def cross_section_errors(
         yield from _check_no_steps(scenario.expect)
     if not broken & {"cluster", "expect"}:
         yield from _check_traffic(scenario)
-    if not broken & {"cluster", "success", "operator", "jobset"} and scenario.system is None:
+    if not broken & {"cluster", "success", "operator"} and scenario.operator is None:
         yield from _check_success(scenario)
-    if not broken & {"operator", "jobset", "cluster", "framework", "restart"}:
-        for section in filter(None, (scenario.operator, scenario.jobset)):
-            yield from (CrossError(*error) for error in section.errors(scenario))
+    if scenario.operator and not broken & {"operator", "cluster", "framework", "restart"}:
+        yield from (CrossError(*error) for error in scenario.operator.errors(scenario))
 
 
 def _around(

@@ -10,13 +10,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from emulator.metrics.event_steps import HelperSteps
     from emulator.scenario.addresses import Naming
     from emulator.scenario.document import KeyPath
     from emulator.scenario.frameworks.spec import Member, Roles
-    from emulator.scenario.image import AnyImage
     from emulator.scenario.restart import RestartPolicy
-    from emulator.scenario.schema import Helper, Scenario
+    from emulator.scenario.schema import Scenario
 
 FOLDERS = ("emulator.plugins.kubeflow",)
 """Each has a table `ADDED`."""
@@ -25,10 +23,9 @@ FOLDERS = ("emulator.plugins.kubeflow",)
 def added(name: str) -> Iterator[Any]:
     """Yield what the extensions have under a name.
 
-    `section`: the class of `operator:` in a scenario, an `AnyOperator`; `jobset`: that of
-    `jobset:`, `AnyRules`; `formats`: those of manifests; `conditions`: what a job's timeline
-    becomes in a summary; what `AnyRules.strategy` names: the class of what follows from the events
-    of a job; `status`: the class of an endpoint to which tasks report, an `AnyStatus`.
+    `section`: the class of `operator:` in a scenario, an `AnyOperator`; `formats`: those of
+    manifests; `conditions`: what a job's timeline becomes in a summary; what `AnyOperator.strategy`
+    names: the class of what follows from the events of a job.
     """
     for folder in FOLDERS:
         module, _, attribute = import_module(folder).ADDED[name].partition(":")
@@ -47,8 +44,8 @@ class AnyElastic(Protocol):
         """Where the agents meet; None: at a task that the job chooses."""
 
 
-class AnyRules(Protocol):
-    """A section of a scenario with the rules by which another system restarts and ends the job."""
+class AnyOperator(Protocol):
+    """Section `operator`: another system, by whose rules the job is named, restarts and ends."""
 
     @property
     def strategy(self) -> str:
@@ -62,10 +59,6 @@ class AnyRules(Protocol):
 
     def rules(self, roles: Sequence[str]) -> Iterator[str]:
         """Yield the lines of `emulate plan` on what decides the end of the job."""
-
-
-class AnyOperator(AnyRules, Protocol):
-    """Section `operator` of a scenario: what another system does with the job."""
 
     @property
     def job(self) -> str:
@@ -95,19 +88,3 @@ class AnyOperator(AnyRules, Protocol):
 
     def pod_labels(self, roles: Sequence[str], role: str, index: int) -> Mapping[str, str]:
         """Return the labels of a task's pod; `roles` are those of the job."""
-
-
-class AnyStatus(Protocol):
-    """An endpoint to which the tasks of a job report how far they are."""
-
-    def helper(self, image: AnyImage | None) -> Helper:
-        """Return the helper that serves it, in an image with Python."""
-
-    def variables(self, task: str, server: Member, shared: str) -> Mapping[str, str]:
-        """Return the variables of a task; `shared` is where it has the shared volume."""
-
-    def files(self, tasks: Sequence[str], run_id: str, host: str) -> tuple[str, Mapping[str, Any]]:
-        """Return a program that puts the files of a run into its shared volume, and its request."""
-
-    def steps(self) -> HelperSteps:
-        """Return what reads the steps in what the helper prints."""

@@ -44,8 +44,6 @@ class Additions:
     faults: Path | None = None
     """A file with a part of a scenario, which is merged over it: faults, expectations."""
     command: Sequence[str] = ()
-    others: Sequence[Path] = ()
-    """Files with more documents of a manifest."""
 
     @property
     def arguments(self) -> list[str]:
@@ -54,7 +52,6 @@ class Additions:
             *(f"--image={name}={image}" for name, image in self.images.items()),
             *(f"--configmap={name}={path}" for name, path in self.configmaps.items()),
             *([] if self.faults is None else [f"--faults={self.faults}"]),
-            *(f"--with={path}" for path in self.others),
             *([f"--command={shlex.join(self.command)}"] if self.command else []),
         ]
 
@@ -63,7 +60,6 @@ class Additions:
         absolute = replace(
             self,
             faults=None if self.faults is None else self.faults.absolute(),
-            others=[path.absolute() for path in self.others],
             configmaps={name: place.absolute() for name, place in self.configmaps.items()},
         )
         options = [f"--engine={engine}", *absolute.arguments, *(f"--set={one}" for one in sets)]

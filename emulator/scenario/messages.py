@@ -101,6 +101,12 @@ _REMOVED: dict[tuple[int | str, ...], str] = {
         [("prices",), ("currency",)],
         "leave it out; `python scenarios/costs/costs.py PRICES.yaml RUN` tells what a run cost",
     ),
+    ("jobset",): "write `restart: {policy: on-failure, scope: job}`, which starts all tasks again "
+    "where one is lost",
+    (
+        "metrics",
+        "trainer_status",
+    ): "leave it out; steps are read from what the tasks print, or from event files (`events`)",
     ("kubernetes", "dcgm"): "leave it out; a program that measures its GPU reports that as values "
     "of its steps",
     ("expect", "throughput", "of", "baseline"): "write `min:` with a number of steps/s, or "

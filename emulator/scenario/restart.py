@@ -26,7 +26,7 @@ class Restart(Model):
     """The most restarts, of each task or of the job; with one more, the job fails."""
     backoff: Duration | None = None
     """The delay before the first restart; it doubles each time, up to five minutes. Default: `1s`;
-    with `operator` or `jobset` that of Kubernetes, `10s`, and before the second of a container."""
+    with `operator` that of Kubernetes, `10s`, and before the second of a container."""
     stall: Duration | None = Field(None, examples=["2m"])
     """The time without a step after which the training tasks count as failed; default: none."""
 

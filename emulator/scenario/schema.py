@@ -57,10 +57,8 @@ from emulator.validation.patterns import Pattern
 if TYPE_CHECKING:
     from emulator.scenario.document import KeyPath
     from emulator.scenario.extension import AnyOperator as Operator
-    from emulator.scenario.extension import AnyRules as JobSet
 else:  # the models of an extension; without one, no scenario has the sections
     Operator = next(added("section"), type(None))
-    JobSet = next(added("jobset"), type(None))
 
 SuccessRule = Literal["auto", "chief", "all-workers"]
 SCHEMA_ID = "urn:training-emulator:scenario"
@@ -179,8 +177,6 @@ class Network(Model):
 
 EVENTS = "event-files"
 """The helper that reads event files, where `metrics.events` asks for it."""
-STATUS = "trainer-status"
-"""The helper that serves Trainer's status endpoint, where `metrics.trainer_status` asks for it."""
 _FOLDER = re.compile(r"[A-Za-z0-9_.-]{1,100}(?:/[A-Za-z0-9_.-]{1,100}){0,9}")
 
 
@@ -224,8 +220,6 @@ class Metrics(Model):
     `(?P<step>...)`, which adds to `auto`; or a list of these."""
     events: EventsFolder | None = Field(default=None, examples=["logs"])
     """The folder of the shared volume with TensorBoard event files that have the steps."""
-    trainer_status: bool = Field(strict=True, default=False, examples=[True])
-    """Tasks have the status endpoint of Kubeflow's Trainer, and their posts have the steps."""
     examples_per_step: int | None = Field(strict=True, default=None, ge=1, examples=[64])
     """Examples in one step of all workers, if the program does not report them."""
     interval: Duration = Field(default=1.0, ge=0.1, examples=["500ms"])
@@ -233,19 +227,14 @@ class Metrics(Model):
 
     @model_validator(mode="after")
     def _one_source(self) -> Metrics:
-        if self.events is not None and self.trainer_status:
-            raise ValueError("steps come from `events` or `trainer_status`; leave one of them out")
         if self.helper and self.steps != ["auto"]:
-            key = "events" if self.helper == EVENTS else "trainer_status"
-            instead = "" if self.helper == EVENTS else ", or write `trainer_status: false`"
-            message = f"steps come either from `{key}` or from output; leave `steps` out"
-            raise ValueError(f"{message}{instead}")
+            raise ValueError("steps come either from `events` or from output; leave `steps` out")
         return self
 
     @property
     def helper(self) -> str:
         """The name of the helper whose lines have the steps; empty: they are in the output."""
-        return EVENTS if self.events is not None else STATUS if self.trainer_status else ""
+        return EVENTS if self.events is not None else ""
 
     @property
     def rules(self) -> Sequence[str]:
@@ -430,8 +419,6 @@ class Scenario(Model):
     """The tasks are those of a Slurm job: with its variables, and a `scontrol` that requeues it."""
     operator: Operator | None = None
     """The job is one of Kubeflow's training operator, and behaves as there."""
-    jobset: JobSet | None = None
-    """The job is a JobSet or an indexed Job of Kubernetes, and restarts as there."""
     addresses: Addresses | None = None
     """The names of its tasks on the network; default: those of the engine."""
     image: Image = Field(
@@ -521,18 +508,13 @@ class Scenario(Model):
         return {name: role for name, role in self.cluster.items() if role.before is None}
 
     @property
-    def system(self) -> JobSet | None:
-        """The other system whose rules the job follows, if it does."""
-        return self.operator or self.jobset
-
-    @property
     def job_name(self) -> str:
         """The name of the job, which its operator may have given it."""
         return self.operator.job if self.operator else self.name
 
     def policy_of(self, role: str) -> RestartPolicy:
         """Return when a task of a role is restarted."""
-        return self.system.policy_of(role) if self.system else self.restart.policy
+        return self.operator.policy_of(role) if self.operator else self.restart.policy
 
     def in_full(self, role: Role) -> Role:
         """Return a role with what the scenario says for all tasks."""

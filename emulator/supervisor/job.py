@@ -25,7 +25,6 @@ from emulator.record.events import (
     TaskRunning,
     TaskStart,
 )
-from emulator.scenario.schema import STATUS
 
 if TYPE_CHECKING:
     from emulator.engines.base import Exited
@@ -234,10 +233,8 @@ class Job:
 
     @property
     def awaits_helpers(self) -> bool:
-        """Return whether tasks wait for a helper: until it runs, or says that it serves them."""
-        server = self.helpers.get(STATUS) if self._plan.scenario.metrics.trainer_status else None
-        is_silent = server is not None and server.state == "running" and not server.last_words
-        return is_silent or is_any(self.helpers.values(), "starting")
+        """Return whether tasks wait for a helper until it runs."""
+        return is_any(self.helpers.values(), "starting")
 
     def end_helper(self, name: str, exit_code: int) -> None:
         """Note that a helper has ended."""

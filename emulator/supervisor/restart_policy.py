@@ -7,9 +7,9 @@ without one, worker 0. If a task fails for good, the job fails.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from emulator.scenario.frameworks.spec import Roles
@@ -33,10 +33,6 @@ class RestartTask:
     number: int
     fresh: bool = False
     """On a fresh disk."""
-    level: Literal["container", "pod"] | None = None
-    """Of a Job of Kubernetes: in its Pod, or as a new one."""
-    holds: Sequence[str] = ()
-    """Tasks that wait for their restart at least as long."""
 
 
 @dataclass(frozen=True)

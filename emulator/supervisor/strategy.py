@@ -27,9 +27,6 @@ class Strategy:
     `finish` settles the outcome, `stop` stops every task, `restart` starts all of them again.
     """
 
-    decides_evictions = False
-    """Something may follow also from the exit of a task that a fault starts again."""
-
     def __init__(
         self,
         plan: Plan,
@@ -46,11 +43,8 @@ class Strategy:
     def begin(self) -> None:
         """The tasks are about to be started."""
 
-    def take_over(self, timeline: Timeline, began: float, undecided: Exited | None) -> None:
-        """Continue with the job of a killed supervisor; the run began at the time `began`.
-
-        `undecided`: the last exit, if it is to be decided again.
-        """
+    def take_over(self, timeline: Timeline, began: float) -> None:
+        """Continue with the job of a killed supervisor; the run began at the time `began`."""
 
     def decide(self, state: TaskState, event: Exited, *, evicted: bool = False) -> Decision:
         """Return what follows from an exit; `evicted`: by a fault that may bring the task back."""
@@ -95,9 +89,6 @@ class Strategy:
         """Return whether the next start of a task is on a fresh disk."""
         return False
 
-    def on_restarted(self) -> None:
-        """All tasks have ended to be started again together."""
-
     def on_line(self) -> None:
         """A task has printed."""
 
@@ -117,5 +108,5 @@ class Strategy:
 
 def strategy_of(plan: Plan) -> type[Strategy]:
     """Return what a job follows: the rules of its scenario, or those of another system."""
-    system = plan.scenario.system
-    return Strategy if system is None else next(added(system.strategy))
+    operator = plan.scenario.operator
+    return Strategy if operator is None else next(added(operator.strategy))

@@ -27,7 +27,7 @@ from emulator.engines.base import (
 )
 from emulator.engines.capabilities import capable
 from emulator.errors import EngineLost
-from emulator.faults.checkpoint import FileAccess
+from emulator.metrics.event_steps import EventSteps
 from emulator.metrics.unread import UnreadWatch
 from emulator.record.events import (
     AllRunning,
@@ -48,8 +48,6 @@ from emulator.record.events import (
     observed,
 )
 from emulator.record.folder import RunFolder
-from emulator.scenario.extension import added
-from emulator.scenario.schema import STATUS
 from emulator.supervisor import restart_policy as policy
 from emulator.supervisor.control import Asked, Interrupted, RunControl
 from emulator.supervisor.engine_calls import Called, EngineCalls, Preparing
@@ -71,7 +69,6 @@ from emulator.supervisor.strategy import strategy_of
 from emulator.supervisor.takeover import (
     RecoveredState,
     first_starts,
-    helper_steps,
     init_line,
     resumption,
 )
@@ -132,7 +129,7 @@ class Supervisor:
         )
         self.control = RunControl(plan, engine, self.inbox, self._job, self._injector)
         self._init_steps = {step.name for task in plan.tasks for step in task.init}
-        self._helper_steps = recovered.helper_steps if recovered else helper_steps(plan)
+        self._event_steps = recovered.event_steps if recovered else EventSteps()
         self._unread = UnreadWatch(
             step_reporters(plan) if recovered is None else (),
             has_pattern=any(state.reader.is_given for state in tasks.values()),
@@ -175,7 +172,6 @@ class Supervisor:
         else:
             self._engine.prepare(plan, self._history.path, self.inbox)
             self._calls.update_links()
-            self._put_files()
             self._history.write(Prepared())
             for name in self._job.helpers:
                 self._job.start_task(name)
@@ -207,14 +203,6 @@ class Supervisor:
         look = self._calls.look_at_end(next(trains, ""))
         if look is not None and look.saved:
             self._history.write(look)
-
-    def _put_files(self) -> None:
-        """Put what tasks are given of the status endpoint where they find it."""
-        if self._plan.scenario.metrics.trainer_status:
-            tasks = [task.name for task in self._plan.in_training]
-            host = self._plan.task(STATUS).host
-            program, request = next(added("status")).files(tasks, self._plan.run_id, host)
-            capable(self._engine, FileAccess).run_at_files("shared", program, request)
 
     def _begin_tasks(self) -> None:
         """Start every task, once the helpers run that are to be there before them."""
@@ -329,7 +317,7 @@ class Supervisor:
             return
         reported = None
         if line.task == self._plan.scenario.metrics.helper:
-            reported = self._helper_steps.read(line.text, self._job.starts)
+            reported = self._event_steps.read(line.text, self._job.starts)
         self._history.log(line.task, line.text, wall=line.wall, shown=reported is None)
         if reported is not None:
             wall = reported.wall if 0 <= reported.wall <= line.wall else line.wall
@@ -452,7 +440,7 @@ class Supervisor:
         self._history.write(exited, wall=event.wall)
         if self._job.restarting:
             self._restart_job_when_all_ended()
-        elif self._job.end is None and (not fault or self._strategy.decides_evictions):
+        elif self._job.end is None and not fault:
             self._decide(state, event, evicted=evicted)
         self._strategy.on_exit()
 
@@ -471,10 +459,8 @@ class Supervisor:
                 if event.oom_killed:
                     reason += " (out of memory: the kernel killed it)"
                 self._finish(JobEnd("failed", reason, event.task, cause))
-            case policy.RestartTask(delay=delay, number=number, holds=holds):
+            case policy.RestartTask(delay=delay, number=number):
                 state.due = self._timers.now() + delay
-                for waiting in (self._job.tasks[name] for name in holds):
-                    waiting.due = max(waiting.due, state.due)
                 if state.state == "down":
                     return  # the fault starts it
                 state.state, state.restarts = "backoff", number
@@ -491,22 +477,14 @@ class Supervisor:
 
         Another system starts its tasks again whatever they have died of.
         """
-        by_itself = not self._injector.in_force and self._plan.scenario.system is None
+        by_itself = not self._injector.in_force and self._plan.scenario.operator is None
         return by_itself and len(state.starts) == 1
 
     def _note_restart(self, task: str, what: policy.RestartTask | policy.RestartJob) -> None:
         scope: RestartScope = "job" if isinstance(what, policy.RestartJob) else "task"
         requeued = isinstance(what, policy.RestartJob) and what.requeued
-        level = what.level if isinstance(what, policy.RestartTask) else None
         self._history.write(
-            Restart(
-                task=task,
-                scope=scope,
-                number=what.number,
-                delay=what.delay,
-                requeued=requeued,
-                level=level,
-            )
+            Restart(task=task, scope=scope, number=what.number, delay=what.delay, requeued=requeued)
         )
 
     def _on_stop_refused(self, task: str, name: str, reason: str) -> None:
@@ -570,7 +548,6 @@ class Supervisor:
             if state.state != "down":
                 state.state = "backoff"
                 self._timers.at(state.due, self._start_unless_over, state)
-        self._strategy.on_restarted()
         self._injector.bring_back_delayed()
 
     # --- Stopping -------------------------------------------------------------------------------
@@ -661,8 +638,7 @@ class Supervisor:
         for one in recovered.unwritten_events:
             self._history.write(observed(one.task, one.seen), wall=one.wall)
         self._tasks_begun = True
-        undecided = recovered.undecided(evictions=self._strategy.decides_evictions)
-        self._strategy.take_over(timeline, began, undecided)
+        self._strategy.take_over(timeline, began)
         for name in (*job.helpers, *job.tasks):
             self._resume_task(name, recovered, started)
         for task in self._plan.everything:
@@ -678,7 +654,7 @@ class Supervisor:
             tasks = job.tasks.items()
             running = {name: one.starts[-1] for name, one in tasks if one.state == "running"}
             self._saves.take_over(timeline.history, running)
-            self._resume_job(recovered, began, undecided)
+            self._resume_job(recovered, began)
         self._calls.update_links()
 
     def _resume_task(self, name: str, recovered: RecoveredState, started: dict[str, str]) -> None:
@@ -702,9 +678,7 @@ class Supervisor:
             case "down" | "ended" as now:
                 state.state = now
 
-    def _resume_job(
-        self, recovered: RecoveredState, began: float, undecided: Exited | None
-    ) -> None:
+    def _resume_job(self, recovered: RecoveredState, began: float) -> None:
         """Continue with a job that has not ended; the run began at the time `began`."""
         timeline = recovered.timeline
         if (limit := self._plan.scenario.timeout) is not None:
@@ -718,7 +692,7 @@ class Supervisor:
             before_training=None if before is None else began + before,
             all_running=None if all_running is None else began + all_running,
         )
-        if undecided is not None:
+        if (undecided := recovered.undecided()) is not None:
             # Had its consequence been decided, the decision would be the same again.
             evicted = recovered.was_evicted(undecided.task)
             self._decide(self._job.tasks[undecided.task], undecided, evicted=evicted)

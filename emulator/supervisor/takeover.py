@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from emulator.analysis.steps_made import steps_of_job
 from emulator.engines.base import Exited, ResumePoint
-from emulator.metrics.event_steps import EventSteps, HelperSteps, Reported, unwritten
+from emulator.metrics.event_steps import EventSteps, Reported, unwritten
 from emulator.record import task_log
 from emulator.record.events import Entry, HelperEvent, JobEnded, SlowPattern, StepSource, TaskExit
 from emulator.record.reader import Record
 from emulator.record.timeline import FaultTimeline, Timeline
-from emulator.scenario.extension import added
 from emulator.supervisor.fault_stages import ActiveFault, Stage
 from emulator.supervisor.job import JobEnd, State, TaskState, pending, pending_helpers
 
@@ -48,8 +47,8 @@ class RecoveredState:
 
     unwritten_sources: dict[str, Sequence[Seen]] = field(default_factory=dict)
     """From what these steps were read, as far as that is not in the history either."""
-    helper_steps: HelperSteps = field(default_factory=EventSteps)
-    """It has read what the helper that has the steps had printed."""
+    event_steps: EventSteps = field(default_factory=EventSteps)
+    """It has read what the helper that reads event files had printed."""
     unwritten_events: Sequence[Reported] = ()
     """Its steps that are not in the history."""
 
@@ -59,18 +58,12 @@ class RecoveredState:
         began = not before or self.timeline.training_began is not None
         return began or self.tasks[task].task.before is not None
 
-    def undecided(self, *, evictions: bool) -> Exited | None:
-        """Return the last exit, if what follows from it may not have been decided.
-
-        `evictions`: something may follow also where a fault starts the task again.
-        """
-        last, timeline = self.last_exit, self.timeline
-        if last is None or timeline.restarting or self.end is not None:
+    def undecided(self) -> Exited | None:
+        """Return the last exit, if what follows from it may not have been decided."""
+        last = self.last_exit
+        if last is None or self.timeline.restarting or self.end is not None:
             return None
-        state, n = self.tasks[last.task].state, timeline.tasks[last.task].exits[-1].n
-        again = any(one.n > n for one in timeline.restarts if one.scope == "job")
-        waits = state == "ended" or (evictions and state == "down" and not again)
-        return last if waits else None
+        return last if self.tasks[last.task].state == "ended" else None
 
     def was_evicted(self, task: str) -> bool:
         """Return whether a fault ended a task that it might have started again.
@@ -141,14 +134,6 @@ def first_starts(timeline: Timeline) -> dict[str, float]:
     }
 
 
-def helper_steps(plan: Plan) -> HelperSteps:
-    """Return what reads the steps in the lines of a helper, where one has them."""
-    if not plan.scenario.metrics.trainer_status:
-        return EventSteps()
-    steps: HelperSteps = next(added("status")).steps()
-    return steps
-
-
 def init_line(step: str, text: str) -> tuple[str, str]:
     """Return the task of an init step, and the line of its log for what the step printed (pure)."""
     task, _, name = step.partition(".")
@@ -163,9 +148,7 @@ def _is_of_init(task: Task, line: str) -> bool:
 def recover(plan: Plan, history: Sequence[Entry]) -> RecoveredState:
     """Return the state of tasks and job at the end of a history in the order of writing."""
     timeline = Timeline(plan, history)
-    recovered = RecoveredState(
-        timeline, pending(plan), pending_helpers(plan), helper_steps=helper_steps(plan)
-    )
+    recovered = RecoveredState(timeline, pending(plan), pending_helpers(plan))
     for slow in recovered.slow_patterns:
         for state in recovered.tasks.values():
             state.reader.do_without(slow)
@@ -323,7 +306,7 @@ def _read_events_again(recovered: RecoveredState, printed: Sequence[str]) -> lis
     starts = {name: state.starts for name, state in recovered.tasks.items()}
     found: dict[str, list[Reported]] = {}
     for line in printed:
-        if one := recovered.helper_steps.read(line, starts):
+        if one := recovered.event_steps.read(line, starts):
             found.setdefault(one.task, []).append(one)
     last = {step.task: (step.step, step.wall) for _, step in recovered.timeline.steps}
     late = [one for task, all_ in found.items() for one in unwritten(all_, last.get(task))]

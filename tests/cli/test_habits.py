@@ -79,6 +79,7 @@ MANIFESTS = "a scenario, or a manifest, runs on Kubernetes as it is (`emulate up
         ("export quickstart --to kubernetes", f"--to of `emulate export` was removed: {MANIFESTS}"),
         ("export quickstart -o x.yaml --to=x", f"-o of `emulate export` was removed: {MANIFESTS}"),
         ("convert job.yaml --to trainjob", f"--to of `emulate convert` was removed: {MANIFESTS}"),
+        ("plan job.yaml --with x", "--with of `emulate plan` was removed: put all documents of a"),
         ("init mine --from torchrun", "--from of `emulate init` was removed: `emulate init FOLDER"),
         ("ui", "`emulate ui` was removed: a run under way is shown by `emulate top`, one that is"),
     ],

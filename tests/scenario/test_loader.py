@@ -88,6 +88,11 @@ EXPECTATIONS = [
     [
         ("timeuot: 5s", "timeuot: unknown key (did you mean 'timeout'?)"),
         ("prices: {worker: 1/h}", "prices: was removed (leave it out; `python scenarios/costs/cos"),
+        ("jobset: {}", "jobset: was removed (write `restart: {policy: on-failure, scope: job}`"),
+        (
+            "metrics: {trainer_status: true}",
+            "metrics.trainer_status: was removed (leave it out; st",
+        ),
         ("currency: EUR", "currency: was removed (leave it out; `python scenarios/costs/costs.py"),
         ("framework: tensorflw", "framework: 'tensorflw' is not allowed (did you mean"),
         ("success: 7", "success: 7 is not allowed (write auto, chief or all-workers)"),
@@ -113,19 +118,6 @@ EXPECTATIONS = [
         (
             "metrics: {events: logs, steps: keras}",
             "metrics: steps come either from `events` or from output; leave `steps` out",
-        ),
-        (
-            "metrics: {trainer_status: true, steps: keras}",
-            "metrics: steps come either from `trainer_status` or from output; leave `steps` out, "
-            "or write `trainer_status: false`",
-        ),
-        (
-            "metrics: {trainer_status: true, events: logs}",
-            "metrics: steps come from `events` or `trainer_status`; leave one of them out",
-        ),
-        (
-            "helpers: {trainer-status: {command: [x]}}\nmetrics: {trainer_status: true}",
-            "helpers.trainer-status: is the name of the helper that serves the status endpoint",
         ),
         (
             "helpers: {event-files: {command: [x]}}\nmetrics: {events: .}",

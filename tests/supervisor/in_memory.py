@@ -118,14 +118,6 @@ def scalars(task: str, number: int, wall: float, begun: float, **values: float) 
     return json.dumps({**of, "step": number, "values": values})
 
 
-def posted(task: str, number: int, wall: float, **values: float) -> str:
-    """Return what the server of the status endpoint prints of a post."""
-    of = {"emulate": "trainer-status", "task": task, "wall": wall}
-    named = {"current_step": number, **values}
-    metrics = [{"name": name, "value": str(value)} for name, value in named.items()]
-    return json.dumps({**of, "status": {"metrics": metrics}})
-
-
 def trains(until: int = 40, *, first: float = 1.0, since: int = 0) -> Script:
     """A step a second from the one after `since` on, the first after so many."""
     lines = [(first + n, step(since + n + 1)) for n in range(until - since)]

@@ -27,7 +27,6 @@ from emulator.record.writer import RunWriter
 from emulator.report.event_text import describe
 from emulator.results import Result, RunCallbacks
 from emulator.runtime.clock import AtOnce, ManualClock
-from emulator.scenario.schema import STATUS
 from emulator.supervisor.engine_calls import Called
 from emulator.supervisor.job import HELPER_GRACE as GRACE
 from emulator.supervisor.job import LONGEST_WORD
@@ -38,16 +37,13 @@ from tests.supervisor.in_memory import (
     BASE,
     DEAF,
     SERVES,
-    Files,
     Job,
     Late,
     history,
     inbox_of,
-    posted,
     run,
     run_on,
     scalars,
-    starts,
     step,
     times,
     trains,
@@ -197,41 +193,6 @@ def test_steps_come_from_event_files_and_trigger_faults(tmp_path: Path) -> None:
     assert not [text for _, text in shown if "scalars" in text]  # they are in its log
     assert len(Record(result.folder).log("event-files")) == 5
     assert [e.event for e in history(result)].count("phase") == 2
-
-
-def test_tasks_start_once_the_status_endpoint_is_served(tmp_path: Path) -> None:
-    lines = [(2.0, "serves"), (4.0, posted("worker-1", 7, ManualClock().wall() + 4.0))]
-    server = Script(lines, exits_at=None, on_sigterm=0.5)
-    extra = JOB + "metrics: {trainer_status: true}\n"
-    engine = Files(ManualClock(), {STATUS: server, "*": Script(exits_at=5.0)})
-    result = run_on(engine, tmp_path, extra)
-    assert result.exit_code == 0
-    assert starts(result) == [("worker-0", 2.0), ("worker-1", 2.0)]
-    ((where, request),) = engine.asked
-    assert (where, request["tasks"]) == ("shared", ["worker-0", "worker-1"])
-    assert request["ca"].startswith("-----BEGIN CERTIFICATE")
-    found = [(e.task, e.step) for e in history(result) if isinstance(e, Step)]
-    assert found == [("worker-1", 7)]
-
-
-class Unserved(Files):
-    """Can't start the server of the status endpoint."""
-
-    def start(self, task: Task, *, same_address: bool = False) -> str:
-        if task.name == STATUS:
-            raise EngineError("There is no python3 in its image.")
-        return super().start(task, same_address=same_address)
-
-
-@pytest.mark.parametrize("kind", [Files, Unserved])
-def test_tasks_start_without_a_status_endpoint_that_can_not_be_served(
-    tmp_path: Path, kind: type[Files]
-) -> None:
-    scripts = {STATUS: Script(exits_at=1.0, exit_code=1), "*": Script(exits_at=5.0)}
-    extra = JOB + "metrics: {trainer_status: true}\n"
-    result = run_on(kind(ManualClock(), scripts), tmp_path, extra)
-    assert result.exit_code == 0
-    assert {time for _, time in starts(result)} == {1.0 if kind is Files else 0.0}
 
 
 # --- One by one ---------------------------------------------------------------------------------

@@ -142,11 +142,10 @@ def test_what_dies_at_once_of_what_cannot_heal_is_not_started_again(
         ("", Script(exits_at=2, exit_code=1)),  # what it dies of is that of its second life
         ("faults: [{pause: worker-0, at: 0.5s, for: 9s}]", LACKS),
         ("faults: [{kill: worker-1, at: 0.5s}]", LACKS),
-        ("jobset: {jobs: {worker: {backoff_limit: 2}}}", LACKS),
     ],
 )
 def test_what_may_heal_is_started_again(tmp_path: Path, extra: str, first: Script) -> None:
-    rules = "restart: {policy: on-failure, limit: 2}" if "jobset" not in extra else ""
+    rules = "restart: {policy: on-failure, limit: 2}"
     result, _ = run(
         tmp_path,
         f"cluster: {{worker: 2}}\n{rules}\n{extra}",

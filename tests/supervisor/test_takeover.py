@@ -30,16 +30,14 @@ from emulator.record.events import (
 from emulator.record.reader import Record
 from emulator.results import RunCallbacks, load_result
 from emulator.runtime.clock import ManualClock
-from emulator.scenario.schema import EVENTS, STATUS
+from emulator.scenario.schema import EVENTS
 from emulator.validation import patterns
 from tests.supervisor.in_memory import (
     BASE,
     DEAF,
     SERVES,
     Everything,
-    Files,
     Job,
-    posted,
     scalars,
     stages,
     step,
@@ -112,10 +110,9 @@ class World(Job):
         self, out: Path, extra: str, scripts: Mapping[str, Any], slow: float = 0.0, **own: Any
     ) -> None:
         """`own`: of an engine that does everything."""
-        kind: Any = Files if "trainer_status:" in extra else MemoryEngine
+        kind: Any = Everything if own else MemoryEngine
         nodes = ("n1", "n2") if "drain:" in extra or "cordon:" in extra else ()
         base = BASE.replace("framework: none\n", "") if "framework:" in extra else BASE
-        kind = Everything if own else kind
         super().__init__(out, base + extra, kind(ManualClock(), scripts, nodes=nodes, **own))
         self.slow = slow
 
@@ -707,30 +704,25 @@ def test_a_manual_fault_is_known_to_the_successor(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("free", [100_000, 3])
-@pytest.mark.parametrize("helper", [EVENTS, STATUS])
 def test_steps_that_a_helper_reads_are_neither_lost_nor_written_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, helper: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int
 ) -> None:
     """Also where most steps are merged, and wait before they are written."""
     monkeypatch.setattr(writer, "FREE", free)
     monkeypatch.setattr(writer, "EACH", 1)
-    is_event = helper == EVENTS
 
     def line(task: str, n: int) -> str:
-        if is_event:
-            return scalars(task, n, WALL + n, WALL + 0.5, loss=0.5)
-        return posted(task, n, WALL + n, loss=0.5)
+        return scalars(task, n, WALL + n, WALL + 0.5, loss=0.5)
 
     printed = [(0.0, "serves")] + [
         (n + 0.25, line(f"worker-{task}", n)) for n in range(1, 9) for task in (0, 1)
     ]
     scripts = {
         "worker-0": Script(exits_at=8.1),
-        helper: Script(lines=printed, exits_at=None, on_sigterm=0.5),
+        EVENTS: Script(lines=printed, exits_at=None, on_sigterm=0.5),
         "*": SERVES,
     }
-    key = "events: logs" if is_event else "trainer_status: true"
-    extra = f"cluster: {{worker: 2}}\nmetrics: {{{key}}}\n"
+    extra = "cluster: {worker: 2}\nmetrics: {events: logs}\n"
     for kill in range(1, length_of(tmp_path / "whole", extra, scripts, 0.0) + 1):
         here = World(tmp_path / str(kill), extra, scripts)
         check(here, live_through(here, [kill, 0], 0.0))

@@ -10,11 +10,8 @@ from collections.abc import Mapping
 
 ADDED: Mapping[str, str] = {
     "section": "section:Operator",
-    "jobset": "trainer.section:JobSet",
     "formats": "formats:FORMATS",
     "conditions": "conditions:conditions_of_job",
     "strategy": "job:OperatorJob",
-    "status": "trainer.status:StatusEndpoint",
-    "jobset-strategy": "trainer.jobs:JobSetRun",
 }
 """What the rest may ask for: the module here that has it, and its name there."""

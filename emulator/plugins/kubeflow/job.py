@@ -42,7 +42,7 @@ class OperatorJob(Strategy):
         """Begin to count the time of the job."""
         self._activate(self._timers.now())
 
-    def take_over(self, timeline: Timeline, began: float, undecided: Exited | None) -> None:
+    def take_over(self, timeline: Timeline, began: float) -> None:
         """Continue with the job of a killed supervisor; the run began at the time `began`."""
         for name, state in self._job.tasks.items():
             state.crashes = crashes_of(timeline.tasks[name].incarnations)

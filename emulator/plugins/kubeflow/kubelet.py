@@ -40,9 +40,5 @@ def crash_delay(crashes: int, restart: Restart) -> float:
     """Return the seconds that the kubelet waits: none, then the backoff, then twice that."""
     if crashes == 0:
         return 0.0
-    return min(first_backoff(restart) * 2.0 ** min(crashes - 1, 64), BACKOFF_CEILING)
-
-
-def first_backoff(restart: Restart) -> float:
-    """Return the seconds of a first back-off; a Job's own is as long as a kubelet's."""
-    return BACKOFF if restart.backoff is None else restart.backoff
+    first = BACKOFF if restart.backoff is None else restart.backoff
+    return min(first * 2.0 ** min(crashes - 1, 64), BACKOFF_CEILING)

@@ -21,7 +21,6 @@ from emulator.plugins.kubeflow.section import (
     FRAMEWORK_OF,
     PREFIX,
 )
-from emulator.plugins.kubeflow.trainer.formats import FORMATS as TRAINER
 from emulator.scenario.document import KeyPath
 from emulator.scenario.manifests import (
     Conversion,
@@ -265,7 +264,4 @@ def _refuse_others(document: Document, jobs: Sequence[Document]) -> None:
         raise ScenarioError(problems)
 
 
-FORMATS = (
-    *(Format(job.kind, recognises(job), convert(job)) for job in JOBS.values()),
-    *TRAINER,
-)
+FORMATS = tuple(Format(job.kind, recognises(job), convert(job)) for job in JOBS.values())

@@ -135,11 +135,16 @@ def test_the_format_of_a_file(text: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "version", "instead"),
     [
-        ("Job", "batch.volcano.sh/v1alpha1", "cluster: {master: 1, worker: 1}"),
-        ("Job", "example.com/v1", ""),
+        ("Job", "batch/v1", "restart: {policy: on-failure, scope: job}"),
+        (
+            "TrainJob",
+            "trainer.kubeflow.org/v1alpha1",
+            "`cluster: {worker: 2}`, `framework: pytorch`",
+        ),
         ("MPIJob", "kubeflow.org/v2beta1", "framework: mpi"),
         ("RayCluster", "ray.io/v1", "framework: ray"),
         ("Pod", "v1", "framework: none"),
+        ("Shard", "v1", ""),
     ],
 )
 def test_a_kind_that_can_not_run_says_what_to_write_instead(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from emulator.faults.disk import Disk
     from emulator.faults.ending import Kill, Oom, Preempt, Restart, Terminate
     from emulator.faults.held import Pause, Throttle
-    from emulator.faults.infrastructure import Cordon, Drain, Partition, Shape
+    from emulator.faults.infrastructure import Partition, Shape
     from emulator.faults.kinds import RandomFaults, TraceFaults, TraceRow
     from emulator.faults.spec import Trigger
     from emulator.faults.traced import Hang, Visibility
@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Checkpoint",
     "Cluster",
-    "Cordon",
     "Disk",
-    "Drain",
     "EmulatorError",
     "Expectations",
     "Hang",
@@ -87,8 +85,6 @@ _HOMES = {
     "sweep": "search.api",
     "Checkpoint": "faults.checkpoint",
     "Disk": "faults.disk",
-    "Cordon": "faults.infrastructure",
-    "Drain": "faults.infrastructure",
     "Expectations": "scenario.schema",
     "Kill": "faults.ending",
     "Oom": "faults.ending",

@@ -21,7 +21,6 @@ from emulator.record.events import Entry, Outcome
 from emulator.record.reader import Record, gc_paused
 from emulator.record.timeline import Timeline
 from emulator.record.version import header
-from emulator.scenario.extension import added
 from emulator.supervisor.job import JobEnd
 
 
@@ -296,7 +295,8 @@ def summary(
 
 def conditions_of(timeline: Timeline) -> list[dict[str, Any]]:
     """Return what the operator of a job says of it over time; nothing without one."""
-    return [one for conditions in added("conditions") for one in conditions(timeline)]
+    rules = timeline.plan.scenario.rules
+    return [] if rules is None else rules.conditions(timeline)
 
 
 def _task(task: TaskResult) -> dict[str, Any]:

@@ -7,15 +7,15 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Mapping
 from functools import cache
-from importlib import import_module
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import emulator
-from emulator.scenario import extension
+from emulator.runtime import plugins
 from scripts import draw_architecture as picture
 from scripts import structure
 from scripts.draw_architecture import imports, part, part_of
@@ -38,12 +38,11 @@ LAYERS = [
     {"analysis"},
     {"engines"},
     {"supervisor"},
-    {"plugins"},
     {"results", "api"},
     {"report"},
     {"session"},
     {"search"},
-    {"cli", "pytest_plugin", "__init__", "__main__"},
+    {"cli", "pytest_plugin", "plugins", "__init__", "__main__"},
 ]
 """From the bottom up: a module imports from its own layer or from those before it."""
 
@@ -51,7 +50,7 @@ ONLY_IN = {
     "docker": {"engines/docker"},
     "kubernetes": {"plugins/kubernetes"},
     "websocket": {"plugins/kubernetes"},
-    "typer": {"cli"},
+    "typer": {"cli", "plugins/kubeflow/cli"},
     "rich": {"cli", "report"},
     "IPython": {"report"},
     "regex": {"validation"},
@@ -60,7 +59,7 @@ ONLY_IN = {
     "starlette": {"api"},
     "uvicorn": {"api"},
     "httpx": {"api"},
-    "prometheus_client": {"api"},
+    "prometheus_client": {"plugins/exports"},
     "pyarrow": {"plugins/exports", "analysis"},
     "pandas": {"plugins/exports", "analysis"},
     "wandb": {"plugins/exports"},
@@ -72,14 +71,14 @@ ONLY_IN = {
 
 
 ROOMS = {
-    "plugins.exports": {"cli.export"},
+    "plugins.exports": set(),
     "metrics.gpu": {
         *("cli.examine", "engines.docker.task_containers", "supervisor.sampling"),
     },
     "engines.docker": {"cli.setup", "engines.recipes"},
     "engines.docker.warm": {"engines.docker"},
     "engines.process": set(),
-    "plugins.kubernetes": {"cli.setup"},
+    "plugins.kubernetes": set(),
     "supervisor.takeover": {"session.execution", "supervisor.cleanup", "supervisor.supervisor"},
     "plugins.kubeflow": set(),
     "session": {
@@ -127,22 +126,30 @@ Its seams: keys of the schema, entries of tables, protocols, sections of the rep
 """
 
 
-SEAMS = {
-    "section": "scenario",
-    "formats": "scenario",
-    "conditions": "analysis",
-    "strategy": "supervisor",
+ASKERS = {
+    "sections": "scenario",
+    "faults": "faults",
+    "manifests": "scenario",
+    "engines": "engines",
+    "exports": "api",
+    "commands": "cli",
 }
-"""What extensions add, and the layer that asks for it: see `emulator/scenario/extension.py`."""
+"""The layer that asks for what plug-ins add: see `emulator/runtime/plugins.py`."""
 
-KUBEFLOW = re.compile(r"(?i)kubeflow|tfjob|pytorchjob")
-NAMES_KUBEFLOW = {
-    # Its manifests as examples in the help of commands:
-    *("cli/__init__", "cli/convert", "cli/options"),
-    # Texts for users that compare with it:
-    *("metrics/formats", "scenario/frameworks/tensorflow"),
+PLUGINS = sorted(path.parent.name for path in (ROOT / "emulator" / "plugins").glob("*/__init__.py"))
+WORDS_OF_PLUGINS = re.compile(
+    r"(?i)\b(emulator\.plugins\.\w+|plugins\.(kubernetes|kubeflow|exports)|kubeflow\w*|[\w-]*kubectl|"
+    r"tfjobs?|pytorchjobs?|mlflow|wandb|opentelemetry|perfetto)\b|['\"]kubernetes['\"]"
+)
+NAME_PLUGINS = {
+    # Examples of manifests in the help of `up`, and of formats in that of `export`:
+    *("cli/options", "cli/export", "cli/up"),
+    # Words of other tools, and what replaces what was removed:
+    "cli/words",
+    # Whose values and variables these are; and a platform that takes machines away:
+    *("metrics/formats", "scenario/frameworks/tensorflow", "platforms/presets"),
 }
-"""The modules whose code has Kubeflow's names, besides its folder and the list of extensions."""
+"""The core's modules whose code has words of a plug-in."""
 
 
 def layer(name: str) -> int:
@@ -175,27 +182,47 @@ def test_a_feature_is_imported_by_its_seams_only(room: str) -> None:
     assert outside - {"emulator", "engines"} == ROOMS[room]
 
 
-@pytest.mark.parametrize("what", SEAMS)
-def test_a_part_of_an_extension_is_of_the_layer_that_asks_for_it(what: str) -> None:
+@pytest.mark.parametrize("group", ASKERS)
+def test_what_a_plugin_adds_is_of_the_layer_that_asks_for_it(group: plugins.Group) -> None:
     """It is loaded by name, so that no import shows that it is of a lower layer than its folder."""
-    found, seen = structure.modules(), set[str]()
-    left = {f"{folder}.{_added(folder)[what].partition(':')[0]}" for folder in extension.FOLDERS}
+    seen, left = set[str](), {entry.module for entry in ours(group)}
     while left:
         seen |= left
-        needed = {other for module in left for other in found[module].imports}
-        inside = {other for other in needed if other.startswith(extension.FOLDERS)}
+        needed = {other for module in left for other in imported_with(module)}
+        inside = {other for other in needed if other.startswith("emulator.plugins.")}
         tops = {other.split(".")[1] for other in needed - inside}
-        assert {top for top in tops if layer(top) > layer(SEAMS[what])} == set()
-        left = inside - seen - {*extension.FOLDERS}
+        assert {top for top in tops if layer(top) > layer(ASKERS[group])} == set()
+        left = inside - seen
 
 
-def _added(folder: str) -> Mapping[str, str]:
-    added: Mapping[str, str] = import_module(folder).ADDED
-    assert added.keys() == SEAMS.keys()
-    return added
+def imported_with(module: str) -> set[str]:
+    """Return the modules of the emulator that one imports when it is imported itself."""
+    path = ROOT / module.replace(".", "/")
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    body = ast.parse(file.read_text()).body
+    froms = [one for one in body if isinstance(one, ast.ImportFrom) and one.module]
+    found = {f"{one.module}.{each.name}" for one in froms for each in one.names}
+    whole = {name if name in structure.modules() else name.rpartition(".")[0] for name in found}
+    return {name for name in whole if name.startswith("emulator.")}
 
 
-def test_an_extension_is_named_in_its_folder_only() -> None:
+def ours(group: plugins.Group) -> EntryPoints:
+    """Return the entry points of this project in a group, as they are in pyproject.toml."""
+    every = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+    name = f"emulator.{group}"
+    return EntryPoints(EntryPoint(n, place, name) for n, place in every.get(name, {}).items())
+
+
+def test_every_plugin_adds_something_and_all_of_it_can_be_loaded() -> None:
+    groups: tuple[plugins.Group, ...] = get_args(plugins.Group)
+    entries = [entry for group in groups for entry in ours(group)]
+    assert sorted({entry.module.split(".")[2] for entry in entries}) == PLUGINS
+    for entry in entries:
+        assert entry.load() is not None
+    assert {*ASKERS} == {*groups}
+
+
+def test_the_core_names_no_plugin() -> None:
     """By code: docstrings and comments may say where a rule is from."""
 
     def code(path: Path) -> str:
@@ -206,10 +233,8 @@ def test_an_extension_is_named_in_its_folder_only() -> None:
         return ast.unparse(tree)
 
     names = {str(path.relative_to(ROOT / "emulator").with_suffix("")): path for path in MODULES}
-    outside = {
-        name for name in names if not name.startswith(("plugins/kubeflow/", "scenario/extension"))
-    }
-    assert {name for name in outside if KUBEFLOW.search(code(names[name]))} == NAMES_KUBEFLOW
+    outside = {name for name in names if not name.startswith("plugins/")}
+    assert {name for name in outside if WORDS_OF_PLUGINS.search(code(names[name]))} <= NAME_PLUGINS
 
 
 @pytest.mark.parametrize("room", WORDS)

@@ -8,7 +8,7 @@
     GET    /v1/lines          output of the tasks, `{"task", "text", "wall"}` a line, followed as
                               well; `?task=NAME` only of that one, `?last=N` begins with the last N
                               lines of each, `?since=TIME` with what was printed since then
-    GET    /metrics           the run as it is now, for Prometheus
+    GET    /metrics           the run as it is now, for Prometheus: a plug-in's, as others may be
     POST   /v1/faults         inject a fault; the body is an entry of `faults:` without `at`
     DELETE /v1/faults/{id}    heal a fault; `all` for every one
     POST   /v1/stop           end the job as Ctrl-C does; a second time: at once
@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -40,12 +41,11 @@ from emulator.errors import EmulatorError, RunOver, UsageError
 from emulator.faults.kinds import OneFault
 from emulator.faults.spec import FaultSpec
 from emulator.metrics import sample_file
-from emulator.record.reader import Record
 from emulator.record.task_log import LogTimes, beginning, last_lines, new_lines
+from emulator.runtime import plugins
 from emulator.runtime.unexpected import explained
 
 if TYPE_CHECKING:
-    from emulator.api.prometheus import Page
     from emulator.api.server import RecordWatcher
     from emulator.supervisor.control import RunControl
 
@@ -69,7 +69,7 @@ def application(control: RunControl, folder: Path, watcher: RecordWatcher) -> St
             Route("/v1/history", streams.history),
             Route("/v1/samples", streams.samples),
             Route("/v1/lines", streams.lines),
-            Route("/metrics", _Metrics(folder).page),
+            *(Route(one.path, _Page(folder, one).answer) for one in plugins.pages()),
         ],
         exception_handlers={
             EmulatorError: _refuse,
@@ -172,21 +172,20 @@ def _streamed(lines: AsyncIterator[str] | AsyncIterator[bytes]) -> Response:
     return StreamingResponse(lines, media_type="application/x-ndjson")
 
 
-class _Metrics:
-    """The run as it is now, for Prometheus."""
+@dataclass(frozen=True)
+class _Page:
+    """The run as it is now, as another tool reads it."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    folder: Path
+    page: plugins.Page
 
-    async def page(self, request: Request) -> Response:
-        text, kind = await run_in_threadpool(self._page.text, request.headers.get("accept", ""))
+    async def answer(self, request: Request) -> Response:
+        text, kind = await run_in_threadpool(self._made, request.headers.get("accept", ""))
         return Response(text, headers={"content-type": kind})
 
     @cached_property
-    def _page(self) -> Page:
-        from emulator.api.prometheus import Page  # a library that most runs don't need
-
-        return Page(self._folder, Record(self._folder).plan)
+    def _made(self) -> Callable[[str], tuple[bytes, str]]:
+        return self.page.open(self.folder)
 
 
 # --- Errors ---------------------------------------------------------------------------------------

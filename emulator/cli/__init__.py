@@ -6,13 +6,14 @@ of the time of a short command is spent on imports.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperGroup
 
+from emulator.cli.added import added_commands, command_of_plugin, with_options
 from emulator.cli.command import SETTINGS, Command, SparingPydantic
 from emulator.errors import UsageError
 
@@ -59,13 +60,12 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "init": Entry("setup", "emulate init mine"),
         "doctor": Entry("setup", "emulate doctor"),
         "build": Entry("setup", "emulate build pytorch"),
-        "convert": Entry("convert", "emulate convert tfjob.yaml -o scenario.yaml"),
         "schema": Entry("setup", "emulate schema > schema.json"),
         "clean": Entry("runs", "emulate clean --dry-run"),
         "version": Entry("setup", "emulate version --json"),
     },
 }
-"""Every command, as `--help` lists them."""
+"""Our commands, as `--help` lists them; plug-ins add others."""
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
 
@@ -77,19 +77,32 @@ class _Commands(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401  Typer has no public name for it
         if name not in self._built:
-            module = import_module(f"emulator.cli.{COMMANDS[name].module}")
-            function = getattr(module, name, None) or getattr(module, f"{name}_")  # `exec`
+            function, example = _found(name)
             one = typer.Typer(add_completion=False, **SETTINGS)
-            kind, example = getattr(function, "command_class", Command), COMMANDS[name].example
-            one.command(name, cls=kind, epilog=f"Example: {example}")(function)
+            kind = getattr(function, "command_class", Command)
+            one.command(name, cls=kind, epilog=f"Example: {example}")(with_options(function))
             self._built[name] = typer.main.get_command(one)
         return self._built[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(COMMANDS)
+        return iter([*COMMANDS, *(name for name, _ in added_commands())])
 
     def __len__(self) -> int:
-        return len(COMMANDS)
+        return len(list(iter(self)))
+
+
+def _found(name: str) -> tuple[Callable[..., None], str]:
+    """Return the function of a command, and its example.
+
+    Raises KeyError where there is no such command, UsageError where a plug-in has it that can't be
+    loaded.
+    """
+    if name in COMMANDS:
+        module = import_module(f"emulator.cli.{COMMANDS[name].module}")
+        function = getattr(module, name, None) or getattr(module, f"{name}_")  # `exec`
+        return function, COMMANDS[name].example
+    one = command_of_plugin(name)
+    return one.run, one.example
 
 
 class _Group(SparingPydantic, TyperGroup):
@@ -101,7 +114,7 @@ class _Group(SparingPydantic, TyperGroup):
 
         Raises UsageError for a word of docker or kubectl, with ours, and for a removed command.
         """
-        if args[0] not in COMMANDS:
+        if args[0] not in self.commands:
             from emulator.cli.words import REMOVED, command_for
 
             if args[0] == "help":
@@ -118,10 +131,12 @@ class _Group(SparingPydantic, TyperGroup):
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401  Typer's own types
         """Write what fits on one screen: the commands in groups, and the options in a line."""
         formatter.write(f"Usage: {ctx.command_path} COMMAND [ARGS]...\n\n  {self.help}\n")
-        group, width = max(map(len, SECTIONS)), max(map(len, COMMANDS))
+        added = dict(added_commands())
+        group, width = max(map(len, SECTIONS)), max(map(len, {**COMMANDS, **added}))
         for title, section in SECTIONS.items():
             formatter.write("\n")
-            for number, name in enumerate(section):
+            others = (name for name, one in added.items() if one.section == title)
+            for number, name in enumerate([*section, *others]):
                 head = f"{'' if number else title:<{group}}  {name:<{width}}  "
                 room = min(formatter.width, 100) - len(head)
                 formatter.write(head + self.commands[name].get_short_help_str(room) + "\n")

@@ -11,6 +11,7 @@ from typing import Any
 
 from typer.core import TyperCommand
 
+from emulator.engines import told
 from emulator.errors import UsageError
 
 SETTINGS: dict[str, Any] = {
@@ -75,14 +76,19 @@ class Command(SparingPydantic, TyperCommand):
     """A command that shows `TASK` and `[RUN]` where Typer has `{TASK}` and `[RUN] <str>`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401  Typer's own types
-        """Return the words that are left. Raises UsageError for an option that was removed."""
+        """Return the words that are left.
+
+        Raises UsageError for an option that was removed, or whose plug-in can't be loaded.
+        """
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
             if (option := getattr(error, "option_name", None)) is None:
                 raise  # as the end of --help
+            from emulator.cli.added import require_option
             from emulator.cli.words import REMOVED
 
+            require_option(option)
             if instead := REMOVED.get((str(self.name), option)):
                 message = f"{option} of `emulate {self.name}` was removed: {instead}."
                 raise UsageError(message) from None
@@ -102,7 +108,7 @@ class Command(SparingPydantic, TyperCommand):
             if _is_argument(one):
                 rows["Arguments"].append((_name(one), record[1]))
             else:
-                rows["Options"].append((_with_value(record[0]), record[1]))
+                rows["Options"].append((_with_value(record[0]), told(record[1])))
         for title, records in rows.items():
             if records:
                 with formatter.section(title):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import get_args
 
-from emulator.engines import AUTO, REMOTE, engine_class, engine_classes
-from emulator.engines.base import Explaining, Finding
+from emulator.engines import AUTO, engine_class, engine_classes, is_remote
+from emulator.engines.base import Explaining, Finding, Granting
 from emulator.errors import UsageError
 from emulator.metrics.catalog import GpuUsage, in_words
 from emulator.metrics.gpu import Gpu
 from emulator.metrics.gpu.sampler import GpuSampler
+from emulator.runtime import plugins
 from emulator.scenario.schema import Scenario
 from emulator.validation.units import format_size
 
@@ -28,6 +30,14 @@ def examine_engine(name: str, scenario: Scenario | None) -> list[Finding]:
     return [first if first.status == "ok" else replace(first, status="fatal"), *findings[1:]]
 
 
+def rights_of(name: str, scenario: Scenario | None) -> str:
+    """Return the rights that an engine's login needs. Raises UsageError, EngineMissing."""
+    found = engine_class(name)
+    if not issubclass(found, Granting):
+        raise UsageError(f"The engine {name} needs no rights of its own.", "Leave out --role.")
+    return found.rights(scenario)
+
+
 def examine_for(scenario: Scenario) -> list[Finding]:
     """Look at the engine that `up` takes by itself, for a scenario."""
     found = engine_class("docker")
@@ -42,10 +52,17 @@ def examine() -> list[Finding]:
 
     A cluster is not of this machine: who wants it examined names it.
     """
-    here = [one for one in engine_classes() if one.name not in REMOTE]
+    here = [one for one in engine_classes() if not is_remote(one.name)]
     engines = {one.name: list(one.examine()) for one in here if issubclass(one, Explaining)}
     findings = [finding for found in engines.values() for finding in found]
-    return [auto(engines["docker"][0]), *findings, *_gpus()]
+    return [auto(engines["docker"][0]), *findings, *_gpus(), *_plugins()]
+
+
+def _plugins() -> Iterator[Finding]:
+    """Yield what of plug-ins can't be loaded; engines are findings of their own."""
+    for group in get_args(plugins.Group):
+        for name, error in plugins.broken(group).items():
+            yield Finding(f"plug-in {name}", "warning", error.message, error.hint)
 
 
 def auto(docker: Finding) -> Finding:

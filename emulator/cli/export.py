@@ -1,52 +1,19 @@
-"""`export`: a run in the formats of other tools."""
+"""`export`: a run in the formats of other tools, which plug-ins write."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from emulator.cli.options import Out, RunArgument, find_run, note
-
-TensorBoard = Annotated[
-    Path | None,
-    typer.Option("--tensorboard", metavar="DIR", help="Event files, as a log dir has them."),
-]
-Csv = Annotated[
-    Path | None,
-    typer.Option("--csv", metavar="DIR", help="Steps, samples, GPUs, events and faults."),
-]
-Parquet = Annotated[
-    Path | None, typer.Option("--parquet", metavar="DIR", help="The same with types and units.")
-]
-Trace = Annotated[
-    Path | None,
-    typer.Option("--trace", metavar="FILE", help="The timeline for Perfetto, as JSON."),
-]
-Wandb = Annotated[
-    str | None,
-    typer.Option("--wandb", metavar="PROJECT", help="A run of Weights & Biases."),
-]
-Mlflow = Annotated[
-    str | None,
-    typer.Option("--mlflow", metavar="EXPERIMENT", help="A run of MLflow."),
-]
-Otel = Annotated[
-    str | None,
-    typer.Option("--otel", metavar="SERVICE", help="A trace for OpenTelemetry's collector."),
-]
+from emulator.errors import UsageError
+from emulator.record.reader import Record
+from emulator.runtime import plugins
 
 
 def export(
     run: RunArgument = None,
-    tensorboard: TensorBoard = None,
-    csv: Csv = None,
-    parquet: Parquet = None,
-    trace: Trace = None,
-    wandb: Wandb = None,
-    mlflow: Mlflow = None,
-    otel: Otel = None,
+    exports: Mapping[str, str] | None = None,
     out: Out = Path("runs"),
 ) -> None:
     """Write a run for other tools.
@@ -55,8 +22,33 @@ def export(
     export in the same place is replaced, other files never. Exit codes: 0, or 2 where nothing could
     be written.
     """
-    from emulator.plugins.exports.export import export
+    from emulator.analysis.analyse import analyse
 
-    files = {"tensorboard": tensorboard, "csv": csv, "parquet": parquet, "trace": trace}
-    services = {"wandb": wandb, "mlflow": mlflow, "otel": otel}
-    export(find_run(run or "last", out), note, **files, services=services)
+    wanted = [(plugins.load("exports", name), value) for name, value in (exports or {}).items()]
+    if not wanted:
+        formats = (f"--{name} {one.metavar}" for name, one in plugins.formats())
+        known = ", ".join(formats) or "No package here has a format"
+        raise UsageError("Nothing to export to.", f"Give one or several of: {known}.")
+    for one, _ in wanted:
+        one.require()
+    record = find_run(run or "last", out)
+    if notes := _notes(record):
+        note(f"{record.run_id} {notes}")
+    analysis = analyse(record.timeline)
+    for one, value in wanted:
+        note(one.write(record, analysis, value))
+
+
+def _notes(record: Record) -> str:
+    """Return what is missing in a record; empty if it is complete."""
+    gpus = any(sample.gpus for sample in record.samples)
+    needs_gpus = any(task.gpus for task in record.plan.tasks)
+    present = {
+        "steps": bool(record.timeline.steps),
+        "samples": bool(record.samples),
+        "samples of GPUs": gpus or not needs_gpus,
+    }
+    missing = " and no ".join(what for what, is_present in present.items() if not is_present)
+    notes = ["is still running: the export has what was recorded so far"] if record.live else []
+    notes += [f"has no {missing}: their exports are empty"] if missing else []
+    return ", and ".join(notes)

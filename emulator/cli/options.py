@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from emulator.cli.added import NO_OPTIONS, PluginOptions
 from emulator.engines import AUTO, HELP, names
 from emulator.errors import EmulatorError, UsageError, printable, shown
+from emulator.runtime import plugins
 from emulator.runtime.bundled import SCENARIO, scenario_path, scenarios
 
 if TYPE_CHECKING:
@@ -213,14 +215,6 @@ Faults = Annotated[
         "--faults", metavar="FILE", help="A part of a scenario to merge over it: faults, expect."
     ),
 ]
-ConfigMaps = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--configmap",
-        metavar="NAME=PATH",
-        help="Of a manifest: the values of a ConfigMap or Secret, a file or a folder.",
-    ),
-]
 Command = Annotated[
     str | None,
     typer.Option("--command", help="Of a manifest: the command of every task."),
@@ -236,18 +230,18 @@ WithoutGpus = Annotated[
 def additions(
     images: Sequence[str] | None,
     faults: Path | None,
-    configmaps: Sequence[str] | None,
     command: str | None,
+    plugin_options: PluginOptions = NO_OPTIONS,
 ) -> Additions:
     """Return what the options of a command add to a file. Raises UsageError."""
     from emulator.scenario.given import Additions
 
-    folders = _pairs("--configmap", configmaps or (), "data=./data")
+    examples = {one.name: one.example for one in plugins.options()} if plugin_options else {}
     return Additions(
-        images=_pairs("--image", images or (), "tensorflow=cpu"),
-        configmaps={name: Path(path) for name, path in folders.items()},
-        faults=faults,
-        command=_words(command),
+        _pairs("--image", images or (), "tensorflow=cpu"),
+        faults,
+        _words(command),
+        {name: _pairs(f"--{name}", some, examples[name]) for name, some in plugin_options.items()},
     )
 
 

@@ -105,7 +105,10 @@ def build(
     with LivePrinter(verbose=verbose) as shown:
         _build(Images(connect(), options), wanted, registry, shown, quiet=quiet)
     if registry:
-        note(f"`--set kubernetes.registry={registry}` has a cluster's nodes pull from there")
+        from emulator.scenario.sections import SECTIONS
+
+        for name in (name for name, kind in SECTIONS.items() if "registry" in kind.model_fields):
+            note(f"`--set {name}.registry={registry}` has a cluster's nodes pull from there")
 
 
 def _build(
@@ -160,7 +163,7 @@ def _images(kind: str) -> Sequence[AnyImage]:
 
 
 def _registry(text: str | None) -> str | None:
-    from emulator.scenario.kubernetes import registry_name
+    from emulator.scenario.image import registry_name
 
     try:
         return registry_name(text) if text is not None else None
@@ -189,7 +192,7 @@ def doctor(
     sets: Sets = None,
     role: Annotated[
         bool,
-        typer.Option("--role", help="Print the roles that the kubernetes engine needs, and end."),
+        typer.Option("--role", help="Print the rights that the engine's login needs, and end."),
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
 ) -> None:
@@ -200,17 +203,14 @@ def doctor(
     """
     from dataclasses import asdict
 
-    from emulator.cli.examine import examine, examine_engine, examine_for
+    from emulator.cli.examine import examine, examine_engine, examine_for, rights_of
     from emulator.report.listings import print_findings
 
     if engine is None and (role or (sets and not scenario)):
-        raise UsageError("These options are about one engine.", "Add --engine kubernetes.")
+        raise UsageError("These options are about one engine.", "Add --engine NAME.")
     wanted = _scenario(scenario, sets) if engine or scenario else None
-    if role:
-        from emulator.plugins.kubernetes.role import manifest
-
-        namespace = wanted.kubernetes.namespace if wanted else None
-        print(manifest(namespace or "default"), end="")  # noqa: T201
+    if engine is not None and role:
+        print(rights_of(engine, wanted), end="")  # noqa: T201
         return
     if engine is not None:
         findings = examine_engine(engine, wanted)

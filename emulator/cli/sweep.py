@@ -70,7 +70,7 @@ def sweep(
     Exit codes: 0 all resumed right, 1 one did not or an expectation failed, 2 bad usage or
     scenario, 3 one could not be judged, 4 the emulator or the engine failed, 130 interrupted.
     """
-    asked = requested(scenario, file, sets, seed, additions(images, None, None, None))
+    asked = requested(scenario, file, sets, seed, additions(images, None, None))
     asked.scenario  # noqa: B018  its mistakes come before those of the moments
     from emulator.engines import choose
     from emulator.planning.plan import new_run_id

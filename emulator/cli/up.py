@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from emulator.cli.added import NO_OPTIONS, PluginOptions
 from emulator.cli.options import (
     STDIN,
     ApiPort,
     Command,
-    ConfigMaps,
     Faults,
     Images,
     Keep,
@@ -110,8 +110,8 @@ def up(
     vary: Vary = None,
     images: Images = None,
     faults: Faults = None,
-    configmaps: ConfigMaps = None,
     command: Command = None,
+    plugin_options: PluginOptions = NO_OPTIONS,
     without_gpus: WithoutGpus = False,
 ) -> None:
     """Run a scenario to its end, and judge it.
@@ -126,7 +126,7 @@ def up(
     """
     _refuse_together(vary, detach=detach, api_port=api_port, keep=keep, warm=warm)
     check_verbosity(quiet, verbose)
-    added = additions(images, faults, configmaps, command)
+    added = additions(images, faults, command, plugin_options)
     asked = requested(scenario, file, sets, seed, added, without_gpus=without_gpus)
     from emulator.planning.requested import RunOptions
     from emulator.report.live import view
@@ -294,8 +294,8 @@ def plan(
     ] = False,
     images: Images = None,
     faults: Faults = None,
-    configmaps: ConfigMaps = None,
     command: Command = None,
+    plugin_options: PluginOptions = NO_OPTIONS,
     without_gpus: WithoutGpus = False,
 ) -> None:
     """Show what would run, and start nothing.
@@ -305,13 +305,13 @@ def plan(
 
     Exit codes: 0, or 2 where `up` would refuse what the engine can't do.
     """
-    from emulator.engines import REMOTE, choose
+    from emulator.engines import choose, is_remote
     from emulator.engines.base import Explaining
     from emulator.engines.requirements import make_ready
     from emulator.planning.requested import RunOptions
     from emulator.report.plan_tables import print_plan
 
-    added = additions(images, faults, configmaps, command)
+    added = additions(images, faults, command, plugin_options)
     asked = requested(scenario, file, sets, seed, added, without_gpus=without_gpus)
     asked.scenario  # noqa: B018  its mistakes come before those of the engine
     refused: list[Unsupported | Misfit] = []
@@ -320,7 +320,7 @@ def plan(
             options = RunOptions(run_id=run_id, python=python)
             planned, folder = make_ready(asked, chosen, options, refused)
         requests = chosen.requests(planned, folder) if isinstance(chosen, Explaining) else []
-        capacity = None if chosen.name in REMOTE else chosen.capacity()
+        capacity = None if is_remote(chosen.name) else chosen.capacity()
     if json:
         print_json({**planned.model_dump(mode="json"), "requests": requests})
     else:

@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from emulator.errors import EngineMissing, UsageError
+from emulator.runtime import plugins
 
 if TYPE_CHECKING:
     from emulator.engines.base import Engine
@@ -21,30 +22,26 @@ if TYPE_CHECKING:
 __all__ = [
     "AUTO",
     "HELP",
-    "REMOTE",
     "WARM_SESSION",
     "answering",
     "choose",
     "engine_class",
     "engine_classes",
+    "is_remote",
     "names",
 ]
 
 AUTO = "auto"
-GROUP = "emulator.engines"
 BUILT_IN = {
     "docker": "emulator.engines.docker:DockerEngine",
     "process": "emulator.engines.process:ProcessEngine",
-    "kubernetes": "emulator.plugins.kubernetes:KubernetesEngine",
 }
 """Found without a look at installed packages; none of these can replace one of ours."""
-REMOTE = frozenset({"kubernetes"})
-"""Engines that `auto` looks at only where a run is on them: they are far away, and of others."""
 WARM_SESSION = "EMULATOR_WARM_SESSION"
 """The environment variable of a test session: at its end the warm clusters it made are removed."""
 HELP = (
-    "docker, process (on this machine, without Docker), kubernetes (Pods of a cluster), one of "
-    f"another package, or {AUTO}: Docker, and processes only where no engine is configured"
+    "docker, process (on this machine, without Docker), {engines}, or "
+    f"{AUTO}: Docker, and processes only where no engine is configured"
 )
 
 log = logging.getLogger("emulator")
@@ -52,14 +49,14 @@ log = logging.getLogger("emulator")
 
 def names() -> tuple[str, ...]:
     """Return the names of all engines, ours first."""
-    return tuple(dict.fromkeys((*BUILT_IN, *(name for name in _others() if name != AUTO))))
+    others = (name for name in plugins.names("engines") if name != AUTO)
+    return tuple(dict.fromkeys((*BUILT_IN, *others)))
 
 
-def _others() -> dict[str, str]:
-    """Return the places of other packages' engines, by name."""
-    from importlib.metadata import entry_points  # takes as long as all of `emulate --help` may
-
-    return {one.name: one.value for one in reversed(list(entry_points(group=GROUP)))}
+def told(help_text: str) -> str:
+    """Return the help of an option with the names of the engines that plug-ins add."""
+    others = [name for name in names() if name not in BUILT_IN]
+    return help_text.replace("{engines}", ", ".join(others) or "one of another package")
 
 
 def engine_class(name: str) -> type[Engine]:
@@ -68,22 +65,32 @@ def engine_class(name: str) -> type[Engine]:
     Raises UsageError for a name that is not known, EngineMissing where the package of an engine
     can't be imported.
     """
-    place = BUILT_IN.get(name) or _others().get(name)
-    if place is None or name == AUTO:
+    if name not in names():
         from emulator.validation.similar import suggestion
 
         hint = suggestion(name, (AUTO, *names()), "Engines")
         raise UsageError(f"There is no engine {name!r}.", hint)
+    found: type[Engine]
+    if name in BUILT_IN:
+        module, _, attribute = BUILT_IN[name].partition(":")
+        found = getattr(import_module(module), attribute)
+        return found
     try:
-        module, _, attribute = place.partition(":")
-        found: type[Engine] = getattr(import_module(module), attribute)
-    except Exception as error:  # another package's defect; `emulate clean` must survive it
-        raise EngineMissing(
-            f"The engine {name} can't be loaded from {place} ({error!r}).",
-            "Update or remove the package that it comes from.",
-            configured=True,
-        ) from None
+        found = plugins.load("engines", name)
+    except UsageError as error:  # `emulate clean` must survive it
+        raise EngineMissing(f"The engine {error.message}", error.hint, configured=True) from None
     return found
+
+
+def is_remote(name: str) -> bool:
+    """Return whether an engine's machines are far away, and of others.
+
+    `auto` looks at such only where a run is on them.
+    """
+    try:
+        return getattr(engine_class(name), "is_remote", False)
+    except (EngineMissing, UsageError):  # whoever opens it is told
+        return False
 
 
 def engine_classes() -> Iterator[type[Engine]]:
@@ -116,10 +123,10 @@ def answering(
 ) -> Iterator[Engine]:
     """Yield the engine of that name, for `auto` every one that answers; each is closed afterwards.
 
-    With `auto` one that does not answer is reported to `missing`, and those of REMOTE are left out
+    With `auto` one that does not answer is reported to `missing`, and remote ones are left out
     unless they are in `used`. Raises EngineMissing, UsageError.
     """
-    every = (one for one in names() if one not in REMOTE or one in used)
+    every = (one for one in names() if one in used or not is_remote(one))
     for candidate in every if name == AUTO else (name,):
         try:
             engine = _open(candidate)

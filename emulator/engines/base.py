@@ -533,3 +533,12 @@ class Explaining(Protocol):
 
         With a scenario: for what that needs of it, as far as the engine knows.
         """
+
+
+@runtime_checkable
+class Granting(Protocol):
+    """An engine whose login needs rights that somebody else grants."""
+
+    @staticmethod
+    def rights(scenario: Scenario | None = None) -> str:
+        """Return these rights, as whoever grants them needs them: YAML with comments."""

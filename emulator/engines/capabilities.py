@@ -18,7 +18,7 @@ from emulator.engines.base import (
 )
 from emulator.errors import Unsupported
 from emulator.faults.kinds import FAULTS
-from emulator.faults.spec import Holding
+from emulator.faults.spec import Cordoning, Holding
 from emulator.platforms.notices import Announcing
 
 _APART_FROM_FAULTS: Mapping[str, type | None] = {
@@ -42,6 +42,7 @@ _APART_FROM_FAULTS: Mapping[str, type | None] = {
     "ports": Publishing,
     "port-mapping": None,
     "eviction": None,
+    "nodes": Cordoning,
     "exec": Executing,
     "calls": Holding,
     "notices": Announcing,

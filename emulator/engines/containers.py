@@ -27,10 +27,10 @@ def scratches(task: Task) -> list[str]:
 
 def operator_labels(plan: Plan, task: Task) -> Mapping[str, str]:
     """Return the labels that the operator of a job gives to the task's pod."""
-    job, roles = plan.scenario.operator, list(plan.scenario.cluster)
-    if job is None or task.role not in roles:
+    rules, roles = plan.scenario.rules, list(plan.scenario.cluster)
+    if rules is None or task.role not in roles:
         return {}
-    return job.pod_labels(roles, task.role, task.index)
+    return rules.pod_labels(roles, task.role, task.index)
 
 
 def add_folder(tar: tarfile.TarFile, folder: str) -> None:

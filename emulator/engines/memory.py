@@ -19,7 +19,7 @@ from emulator.engines.base import Exited, Inbox, Line, Resource, ResumePoint
 from emulator.engines.capabilities import capabilities
 from emulator.engines.lines import overlap
 from emulator.errors import EngineError, NotRunning
-from emulator.faults.infrastructure import Cordoned
+from emulator.faults.spec import Cordoned
 from emulator.metrics.catalog import Usage
 from emulator.planning.context import TASK_PORT, PlanContext
 from emulator.scenario.schema import AnyImage, Dockerfile, Scenario

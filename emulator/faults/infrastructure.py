@@ -1,25 +1,16 @@
-"""Faults of what tasks run on: the network between them, and their nodes.
-
-Those of the network are sets of links, which `netem.py` turns into commands. Those of nodes are
-what administrators do for maintenance.
-"""
+"""Faults of the network between tasks: sets of links, which `netem.py` turns into commands."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import permutations
-from typing import Annotated, ClassVar, Protocol, runtime_checkable
+from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
-from emulator.faults.ending import Preempt
 from emulator.faults.netem import Link
-from emulator.faults.signals import Signals
-from emulator.faults.spec import Effect, FaultContext, LastingFault, matches
+from emulator.faults.spec import FaultContext, LastingFault, matches
 from emulator.validation.fields import LATEST, Duration, Glob, Rate, Share
-
-# --- The network ----------------------------------------------------------------------------------
 
 
 class NetworkFault(LastingFault):
@@ -157,99 +148,3 @@ class Shape(NetworkFault):
     def link(self, source: str, target: str) -> Link:
         """Return its effect on packets from one task to another."""
         return Link(source, target, self.delay, self.jitter, self.loss, self.bandwidth)
-
-
-# --- Nodes ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Cordoned:
-    """A node that takes no new tasks."""
-
-    node: str
-    tasks: tuple[str, ...]
-    """The tasks of this run that run on it, and no others; in the order of the plan."""
-
-
-@runtime_checkable
-class Cordoning(Protocol):
-    """Capability `nodes`."""
-
-    def cordon(self, task: str) -> Cordoned:
-        """Let the task's node take no new tasks; those that it has stay.
-
-        A node that this fault has cordoned already stays so. Raises EngineError, also where
-        somebody else has cordoned it.
-        """
-
-    def uncordon(self, task: str) -> None:
-        """Undo `cordon` of the same task, wherever that task is now.
-
-        A node that somebody else has cordoned or uncordoned meanwhile stays as it is. Raises
-        EngineError.
-        """
-
-
-class Cordon(LastingFault):
-    """Its node takes no new tasks `for` a time; those that it has keep running."""
-
-    kind = "cordon"
-    capability, request = "nodes", "cordoning the node of {}"
-    protocols = {"nodes": Cordoning}
-    applied, healed = "the node of {} takes no new tasks", "the node of {} takes tasks again"
-    state = "cordoned"
-
-    cordon: Glob
-    """The task whose node is meant, or a glob."""
-
-    def apply(self, target: FaultContext) -> Effect | None:
-        """Cordon the task's node."""
-        return Effect(_words(target.engine_as(Cordoning).cordon(target.task)))
-
-    def heal(self, target: FaultContext) -> None:
-        """Let the node take tasks again."""
-        target.engine_as(Cordoning).uncordon(target.task)
-
-
-class Drain(Signals, LastingFault):
-    """Its node takes no new tasks `for` a time, and the run's tasks there are evicted.
-
-    Each eviction is a preemption of its own, which a disruption budget may forbid. A task that was
-    evicted is started again at once: it waits until a node takes it.
-    """
-
-    kind = "drain"
-    capability, request = "nodes", "draining the node of {}"
-    applied, healed = Cordon.applied, Cordon.healed
-    state = "cordoned"
-
-    drain: Glob
-    """The task whose node is meant, or a glob."""
-    grace: Duration = Field(default=30.0, description="Seconds between SIGTERM and SIGKILL.")
-
-    def needs(self) -> Iterator[tuple[str, str]]:
-        """Yield requests to the engine, in words, each with the capability that it needs."""
-        yield from super().needs()
-        yield f"evicting {self.target}", "eviction"
-        if self.to_all:
-            yield f"SIGTERM to all processes of what is evicted with {self.target}", "signal-all"
-
-    def apply(self, target: FaultContext) -> Effect | None:
-        """Cordon the task's node; the evictions follow."""
-        cordoned = target.engine_as(Cordoning).cordon(target.task)
-        evictions = (
-            Preempt.model_construct(
-                preempt=task, grace=self.grace, down=0.0, via="eviction", signals=self.signals
-            )
-            for task in cordoned.tasks
-        )
-        return Effect(_words(cordoned), tuple(evictions))
-
-    def heal(self, target: FaultContext) -> None:
-        """Let the node take tasks again."""
-        target.engine_as(Cordoning).uncordon(target.task)
-
-
-def _words(cordoned: Cordoned) -> str:
-    tasks = ", ".join(cordoned.tasks) or "no task"
-    return f"{cordoned.node} is cordoned, where {tasks} of this run ran"

@@ -22,14 +22,16 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
+from emulator.errors import UsageError
 from emulator.faults.checkpoint import Checkpoint
 from emulator.faults.disk import Disk
 from emulator.faults.ending import Kill, Oom, Preempt, Restart, Terminate
 from emulator.faults.held import Pause, Throttle
-from emulator.faults.infrastructure import Cordon, Drain, Partition, Shape
+from emulator.faults.infrastructure import Partition, Shape
 from emulator.faults.signals import Signals, Whom
 from emulator.faults.spec import Entry, FaultSpec
 from emulator.faults.traced import Hang, Visibility
+from emulator.runtime import plugins
 from emulator.validation.fields import LONGEST, Duration, DurationOrForever, Glob, Model, once
 from emulator.validation.files import text_of
 from emulator.validation.limits import TRACE_BYTES, TRACE_ROWS
@@ -46,8 +48,6 @@ FAULTS: dict[str, type[FaultSpec]] = {
         Throttle,
         Partition,
         Shape,
-        Cordon,
-        Drain,
         Checkpoint,
         Disk,
         Visibility,
@@ -55,7 +55,9 @@ FAULTS: dict[str, type[FaultSpec]] = {
     )
 }
 """Every kind of fault, by the key that users write. A new kind is one class and its name here,
-and in `emulator/__init__.py`."""
+and in `emulator/__init__.py`; plug-ins add theirs."""
+_broken: dict[str, UsageError] = {}
+FAULTS |= {n: kind for n, kind in plugins.added("faults", _broken) if n not in FAULTS}
 
 
 def states() -> dict[str, str]:
@@ -77,6 +79,8 @@ def refusal(given: Mapping[str, Any]) -> str:
     """Return why a well-known fault can't be done, and what can; empty: it may be (pure)."""
     for kind in sorted(_REMOVED.keys() & given.keys()):
         return f"`{kind}` was removed: {_REMOVED[kind]}"
+    for kind in sorted(_broken.keys() & given.keys()):
+        return f"{_broken[kind].message} {_broken[kind].hint}"
     if "power_loss" in given or given.get("loss") == "power":
         return (
             "a power loss that drops what the kernel has not written yet needs a file system of "

@@ -226,6 +226,34 @@ def ending_grace(engine: Signalling) -> EndingGrace | None:
     return None
 
 
+@dataclass(frozen=True)
+class Cordoned:
+    """A node that takes no new tasks."""
+
+    node: str
+    tasks: tuple[str, ...]
+    """The tasks of this run that run on it, and no others; in the order of the plan."""
+
+
+@runtime_checkable
+class Cordoning(Protocol):
+    """Capability `nodes`."""
+
+    def cordon(self, task: str) -> Cordoned:
+        """Let the task's node take no new tasks; those that it has stay.
+
+        A node that this fault has cordoned already stays so. Raises EngineError, also where
+        somebody else has cordoned it.
+        """
+
+    def uncordon(self, task: str) -> None:
+        """Undo `cordon` of the same task, wherever that task is now.
+
+        A node that somebody else has cordoned or uncordoned meanwhile stays as it is. Raises
+        EngineError.
+        """
+
+
 @runtime_checkable
 class Holding(Protocol):
     """Capability `calls`."""

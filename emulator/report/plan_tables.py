@@ -81,8 +81,8 @@ def _rules(plan: Plan) -> Iterator[str]:
     if rule != "never":
         backoff = format_duration(restart.first_backoff)
         rule += f" ({restart.scope}), at most {restart.limit}, backoff from {backoff}"
-    if scenario.operator is not None:
-        yield from scenario.operator.rules([*scenario.cluster])
+    if scenario.rules is not None:
+        yield from scenario.rules.rules([*scenario.cluster])
     else:
         yield f"restart: {rule}"
         yield f"success: {_success(plan)}"

@@ -139,8 +139,8 @@ class Naming:
 
 def naming(scenario: Scenario) -> Naming | None:
     """Return how the tasks are named; None: as the engine does it."""
-    if operator := scenario.operator:
-        return operator.naming([*scenario.cluster])
+    if rules := scenario.rules:
+        return rules.naming([*scenario.cluster])
     if addresses := scenario.addresses:
         of_roles: dict[str, Any] = addresses.port if isinstance(addresses.port, dict) else {}
         port = DEFAULT_PORT if isinstance(addresses.port, dict) else addresses.port

@@ -8,6 +8,7 @@ reported there.
 from __future__ import annotations
 
 import os
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -16,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from emulator.errors import Problem, ScenarioError, UsageError, shown
+from emulator.runtime import plugins
 from emulator.scenario import document as yaml_document
 from emulator.scenario.document import KeyPath, ParseError
 from emulator.scenario.dump import dump
-from emulator.scenario.extension import added as from_extensions
 from emulator.scenario.given import (
     Additions,
     Given,
@@ -28,10 +29,11 @@ from emulator.scenario.given import (
 )
 from emulator.scenario.loader import Origins, short_for
 from emulator.scenario.manifests import (
+    IMAGES,
     ConversionNote,
     Document,
     Format,
-    Options,
+    Manifests,
     read_documents,
 )
 from emulator.scenario.schema import Scenario
@@ -41,8 +43,11 @@ from emulator.validation.units import format_size
 
 GIVEN, FAULTS = "given.yaml", "faults.yaml"
 """In a run folder: a scenario to which something was added, and the file of `--faults`."""
-FORMATS: Sequence[Format] = tuple(chain.from_iterable(from_extensions("formats")))
+_broken: dict[str, UsageError] = {}
+_READ: Sequence[Manifests] = [one for _, one in plugins.added("manifests", _broken)]
+FORMATS: Sequence[Format] = tuple(chain.from_iterable(one.formats for one in _READ))
 """Every format, in the order in which they are tried."""
+_INSTEAD: Mapping[str, str] = ChainMap(*(dict(one.instead) for one in _READ))
 
 
 @dataclass
@@ -117,20 +122,18 @@ def _scenario_in(text: str, file: str) -> yaml_document.Document | None:
 
 def _refuse(path: Path, added: Additions) -> None:
     """Raise UsageError if something is added to a scenario that only a manifest can have."""
-    given = {
-        "--image": (added.images, "--set image=REF"),
-        "--configmap": (added.configmaps, "`mounts:` or `files:`"),
-        "--command": (added.command, "--set 'program.command=[python, train.py]'"),
-    }
-    for option, (value, instead) in given.items():
-        if value:
-            raise UsageError(f"{option} is for manifests; {path} is a scenario.", f"Use {instead}.")
+    given = [(f"--{one.name}", one.instead) for one in plugins.options() if one.name in added.own]
+    if added.images:
+        given.append(("--image", "--set image=REF"))
+    if added.command:
+        given.append(("--command", "--set 'program.command=[python, train.py]'"))
+    for option, instead in given:
+        raise UsageError(f"{option} is for manifests; {path} is a scenario.", f"Use {instead}.")
 
 
 def _converted(path: Path, text: str, added: Additions) -> _Parts:
     documents = read_documents(text, str(path))
-    options = Options(added.images, added.configmaps)
-    found = format_of(documents, str(path)).convert(documents, options)
+    found = format_of(documents, str(path)).convert(documents, {IMAGES: added.images, **added.own})
     origins = {at: (origin.place, origin.path) for at, origin in found.origins.items()}
     kept = {"manifest.json" if path.suffix == ".json" else "manifest.yaml": text}
     return _Parts(found.scenario, origins, found.notes, kept)
@@ -320,27 +323,9 @@ def format_of(documents: Sequence[Document], file: str) -> Format:
     return found
 
 
-_OF_ANY = "write a scenario: `framework: none`, `cluster: {worker: 2}`, and its command"
-_OF_TASKS = (
-    "write a scenario with its tasks as roles, such as `cluster: {worker: 2}`, `framework: "
-    "pytorch`, and `restart: {policy: on-failure, scope: job}`"
-)
-_INSTEAD = {
-    **dict.fromkeys(("TrainJob", "JobSet", "Job"), _OF_TASKS),
-    "MPIJob": "write a scenario: `framework: mpi`, `cluster: {launcher: 1, worker: 2}`",
-    "JAXJob": "write a scenario: `framework: jax`, `cluster: {worker: 2}`",
-    "RayJob": "write a scenario: `framework: ray`, `cluster: {head: 1, worker: 2}`",
-    "RayCluster": "write a scenario: `framework: ray`, `cluster: {head: 1, worker: 2}`",
-    **dict.fromkeys(
-        ("Pod", "Deployment", "StatefulSet", "ReplicaSet", "LeaderWorkerSet", "XGBoostJob"),
-        _OF_ANY,
-    ),
-}
-"""What to write instead of a kind that can't run."""
-
-
 def _unknown(documents: Sequence[Document], file: str) -> Problem:
-    known = ", ".join(one.name for one in FORMATS)
+    known = ", ".join(one.name for one in FORMATS) or "none"
+    known += "".join(f". {error.message} {error.hint}" for error in _broken.values())
     for document in documents:
         kind, version = document.get("kind"), document.get("apiVersion")
         if kind is not None:

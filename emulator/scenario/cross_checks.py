@@ -20,6 +20,7 @@ from emulator.scenario.frameworks.pytorch import Elastic
 from emulator.scenario.frameworks.registry import FRAMEWORKS, roles_of
 from emulator.scenario.frameworks.spec import WORKER, FrameworkName, Job, RendezvousForm, role_of
 from emulator.scenario.schema import EVENTS, Expectations, Scenario
+from emulator.scenario.sections import RULES
 from emulator.scenario.value_checks import value_errors
 from emulator.validation.limits import TASKS
 from emulator.validation.similar import closest
@@ -66,7 +67,7 @@ def cross_section_errors(
         yield from _around(scenario, broken, mended)
         return
     count = sum(spec.replicas for spec in scenario.cluster.values())
-    if not broken & {"cluster", "framework", "operator"}:
+    if not broken & {"cluster", "framework", *RULES}:
         yield from _check_roles(scenario)
     if not broken & {"program", "cluster", "framework", "rendezvous", "elastic"}:
         yield from _check_variables(scenario)
@@ -75,9 +76,9 @@ def cross_section_errors(
     if not broken & {"cluster", "framework", "elastic"} and scenario.elastic:
         training = sum(spec.replicas for spec in scenario.in_training.values())
         yield from _check_elastic(scenario.framework, scenario.elastic, training)
-    if not broken & {"slurm", "operator", "program", "cluster"} and scenario.slurm:
+    if not broken & {"slurm", *RULES, "program", "cluster"} and scenario.slurm:
         yield from _check_slurm(scenario)
-    if not broken & {"cluster", "helpers", "operator", "addresses"} and count <= TASKS:
+    if not broken & {"cluster", "helpers", *RULES, "addresses"} and count <= TASKS:
         yield from _check_names(scenario)
     if not broken & {"cluster", "helpers", "metrics"}:
         yield from _check_helpers(scenario)
@@ -101,10 +102,10 @@ def cross_section_errors(
         yield from _check_no_steps(scenario.expect)
     if not broken & {"cluster", "expect"}:
         yield from _check_traffic(scenario)
-    if not broken & {"cluster", "success", "operator"} and scenario.operator is None:
+    if not broken & {"cluster", "success", *RULES} and scenario.rules is None:
         yield from _check_success(scenario)
-    if scenario.operator and not broken & {"operator", "cluster", "framework", "restart"}:
-        yield from (CrossError(*error) for error in scenario.operator.errors(scenario))
+    if scenario.rules and not broken & {*RULES, "cluster", "framework", "restart"}:
+        yield from (CrossError(*error) for error in scenario.rules.errors(scenario))
 
 
 def _around(
@@ -118,7 +119,7 @@ def _around(
                 yield error
         return
     yield from cross_section_errors(scenario, broken | {"cluster"})
-    if not broken & {"framework", "operator"}:
+    if not broken & {"framework", *RULES}:
         for error in _check_roles(scenario):
             match error.path:
                 case (_, _):
@@ -181,9 +182,9 @@ def _check_elastic(framework: str, elastic: Elastic, count: int) -> Iterator[Cro
 
 
 def _check_slurm(scenario: Scenario) -> Iterator[CrossError]:
-    if scenario.operator:
-        hint = "a job is one or the other: leave `slurm` or `operator` out"
-        yield CrossError(("slurm",), "the job is one of the training operator", hint)
+    if scenario.rules:
+        hint = f"leave `slurm` or `{scenario.rules.key}` out"
+        yield CrossError(("slurm",), f"the job has the rules of `{scenario.rules.key}`", hint)
     for role, spec in scenario.in_training.items():
         if not scenario.in_full(spec).command:
             path: KeyPath = ("program",) if spec.command is None else ("cluster", role)
@@ -343,12 +344,12 @@ def _check_names(scenario: Scenario) -> Iterator[CrossError]:
     named = naming(scenario)
     if named is None:
         return
-    if scenario.operator and scenario.addresses:
-        message = "can't be given with `operator`, which names the tasks itself"
+    if scenario.rules and scenario.addresses:
+        message = f"can't be given with `{scenario.rules.key}`, which names the tasks itself"
         yield CrossError(("addresses",), message, "leave one of them out")
         return
-    path: KeyPath = ("operator", "job") if scenario.operator else ("addresses", "host")
-    if not scenario.operator:  # whose ports and pods have checks of their own
+    path: KeyPath = (scenario.rules.key, "job") if scenario.rules else ("addresses", "host")
+    if not scenario.rules:  # whose ports and pods have checks of their own
         yield from _missing_ports(scenario)
         if wrong := list(_bad_host_names(scenario, named)):
             yield from wrong

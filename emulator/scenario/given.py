@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emulator.errors import UsageError
+from emulator.runtime import plugins
 from emulator.runtime.bundled import SCENARIO
 from emulator.scenario import loader
 from emulator.scenario.loader import Origins, scenario_text
@@ -23,7 +24,7 @@ from emulator.validation.limits import MANIFEST_BYTES, SCENARIO_BYTES
 from emulator.validation.units import format_size
 
 if TYPE_CHECKING:
-    from emulator.scenario.manifests import ConversionNote
+    from emulator.scenario.manifests import ConversionNote, OptionValues
     from emulator.scenario.schema import Scenario
 
 # Keys at the beginning of a line. Scenarios have one of the first, manifests of the second.
@@ -37,20 +38,22 @@ the current folder, to which its paths are relative."""
 
 @dataclass(frozen=True)
 class Additions:
-    """What the command line adds to a file; `documents.Options` is the part for manifests."""
+    """What the command line adds to a file."""
 
     images: Mapping[str, str] = field(default_factory=dict)
-    configmaps: Mapping[str, Path] = field(default_factory=dict)
+    """Container name, role or image reference -> the image to use instead."""
     faults: Path | None = None
     """A file with a part of a scenario, which is merged over it: faults, expectations."""
     command: Sequence[str] = ()
+    own: OptionValues = field(default_factory=dict)
+    """What the options of plug-ins say, of those that were given."""
 
     @property
     def arguments(self) -> list[str]:
         """The options of the command line that add this."""
         return [
             *(f"--image={name}={image}" for name, image in self.images.items()),
-            *(f"--configmap={name}={path}" for name, path in self.configmaps.items()),
+            *(f"--{n}={key}={value}" for n, own in self.own.items() for key, value in own.items()),
             *([] if self.faults is None else [f"--faults={self.faults}"]),
             *([f"--command={shlex.join(self.command)}"] if self.command else []),
         ]
@@ -60,7 +63,14 @@ class Additions:
         absolute = replace(
             self,
             faults=None if self.faults is None else self.faults.absolute(),
-            configmaps={name: place.absolute() for name, place in self.configmaps.items()},
+            own={
+                one.name: {
+                    key: str(Path(value).absolute()) if one.is_path else value
+                    for key, value in self.own[one.name].items()
+                }
+                for one in plugins.options()
+                if one.name in self.own
+            },
         )
         options = [f"--engine={engine}", *absolute.arguments, *(f"--set={one}" for one in sets)]
         return shlex.join(["emulate", "up", str(path.absolute()), *options])

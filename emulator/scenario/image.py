@@ -85,3 +85,19 @@ Image = Annotated[
     BeforeValidator(_image),
 ]
 AnyImage = str | NamedImage | Dockerfile
+
+
+_REGISTRY = re.compile(
+    r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?"
+    r"(/[a-z0-9]+((\.|__?|-+)[a-z0-9]+)*)*"
+)
+
+
+def registry_name(text: str) -> str:
+    """Return the name of a registry as it is. Raises ValueError where it is none."""
+    first = text.partition("/")[0]
+    is_host = any(mark in first for mark in ".:")
+    # Without a host it is a name in the engine's own registry, which has no capitals.
+    if not _REGISTRY.fullmatch(text) or (not is_host and first != first.lower()):
+        raise ValueError(f"{text!r} is not a registry, such as localhost:5000/team")
+    return text

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 from emulator.errors import Problem, ScenarioError, shown
@@ -211,14 +210,10 @@ class Conversion:
     """By path in the scenario; a value without one comes from its closest parent's."""
 
 
-@dataclass(frozen=True)
-class Options:
-    """What the command line adds to a manifest."""
-
-    images: Mapping[str, str] = field(default_factory=dict)
-    """Container name, role or image reference -> the image to use instead."""
-    configmaps: Mapping[str, Path] = field(default_factory=dict)
-    """Name of a ConfigMap or Secret -> a file or folder with its values."""
+IMAGES = "image"
+"""The option that every format knows: container name, role or reference -> the image to use."""
+OptionValues = Mapping[str, Mapping[str, str]]
+"""What options of plug-ins say of a manifest: by the option's name, value by key."""
 
 
 @dataclass(frozen=True)
@@ -229,5 +224,15 @@ class Format:
     """As users know it: `TFJob`."""
     recognises: Callable[[Sequence[Document]], bool]
     """Whether a file is meant to be of this format, even with mistakes in it."""
-    convert: Callable[[Sequence[Document], Options], Conversion]
+    convert: Callable[[Sequence[Document], OptionValues], Conversion]
     """Make the scenario. Raises ScenarioError with all mistakes of the manifest."""
+
+
+@dataclass(frozen=True)
+class Manifests:
+    """What a plug-in reads."""
+
+    formats: Sequence[Format]
+    """In the order in which they are tried."""
+    instead: Mapping[str, str] = field(default_factory=dict)
+    """Kinds of the same system that can't run, and what to write instead."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import get_args
 
 from pydantic import BaseModel
@@ -15,6 +15,7 @@ from emulator.faults.kinds import FAULTS, entries
 from emulator.faults.spec import Entry, FaultSpec
 from emulator.scenario.document import KeyPath
 from emulator.scenario.schema import Scenario
+from emulator.scenario.sections import SECTIONS
 from emulator.validation.similar import closest
 
 
@@ -38,7 +39,7 @@ def explain(detail: ErrorDetails) -> tuple[str, str]:
     written = shown(json.dumps(given, default=str) if not isinstance(given, str) else repr(given))
     if kind == "extra_forbidden":
         loc = detail["loc"]
-        if instead := _REMOVED.get(loc) or _REMOVED.get((loc[0], "*", *loc[2:])):
+        if instead := _instead(loc):
             return "was removed", instead
         known = sorted(fields_at(loc[:-1]))
         close = closest(str(loc[-1]), known)
@@ -57,7 +58,7 @@ def explain(detail: ErrorDetails) -> tuple[str, str]:
     if kind == "missing":
         return "is missing", _example(detail["loc"])
     if kind == "literal_error":
-        if instead := _REMOVED.get((*detail["loc"], str(given))):
+        if instead := _instead((*detail["loc"], str(given))):
             return f"{written} was removed", instead
         options = [o.strip("'") for o in re.split(r", | or ", context["expected"])]
         return f"{written} is not allowed", closest(str(given), options) or (
@@ -95,7 +96,6 @@ def fields_at(loc: Iterable[str | int]) -> set[str]:
 
 
 _REMOVED: dict[tuple[int | str, ...], str] = {
-    ("operator", "suspend"): "leave it out; the run starts at once",
     ("cluster", "*", "sidecars"): "start it in the task's own command, or make it one of `helpers`",
     **dict.fromkeys(
         [("prices",), ("currency",)],
@@ -107,12 +107,17 @@ _REMOVED: dict[tuple[int | str, ...], str] = {
         "metrics",
         "trainer_status",
     ): "leave it out; steps are read from what the tasks print, or from event files (`events`)",
-    ("kubernetes", "dcgm"): "leave it out; a program that measures its GPU reports that as values "
-    "of its steps",
     ("expect", "throughput", "of", "baseline"): "write `min:` with a number of steps/s, or "
     "`of: reference`; `emulate compare` compares runs",
 }
 """What to do instead of writing a key, or a value of one, that there was; `*` is any name."""
+
+
+def _instead(loc: tuple[int | str, ...]) -> str:
+    """Return what to do instead of a key or value that was removed; empty: there was none."""
+    of_section: Mapping[str, str] = getattr(SECTIONS.get(str(loc[0])), "removed", {})
+    found = _REMOVED.get(loc) or _REMOVED.get((loc[0], "*", *loc[2:]))
+    return found or of_section.get(".".join(map(str, loc[1:])), "")
 
 
 def _models_in(annotation: object) -> set[type[BaseModel]]:

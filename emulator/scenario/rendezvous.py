@@ -20,8 +20,8 @@ def environment(member: Member, members: Sequence[Member], job: Job) -> dict[str
     """
     if job.role.before is not None:
         return {}
-    if job.scenario.operator:
-        return dict(job.scenario.operator.environment(member, members))
+    if job.scenario.rules:
+        return dict(job.scenario.rules.environment(member, members))
     framework, form = FRAMEWORKS[job.scenario.framework], job.scenario.rendezvous
     make = framework.forms.get(form, framework.environment) if form else framework.environment
     return dict(make(member, members, job))
@@ -32,7 +32,7 @@ def reserved(job: Job) -> frozenset[str]:
 
     A job of an operator may set all of them, as in its manifest; the operator's take their place.
     """
-    if job.role.before is not None or job.scenario.operator:
+    if job.role.before is not None or job.scenario.rules:
         return frozenset()
     framework = FRAMEWORKS[job.scenario.framework]
     names = framework.roles.names
@@ -50,7 +50,7 @@ def merged(ours: Mapping[str, str], given: Mapping[str, str], job: Job) -> dict[
 
     The operator appends its own to the container's list, and of two the later counts.
     """
-    return {**given, **ours} if job.scenario.operator else {**ours, **given}
+    return {**given, **ours} if job.scenario.rules else {**ours, **given}
 
 
 def instead(name: str, taken: frozenset[str]) -> str:

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationInfo,
+    create_model,
+    model_validator,
+)
 
 from emulator.faults.kinds import AnyEntry
 from emulator.faults.netem import Link
@@ -24,7 +31,6 @@ from emulator.scenario.container import (
     Ulimits,
     WorkingDir,
 )
-from emulator.scenario.extension import added
 from emulator.scenario.frameworks.pytorch import Elastic
 from emulator.scenario.frameworks.registry import chosen
 from emulator.scenario.frameworks.spec import FrameworkName, RendezvousForm
@@ -32,10 +38,10 @@ from emulator.scenario.image import AnyImage as AnyImage
 from emulator.scenario.image import Dockerfile as Dockerfile
 from emulator.scenario.image import Image
 from emulator.scenario.image import NamedImage as NamedImage
-from emulator.scenario.kubernetes import Kubernetes
 from emulator.scenario.paths import ProgramPath
 from emulator.scenario.pytest_options import Marks, Parametrize, Reference
 from emulator.scenario.restart import Restart, RestartPolicy
+from emulator.scenario.sections import RULES, SECTIONS, JobRules, section_fields
 from emulator.scenario.volumes import Volumes
 from emulator.validation.fields import (
     Command,
@@ -56,10 +62,8 @@ from emulator.validation.patterns import Pattern
 
 if TYPE_CHECKING:
     from emulator.scenario.document import KeyPath
-    from emulator.scenario.extension import AnyOperator as Operator
-else:  # the models of an extension; without one, no scenario has the sections
-    Operator = next(added("section"), type(None))
 
+Section = TypeVar("Section")
 SuccessRule = Literal["auto", "chief", "all-workers"]
 SCHEMA_ID = "urn:training-emulator:scenario"
 """By which editors and other schemas refer to the schema; it names it and is no address."""
@@ -401,7 +405,7 @@ def _at_least_a_mebibyte(size: int) -> int:
     return size
 
 
-class Scenario(Model):
+class _Core(Model):
     """One emulated training job."""
 
     name: str = Field(pattern=r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$", examples=["mwms-two-workers"])
@@ -417,8 +421,6 @@ class Scenario(Model):
     """An elastic job of torchrun: tasks may leave and join."""
     slurm: bool = Field(strict=True, default=False)
     """The tasks are those of a Slurm job: with its variables, and a `scontrol` that requeues it."""
-    operator: Operator | None = None
-    """The job is one of Kubeflow's training operator, and behaves as there."""
     addresses: Addresses | None = None
     """The names of its tasks on the network; default: those of the engine."""
     image: Image = Field(
@@ -468,8 +470,6 @@ class Scenario(Model):
     """The network between the tasks."""
     volumes: Volumes = Volumes()
     """The volumes that the run makes."""
-    kubernetes: Kubernetes = Kubernetes()
-    """How it runs on a cluster; other engines ignore it."""
     metrics: Metrics = Metrics()
     """How steps are read, and how often usage is measured."""
     expect: Expectations = Expectations()
@@ -482,7 +482,7 @@ class Scenario(Model):
     """Marks of its tests in pytest: a name, or `{name: arguments}`."""
 
     @model_validator(mode="after")
-    def _for_all_faults(self, info: ValidationInfo) -> Scenario:
+    def _for_all_faults(self, info: ValidationInfo) -> _Core:
         if (self.time_scale, self.signals) != (1, "main") and not is_stored(info):
             scaled = [fault.at_scale(self.time_scale) for fault in self.faults]
             self.faults[:] = [fault.by_default(self.signals) for fault in scaled]
@@ -507,14 +507,24 @@ class Scenario(Model):
         """The roles of the job itself: all others."""
         return {name: role for name, role in self.cluster.items() if role.before is None}
 
+    def section(self, kind: type[Section]) -> Section | None:
+        """Return the section of a class, if the scenario has it."""
+        sections = (getattr(self, name) for name in SECTIONS)
+        return next((one for one in sections if isinstance(one, kind)), None)
+
+    @property
+    def rules(self) -> JobRules | None:
+        """The section by whose rules the job is named, restarts and ends, if it has one."""
+        return next(filter(None, (getattr(self, name) for name in RULES)), None)
+
     @property
     def job_name(self) -> str:
         """The name of the job, which its operator may have given it."""
-        return self.operator.job if self.operator else self.name
+        return self.rules.job if self.rules else self.name
 
     def policy_of(self, role: str) -> RestartPolicy:
         """Return when a task of a role is restarted."""
-        return self.operator.policy_of(role) if self.operator else self.restart.policy
+        return self.rules.policy_of(role) if self.rules else self.restart.policy
 
     def in_full(self, role: Role) -> Role:
         """Return a role with what the scenario says for all tasks."""
@@ -565,6 +575,21 @@ class Scenario(Model):
     def platforms(self) -> frozenset[str]:
         """The platforms whose metadata servers announce its faults, of `notices.ACTIONS`."""
         return frozenset[str]().union(*(fault.platforms for fault in self.faults))
+
+
+if TYPE_CHECKING:
+
+    class Scenario(_Core):
+        """One emulated training job."""
+
+else:  # with the sections that plug-ins add
+    Scenario = create_model(
+        "Scenario",
+        __base__=_Core,
+        __module__=__name__,
+        __doc__=_Core.__doc__,
+        **section_fields(),
+    )
 
 
 def json_schema() -> dict[str, Any]:

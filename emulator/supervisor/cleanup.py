@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emulator.engines import AUTO, REMOTE, answering, choose
+from emulator.engines import AUTO, answering, choose, is_remote
 from emulator.errors import (
     EngineError,
     EngineLost,
@@ -127,7 +127,7 @@ def _runs_on_remote(out: Path) -> dict[str, list[Scenario]]:
     for record in runs_in(out):
         with contextlib.suppress(RecordError):
             engine = record.outline.engine
-            if engine in REMOTE and not record.was_removed:
+            if is_remote(engine) and not record.was_removed:
                 found.setdefault(engine, []).append(_scenario_of(record))
     return found
 

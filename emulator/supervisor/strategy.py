@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from emulator.platforms import slurm
-from emulator.scenario.extension import added
 from emulator.supervisor import restart_policy
 from emulator.supervisor.restart_policy import Decision, RestartJob
 
@@ -108,5 +107,6 @@ class Strategy:
 
 def strategy_of(plan: Plan) -> type[Strategy]:
     """Return what a job follows: the rules of its scenario, or those of another system."""
-    operator = plan.scenario.operator
-    return Strategy if operator is None else next(added(operator.strategy))
+    rules = plan.scenario.rules
+    found: type[Strategy] = Strategy if rules is None else rules.strategy()
+    return found

@@ -477,7 +477,7 @@ class Supervisor:
 
         Another system starts its tasks again whatever they have died of.
         """
-        by_itself = not self._injector.in_force and self._plan.scenario.operator is None
+        by_itself = not self._injector.in_force and self._plan.scenario.rules is None
         return by_itself and len(state.starts) == 1
 
     def _note_restart(self, task: str, what: policy.RestartTask | policy.RestartJob) -> None:

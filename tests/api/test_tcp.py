@@ -21,7 +21,6 @@ from emulator.api.tcp import VARIABLE, TcpEndpoint, require_token
 from emulator.errors import UsageError
 from emulator.record.events import fields_of
 from emulator.record.remains import PORT, TOKEN
-from tests.api.test_prometheus import values
 from tests.api.test_server import client
 from tests.cli.typed import refusal
 from tests.conftest import Emulate
@@ -145,7 +144,7 @@ def up(emulate: Emulate, tmp_path: Path, *arguments: str, **env: str) -> Cluster
     return emulator.connect(RUN, emulate.out)
 
 
-def test_prometheus_page_and_api_answer_on_a_port(emulate: Emulate, tmp_path: Path) -> None:
+def test_the_api_answers_on_a_port(emulate: Emulate, tmp_path: Path) -> None:
     with up(emulate, tmp_path, "--api-port", "0") as cluster:
         port = int((cluster.folder / PORT).read_text())
         token = (cluster.folder / TOKEN).read_text().strip()
@@ -154,20 +153,14 @@ def test_prometheus_page_and_api_answer_on_a_port(emulate: Emulate, tmp_path: Pa
         next(cluster.samples())
         base = f"http://127.0.0.1:{port}"
         with httpx.Client(base_url=base, timeout=300) as http:
-            refused = http.get("/metrics")
+            refused = http.get("/v1/run")
             assert refused.status_code == 401
             assert refused.headers["www-authenticate"] == "Bearer"
             assert refused.json()["error"].count(". ") == 0
             known = {"Authorization": f"Bearer {token}"}
             assert http.post("/v1/stop").status_code == 401
-            evil = http.get("/metrics", headers={**known, "Host": "evil.example"})
+            evil = http.get("/v1/run", headers={**known, "Host": "evil.example"})
             assert evil.status_code == 421
-            page = http.get("/metrics", headers=known)
-            assert page.headers["content-type"].startswith("text/plain")
-            found = values(page.text)
-            assert found["emulator_job_step"][""] >= 3
-            assert found["emulator_task_state"]["state=running,task=worker-1"] == 1
-            assert found["emulator_task_memory_bytes"]["task=worker-0"] > 0
             assert http.get("/v1/run", headers=known).json()["state"] == "running"
         pid = int(fields_of(cluster.wait_for(event="run"))["pid"])
         listening = psutil.Process(pid).net_connections()
@@ -179,7 +172,7 @@ def test_prometheus_page_and_api_answer_on_a_port(emulate: Emulate, tmp_path: Pa
 
 
 @pytest.mark.parametrize("port", [("--api-port", "0"), ()])
-def test_the_page_is_there_without_a_port_too_and_tasks_do_not_get_the_users_token(
+def test_the_api_is_there_without_a_port_too_and_tasks_do_not_get_the_users_token(
     emulate: Emulate, tmp_path: Path, port: tuple[str, ...]
 ) -> None:
     with up(emulate, tmp_path, *port, **{VARIABLE: "my-own-token"}) as cluster:
@@ -187,11 +180,11 @@ def test_the_page_is_there_without_a_port_too_and_tasks_do_not_get_the_users_tok
         if port:
             base = f"http://127.0.0.1:{(cluster.folder / PORT).read_text().strip()}"
             known = {"Authorization": "Bearer my-own-token"}
-            assert httpx.get(f"{base}/metrics", headers=known, timeout=300).status_code == 200
+            assert httpx.get(f"{base}/v1/run", headers=known, timeout=300).status_code == 200
         else:
             assert not (cluster.folder / PORT).exists()
             with client(cluster.folder / "api.sock") as http:
-                assert "emulator_run_info" in http.get("/metrics").text
+                assert http.get("/v1/run").json()["state"] == "running"
         pid = int(fields_of(cluster.wait_for(event="running"))["id"])
         assert VARIABLE not in psutil.Process(pid).environ()
         end_of(emulate)

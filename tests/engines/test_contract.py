@@ -33,12 +33,12 @@ from emulator.faults.ending import PowerCutting
 from emulator.faults.held import Pausing, Throttling
 from emulator.faults.signals import SignallingAll
 from emulator.planning.requested import RunOptions
-from emulator.plugins.kubernetes import KubernetesEngine
+from emulator.plugins.kubernetes.engine import KubernetesEngine
+from emulator.plugins.kubernetes.section import Kubernetes
 from emulator.record.reader import Record
 from emulator.record.timeline import Timeline
 from emulator.runtime.clock import Clock, ManualClock, RealClock
 from emulator.scenario.container import Port
-from emulator.scenario.kubernetes import Kubernetes
 from emulator.scenario.schema import Role
 from emulator.session.execution import up
 from tests.asked import asked

@@ -11,7 +11,7 @@ import pytest
 from emulator.engines.base import Exited, Line, Resource, ResumePoint
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import EngineError, NotRunning
-from emulator.faults.infrastructure import Cordoned
+from emulator.faults.spec import Cordoned
 from emulator.metrics.catalog import Usage
 from emulator.planning.planner import make_plan
 from emulator.runtime.clock import ManualClock

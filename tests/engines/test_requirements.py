@@ -30,7 +30,7 @@ from emulator.engines.requirements import (
 from emulator.errors import EngineMissing, Misfit, Unsupported, UsageError
 from emulator.faults.held import Pausing, Throttling
 from emulator.planning.requested import RunOptions
-from emulator.plugins.kubernetes import KubernetesEngine
+from emulator.plugins.kubernetes.engine import KubernetesEngine
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse, placed
 from emulator.scenario.manifests import ConversionNote

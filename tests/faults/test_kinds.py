@@ -15,9 +15,9 @@ from emulator.errors import EngineError, NotRunning
 from emulator.faults.checkpoint import in_words
 from emulator.faults.ending import Preempt
 from emulator.faults.held import HeldFault
-from emulator.faults.infrastructure import Cordoned
 from emulator.faults.kinds import FAULTS
 from emulator.faults.spec import (
+    Cordoned,
     Effect,
     Entry,
     FaultContext,

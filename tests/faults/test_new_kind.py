@@ -14,7 +14,6 @@ from pydantic import Field, TypeAdapter
 from typer.testing import CliRunner
 
 from emulator.api.client import Cluster
-from emulator.api.prometheus import STAGES as COUNTED
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.requirements import require
 from emulator.errors import EngineError, NotRunning, Unsupported
@@ -22,6 +21,7 @@ from emulator.faults.ending import GracefulFault
 from emulator.faults.kinds import FAULTS, OneFault
 from emulator.faults.schedule import PlannedFault, build_schedule, from_json, to_json
 from emulator.faults.spec import FaultContext, LastingFault
+from emulator.plugins.exports.prometheus import STAGES as COUNTED
 from emulator.record.reader import Record
 from emulator.record.timeline import all_states
 from emulator.report.tables import STYLES

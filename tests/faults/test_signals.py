@@ -13,11 +13,11 @@ from emulator.engines.process import ProcessEngine
 from emulator.engines.requirements import require
 from emulator.errors import Unsupported
 from emulator.faults.ending import AskingFault, Preempt
-from emulator.faults.infrastructure import Drain
 from emulator.faults.kinds import FAULTS
 from emulator.faults.schedule import build_schedule, from_json, to_json
 from emulator.faults.spec import Effect, FaultContext
-from emulator.plugins.kubernetes import KubernetesEngine
+from emulator.plugins.kubernetes.engine import KubernetesEngine
+from emulator.plugins.kubernetes.faults import Drain
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import Scenario

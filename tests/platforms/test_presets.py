@@ -24,7 +24,7 @@ from emulator.planning.context import PlanContext
 from emulator.planning.planner import make_plan
 from emulator.platforms.notices import ACTIONS, Notice
 from emulator.platforms.presets import PRESETS, TIMES
-from emulator.plugins.kubernetes import KubernetesEngine
+from emulator.plugins.kubernetes.engine import KubernetesEngine
 from emulator.record.reader import Record
 from emulator.report.plan_tables import print_plan
 from emulator.report.terminal import print_summary

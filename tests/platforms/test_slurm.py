@@ -121,7 +121,7 @@ def test_a_job_of_an_operator_is_none_of_slurms() -> None:
         cluster: {worker: 1}
         """
     )
-    assert "slurm: the job is one of the training operator" in said
+    assert "slurm: the job has the rules of `operator`" in said
 
 
 def test_a_job_needs_the_commands_of_its_tasks() -> None:

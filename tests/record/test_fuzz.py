@@ -30,7 +30,7 @@ from emulator.record.reader import Record
 from emulator.record.task_log import LogWriter
 from emulator.record.version import header
 from emulator.results import judge
-from tests.plugins.exports.runs import a_history, a_plan, some_samples
+from tests.runs import a_history, a_plan, some_samples
 
 pytestmark = pytest.mark.slow
 

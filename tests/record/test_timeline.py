@@ -10,8 +10,8 @@ from emulator.analysis.analyse import analyse
 from emulator.record.events import Entry
 from emulator.record.timeline import Interval
 from tests.histories import began_again, ended, fault, happened, job, phase, restart, step, timeline
-from tests.plugins.exports.runs import a_history
 from tests.report.runs import PREEMPT, preempted
+from tests.runs import a_history
 
 CLUSTER = "{worker: 2, ps: 1}"
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from emulator.scenario.kubernetes import Kubernetes, Toleration
+from emulator.plugins.kubernetes.section import Kubernetes, Toleration
 from tests.scenario.mistakes import only_problem
 
 NO_EXECUTE = {"key": "a", "effect": "NoExecute"}

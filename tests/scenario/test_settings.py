@@ -14,10 +14,6 @@ from emulator.engines.docker.requests import container_request
 from emulator.engines.requirements import needs
 from emulator.planning.plan import Task
 from emulator.planning.planner import make_plan
-from emulator.plugins.kubernetes.archives import delivery
-from emulator.plugins.kubernetes.names import common
-from emulator.plugins.kubernetes.requests import pod_request
-from emulator.plugins.kubernetes.shared import Shared
 from emulator.report.plan_tables import print_plan
 from emulator.scenario.container import SETTINGS, Setting
 from emulator.scenario.schema import Role, Scenario
@@ -60,9 +56,6 @@ def test_a_new_one_is_merged_refused_requested_and_shown(
     plan = make_plan(scenario, "run-1", SITE)
     task = ScoredTask(**dict(plan.task("worker-0")), oom_score=5)
     assert container_request(plan, task, {})["HostConfig"]["OomScoreAdj"] == 5
-    labels = common(plan, Path("/runs/run-1"), "team")
-    pod = pod_request(plan, task, labels, scenario.kubernetes, Shared("none"), delivery([]))
-    assert pod["spec"]["containers"][0]["oomScore"] == 5
     print_plan(plan.model_copy(update={"tasks": (task,)}), [], Console(file=(out := StringIO())))
     assert "worker: OOM score 5\n" in out.getvalue()
 

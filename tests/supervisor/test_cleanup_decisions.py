@@ -82,6 +82,8 @@ def known(monkeypatch: pytest.MonkeyPatch) -> dict[str, Noting | EngineMissing]:
         return one
 
     monkeypatch.setattr(engines, "names", lambda: tuple(known))
+    for module in (engines, cleanup):
+        monkeypatch.setattr(module, "is_remote", lambda name: name == "kubernetes")
     monkeypatch.setattr(engines, "engine_class", lambda name: lambda: opened(name))
     return known
 

@@ -1,15 +1,15 @@
-"""`emulate export`: write a run in the formats of other tools."""
+"""The formats of `emulate export`: each is an entry point in pyproject.toml."""
 
 from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from csv import writer as csv_writer
+from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 
-from emulator.analysis.analyse import Analysis, analyse
+from emulator.analysis.analyse import Analysis
 from emulator.analysis.run_tables import Cell, Table, arrow, described, tables
 from emulator.errors import UsageError
 from emulator.plugins.exports.destination import claim_file, claimed, writing
@@ -18,57 +18,10 @@ from emulator.plugins.exports.services import SERVICES, Exported
 from emulator.plugins.exports.trace import HEAD, MOST_STEPS, as_json, trace_events
 from emulator.record.reader import Record
 from emulator.runtime.files import atomic_write
-
-Report = Callable[[str], None]
-NO_SERVICES: Mapping[str, str | None] = MappingProxyType({})
+from emulator.runtime.plugins import Export
 
 LIBRARIES = {"TensorBoard": "tensorboard", "Parquet": "pyarrow"}
 """Libraries that formats need; the extra `export` installs them."""
-
-
-def export(
-    record: Record,
-    report: Report,
-    *,
-    tensorboard: Path | None = None,
-    csv: Path | None = None,
-    parquet: Path | None = None,
-    trace: Path | None = None,
-    services: Mapping[str, str | None] = NO_SERVICES,
-) -> None:
-    """Write a run to folders, the trace file, and SERVICES; report each in one line.
-
-    `services` are names in them, by their keys: of a project, an experiment, a service. Raises
-    UsageError if nothing is given, if a library is missing (before anything is written), if a file
-    exists that no export has written, or if a service does not take the run.
-    """
-    named = {key: name for key, name in services.items() if name is not None}
-    if not any((tensorboard, csv, parquet, trace, named)):
-        raise UsageError(
-            "Nothing to export to.",
-            "Give --tensorboard DIR, --csv DIR, --parquet DIR, --trace FILE, --wandb PROJECT, "
-            "--mlflow EXPERIMENT or --otel SERVICE, or several.",
-        )
-    senders = {key: SERVICES[key].send for key in named}
-    if tensorboard:
-        _require("TensorBoard")
-    if parquet:
-        _require("Parquet")
-    if notes := _notes(record):
-        report(f"{record.run_id} {notes}")
-    analysis = analyse(record.timeline)
-    if csv or parquet:
-        found = tables(record.in_time_order, record.samples, analysis.faults)
-        if csv:
-            _export_tables(record, found, "CSV", csv, report)
-        if parquet:
-            _export_tables(record, found, "Parquet", parquet, report)
-    if tensorboard:
-        _export_event_files(record, analysis, tensorboard, report)
-    if trace:
-        _export_trace(record, analysis, trace, report)
-    for key, send in senders.items():
-        report(send(Exported(record, analysis), named[key]))
 
 
 def _require(tool: str) -> None:
@@ -78,21 +31,6 @@ def _require(tool: str) -> None:
             f"An export for {tool} needs {library}, which is not installed here.",
             f"`pip install {library}` installs it.",
         )
-
-
-def _notes(record: Record) -> str:
-    """Return what is missing in a record; empty if it is complete."""
-    gpus = any(sample.gpus for sample in record.samples)
-    needs_gpus = any(task.gpus for task in record.plan.tasks)
-    present = {
-        "steps": bool(record.timeline.steps),
-        "samples": bool(record.samples),
-        "samples of GPUs": gpus or not needs_gpus,
-    }
-    missing = " and no ".join(what for what, is_present in present.items() if not is_present)
-    notes = ["is still running: the export has what was recorded so far"] if record.live else []
-    notes += [f"has no {missing}: their exports are empty"] if missing else []
-    return ", and ".join(notes)
 
 
 def _about(record: Record) -> dict[str, str]:
@@ -108,10 +46,8 @@ def _replaced(run_id: str, record: Record) -> str:
     return f", replacing {'an earlier export' if run_id == record.run_id else f'that of {run_id}'}"
 
 
-def _export_tables(
-    record: Record, found: Sequence[Table], kind: str, folder: Path, report: Report
-) -> None:
-    about = _about(record)
+def _export_tables(record: Record, analysis: Analysis, kind: str, folder: Path) -> str:
+    about, found = _about(record), tables(record.in_time_order, record.samples, analysis.faults)
     files = {f"{table.name}.{kind.lower()}": table for table in found}
     columns = {table.name: described(table.columns) for table in found}
     with claimed(folder, kind.lower(), list(files), {**about, "columns": columns}) as earlier:
@@ -121,11 +57,11 @@ def _export_tables(
             else:
                 write_parquet(table, folder / name, about)
     rows = ", ".join(f"{table.name} ({len(table.rows)})" for table in found)
-    report(f"{rows} as {kind} in {folder}{_replaced(earlier, record)}")
+    return f"{rows} as {kind} in {folder}{_replaced(earlier, record)}"
 
 
-def _export_event_files(record: Record, analysis: Analysis, folder: Path, report: Report) -> None:
-    history = record.in_time_order
+def _export_event_files(record: Record, analysis: Analysis, target: str) -> str:
+    history, folder = record.in_time_order, Path(target)
     runs = moments(record.timeline, record.samples, analysis.duration)
     # A new name each time, in order, so that an open TensorBoard reads it as the next file.
     file = f"events.out.tfevents.{time.time():.6f}.emulate"
@@ -135,10 +71,11 @@ def _export_event_files(record: Record, analysis: Analysis, folder: Path, report
         for run, run_moments in runs.items():
             write_event_file(folder / run / file, run_moments, began)
     names = ", ".join(runs) or "nothing"
-    report(f"{names} for `tensorboard --logdir {folder}`{_replaced(earlier, record)}")
+    return f"{names} for `tensorboard --logdir {folder}`{_replaced(earlier, record)}"
 
 
-def _export_trace(record: Record, analysis: Analysis, path: Path, report: Report) -> None:
+def _export_trace(record: Record, analysis: Analysis, target: str) -> str:
+    path = Path(target)
     replaced = ", replacing an earlier export" if claim_file(path, HEAD) else ""
     events = trace_events(record.timeline, record.samples, analysis)
     with writing(path):
@@ -146,7 +83,7 @@ def _export_trace(record: Record, analysis: Analysis, path: Path, report: Report
         atomic_write(path, as_json(events, about), many_writers=True)
     steps = len(record.timeline.steps)
     left_out = f"; {steps} steps are too many to show each" if steps > MOST_STEPS else ""
-    report(f"{len(events)} events for https://ui.perfetto.dev in {path}{replaced}{left_out}")
+    return f"{len(events)} events for https://ui.perfetto.dev in {path}{replaced}{left_out}"
 
 
 # --- Tables as files ------------------------------------------------------------------------------
@@ -174,3 +111,39 @@ def write_parquet(table: Table, path: Path, about: Mapping[str, str]) -> None:
     import pyarrow.parquet as pq
 
     pq.write_table(arrow(table, about), path)
+
+
+# --- The formats ----------------------------------------------------------------------------------
+
+
+def _export_csv(record: Record, analysis: Analysis, target: str) -> str:
+    return _export_tables(record, analysis, "CSV", Path(target))
+
+
+def _export_parquet(record: Record, analysis: Analysis, target: str) -> str:
+    return _export_tables(record, analysis, "Parquet", Path(target))
+
+
+def _to_service(key: str, metavar: str, about: str) -> Export:
+    service = SERVICES[key]
+
+    def write(record: Record, analysis: Analysis, name: str) -> str:
+        return service.send(Exported(record, analysis), name)
+
+    return Export(metavar, about, write, service.require)
+
+
+TENSORBOARD = Export(
+    "DIR",
+    "Event files, as a log dir has them.",
+    _export_event_files,
+    partial(_require, "TensorBoard"),
+)
+CSV = Export("DIR", "Steps, samples, GPUs, events and faults.", _export_csv)
+PARQUET = Export(
+    "DIR", "The same with types and units.", _export_parquet, partial(_require, "Parquet")
+)
+TRACE = Export("FILE", "The timeline for Perfetto, as JSON.", _export_trace)
+WANDB = _to_service("wandb", "PROJECT", "A run of Weights & Biases.")
+MLFLOW = _to_service("mlflow", "EXPERIMENT", "A run of MLflow.")
+OTEL = _to_service("otel", "SERVICE", "A trace for OpenTelemetry's collector.")

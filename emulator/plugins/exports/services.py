@@ -102,15 +102,18 @@ class Service:
     module: str
     """Has `send(run, name) -> str`, which says in one line what it has written, and where."""
 
-    @property
-    def send(self) -> Callable[[Exported, str], str]:
-        """Return the function that sends a run. Raises UsageError without the client."""
+    def require(self) -> None:
+        """Raise UsageError without the client."""
         if not _is_installed(self.library):
             package = self.library.partition(".")[0]
             raise UsageError(
                 f"An export for {self.title} needs {package}, which is not installed here.",
                 f"Install the emulator with its extra `{self.extra}`.",
             )
+
+    @property
+    def send(self) -> Callable[[Exported, str], str]:
+        """The function that sends a run."""
         send: Callable[[Exported, str], str] = import_module(self.module).send
         return send
 

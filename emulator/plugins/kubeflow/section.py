@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -23,7 +23,9 @@ from emulator.validation.similar import closest
 from emulator.validation.units import format_duration
 
 if TYPE_CHECKING:
+    from emulator.record.timeline import Timeline
     from emulator.scenario.schema import Scenario
+    from emulator.supervisor.strategy import Strategy
 
 JobKind = Literal["TFJob", "PyTorchJob"]
 CleanPods = Literal["none", "running", "all"]
@@ -138,12 +140,22 @@ class Operator(Model):
         """Return the name of a task's pod, and of its service."""
         return f"{self.job}-{role}-{index}"
 
-    # --- What the rest asks of it: see `AnyOperator` of emulator/scenario/extension.py -----------
+    # --- What the rest asks of it: see `JobRules` of emulator/scenario/sections.py ----------------
 
-    @property
-    def strategy(self) -> str:
-        """The name of what follows from the events of the job, among what the extension adds."""
-        return "strategy"
+    key: ClassVar[str] = "operator"
+    removed: ClassVar[Mapping[str, str]] = {"suspend": "leave it out; the run starts at once"}
+
+    def strategy(self) -> type[Strategy]:
+        """Return the class of what follows from the events of a run."""
+        from emulator.plugins.kubeflow.job import OperatorJob  # a scenario alone needs no events
+
+        return OperatorJob
+
+    def conditions(self, timeline: Timeline) -> list[dict[str, Any]]:
+        """Return the conditions of the job over time, for the summary."""
+        from emulator.plugins.kubeflow.conditions import conditions_of_job
+
+        return conditions_of_job(timeline)
 
     @property
     def roles(self) -> Roles | None:
@@ -208,7 +220,7 @@ class Operator(Model):
 
 def operator_of(scenario: Scenario) -> Operator | None:
     """Return the section of a scenario; None if it has none, or another system's."""
-    return scenario.operator if isinstance(scenario.operator, Operator) else None
+    return scenario.section(Operator)
 
 
 # --- Mistakes: pkg/webhooks/tensorflow and pkg/webhooks/pytorch of v1.9.0 -------------------------

@@ -11,7 +11,7 @@ from typing import Any
 
 from emulator.errors import Problem, ScenarioError, shown
 from emulator.plugins.kubeflow.kinds import CLEAN, GROUP, JOBS, MOVED, OBJECTS, POLICIES, Job, Spec
-from emulator.plugins.kubeflow.manifests.common import LONGEST, Images, gathered
+from emulator.plugins.kubeflow.manifests.common import LONGEST, Images, Options, gathered
 from emulator.plugins.kubeflow.manifests.expansion import Value, plain
 from emulator.plugins.kubeflow.manifests.fields import Findings, Reader, refuse
 from emulator.plugins.kubeflow.manifests.objects import Pod, check_used, read_objects
@@ -26,7 +26,7 @@ from emulator.scenario.manifests import (
     Conversion,
     Document,
     Format,
-    Options,
+    OptionValues,
     located,
 )
 from emulator.validation.similar import closest
@@ -54,9 +54,9 @@ def recognises(job: Job) -> Callable[[Sequence[Document]], bool]:
     return lambda documents: any(one.get("kind") == job.kind for one in documents)
 
 
-def convert(job: Job) -> Callable[[Sequence[Document], Options], Conversion]:
+def convert(job: Job) -> Callable[[Sequence[Document], OptionValues], Conversion]:
     """Return the conversion of a kind."""
-    return lambda documents, options: _Conversion(job, documents, options).result()
+    return lambda documents, given: _Conversion(job, documents, Options.of(given)).result()
 
 
 def is_job(document: Document) -> bool:

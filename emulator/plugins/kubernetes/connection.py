@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import websocket
     from kubernetes.client import Configuration
 
-    from emulator.scenario.kubernetes import Kubernetes
+    from emulator.plugins.kubernetes.section import Kubernetes
 
 CONNECT_TIMEOUT = 5.0
 """Seconds that the API server has for its first answer, and for one after it was given up."""

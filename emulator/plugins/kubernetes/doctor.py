@@ -17,6 +17,7 @@ from emulator.plugins.kubernetes.nodes import capacity_of
 from emulator.plugins.kubernetes.readings import METRICS
 from emulator.plugins.kubernetes.requests import limits_of
 from emulator.plugins.kubernetes.role import PERMISSIONS, USES, Permission, Use, reviewed, role
+from emulator.plugins.kubernetes.section import Kubernetes, options_of
 from emulator.plugins.kubernetes.security import (
     RESTRICTED,
     Level,
@@ -25,7 +26,6 @@ from emulator.plugins.kubernetes.security import (
 )
 from emulator.plugins.kubernetes.shared import decide, is_usable
 from emulator.scenario.dump import dump
-from emulator.scenario.kubernetes import Kubernetes
 from emulator.validation.units import format_size
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def examine(scenario: Scenario | None = None) -> Iterator[Finding]:
 
     Its settings, limits and GPUs are those of the scenario.
     """
-    options = scenario.kubernetes if scenario else Kubernetes()
+    options = options_of(scenario)
     role = next(iter(scenario.cluster.values())) if scenario else None
     patience = {"outage_timeout": CONNECT_TIMEOUT}
     try:

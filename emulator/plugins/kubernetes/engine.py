@@ -21,7 +21,7 @@ from emulator.engines.base import EngineDown, Exited
 from emulator.engines.command_line import CommandLine, check_command, not_running
 from emulator.engines.recipes import reference
 from emulator.errors import EngineError, EngineLost, EngineMissing, NameTaken
-from emulator.faults.infrastructure import Cordoned
+from emulator.faults.spec import Cordoned
 from emulator.planning.context import TASK_PORT, PlanContext
 from emulator.plugins.kubernetes import names, nodes, removal, role
 from emulator.plugins.kubernetes.archives import Delivery, archives, delivery
@@ -30,10 +30,10 @@ from emulator.plugins.kubernetes.names import MAIN
 from emulator.plugins.kubernetes.pods import Notes, Pod, PodStates
 from emulator.plugins.kubernetes.refusals import cannot_start
 from emulator.plugins.kubernetes.requests import all_requests, pod_request, prepared, shown
+from emulator.plugins.kubernetes.section import Kubernetes, options_of
 from emulator.plugins.kubernetes.shared import Shared, decide, is_usable
 from emulator.plugins.kubernetes.status import Ended, Running, Waiting, state_of
 from emulator.plugins.kubernetes.watching import NEVER, Kind, Watcher
-from emulator.scenario.kubernetes import Kubernetes
 from emulator.scenario.program import SHARED
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ class KubernetesEngine:
     """Runs tasks as Pods."""
 
     name = "kubernetes"
+    is_remote = True
     capabilities = frozenset(
         {"limits", "gpus", "replace", "new-address", "usage", "reattach", "pods", "scratch"}
         | {"own-grace", "eviction", "nodes", "exec"}
@@ -125,10 +126,11 @@ class KubernetesEngine:
         """Take context and namespace of the scenario. Raises EngineMissing."""
         wanted = (role.gpus.count * role.replicas for role in scenario.cluster.values())
         self._gpus_wanted = sum(wanted)
-        if self._cluster is None or scenario.kubernetes != self.options:
-            cluster = ApiServer.open(scenario.kubernetes)
+        options = options_of(scenario)
+        if self._cluster is None or options != self.options:
+            cluster = ApiServer.open(options)
             self.close()
-            self.options, self._cluster = scenario.kubernetes, cluster
+            self.options, self._cluster = options, cluster
             for cached in ("_nodes", "_shared"):
                 self.__dict__.pop(cached, None)
         self._is_configured = True
@@ -138,7 +140,13 @@ class KubernetesEngine:
     @staticmethod
     def place_of(scenario: Scenario) -> Hashable:
         """Return context and namespace, as far as the scenario names them."""
-        return scenario.kubernetes.context, scenario.kubernetes.namespace
+        options = options_of(scenario)
+        return options.context, options.namespace
+
+    @staticmethod
+    def rights(scenario: Scenario | None = None) -> str:
+        """Return the Roles that a login needs in the scenario's namespace, as YAML."""
+        return role.manifest(options_of(scenario).namespace or "default")
 
     @property
     def cluster(self) -> ApiServer:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from emulator.plugins.kubernetes.section import is_label_value
 from emulator.runtime.host import this_host
 from emulator.scenario.addresses import LABEL
-from emulator.scenario.kubernetes import is_label_value
 
 if TYPE_CHECKING:
     from emulator.planning.plan import Plan, Task

@@ -34,8 +34,8 @@ from emulator.validation.units import format_size
 
 if TYPE_CHECKING:
     from emulator.planning.plan import Plan, Task
+    from emulator.plugins.kubernetes.section import Kubernetes, Toleration
     from emulator.scenario.container import ContainerSettings, Mount
-    from emulator.scenario.kubernetes import Kubernetes, Toleration
 
 Data = dict[str, Any]
 

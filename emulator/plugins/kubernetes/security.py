@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from emulator.scenario.kubernetes import Kubernetes
+    from emulator.plugins.kubernetes.section import Kubernetes
 
 Level = Literal["privileged", "baseline", "restricted"]
 RESTRICTED: Mapping[str, Any] = {

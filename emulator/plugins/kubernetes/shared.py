@@ -16,7 +16,7 @@ from emulator.plugins.kubernetes import names
 from emulator.validation.run_id import is_run_id
 
 if TYPE_CHECKING:
-    from emulator.scenario.kubernetes import Kubernetes, Toleration
+    from emulator.plugins.kubernetes.section import Kubernetes, Toleration
 
 Data = Mapping[str, Any]
 

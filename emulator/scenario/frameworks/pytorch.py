@@ -19,8 +19,8 @@ from emulator.scenario.frameworks.spec import WORKER, Framework, Job, Member, Ro
 from emulator.validation.fields import Model, Text
 
 if TYPE_CHECKING:
-    from emulator.scenario.extension import AnyElastic
     from emulator.scenario.schema import Scenario
+    from emulator.scenario.sections import AnyElastic
 
 MASTER = "master"
 ROLES = Roles(names=(MASTER, WORKER), leaders=(MASTER,))
@@ -212,8 +212,8 @@ def _warnings(scenario: Scenario) -> Iterator[str]:
     jobs = [Job(scenario, role, run_id="") for role in scenario.in_training.values()]
     found = [launch for job in jobs if (launch := torchrun(job.command))]
     count = sum(spec.replicas for spec in scenario.in_training.values())
-    operator = scenario.operator
-    elastic = scenario.elastic or (operator.elastic if operator else None)
+    rules = scenario.rules
+    elastic = scenario.elastic or (rules.elastic if rules else None)
     if elastic:
         yield from _elastic_arguments(scenario, elastic, jobs)
         if not found and all(_is_python(job.command) for job in jobs):
@@ -224,7 +224,7 @@ def _warnings(scenario: Scenario) -> Iterator[str]:
     fixed = any(launch.backend != C10D and not launch.standalone for launch in found)
     loses = bool(scenario.faults) or scenario.policy_of(WORKER) != "never"
     if count > 1 and fixed and loses and not elastic:
-        key = "operator.elastic" if operator else "elastic"
+        key = f"{rules.key}.elastic" if rules else "elastic"
         yield (
             "torchrun without `elastic`: once a task is lost, the others end too, within "
             f"{STORE_TIMEOUT} s; `{key}: {{min: 1, max: {count}, max_restarts: 3}}` survives it, "

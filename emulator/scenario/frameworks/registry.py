@@ -43,8 +43,8 @@ FRAMEWORKS: Mapping[FrameworkName, Framework] = {
 
 def roles_of(scenario: Scenario) -> Roles:
     """Return what the roles of a scenario's tasks mean."""
-    operator = scenario.operator
-    return (operator and operator.roles) or FRAMEWORKS[scenario.framework].roles
+    rules = scenario.rules
+    return (rules and rules.roles) or FRAMEWORKS[scenario.framework].roles
 
 
 def chosen(image: AnyImage, framework: FrameworkName) -> AnyImage:

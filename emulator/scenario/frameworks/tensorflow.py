@@ -63,7 +63,7 @@ def _warnings(scenario: Scenario) -> Iterator[str]:
     alone = sum(spec.replicas for spec in roles.values()) == 1
     is_set = older and scenario.addresses
     # Of the rules of an operator, other warnings say it.
-    if alone and not (is_set or scenario.operator):
+    if alone and not (is_set or scenario.rules):
         unset = "no CLUSTER_CONFIG is set" if older else "no TF_CONFIG is set, as with Kubeflow"
         yield f"a single task: {unset}"
     # Programs from before TF_CONFIG have no strategy: worker 0 is their chief.

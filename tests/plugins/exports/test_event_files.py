@@ -20,7 +20,7 @@ from emulator.record.events import Entry
 from emulator.record.timeline import Timeline
 from tests.conftest import Finished, python
 from tests.histories import BEGAN, history, step
-from tests.plugins.exports.runs import DURATION, TEXT, a_history, a_plan, some_samples
+from tests.runs import DURATION, TEXT, a_history, a_plan, some_samples
 
 Points = list[tuple[float, int, float]]
 """Wall time, step, value."""

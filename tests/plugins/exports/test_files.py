@@ -19,7 +19,7 @@ from emulator.metrics.catalog import Usage
 from emulator.metrics.samples import Sample
 from emulator.plugins.exports.export import write_csv, write_parquet
 from tests.histories import history, step
-from tests.plugins.exports.runs import some_samples
+from tests.runs import some_samples
 
 SIMPLE = (st.none(), st.booleans(), st.integers(), st.floats(), st.text())
 REPORTED = st.one_of(*SIMPLE, st.lists(st.integers(), max_size=2))

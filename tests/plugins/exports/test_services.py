@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 import threading
 from collections.abc import Iterator
@@ -17,11 +18,10 @@ from wandb.proto import wandb_internal_pb2
 
 from emulator.analysis.analyse import analyse
 from emulator.engines.memory import Script
-from emulator.errors import UsageError
-from emulator.plugins.exports.export import export
 from emulator.plugins.exports.services import SERVICES, Exported, flat
 from emulator.plugins.exports.to_otel import spans_of
 from emulator.record.reader import Record
+from tests.cli.typed import refusal, typed
 from tests.conftest import Emulate
 from tests.report.runs import loss_line, ran
 
@@ -63,8 +63,8 @@ def test_a_client_that_is_missing_is_said_before_anything_is_written(
     record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda library: None)
-    with pytest.raises(UsageError, match=f"not installed here.*extra `{name}`"):
-        export(record, print, csv=tmp_path / "csv", services={name: "x"})
+    line = refusal("export", record.path, "--csv", tmp_path / "csv", f"--{name}", "x")
+    assert re.search(f"not installed here.*extra `{name}`", line)
     assert not (tmp_path / "csv").exists()
 
 
@@ -75,9 +75,8 @@ def test_mlflow_has_parameters_metrics_and_files(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "store").as_uri())
     done = emulate("export", record.path, "--mlflow", "mine").ended()
     assert done.stderr.endswith("in the experiment mine\n")
-    said: list[str] = []
-    export(record, said.append, services={"mlflow": "mine"})
-    assert said[-1].endswith("replacing an earlier export")
+    again = typed("export", record.path, "--mlflow", "mine").ended().stderr
+    assert again.endswith("replacing an earlier export\n")
     client = MlflowClient()
     experiment = client.get_experiment_by_name("mine")
     assert experiment is not None

@@ -11,7 +11,7 @@ from emulator.analysis.run_tables import Cell, Column, Table, tables
 from emulator.metrics.catalog import GpuShare, GpuUsage, Usage
 from emulator.record.timeline import Timeline
 from tests.histories import BEGAN, happened, history, step
-from tests.plugins.exports.runs import a_history, a_plan, some_samples
+from tests.runs import a_history, a_plan, some_samples
 
 Row = dict[str, Cell]
 

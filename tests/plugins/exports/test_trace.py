@@ -28,8 +28,8 @@ from tests.histories import (
     restart,
     steps_of,
 )
-from tests.plugins.exports.runs import TEXT, a_history, a_plan, some_samples
 from tests.plugins.exports.trace_format import problems, read
+from tests.runs import TEXT, a_history, a_plan, some_samples
 
 
 def traced(

@@ -82,11 +82,15 @@ SITE = PlanContext("docker", lambda name: (name, 2222), str, lambda: (), "/share
 @pytest.mark.parametrize("job", ALL, ids=lambda job: job.name)
 def test_a_manifest_is_the_scenario_that_it_should_be(job: Job, tmp_path: Path) -> None:
     images = dict(pair.split("=") for pair in job.image)
-    added = Additions(images, job.configmaps(tmp_path), job.faults())
+    added = Additions(
+        images,
+        job.faults(),
+        own={"configmap": {n: str(at) for n, at in job.configmaps(tmp_path).items()}},
+    )
     made, meant = load(JOBS / job.manifest, added=added), load(job.expected())
     planned, expected = (make_plan(one, "job-1", SITE) for one in (made, meant))
     assert planned.tasks == expected.tasks
-    assert (made.name, made.operator) == (meant.name, meant.operator)
+    assert (made.name, made.rules) == (meant.name, meant.rules)
     roles = made.cluster.values()
     containers: list[Any] = [made.program, *roles, *(step for role in roles for step in role.init)]
     files = {path for container in containers for path in container.files}
@@ -108,7 +112,11 @@ def test_the_page_has_the_command_that_runs_it(
     monkeypatch.chdir(JOBS)
     folders = {name: Path(folder).resolve() for name, folder in maps.items()}
     assert set(folders.values()) <= {PROGRAMS}
-    added = Additions(dict(pair.split("=") for pair in images), folders, job.faults())
+    added = Additions(
+        dict(pair.split("=") for pair in images),
+        job.faults(),
+        own={"configmap": {name: str(folder) for name, folder in folders.items()}},
+    )
     assert load(Path(job.manifest), added=added).name == load(job.expected()).name
     assert dict(given)["--faults"] == job.faults().name
 

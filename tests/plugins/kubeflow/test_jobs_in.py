@@ -12,7 +12,7 @@ from emulator.errors import ScenarioError
 from emulator.scenario.assembly import FORMATS, as_text, format_of
 from emulator.scenario.given import Additions, read_scenario
 from emulator.scenario.loader import parse
-from emulator.scenario.manifests import Conversion, Options, read_documents
+from emulator.scenario.manifests import Conversion, read_documents
 from emulator.scenario.schema import Scenario
 from emulator.validation.limits import SCENARIO_BYTES
 
@@ -55,7 +55,7 @@ spec:
 
 def converted(text: str, **options: Any) -> Conversion:
     documents = read_documents(text, "job.yaml")
-    return format_of(documents, "job.yaml").convert(documents, Options(**options))
+    return format_of(documents, "job.yaml").convert(documents, options)
 
 
 def refused(text: str, **options: Any) -> list[str]:
@@ -305,15 +305,15 @@ def test_the_largest_number_of_tasks_is_left_to_the_scenario() -> None:
 
 
 def test_options_that_nothing_uses_are_refused(tmp_path: Path) -> None:
-    (line,) = refused(TFJOB, images={"tensorlow": "x"})
+    (line,) = refused(TFJOB, image={"tensorlow": "x"})
     assert line == (
         "--image tensorlow=x: there is no container, role or image tensorlow "
         "(did you mean 'tensorflow'?)"
     )
     (tmp_path / "a").write_text("1")
-    (line,) = refused(TFJOB, configmaps={"m": tmp_path / "a"})
+    (line,) = refused(TFJOB, configmap={"m": tmp_path / "a"})
     assert line.endswith(": no volume or variable of the job refers to m")
-    (line,) = refused(TFJOB, configmaps={"m": tmp_path / "b"})
+    (line,) = refused(TFJOB, configmap={"m": tmp_path / "b"})
     assert line.endswith("b: b: No such file or directory")
 
 
@@ -369,7 +369,7 @@ def test_the_smallest_pytorchjob() -> None:
     assert found["framework"] == "pytorch"
     assert found["operator"]["restart"] == {"master": "on-failure", "worker": "on-failure"}
     assert found["cluster"] == {"master": 1, "worker": 2}
-    assert scenario_of(PYTORCHJOB).operator
+    assert scenario_of(PYTORCHJOB).rules
 
 
 def test_a_long_name_is_cut_for_the_scenario_alone() -> None:
@@ -383,10 +383,10 @@ def test_images() -> None:
     specs = data["spec"]["pytorchReplicaSpecs"]
     specs["Worker"]["template"]["spec"]["initContainers"] = [{"name": "i", "image": "torch:1"}]
     text = yaml.dump(data)  # without an alias now
-    found = converted(text, images={"torch:1": "a", "worker": "b"}).scenario
+    found = converted(text, image={"torch:1": "a", "worker": "b"}).scenario
     assert [found["cluster"][role]["image"] for role in ("master", "worker")] == ["a", "b"]
     assert found["cluster"]["worker"]["init"][0]["image"] == "a"
-    found = converted(PYTORCHJOB, images={"pytorch": "c"}).scenario
+    found = converted(PYTORCHJOB, image={"pytorch": "c"}).scenario
     assert found["image"] == "c"
 
 
@@ -518,7 +518,7 @@ def test_what_is_made_is_as_large_as_a_scenario_may_be(more: int, tmp_path: Path
     path, file = tmp_path / "job.yaml", tmp_path / "a"
     text = changed(TFJOB, f"{T}.containers.0.volumeMounts", [{"name": "v", "mountPath": "/m"}])
     path.write_text(changed(text, f"{T}.volumes", [{"name": "v", "configMap": {"name": "m"}}]))
-    added = Additions(configmaps={"m": file})
+    added = Additions(own={"configmap": {"m": str(file)}})
     file.write_text("x")
     file.write_text("x" * (SCENARIO_BYTES - len(read_scenario(path, added).text) + 1 + more))
     if not more:

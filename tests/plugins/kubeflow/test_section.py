@@ -12,10 +12,10 @@ from emulator.engines.docker.requests import container_request
 from emulator.errors import ScenarioError
 from emulator.planning.planner import make_plan
 from emulator.plugins.kubeflow.section import operator_of
-from emulator.scenario.extension import AnyOperator
 from emulator.scenario.frameworks.registry import roles_of
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import Scenario
+from emulator.scenario.sections import JobRules
 from tests.scenario.mistakes import HEAD, only_problem, problems
 from tests.scenario.plans import NAMED, plan
 
@@ -39,7 +39,7 @@ def test_the_defaults_are_those_of_the_operator() -> None:
     tfjob, pytorchjob = operator_of(read(TFJOB)), operator_of(read(PYTORCHJOB))
     assert tfjob is not None
     assert pytorchjob is not None
-    as_the_rest_knows_it: AnyOperator = tfjob
+    as_the_rest_knows_it: JobRules = tfjob
     assert as_the_rest_knows_it.roles != pytorchjob.roles
     assert (tfjob.policy_of("worker"), tfjob.port_of("worker")) == ("never", 2222)
     assert (pytorchjob.policy_of("worker"), pytorchjob.port_of("worker")) == ("on-failure", 23456)
@@ -88,8 +88,8 @@ def test_what_does_not_fit_is_a_mistake(
 
 
 def test_a_limit_may_be_reached_and_backoff_and_stall_may_be_set() -> None:
-    assert read(TFJOB, cluster={"worker": 10}, operator={"job": "m" * 54}).operator
-    assert read(PYTORCHJOB, operator={"elastic": {"min": 2, "max": 2}}).operator
+    assert read(TFJOB, cluster={"worker": 10}, operator={"job": "m" * 54}).rules
+    assert read(PYTORCHJOB, operator={"elastic": {"min": 2, "max": 2}}).rules
     assert read(TFJOB, restart={"backoff": "2s", "stall": "1m"}).restart.backoff == 2
 
 

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from emulator.plugins.kubernetes.connection import ApiServer
-from emulator.scenario.kubernetes import Kubernetes
+from emulator.plugins.kubernetes.section import Kubernetes
 from tests.clusters import ForTest
 
 __all__ = ["Relay", "Relayed", "opened", "relayed"]

@@ -17,7 +17,7 @@ import yaml
 from emulator.errors import EngineError, EngineLost, EngineMissing
 from emulator.plugins.kubernetes import connection
 from emulator.plugins.kubernetes.connection import ApiError, ApiServer, ignoring_missing
-from emulator.scenario.kubernetes import Kubernetes
+from emulator.plugins.kubernetes.section import Kubernetes
 from tests.clusters import ForTest
 from tests.plugins.kubernetes.relay import Relayed, relayed
 

@@ -21,7 +21,7 @@ from emulator.plugins.kubernetes.role import (
     reviews,
     role,
 )
-from emulator.scenario.kubernetes import Kubernetes
+from emulator.plugins.kubernetes.section import Kubernetes
 from emulator.scenario.schema import Scenario
 from tests.clusters import ForTest
 from tests.conftest import Emulate

@@ -21,7 +21,8 @@ from emulator.errors import EngineError, NameTaken
 from emulator.planning.plan import Plan
 from emulator.planning.planner import make_plan
 from emulator.planning.requested import RunOptions
-from emulator.plugins.kubernetes import KubernetesEngine, names
+from emulator.plugins.kubernetes import names
+from emulator.plugins.kubernetes.engine import KubernetesEngine
 from emulator.plugins.kubernetes.execution import run
 from emulator.record.events import EngineNote, Entry, StopSignal, TaskExit
 from emulator.record.reader import Record

@@ -20,6 +20,7 @@ from emulator.plugins.kubernetes import names, removal
 from emulator.plugins.kubernetes.archives import archives
 from emulator.plugins.kubernetes.connection import ApiServer
 from emulator.plugins.kubernetes.requests import all_requests, unpack_script
+from emulator.plugins.kubernetes.section import options_of
 from emulator.plugins.kubernetes.shared import Shared, cleaner, decide
 from emulator.scenario.loader import parse
 from emulator.validation.run_id import is_run_id
@@ -47,7 +48,7 @@ def a_plan(text: str, folder: Path, image: str, run: str = RUN) -> Plan:
 
 
 def objects(plan: Plan, cluster: ApiServer, shared: Shared | None = None) -> list[Object]:
-    options = plan.scenario.kubernetes
+    options = options_of(plan.scenario)
     nodes = cluster.get("/api/v1/nodes")["items"]
     classes = cluster.get("/apis/storage.k8s.io/v1/storageclasses")["items"]
     common = names.common(plan, Path("/runs/x"), cluster.namespace)

@@ -36,9 +36,9 @@ from emulator.plugins.kubernetes.requests import (
     pod_request,
     shown,
 )
+from emulator.plugins.kubernetes.section import is_label_value, options_of
 from emulator.plugins.kubernetes.security import Level, obstacles
 from emulator.plugins.kubernetes.shared import Shared
-from emulator.scenario.kubernetes import is_label_value
 from emulator.scenario.loader import parse
 from tests.plugins.kubeflow.manifests.validation import check
 
@@ -62,7 +62,7 @@ def a_plan(extra: str = "", folder: Path = Path()) -> Plan:
 
 def requests(plan: Plan, shared: Shared = CLAIM) -> Objects:
     common = names.common(plan, Path("/runs/run-1"), "team")
-    return all_requests(plan, common, plan.scenario.kubernetes, shared, archives(plan))
+    return all_requests(plan, common, options_of(plan.scenario), shared, archives(plan))
 
 
 def pods(plan: Plan, shared: Shared = CLAIM) -> Objects:
@@ -298,7 +298,7 @@ def test_pods_are_made_again_without_reading_the_program(program: Path) -> None:
     objects = requests(plan)
     (program / "t.py").unlink()
     found = delivery(one for one in objects if one["kind"] == "ConfigMap")
-    again = pod_request(plan, plan.tasks[0], common, plan.scenario.kubernetes, CLAIM, found)
+    again = pod_request(plan, plan.tasks[0], common, options_of(plan.scenario), CLAIM, found)
     assert again in objects
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from emulator.errors import Unsupported
 from emulator.plugins.kubernetes import names
+from emulator.plugins.kubernetes.section import Kubernetes
 from emulator.plugins.kubernetes.shared import (
     Shared,
     cleaner,
@@ -18,7 +19,6 @@ from emulator.plugins.kubernetes.shared import (
     node_of,
     shares,
 )
-from emulator.scenario.kubernetes import Kubernetes
 from tests.plugins.kubeflow.manifests.validation import check
 
 COMMON = names.Common("team", {names.RUN: "run-1"}, {})

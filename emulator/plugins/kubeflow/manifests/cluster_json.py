@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from emulator.errors import Problem, ScenarioError, shown
-from emulator.plugins.kubeflow.manifests.common import Images, as_name, gathered, stem_of
+from emulator.plugins.kubeflow.manifests.common import Images, Options, as_name, gathered, stem_of
 from emulator.scenario.document import KeyPath
 from emulator.scenario.frameworks.tensorflow import TENSORFLOW
 from emulator.scenario.manifests import (
@@ -18,7 +18,7 @@ from emulator.scenario.manifests import (
     ConversionNote,
     Document,
     Format,
-    Options,
+    OptionValues,
     SourceLocation,
 )
 from emulator.validation.limits import TASKS
@@ -38,7 +38,7 @@ def _recognises(documents: Sequence[Document]) -> bool:
     return any(isinstance(data.get(role), list) for role in (*ROLES, "master"))
 
 
-def _convert(documents: Sequence[Document], options: Options) -> Conversion:
+def _convert(documents: Sequence[Document], given: OptionValues) -> Conversion:
     document = documents[0]
     at: KeyPath = ("cluster",) if "cluster" in document.data else ()
     roles = document.get(*at)
@@ -56,7 +56,7 @@ def _convert(documents: Sequence[Document], options: Options) -> Conversion:
         raise ScenarioError(problems)
     places = {role: found for role, found in places.items() if found}
     cluster: dict[str, Any] = {role: len(found) for role, found in places.items()}
-    images = Images(options.images)
+    images = Images(Options.of(given).images)
     named = {role: images.instead("", role, role) for role in cluster}
     if unknown := list(images.problems()):
         raise ScenarioError(unknown)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from emulator.errors import Problem
+from emulator.scenario.manifests import IMAGES, OptionValues
 from emulator.validation.similar import closest
 
 COMMAND = ("command", "entrypoint")
@@ -16,6 +17,22 @@ COMMAND = ("command", "entrypoint")
 DEFAULT_ENTRYPOINT = "image"
 
 Data = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line adds to a manifest."""
+
+    images: Mapping[str, str] = field(default_factory=dict)
+    """Container name, role or image reference -> the image to use instead."""
+    configmaps: Mapping[str, Path] = field(default_factory=dict)
+    """Name of a ConfigMap or Secret -> a file or folder with its values."""
+
+    @classmethod
+    def of(cls, given: OptionValues) -> Options:
+        """Return what is given by `--image` and `--configmap`."""
+        paths = given.get("configmap", {}).items()
+        return cls(given.get(IMAGES, {}), {name: Path(path) for name, path in paths})
 
 
 def gathered(roles: Mapping[str, Data]) -> tuple[Data, Data, Data]:

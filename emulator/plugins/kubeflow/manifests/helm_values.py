@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from emulator.errors import Problem, ScenarioError, shown
-from emulator.plugins.kubeflow.manifests.common import Images, as_name, gathered, stem_of
+from emulator.plugins.kubeflow.manifests.common import Images, Options, as_name, gathered, stem_of
 from emulator.plugins.kubeflow.manifests.expansion import expand, written
 from emulator.scenario.document import KeyPath
 from emulator.scenario.frameworks.tensorflow import TENSORFLOW
@@ -22,7 +22,7 @@ from emulator.scenario.manifests import (
     ConversionNote,
     Document,
     Format,
-    Options,
+    OptionValues,
     SourceLocation,
     dotted,
 )
@@ -57,13 +57,13 @@ def _is_values(document: Document) -> bool:
     )
 
 
-def _convert(documents: Sequence[Document], options: Options) -> Conversion:
+def _convert(documents: Sequence[Document], given: OptionValues) -> Conversion:
     values = next(document for document in documents if _is_values(document))
     others = [document for document in documents if document is not values]
     if others:
         problem = others[0].problem((), "is another document; values are one", "leave it out")
         raise ScenarioError([problem])
-    data, reader = values.data, _Values(values)
+    data, reader, options = values.data, _Values(values), Options.of(given)
     release = _release_of(values)
     if isinstance(data.get(ROOT), Mapping):
         return _convert_jobs(reader, release, options, (ROOT,))

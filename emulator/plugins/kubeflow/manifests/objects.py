@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from emulator.errors import Problem, ScenarioError
+from emulator.plugins.kubeflow.manifests.common import Options
 from emulator.plugins.kubeflow.manifests.expansion import Text
 from emulator.plugins.kubeflow.manifests.fields import Findings, Reader
 from emulator.plugins.kubeflow.manifests.kubernetes_fields import MOVED, OBJECTS
 from emulator.scenario.document import KeyPath
-from emulator.scenario.manifests import Document, Options
+from emulator.scenario.manifests import Document
 from emulator.validation.files import kind_of, readable, reason
 from emulator.validation.limits import MANIFEST_BYTES
 from emulator.validation.similar import closest

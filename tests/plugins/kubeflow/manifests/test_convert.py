@@ -44,7 +44,7 @@ def test_the_command_that_runs_it_again_works_in_any_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    added = Additions({"a": "b"}, {"data": Path("d")}, Path("f.yaml"), ["x", "y"])
+    added = Additions({"a": "b"}, Path("f.yaml"), ["x", "y"], {"configmap": {"data": "d"}})
     again = added.again(Path("my job.yaml"), "process", ["restart={policy: never}"])
     assert shlex.split(again) == [
         "emulate",
@@ -142,7 +142,7 @@ def test_a_bad_file_of_faults_is_refused(tmp_path: Path, faults: str, problem: s
     ("more", "added", "problem"),
     [
         ("", {"images": {"worker": "cpu"}}, "--image is for manifests; .*s.yaml is a scenario"),
-        ("", {"configmaps": {"a": Path("b")}}, "--configmap is for manifests; .*s.yaml is a sc"),
+        ("", {"own": {"configmap": {"a": "b"}}}, "--configmap is for manifests; .*s.yaml is a sc"),
         ("", {"command": ("true",)}, "--command is for manifests; .*s.yaml is a scenario"),
         ("faults: [\n", {"command": ("true",)}, "--command is for manifests"),  # and is no YAML
         ("", {"faults": Path("/no/f")}, "Can't read /no/f, the file of --faults: No such file"),

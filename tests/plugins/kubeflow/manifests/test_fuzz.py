@@ -16,7 +16,7 @@ from emulator.errors import ScenarioError, UsageError
 from emulator.scenario.assembly import as_text, format_of
 from emulator.scenario.given import Additions, read_scenario
 from emulator.scenario.loader import parse
-from emulator.scenario.manifests import Options, read_documents
+from emulator.scenario.manifests import read_documents
 from tests.plugins.kubeflow.manifests.test_convert import SCENARIO
 from tests.plugins.kubeflow.manifests.test_helm import JOBS_MAP
 
@@ -158,7 +158,7 @@ def of_a_job(text: str) -> str:
     """Return `converted`, or the mistakes; any other error is a defect."""
     try:
         documents = read_documents(text, "m.yaml")
-        conversion = format_of(documents, "m.yaml").convert(documents, Options())
+        conversion = format_of(documents, "m.yaml").convert(documents, {})
     except ScenarioError as error:
         return str(error)
     written = as_text(conversion.scenario)

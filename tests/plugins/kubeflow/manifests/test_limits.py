@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.errors import ScenarioError, UsageError, shown
-from emulator.plugins.kubeflow.manifests.common import Images, as_name, stem_of
+from emulator.plugins.kubeflow.manifests.common import Images, Options, as_name, stem_of
 from emulator.plugins.kubeflow.manifests.expansion import Text, expand, plain, written
 from emulator.plugins.kubeflow.manifests.objects import is_key, read_objects
 from emulator.scenario.assembly import FORMATS, format_of, relocated
 from emulator.scenario.given import Additions, read_scenario
-from emulator.scenario.manifests import Options, dotted, read_documents
+from emulator.scenario.manifests import dotted, read_documents
 from emulator.scenario.values import read
 from emulator.validation.limits import DOCUMENTS, MANIFEST_BYTES, SCENARIO_BYTES, TASKS
 from tests.plugins.kubeflow.manifests.test_convert import SCENARIO

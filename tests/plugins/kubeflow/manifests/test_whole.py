@@ -11,7 +11,7 @@ import yaml
 from emulator.errors import ScenarioError
 from emulator.scenario.assembly import as_text, format_of
 from emulator.scenario.loader import parse
-from emulator.scenario.manifests import Options, read_documents
+from emulator.scenario.manifests import read_documents
 
 WHOLE = Path(__file__).parent / "whole"
 
@@ -20,7 +20,7 @@ def made(path: Path) -> dict[str, Any]:
     """Return the scenario, the notes, and the place of each value; or the mistakes."""
     given = read_documents(path.read_text(), path.name)
     try:
-        found = format_of(given, path.name).convert(given, Options())
+        found = format_of(given, path.name).convert(given, {})
     except ScenarioError as error:
         return {"problems": [str(problem) for problem in error.problems]}
     origins = {

@@ -6,12 +6,17 @@ The ordinary case needs nothing of it. Engines other than `kubernetes` ignore it
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
 from emulator.scenario.addresses import CLUSTER_DOMAIN, is_host, is_label
+from emulator.scenario.image import registry_name
 from emulator.validation.fields import Duration, Model, Size
+
+if TYPE_CHECKING:
+    from emulator.scenario.schema import Scenario
 
 MIB = 2**20
 GPU = "nvidia.com/gpu"
@@ -21,10 +26,6 @@ Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
 _WORD = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 """A value of a label, and the name in a key of one."""
-_REGISTRY = re.compile(
-    r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?"
-    r"(/[a-z0-9]+((\.|__?|-+)[a-z0-9]+)*)*"
-)
 _LABEL_HINT = "lower-case letters, digits and dashes, at most 63"
 
 
@@ -49,16 +50,6 @@ def _object(text: str) -> str:
 def _context(text: str) -> str:
     if not text.strip() or not text.isprintable():
         raise ValueError("a context has a name; `kubectl config get-contexts` lists them")
-    return text
-
-
-def registry_name(text: str) -> str:
-    """Return the name of a registry as it is. Raises ValueError where it is none."""
-    first = text.partition("/")[0]
-    is_host = any(mark in first for mark in ".:")
-    # Without a host it is a name in the engine's own registry, which has no capitals.
-    if not _REGISTRY.fullmatch(text) or (not is_host and first != first.lower()):
-        raise ValueError(f"{text!r} is not a registry, such as localhost:5000/team")
     return text
 
 
@@ -143,6 +134,10 @@ class Toleration(Model):
 class Kubernetes(Model):
     """How the tasks run as Pods of a cluster."""
 
+    removed: ClassVar[Mapping[str, str]] = {
+        "dcgm": "leave it out; a program that measures its GPU reports that as values of its steps"
+    }
+
     context: Annotated[str, Field(max_length=253), AfterValidator(_context)] | None = Field(
         None, examples=["kind-dev"]
     )
@@ -191,3 +186,8 @@ class Kubernetes(Model):
     """The time until a Pod runs, in which nodes may become free and images are pulled."""
     outage_timeout: Annotated[Duration, AfterValidator(_at_once)] = Field(120.0, examples=["30s"])
     """For how long the API server may be away in mid-run."""
+
+
+def options_of(scenario: Scenario | None) -> Kubernetes:
+    """Return the section of a scenario, or its defaults."""
+    return (scenario and scenario.section(Kubernetes)) or Kubernetes()

@@ -1,35 +1,50 @@
-"""Extensions: systems whose rules a job may follow, each in a folder that nothing else imports.
-
-The layers ask for the parts that are theirs, which are loaded then, by name.
-"""
+"""Sections of a scenario that plug-ins add: keys with a pydantic model of their own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+
+from pydantic import BeforeValidator
+from pydantic.fields import FieldInfo
+
+from emulator.runtime import plugins
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from emulator.errors import UsageError
     from emulator.scenario.addresses import Naming
     from emulator.scenario.document import KeyPath
     from emulator.scenario.frameworks.spec import Member, Roles
     from emulator.scenario.restart import RestartPolicy
     from emulator.scenario.schema import Scenario
 
-FOLDERS = ("emulator.plugins.kubeflow",)
-"""Each has a table `ADDED`."""
+_broken: dict[str, UsageError] = {}
+SECTIONS: Mapping[str, type[BaseModel]] = dict(plugins.added("sections", _broken))
+"""Every section by its key."""
+RULES = tuple(name for name, kind in SECTIONS.items() if hasattr(kind, "policy_of"))
+"""Those that are `JobRules`."""
 
 
-def added(name: str) -> Iterator[Any]:
-    """Yield what the extensions have under a name.
+def section_fields() -> dict[str, Any]:
+    """Return the fields of a scenario for all sections, as `pydantic.create_model` takes them."""
+    fields: dict[str, Any] = {}
+    for name, kind in SECTIONS.items():
+        about = " ".join((kind.__doc__ or "").split())
+        fields[name] = (kind | None, FieldInfo(default=None, description=about))
+    for name, error in _broken.items():
+        fields[name] = (Annotated[Any, BeforeValidator(_refusing(error))], None)
+    return fields
 
-    `section`: the class of `operator:` in a scenario, an `AnyOperator`; `formats`: those of
-    manifests; `conditions`: what a job's timeline becomes in a summary; what `AnyOperator.strategy`
-    names: the class of what follows from the events of a job.
-    """
-    for folder in FOLDERS:
-        module, _, attribute = import_module(folder).ADDED[name].partition(":")
-        yield getattr(import_module(f"{folder}.{module}"), attribute)
+
+def _refusing(error: UsageError) -> Callable[[object], object]:
+    """Return a validator that refuses the key of a plug-in which can't be loaded."""
+
+    def refuse(value: object) -> object:
+        raise ValueError(f"{error.message} {error.hint}")
+
+    return refuse
 
 
 class AnyElastic(Protocol):
@@ -44,12 +59,18 @@ class AnyElastic(Protocol):
         """Where the agents meet; None: at a task that the job chooses."""
 
 
-class AnyOperator(Protocol):
-    """Section `operator`: another system, by whose rules the job is named, restarts and ends."""
+class JobRules(Protocol):
+    """A section by whose rules the job is named, restarts and ends: those of another system."""
 
     @property
-    def strategy(self) -> str:
-        """The name among what is `added` of the class of what follows from events."""
+    def key(self) -> str:
+        """Its key in a scenario."""
+
+    def strategy(self) -> type[Any]:
+        """Return the class of what follows from the events of a run: a supervisor's `Strategy`."""
+
+    def conditions(self, timeline: Any) -> list[dict[str, Any]]:  # noqa: ANN401  of a layer above
+        """Return what that system would say of the job over time, for the summary."""
 
     def policy_of(self, role: str) -> RestartPolicy:
         """Return the restart policy of a role's tasks."""

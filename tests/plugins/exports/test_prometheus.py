@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
+import httpx
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.openmetrics.parser import (
@@ -17,14 +18,18 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families
 
 from emulator.analysis.run_state import RunState
-from emulator.api.prometheus import STATES, Page, collect
 from emulator.metrics.catalog import GPU, GPU_SHARE, USAGE, GpuShare, GpuUsage, Usage
 from emulator.metrics.samples import Sample, to_json
 from emulator.planning.planner import make_plan
+from emulator.plugins.exports.prometheus import STATES, Metrics, collect
 from emulator.record.events import Entry, line_of
+from emulator.record.remains import PORT, TOKEN
 from emulator.scenario.loader import load
 from emulator.supervisor.job import State
 from tests.analysis.test_run_state import PREEMPT, RECORDED, ROOT, TARGET, UP, live, steps
+from tests.api.test_server import client
+from tests.api.test_tcp import up
+from tests.conftest import Emulate
 from tests.histories import (
     BEGAN,
     SITE,
@@ -38,8 +43,9 @@ from tests.histories import (
     restart,
     step,
 )
+from tests.report.test_live_view import end_of
 
-DASHBOARD = ROOT / "emulator" / "report" / "grafana.json"
+DASHBOARD = ROOT / "emulator" / "plugins" / "exports" / "grafana.json"
 FULL = Usage(12.5, 400, 0.5, 1, 2, 3, 4, 14, 2.0, 1024, measured=BEGAN + 13.0)
 DEVICE = GpuUsage(
     0, "GPU-a", "H200", 0.93, 100, 200, 212.5, 61.0, 1410.0, 1215.0, 3, 79, False,
@@ -197,7 +203,7 @@ def written(path: Path, events: Sequence[Entry]) -> None:
 
 
 def test_each_page_continues_where_the_last_one_ended(tmp_path: Path) -> None:
-    found = Page(tmp_path, a_plan("{worker: 2}"))
+    found = Metrics(tmp_path, a_plan("{worker: 2}"))
     assert "emulator_job_step " not in found.text()[0].decode()
     written(tmp_path / "history.jsonl", [*UP, *steps(3, 13, 0, each=5)])
     assert values(found.text()[0].decode())["emulator_job_step"] == {"": 50}
@@ -212,7 +218,7 @@ def test_each_page_continues_where_the_last_one_ended(tmp_path: Path) -> None:
 
 
 def test_samples_that_were_thinned_meanwhile_are_not_taken_twice(tmp_path: Path) -> None:
-    found = Page(tmp_path, a_plan("{worker: 2}"))
+    found = Metrics(tmp_path, a_plan("{worker: 2}"))
     written(tmp_path / "history.jsonl", UP)
     moments = [Sample(3.0 + n, BEGAN + n, {"worker-0": Usage(float(n))}) for n in range(4)]
     lines = [json.dumps(to_json(moment)) + "\n" for moment in moments]
@@ -228,7 +234,7 @@ def test_a_recorded_run_in_both_formats(tmp_path: Path) -> None:
         load(ROOT / "scenarios" / "faults" / "mwms-preemption.yaml", []), "recorded", SITE
     )
     (tmp_path / "history.jsonl").write_bytes(RECORDED.read_bytes())
-    found = Page(tmp_path, plan)
+    found = Metrics(tmp_path, plan)
     text, kind = found.text()
     assert kind.startswith("text/plain")
     assert values(text.decode())["emulator_job_step"] == {"": 2000}
@@ -269,3 +275,25 @@ def test_each_metric_of_the_dashboard_is_exported() -> None:
     ids = [panel["id"] for panel in dashboard["panels"]]
     assert len(ids) == len(set(ids))
     assert all(panel["targets"] for panel in dashboard["panels"] if panel["type"] != "row")
+
+
+def test_a_run_that_goes_on_has_the_page_on_its_socket_and_on_a_port(
+    emulate: Emulate, tmp_path: Path
+) -> None:
+    with up(emulate, tmp_path, "--api-port", "0") as cluster:
+        token = (cluster.folder / TOKEN).read_text().strip()
+        cluster.wait_for(step=3, task="worker-1")
+        next(cluster.samples())
+        with client(cluster.folder / "api.sock") as http:
+            assert "emulator_run_info" in http.get("/metrics").text
+        port = int((cluster.folder / PORT).read_text())
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=300) as http:
+            assert http.get("/metrics").status_code == 401
+            answer = http.get("/metrics", headers={"Authorization": f"Bearer {token}"})
+            assert answer.headers["content-type"].startswith("text/plain")
+            found = values(answer.text)
+            assert found["emulator_job_step"][""] >= 3
+            assert found["emulator_task_state"]["state=running,task=worker-1"] == 1
+            assert found["emulator_task_memory_bytes"]["task=worker-0"] > 0
+        end_of(emulate)
+        cluster.wait()

@@ -1,4 +1,4 @@
-"""`convert`: the scenario that a manifest becomes."""
+"""Its part of the command line: `convert`, and `--configmap` where manifests are read."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from emulator.cli.added import NO_OPTIONS, PluginOptions
 from emulator.cli.options import (
     Command,
-    ConfigMaps,
     Faults,
     Images,
     additions,
@@ -18,6 +18,7 @@ from emulator.cli.options import (
     read,
 )
 from emulator.errors import UsageError
+from emulator.runtime import plugins
 
 
 def convert(
@@ -35,8 +36,8 @@ def convert(
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
     images: Images = None,
     faults: Faults = None,
-    configmaps: ConfigMaps = None,
     command: Command = None,
+    plugin_options: PluginOptions = NO_OPTIONS,
 ) -> None:
     """Write the scenario that `up` and `plan` make of a manifest.
 
@@ -45,9 +46,9 @@ def convert(
     """
     from emulator.scenario.assembly import moved
 
-    given = read(manifest, additions(images, faults, configmaps, command))
-    given.parse()  # reports its mistakes, in the manifest
-    text = moved(given, Path() if output is None else output.parent)
+    scenario = read(manifest, additions(images, faults, command, plugin_options))
+    scenario.parse()  # reports its mistakes, in the manifest
+    text = moved(scenario, Path() if output is None else output.parent)
     if output is None:
         sys.stdout.write(text)
         return
@@ -58,3 +59,14 @@ def convert(
     except OSError as error:
         raise UsageError(f"Can't write {output}: {error.strerror}.") from None
     note(f"wrote {output}; now try: emulate plan {output}")
+
+
+CONVERT = plugins.Command(convert, "Set up", "emulate convert tfjob.yaml -o scenario.yaml")
+CONFIGMAP = plugins.Option(
+    "configmap",
+    "NAME=PATH",
+    "Of a manifest: the values of a ConfigMap or Secret, a file or a folder.",
+    "data=./data",
+    "`mounts:` or `files:`",
+    is_path=True,
+)

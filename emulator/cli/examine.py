@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import get_args
 
-from emulator.engines import AUTO, engine_class, engine_classes, is_remote
+from emulator.engines import AUTO, BUILT_IN, engine_class, engine_classes
 from emulator.engines.base import Explaining, Finding, Granting
 from emulator.errors import UsageError
 from emulator.metrics.catalog import GpuUsage, in_words
@@ -50,9 +50,9 @@ def examine_for(scenario: Scenario) -> list[Finding]:
 def examine() -> list[Finding]:
     """Look at this machine's engines and GPUs; a part that can't be looked at is a finding itself.
 
-    A cluster is not of this machine: who wants it examined names it.
+    An engine of a plug-in may not be of this machine: who wants it examined names it.
     """
-    here = [one for one in engine_classes() if not is_remote(one.name)]
+    here = [one for one in engine_classes() if one.name in BUILT_IN]
     engines = {one.name: list(one.examine()) for one in here if issubclass(one, Explaining)}
     findings = [finding for found in engines.values() for finding in found]
     return [auto(engines["docker"][0]), *findings, *_gpus(), *_plugins()]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from emulator.cli.options import Out, RunArgument, find_run, note
 from emulator.errors import UsageError
-from emulator.record.reader import Record
 from emulator.runtime import plugins
+
+if TYPE_CHECKING:
+    from emulator.record.reader import Record
 
 
 def export(

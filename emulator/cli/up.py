@@ -305,7 +305,7 @@ def plan(
 
     Exit codes: 0, or 2 where `up` would refuse what the engine can't do.
     """
-    from emulator.engines import choose, is_remote
+    from emulator.engines import BUILT_IN, choose
     from emulator.engines.base import Explaining
     from emulator.engines.requirements import make_ready
     from emulator.planning.requested import RunOptions
@@ -320,7 +320,7 @@ def plan(
             options = RunOptions(run_id=run_id, python=python)
             planned, folder = make_ready(asked, chosen, options, refused)
         requests = chosen.requests(planned, folder) if isinstance(chosen, Explaining) else []
-        capacity = None if is_remote(chosen.name) else chosen.capacity()
+        capacity = chosen.capacity() if chosen.name in BUILT_IN else None
     if json:
         print_json({**planned.model_dump(mode="json"), "requests": requests})
     else:

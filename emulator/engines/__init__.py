@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AUTO",
+    "BUILT_IN",
     "HELP",
     "WARM_SESSION",
     "answering",
     "choose",
     "engine_class",
     "engine_classes",
-    "is_remote",
     "names",
 ]
 
@@ -36,7 +36,8 @@ BUILT_IN = {
     "docker": "emulator.engines.docker:DockerEngine",
     "process": "emulator.engines.process:ProcessEngine",
 }
-"""Found without a look at installed packages; none of these can replace one of ours."""
+"""Found without a look at installed packages. Those of plug-ins may be far away, and of others:
+`auto` looks at one only where a run is on it."""
 WARM_SESSION = "EMULATOR_WARM_SESSION"
 """The environment variable of a test session: at its end the warm clusters it made are removed."""
 HELP = (
@@ -82,17 +83,6 @@ def engine_class(name: str) -> type[Engine]:
     return found
 
 
-def is_remote(name: str) -> bool:
-    """Return whether an engine's machines are far away, and of others.
-
-    `auto` looks at such only where a run is on them.
-    """
-    try:
-        return getattr(engine_class(name), "is_remote", False)
-    except (EngineMissing, UsageError):  # whoever opens it is told
-        return False
-
-
 def engine_classes() -> Iterator[type[Engine]]:
     """Yield the class of every engine that can be loaded, the built-in ones first."""
     for name in names():
@@ -123,11 +113,11 @@ def answering(
 ) -> Iterator[Engine]:
     """Yield the engine of that name, for `auto` every one that answers; each is closed afterwards.
 
-    With `auto` one that does not answer is reported to `missing`, and remote ones are left out
-    unless they are in `used`. Raises EngineMissing, UsageError.
+    With `auto` one that does not answer is reported to `missing`, and those of plug-ins are left
+    out unless they are in `used`. Raises EngineMissing, UsageError.
     """
-    every = (one for one in names() if one in used or not is_remote(one))
-    for candidate in every if name == AUTO else (name,):
+    added = (one for one in names() if one not in BUILT_IN and one in used) if used else ()
+    for candidate in (*BUILT_IN, *added) if name == AUTO else (name,):
         try:
             engine = _open(candidate)
         except EngineMissing as error:

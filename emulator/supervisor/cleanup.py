@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emulator.engines import AUTO, answering, choose, is_remote
+from emulator.engines import AUTO, BUILT_IN, answering, choose
 from emulator.errors import (
     EngineError,
     EngineLost,
@@ -104,12 +104,12 @@ def _engines(name: str, out: Path, missing: Callable[[EngineMissing], None]) -> 
     """
     from emulator.engines.base import Configuring  # nothing else of a short command needs it
 
-    remote = _runs_on_remote(out)
-    for engine in answering(name, missing, used=remote):
+    elsewhere = _runs_elsewhere(out)
+    for engine in answering(name, missing, used=elsewhere):
         if not isinstance(engine, Configuring):
             yield engine
             continue
-        places = {engine.place_of(one): one for one in remote.get(engine.name, ())}
+        places = {engine.place_of(one): one for one in elsewhere.get(engine.name, ())}
         if name != AUTO:
             yield engine  # wherever it finds something by itself
         for scenario in places.values():
@@ -121,13 +121,13 @@ def _engines(name: str, out: Path, missing: Callable[[EngineMissing], None]) -> 
                 yield engine
 
 
-def _runs_on_remote(out: Path) -> dict[str, list[Scenario]]:
-    """Return the scenarios of runs that may have left something on an engine of a network."""
+def _runs_elsewhere(out: Path) -> dict[str, list[Scenario]]:
+    """Return the scenarios of runs that may have left something on an engine of a plug-in."""
     found: dict[str, list[Scenario]] = {}
     for record in runs_in(out):
         with contextlib.suppress(RecordError):
             engine = record.outline.engine
-            if is_remote(engine) and not record.was_removed:
+            if engine not in BUILT_IN and not record.was_removed:
                 found.setdefault(engine, []).append(_scenario_of(record))
     return found
 

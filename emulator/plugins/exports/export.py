@@ -1,36 +1,20 @@
-"""The formats of `emulate export`: each is an entry point in pyproject.toml."""
+"""Write a run in the formats of other tools; `formats.py` has their options."""
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from collections.abc import Mapping, Sequence
 from csv import writer as csv_writer
-from functools import partial
 from pathlib import Path
 
 from emulator.analysis.analyse import Analysis
 from emulator.analysis.run_tables import Cell, Table, arrow, described, tables
-from emulator.errors import UsageError
 from emulator.plugins.exports.destination import claim_file, claimed, writing
 from emulator.plugins.exports.event_files import moments, write_event_file
 from emulator.plugins.exports.services import SERVICES, Exported
 from emulator.plugins.exports.trace import HEAD, MOST_STEPS, as_json, trace_events
 from emulator.record.reader import Record
 from emulator.runtime.files import atomic_write
-from emulator.runtime.plugins import Export
-
-LIBRARIES = {"TensorBoard": "tensorboard", "Parquet": "pyarrow"}
-"""Libraries that formats need; the extra `export` installs them."""
-
-
-def _require(tool: str) -> None:
-    library = LIBRARIES[tool]
-    if importlib.util.find_spec(library) is None:
-        raise UsageError(
-            f"An export for {tool} needs {library}, which is not installed here.",
-            f"`pip install {library}` installs it.",
-        )
 
 
 def _about(record: Record) -> dict[str, str]:
@@ -46,8 +30,10 @@ def _replaced(run_id: str, record: Record) -> str:
     return f", replacing {'an earlier export' if run_id == record.run_id else f'that of {run_id}'}"
 
 
-def _export_tables(record: Record, analysis: Analysis, kind: str, folder: Path) -> str:
+def export_tables(kind: str, record: Record, analysis: Analysis, target: str) -> str:
+    """Write the tables of a run into a folder, as `CSV` or `Parquet`."""
     about, found = _about(record), tables(record.in_time_order, record.samples, analysis.faults)
+    folder = Path(target)
     files = {f"{table.name}.{kind.lower()}": table for table in found}
     columns = {table.name: described(table.columns) for table in found}
     with claimed(folder, kind.lower(), list(files), {**about, "columns": columns}) as earlier:
@@ -60,7 +46,8 @@ def _export_tables(record: Record, analysis: Analysis, kind: str, folder: Path) 
     return f"{rows} as {kind} in {folder}{_replaced(earlier, record)}"
 
 
-def _export_event_files(record: Record, analysis: Analysis, target: str) -> str:
+def export_event_files(record: Record, analysis: Analysis, target: str) -> str:
+    """Write the event files of a run into a folder."""
     history, folder = record.in_time_order, Path(target)
     runs = moments(record.timeline, record.samples, analysis.duration)
     # A new name each time, in order, so that an open TensorBoard reads it as the next file.
@@ -74,7 +61,8 @@ def _export_event_files(record: Record, analysis: Analysis, target: str) -> str:
     return f"{names} for `tensorboard --logdir {folder}`{_replaced(earlier, record)}"
 
 
-def _export_trace(record: Record, analysis: Analysis, target: str) -> str:
+def export_trace(record: Record, analysis: Analysis, target: str) -> str:
+    """Write the timeline of a run into a file."""
     path = Path(target)
     replaced = ", replacing an earlier export" if claim_file(path, HEAD) else ""
     events = trace_events(record.timeline, record.samples, analysis)
@@ -113,37 +101,9 @@ def write_parquet(table: Table, path: Path, about: Mapping[str, str]) -> None:
     pq.write_table(arrow(table, about), path)
 
 
-# --- The formats ----------------------------------------------------------------------------------
+# --- Services -------------------------------------------------------------------------------------
 
 
-def _export_csv(record: Record, analysis: Analysis, target: str) -> str:
-    return _export_tables(record, analysis, "CSV", Path(target))
-
-
-def _export_parquet(record: Record, analysis: Analysis, target: str) -> str:
-    return _export_tables(record, analysis, "Parquet", Path(target))
-
-
-def _to_service(key: str, metavar: str, about: str) -> Export:
-    service = SERVICES[key]
-
-    def write(record: Record, analysis: Analysis, name: str) -> str:
-        return service.send(Exported(record, analysis), name)
-
-    return Export(metavar, about, write, service.require)
-
-
-TENSORBOARD = Export(
-    "DIR",
-    "Event files, as a log dir has them.",
-    _export_event_files,
-    partial(_require, "TensorBoard"),
-)
-CSV = Export("DIR", "Steps, samples, GPUs, events and faults.", _export_csv)
-PARQUET = Export(
-    "DIR", "The same with types and units.", _export_parquet, partial(_require, "Parquet")
-)
-TRACE = Export("FILE", "The timeline for Perfetto, as JSON.", _export_trace)
-WANDB = _to_service("wandb", "PROJECT", "A run of Weights & Biases.")
-MLFLOW = _to_service("mlflow", "EXPERIMENT", "A run of MLflow.")
-OTEL = _to_service("otel", "SERVICE", "A trace for OpenTelemetry's collector.")
+def send(service: str, record: Record, analysis: Analysis, name: str) -> str:
+    """Send a run to one of SERVICES; say in one line what, and where. Raises UsageError."""
+    return SERVICES[service].send(Exported(record, analysis), name)

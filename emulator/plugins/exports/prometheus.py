@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -30,9 +30,7 @@ from emulator.metrics.catalog import GPU, GPU_SHARE, USAGE
 from emulator.metrics.samples import from_json
 from emulator.planning.plan import Plan
 from emulator.record.events import FaultStage, entry_of
-from emulator.record.reader import Record
 from emulator.record.task_log import whole_lines
-from emulator.runtime.plugins import Page
 
 STATES = ("pending", "starting", "running", "backoff", "down", "ended")
 PHASES = ("starting", "running", "ending")
@@ -196,10 +194,3 @@ def _gpu_shares(
         for labels, task in tasks
         for uuid, share in task.gpus.items()
     ]
-
-
-def _open(folder: Path) -> Callable[[str], tuple[bytes, str]]:
-    return Metrics(folder, Record(folder).plan).text
-
-
-PAGE = Page("/metrics", _open)

@@ -88,7 +88,6 @@ class KubernetesEngine:
     """Runs tasks as Pods."""
 
     name = "kubernetes"
-    is_remote = True
     capabilities = frozenset(
         {"limits", "gpus", "replace", "new-address", "usage", "reattach", "pods", "scratch"}
         | {"own-grace", "eviction", "nodes", "exec"}

@@ -21,11 +21,8 @@ from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
 ROOT = Path(__file__).parent.parent
-TRAININGS = (
-    *("scenarios/", "tests/test_scenarios.py", "tests/test_readme.py"),
-    "tests/plugins/kubeflow/test_jobs.py",
-)
-"""Where tests train for as long as scenarios do."""
+TRAININGS = ("scenarios/", "tests/test_scenarios.py", "tests/test_readme.py")
+"""Where tests train for as long as scenarios do; so do those in a file `test_jobs.py`."""
 LANES = {"training": 2, "kubernetes": 1}
 """How many workers take tests of a kind. Two trainings with a core each fill a small machine."""
 
@@ -33,7 +30,7 @@ LANES = {"training": 2, "kubernetes": 1}
 @functools.cache
 def lane(nodeid: str) -> str:
     """Return the kind of a test of which only some workers take tests, or ""."""
-    if nodeid.startswith(TRAININGS):
+    if nodeid.startswith(TRAININGS) or nodeid.partition("::")[0].endswith("/test_jobs.py"):
         return "training"
     on_a_cluster = "tests/plugins/kubernetes/"
     return "kubernetes" if nodeid.startswith(on_a_cluster) or "[kubernetes" in nodeid else ""

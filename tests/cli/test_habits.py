@@ -78,7 +78,6 @@ MANIFESTS = "a scenario, or a manifest, runs on Kubernetes as it is (`emulate up
     [
         ("export quickstart --to kubernetes", f"--to of `emulate export` was removed: {MANIFESTS}"),
         ("export quickstart -o x.yaml --to=x", f"-o of `emulate export` was removed: {MANIFESTS}"),
-        ("convert job.yaml --to trainjob", f"--to of `emulate convert` was removed: {MANIFESTS}"),
         ("plan job.yaml --with x", "--with of `emulate plan` was removed: put all documents of a"),
         ("init mine --from torchrun", "--from of `emulate init` was removed: `emulate init FOLDER"),
         ("ui", "`emulate ui` was removed: a run under way is shown by `emulate top`, one that is"),
@@ -116,13 +115,12 @@ def test_help_is_a_command_too() -> None:
         ("build cpuu", "Did you mean 'cpu'? Images: cpu, gpu, pytorch, "),
         *(
             (f"{command} https://a.b/x.yaml", "https://a.b/x.yaml is an address; a scenario is a ")
-            for command in ("plan", "up -f", "convert", "doctor")
+            for command in ("plan", "up -f", "doctor")
         ),
         (
             "plan train.py",
             "train.py is a program, not a scenario. `emulate init` writes a scenario",
         ),
-        ("convert no-such.yaml", "Can't read no-such.yaml: No such file"),
         ("exec worker-0 --out X", "--out is behind the task: it would be the command."),
         ("stop", "There is no command stop. Use `emulate down`."),
         ("run quickstart", "There is no command run. Use `emulate up`."),

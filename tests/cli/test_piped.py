@@ -50,7 +50,6 @@ def test_a_scenario_is_read_with_paths_relative_to_the_current_folder(
 
 
 def test_every_command_that_takes_a_scenario_takes_it() -> None:
-    assert typed("convert", "-", stdin=TEXT).ended().stdout == TEXT
     for words in (
         "build -",
         "doctor - --engine process",
@@ -58,16 +57,6 @@ def test_every_command_that_takes_a_scenario_takes_it() -> None:
         "up -",
     ):
         assert "standard input: name: is missing" in typed(*words.split(), stdin="seed: 1").stderr
-
-
-def test_a_manifest_is_converted(tmp_path: Path) -> None:
-    command = "--command=sh -c true"
-    text = typed("convert", "-", command, cwd=tmp_path, stdin=CLUSTER).ended().stdout
-    assert text.startswith("# Made from standard input by emulate.\n")
-    assert refusal("plan", "-", command, stdin=TEXT) == (
-        "--command is for manifests; standard input is a scenario. "
-        "Use --set 'program.command=[python, train.py]'."
-    )
 
 
 def test_mistakes_have_their_lines(tmp_path: Path) -> None:

@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
-from emulator.engines.docker.engine import DockerEngine
+from emulator.engines import engine_class
 from emulator.engines.memory import Script
-from emulator.engines.process.engine import ProcessEngine
 from emulator.faults.kinds import FAULTS
-from emulator.plugins.kubernetes.engine import KubernetesEngine
 from tests.report.runs import PREEMPT, a_run, step_line
 
 ROOT = Path(__file__).parents[2]
@@ -100,8 +98,6 @@ def test_every_key_of_a_fault_is_explained(summary: dict[str, Any]) -> None:
 
 # --- docs/limits.md says which faults each engine has ---------------------------------------------
 
-CLASSES = (DockerEngine, ProcessEngine, KubernetesEngine)
-
 
 def test_the_page_of_limits_says_which_faults_each_engine_has() -> None:
     section = (
@@ -113,10 +109,11 @@ def test_the_page_of_limits_says_which_faults_each_engine_has() -> None:
         if len(row) == 4 and re.fullmatch(r"(`\w+`(, )?)+", row[0]):
             answers = [cell.partition(";")[0].partition(",")[0] == "yes" for cell in row[1:]]
             has |= dict.fromkeys(re.findall(r"`(\w+)`", row[0]), answers)
+    classes = [engine_class(name) for name in ("docker", "process", "kubernetes")]
     needed = {name: kind.capability or "replace" for name, kind in FAULTS.items()}
     needed["disk"] = "calls"  # of a volume that is full, another one
     found = {
-        name: [capability in engine.capabilities for engine in CLASSES]
+        name: [capability in engine.capabilities for engine in classes]
         for name, capability in needed.items()
     }
     assert has == found

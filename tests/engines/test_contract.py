@@ -14,7 +14,7 @@ import shlex
 import signal
 import subprocess
 import termios
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from emulator.analysis.invariants import LATE
+from emulator.engines import engine_class, names
 from emulator.engines.base import Engine, Executing, Measuring, Publishing, Witnessing
 from emulator.engines.capabilities import capable
 from emulator.engines.docker import DockerEngine
@@ -33,8 +34,6 @@ from emulator.faults.ending import PowerCutting
 from emulator.faults.held import Pausing, Throttling
 from emulator.faults.signals import SignallingAll
 from emulator.planning.requested import RunOptions
-from emulator.plugins.kubernetes.engine import KubernetesEngine
-from emulator.plugins.kubernetes.section import Kubernetes
 from emulator.record.reader import Record
 from emulator.record.timeline import Timeline
 from emulator.runtime.clock import Clock, ManualClock, RealClock
@@ -107,11 +106,8 @@ class Deed:
 
 UP = Deed(says=["up"], forever=True)
 TICKING = Deed(ticks=True)
-ENGINES: Mapping[str, Callable[[], Engine]] = {
-    "docker": DockerEngine,
-    "process": ProcessEngine,
-    "kubernetes": KubernetesEngine,
-}
+OF_CLUSTERS = [name for name in names() if name == "kubernetes"]
+"""Engines of plug-ins for which there is a cluster here."""
 StageMaker = Callable[..., Stage]
 
 
@@ -130,7 +126,7 @@ def lacks(s: Stage, name: str, protocol: type | None = None) -> bool:
         "memory",
         "process",
         pytest.param("docker", marks=pytest.mark.docker),
-        pytest.param("kubernetes", marks=pytest.mark.kubernetes),
+        *(pytest.param(name, marks=pytest.mark.kubernetes) for name in OF_CLUSTERS),
     ]
 )
 def stage(
@@ -138,12 +134,12 @@ def stage(
 ) -> Iterator[StageMaker]:
     """Return a maker of stages: `stage(worker=Deed(...), ps=Deed(...))`."""
     live = contextlib.ExitStack()
-    image, settings = "none", Kubernetes()
-    if request.param == "kubernetes":
+    image, settings = "none", dict[str, Any]()
+    if request.param in OF_CLUSTERS:
         cluster = request.getfixturevalue("kubernetes_cluster")  # or skip
         monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
-        settings = Kubernetes(namespace=cluster.namespace)
-    if request.param in ("docker", "kubernetes"):  # whose node is this Docker engine's
+        settings = {"kubernetes": {"namespace": cluster.namespace}}
+    if request.param in ("docker", *OF_CLUSTERS):  # whose node is this Docker engine's
         image = request.getfixturevalue("tiny_image")  # or skip
 
     def make(**deeds: Deed) -> Stage:
@@ -153,9 +149,9 @@ def stage(
             scripts = {f"{role}-*": deed.script for role, deed in deeds.items()}
             engine: Engine = MemoryEngine(clock, scripts, measured=True)
         else:
-            engine = ENGINES[request.param]()
+            engine = engine_class(request.param)()
         cluster = {role: deed.role() for role, deed in deeds.items()}
-        scenario = shells({}, image, cluster=cluster, kubernetes=settings)
+        scenario = shells({}, image, cluster=cluster, **settings)
         live.callback(engine.close)  # a second time does nothing
         return live.enter_context(staged(engine, scenario, tmp_path, clock))
 
@@ -241,7 +237,7 @@ def test_an_endless_output_is_read_no_further_than_is_wanted_but_for_its_end(
     assert [one.task for one in s.unread] == ["worker-0"] or s.engine.name == "process"
     assert all(one.size is None or one.size > 0 for one in s.unread)
     assert s.lines["worker-0"][0] == "first"
-    if s.engine.name != "kubernetes":  # the log of a Pod that was deleted goes with it
+    if s.engine.name not in OF_CLUSTERS:  # the log of a Pod that was deleted goes with it
         assert s.lines["worker-0"][-1] == "last"
     s.inbox.rest = None
     s.start()  # the next start is read from its beginning
@@ -416,7 +412,7 @@ faults:
   # It ends the job, when worker-1 has long gone on.
   - {{kill: worker-0, at: {{recovery: long, delay: 2s}}}}
 """
-    with contextlib.closing(ENGINES[engine]()) as used:
+    with contextlib.closing(engine_class(engine)()) as used:
         result = up(asked(text), used, RunOptions(out=tmp_path))
     verdicts = {one.expectation: (one.status, one.actual) for one in result.verdicts}
     judged = "1 of 1 pauses in which a step would have been seen"  # the other one was short
@@ -474,7 +470,7 @@ def test_removing_a_running_task_ends_it_and_sigterm_another(stage: StageMaker) 
     s.until_line("worker-0", "up")
     s.engine.remove("worker-0")
     ways = {signal.SIGKILL}
-    if s.engine.name == "kubernetes":
+    if s.engine.name in OF_CLUSTERS:
         ways.add(signal.SIGTERM)  # where SIGKILL can't be sent in time, a deletion
     assert s.until_exit().exit_code - 128 in ways
     s.engine.signal("ps-0", signal.SIGTERM)
@@ -546,7 +542,7 @@ def test_usage_is_measured_while_a_task_runs(stage: StageMaker) -> None:
     one, two = s.measured(), s.measured()
     assert two.cpu >= one.cpu >= 0
     assert one.memory is not None
-    if not isinstance(s.engine, KubernetesEngine):  # a cluster does not count them
+    if s.engine.name not in OF_CLUSTERS:  # a cluster does not count them
         assert (one.processes or 0) >= 1
     assert set(capable(s.engine, Measuring).pids()) <= {"worker-0"}
     s.engine.signal("worker-0", signal.SIGKILL)

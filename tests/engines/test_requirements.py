@@ -30,7 +30,6 @@ from emulator.engines.requirements import (
 from emulator.errors import EngineMissing, Misfit, Unsupported, UsageError
 from emulator.faults.held import Pausing, Throttling
 from emulator.planning.requested import RunOptions
-from emulator.plugins.kubernetes.engine import KubernetesEngine
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse, placed
 from emulator.scenario.manifests import ConversionNote
@@ -304,9 +303,7 @@ def test_our_engines_are_known_without_an_entry_point(install: Install) -> None:
     assert engines.engine_class("process") is ProcessEngine
 
 
-@pytest.mark.parametrize(
-    "kind", [DockerEngine, ProcessEngine, KubernetesEngine, MemoryEngine(ManualClock())]
-)
+@pytest.mark.parametrize("kind", [*engines.engine_classes(), MemoryEngine(ManualClock())])
 def test_an_engine_has_the_methods_of_each_capability_that_it_names(
     kind: type[ProcessEngine],
 ) -> None:

@@ -54,13 +54,12 @@ KINDS: dict[str, tuple[str, float | None, float, float]] = {
     "throttle": ("lasting is_held is_healed", None, 7, 12),
     "partition": ("lasting blocks_job lists_groups is_healed", None, 7, 12),
     "shape": ("lasting is_healed", None, 7, 12),
-    "cordon": ("lasting is_healed", None, 7, 12),
-    "drain": ("lasting is_healed", None, 7, 12),
     "checkpoint": ("", None, 0, 5),
     "disk": ("lasting is_held is_healed", None, 7, 12),
     "visibility": ("lasting is_held is_healed", None, 7, 12),
     "hang": ("lasting is_held blocks_job is_healed", None, 7, 12),
-}
+}from emulator.runtime import plugins
+
 
 
 def make(kind: str, **options: Any) -> Any:
@@ -74,7 +73,7 @@ def test_each_kind_is_what_its_class_says() -> None:
         flags = [flag for flag in FLAGS if getattr(fault, flag, False)]
         return " ".join(flags), fault.kills_after, fault.heals_after, fault.downtime
 
-    assert {kind: of(make(kind)) for kind in FAULTS} == KINDS
+    assert {kind: of(make(kind)) for kind in FAULTS if kind not in plugins.names("faults")} == KINDS
     silent = f"{RESTARTS} replaces_target is_healed kills is_silent"
     assert of(make("preempt", loss="silent", down=4)) == (silent, None, 4, 9)
     assert [kind for kind in FAULTS if getattr(make(kind), "same_address", False)] == []
@@ -134,8 +133,6 @@ EVICTED = tuple(
         (make("partition"), [], ("links",), None, ("links",)),
         (make("pause"), [make("pause"), SLOW], ("pause", "a-0"), None, ("resume", "a-0")),
         (SLOW, [SLOW, SLOWER], ("throttle", "a-0", 0.25), None, ("throttle", "a-0", 2)),
-        (make("cordon"), [], ("cordon", "a-0"), Effect(WORN), ("uncordon", "a-0")),
-        (make("drain"), [], ("cordon", "a-0"), Effect(WORN, EVICTED), ("uncordon", "a-0")),
     ],
 )
 def test_a_fault_asks_its_engine_for_this(
@@ -262,10 +259,6 @@ def test_a_preemption_says_what_it_needs() -> None:
         ({"via": "eviction"}, ("preempting a-0 by eviction", "eviction")),
     ]:
         assert list(make("preempt", **options).needs()) == [first, more]
-    assert list(make("drain").needs()) == [
-        ("draining the node of a-0", "nodes"),
-        ("evicting a-0", "eviction"),
-    ]
     assert list(make("kill").needs()) == []
 
 

@@ -16,8 +16,6 @@ from emulator.faults.ending import AskingFault, Preempt
 from emulator.faults.kinds import FAULTS
 from emulator.faults.schedule import build_schedule, from_json, to_json
 from emulator.faults.spec import Effect, FaultContext
-from emulator.plugins.kubernetes.engine import KubernetesEngine
-from emulator.plugins.kubernetes.faults import Drain
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import Scenario
@@ -37,9 +35,6 @@ def scenario(entry: str, more: str = "") -> Scenario:
 
 def whom(given: Scenario) -> str | None:
     """Return whom the signal of its only entry is for, as it is planned."""
-    (entry,) = given.faults
-    if isinstance(entry, Drain):
-        return entry.signals
     (planned, *_) = build_schedule(given.faults, 0, TASKS)
     assert isinstance(planned.spec, AskingFault)
     return planned.spec.signals
@@ -49,7 +44,6 @@ ENTRIES = [
     "preempt: worker-1, at: 4s",
     "terminate: worker-1, at: 4s",
     "restart: worker-1, at: 4s",
-    "drain: worker-1, at: 4s, for: 5s",
     TRACE,
 ]
 
@@ -164,13 +158,6 @@ def test_one_that_wakes_its_target_first_sends_sigcont_to_the_same() -> None:
         fault.apply(FaultContext(engine, "a-0", None, lambda: None))
         assert engine.signals == [("a-0", CONT), ("a-0", TERM)]
         assert engine.to_all == to_all
-
-
-@pytest.mark.parametrize("entry", ENTRIES)
-def test_kubernetes_can_signal_no_more_than_the_command(entry: str) -> None:
-    for more, lacks in (("", set()), ("signals: all\n", {"signal-all"})):
-        (fault,) = scenario(entry, more).faults
-        assert {need for _, need in fault.needs()} - KubernetesEngine.capabilities == lacks
 
 
 def test_all_is_refused_before_anything_starts_with_an_engine_that_can() -> None:

@@ -111,19 +111,6 @@ def test_the_line_means_nothing_in_another_job(tmp_path: Path) -> None:
     assert [task for task, _ in starts(result)] == ["worker-0", "worker-1"]
 
 
-def test_a_job_of_an_operator_is_none_of_slurms() -> None:
-    said = only_problem(
-        """\
-        name: x
-        slurm: true
-        operator: {kind: TFJob, job: x}
-        program: {command: [a]}
-        cluster: {worker: 1}
-        """
-    )
-    assert "slurm: the job has the rules of `operator`" in said
-
-
 def test_a_job_needs_the_commands_of_its_tasks() -> None:
     said = only_problem("name: x\nslurm: true\nprogram: {command: []}\ncluster: {worker: 1}\n")
     assert "program.command: worker of a Slurm job needs a command" in said

@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest
 
+from emulator.engines import names
 from emulator.errors import UsageError
 from emulator.pytest_plugin.plugin import pytest_addoption
 from emulator.pytest_plugin.settings import Settings
@@ -39,7 +40,7 @@ def settings(*options: str) -> Settings:
         (
             ["--emulator-require", "gpu,dokker"],
             "--emulator-require dokker: there is no such thing. "
-            "It takes docker, process, kubernetes, gpu, network.",
+            f"It takes {', '.join(names())}, gpu, network.",
         ),
     ],
 )

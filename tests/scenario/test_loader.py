@@ -128,11 +128,6 @@ EXPECTATIONS = [
             "metrics: {steps: '[0-9]+'}",
             r"metrics.steps: a regex needs a group (?P<step>\d+); named patterns: auto, json,",
         ),
-        (
-            "kubernetes: {dcgm: gpu-operator/dcgm:9400}",
-            "kubernetes.dcgm: was removed (leave it out; a program that measures its GPU reports "
-            "that as values of its steps)",
-        ),
         ("reserve: 4", "reserve: 4 should be a mapping of keys and values (write `reserve: {"),
         ("reserve: {gpus: 4}", "reserve.gpus: unknown key (did you mean 'cpus'?)"),
         ("marks: slow", "marks: 'slow' should be a list (write `marks: [slow]`)"),

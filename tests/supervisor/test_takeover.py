@@ -29,6 +29,7 @@ from emulator.record.events import (
 )
 from emulator.record.reader import Record
 from emulator.results import RunCallbacks, load_result
+from emulator.runtime import plugins
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.schema import EVENTS
 from emulator.validation import patterns
@@ -186,13 +187,6 @@ CASES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "faults: [{restart: 'worker-*', at: 3s, grace: 2s}]\n",
         {"worker-1": lambda n: trains(on_sigterm=None), "*": lambda n: trains(20 + n)},
     ),
-    "nodes": (
-        "cluster: {worker: 3}\nsuccess: all-workers\nfaults:\n"
-        "  - {drain: worker-2, at: 3s, grace: 2s, for: 4s}\n"
-        "  - {cordon: worker-1, at: 12s, for: 2s}\n"
-        "  - {preempt: worker-1, at: {recovery: 0}, grace: 1s, down: 1s, via: eviction}\n",
-        {"worker-2": lambda n: trains(on_sigterm=None), "*": lambda n: trains()},
-    ),
     "workers that outlive the job": (
         "cluster: {worker: 2, evaluator: 1}\n"
         "faults: [{pause: evaluator-0, at: 2s, for: forever}, {kill: worker-1, at: 1h}]\n",
@@ -332,8 +326,6 @@ KINDS = {
     "throttle": "throttle: worker-1, cpus: 0.5, for: 2s",
     "partition": "partition: [[worker-0], [worker-1]], for: 2s",
     "shape": "shape: worker-1, loss: 5%, for: 2s",
-    "cordon": "cordon: worker-1, for: 2s",
-    "drain": "drain: worker-1, grace: 1s, for: 2s",
     "checkpoint": "checkpoint: torn",
     "disk": "disk: readonly, on: worker-1, for: 2s",
     "visibility": "visibility: late, by: 1s, to: worker-1, for: 2s",
@@ -361,12 +353,17 @@ class Noting(Fuse):
 
 
 def test_every_kind_of_fault_has_a_case_here() -> None:
-    assert {case.partition(":")[0] for case in KINDS} == FAULTS.keys()
+    assert {case.partition(":")[0] for case in KINDS} == FAULTS.keys() - {*plugins.names("faults")}
 
 
-@pytest.mark.parametrize("case", KINDS)
-def test_a_fault_of_any_kind_survives_a_kill_and_happens_once(tmp_path: Path, case: str) -> None:
-    extra = f"cluster: {{worker: 2}}\nrestart: on-failure\nfaults: [{{{KINDS[case]}, at: 3s}}]\n"
+@pytest.mark.parametrize("fault", KINDS.values(), ids=[*KINDS])
+def test_a_fault_of_any_kind_survives_a_kill_and_happens_once(tmp_path: Path, fault: str) -> None:
+    survives_a_kill(tmp_path, fault)
+
+
+def survives_a_kill(tmp_path: Path, fault: str) -> None:
+    """Check that a fault at 3 s happens once, wherever the supervisor is killed."""
+    extra = f"cluster: {{worker: 2}}\nrestart: on-failure\nfaults: [{{{fault}, at: 3s}}]\n"
 
     def world(name: str) -> World:
         shared = tmp_path / name / "shared"
@@ -390,7 +387,7 @@ def test_a_fault_of_any_kind_survives_a_kill_and_happens_once(tmp_path: Path, ca
     whole, fuse = world("whole"), Noting()
     check(whole, whole.start(fuse))
     expected = left("whole", whole)
-    assert (expected[0] == SAVED) == ("checkpoint" not in case)  # type: ignore[index]
+    assert (expected[0] == SAVED) == ("checkpoint" not in fault)  # type: ignore[index]
     assert ("0", "applied") in {(e.id, e.stage) for e in whole.history if isinstance(e, FaultEvent)}
     for kill in range(fuse.when[0] - 2, fuse.when[-1] + 4):
         here = world(str(kill))

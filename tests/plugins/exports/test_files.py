@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,9 +19,11 @@ from emulator.analysis.run_tables import Cell, Column, Table, tables
 from emulator.metrics.catalog import Usage
 from emulator.metrics.samples import Sample
 from emulator.plugins.exports.export import write_csv, write_parquet
+from emulator.plugins.exports.formats import LIBRARIES
 from tests.histories import history, step
 from tests.runs import some_samples
 
+ROOT = Path(__file__).parents[3]
 SIMPLE = (st.none(), st.booleans(), st.integers(), st.floats(), st.text())
 REPORTED = st.one_of(*SIMPLE, st.lists(st.integers(), max_size=2))
 """Values of JSON; Python's also has NaN and infinity, and half of a surrogate pair."""
@@ -110,3 +113,10 @@ def test_a_number_that_64_bits_do_not_hold_is_text_if_reported_and_left_out_if_m
     sample = Sample(1.0, 2.0, {"worker-0": Usage(1.0, received=number)})
     measured = next(t for t in tables([], [sample], []) if t.name == "samples")
     assert cells(measured, "received")[1] == [number if fits else None]
+
+
+def test_libraries_that_are_named_are_those_of_the_extra() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extra = project["optional-dependencies"]["export"]
+    for library in LIBRARIES.values():
+        assert any(line.startswith(library) for line in extra)

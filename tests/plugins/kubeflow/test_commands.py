@@ -8,7 +8,7 @@ import pytest
 
 from emulator.engines.memory import Script
 from emulator.planning.plan import Plan
-from tests.cli.typed import NO_DOCKER, typed
+from tests.cli.typed import NO_DOCKER, refusal, typed
 from tests.plugins.kubeflow.test_jobs_in import TFJOB, T, changed
 from tests.report.runs import a_run
 
@@ -102,3 +102,28 @@ def test_ps_wide_shows_the_conditions_of_a_training_operators_job(tmp_path: Path
     assert "TFJob" not in typed("ps", "last", "--out", tmp_path).stdout
     data = typed("ps", "last", "--json", "--out", tmp_path).json
     assert [one["type"] for one in data["conditions"]] == ["Created", "Running", "Succeeded"]
+
+
+def test_what_comes_through_a_pipe_is_converted(tmp_path: Path) -> None:
+    scenario = "name: a\nprogram: {command: [a]}\ncluster: {worker: 1}\n"
+    assert typed("convert", "-", stdin=scenario).ended().stdout == scenario
+    command = "--command=sh -c true"
+    cluster = '{"worker": ["worker-0:2222"]}'
+    text = typed("convert", "-", command, cwd=tmp_path, stdin=cluster).ended().stdout
+    assert text.startswith("# Made from standard input by emulate.\n")
+    assert refusal("plan", "-", command, stdin=scenario) == (
+        "--command is for manifests; standard input is a scenario. "
+        "Use --set 'program.command=[python, train.py]'."
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("convert job.yaml --to trainjob", "--to of `emulate convert` was removed: a scenario, or"),
+        ("convert https://a.b/x.yaml", "https://a.b/x.yaml is an address; a scenario is a "),
+        ("convert no-such.yaml", "Can't read no-such.yaml: No such file"),
+    ],
+)
+def test_what_can_not_be_converted_is_one_sentence(words: str, sentence: str) -> None:
+    assert refusal(*words.split()).startswith(sentence)

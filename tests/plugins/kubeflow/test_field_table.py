@@ -12,7 +12,6 @@ import pytest
 
 from emulator.plugins.kubeflow.kinds import MOVED, OBJECTS
 from emulator.plugins.kubeflow.manifests.fields import Findings, Reader
-from emulator.plugins.kubernetes.security import RESTRICTED, SECCOMP
 from emulator.scenario.manifests import read_documents
 from scripts import write_field_table as page
 
@@ -62,11 +61,6 @@ def test_the_comparison_with_a_schema_finds_what_is_missing() -> None:
         "RdzvConf.more",
         "RdzvConf.value",
     ]
-
-
-def test_nothing_is_said_of_the_rights_that_our_pods_have_too() -> None:
-    assert OBJECTS["PodSpec"]["securityContext"].harmless == (SECCOMP,)
-    assert OBJECTS["Container"]["securityContext"].harmless == (RESTRICTED,)
 
 
 def test_moved_fields_are_unknown_where_they_were() -> None:

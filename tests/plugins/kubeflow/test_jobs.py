@@ -15,8 +15,8 @@ import yaml
 from emulator.planning.context import PlanContext
 from emulator.planning.planner import make_plan
 from emulator.scenario.given import Additions, load
+from tests.cluster_objects import check
 from tests.conftest import Emulate
-from tests.plugins.kubeflow.manifests.validation import check
 
 JOBS = Path(__file__).parent / "jobs"
 PROGRAMS = Path(__file__).parents[3] / "images" / "programs"

@@ -115,6 +115,19 @@ def test_nothing_is_reported_that_rests_on_a_broken_section(text: str) -> None:
     assert only_problem(f"name: x\n{text}\n").startswith("s.yaml:2: ")
 
 
+def test_a_job_of_an_operator_is_none_of_slurms() -> None:
+    said = only_problem(
+        """\
+        name: x
+        slurm: true
+        operator: {kind: TFJob, job: x}
+        program: {command: [a]}
+        cluster: {worker: 1}
+        """
+    )
+    assert "slurm: the job has the rules of `operator`" in said
+
+
 # --- Names on the network, and labels -------------------------------------------------------------
 
 LOOPBACK = replace(

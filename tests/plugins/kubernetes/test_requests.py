@@ -40,7 +40,7 @@ from emulator.plugins.kubernetes.section import is_label_value, options_of
 from emulator.plugins.kubernetes.security import Level, obstacles
 from emulator.plugins.kubernetes.shared import Shared
 from emulator.scenario.loader import parse
-from tests.plugins.kubeflow.manifests.validation import check
+from tests.cluster_objects import check
 
 pytestmark = pytest.mark.usefixtures("in_a_folder")
 

@@ -19,7 +19,7 @@ from emulator.plugins.kubernetes.shared import (
     node_of,
     shares,
 )
-from tests.plugins.kubeflow.manifests.validation import check
+from tests.cluster_objects import check
 
 COMMON = names.Common("team", {names.RUN: "run-1"}, {})
 GIB = 2**30

@@ -13,7 +13,7 @@ from typing import Any
 import jsonschema
 from referencing import Registry, Resource
 
-SCHEMAS = Path(__file__).parent / "schemas"
+SCHEMAS = Path(__file__).parent / "plugins" / "kubeflow" / "manifests" / "schemas"
 KUBERNETES = "v1.34.0"
 """The version of Kubernetes of which objects are checked."""
 CUSTOM = {

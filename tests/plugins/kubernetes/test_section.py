@@ -100,3 +100,10 @@ def test_a_mistake_has_its_line() -> None:
 )
 def test_the_operator_follows_from_the_value(given: Any, operator: str) -> None:
     assert Toleration.model_validate(given).tolerates_any_value == (operator == "Exists")
+
+
+def test_what_was_removed_says_what_to_do_instead() -> None:
+    assert only_problem(f"{TEXT}kubernetes: {{dcgm: gpu-operator/dcgm:9400}}") == (
+        "s.yaml:4: kubernetes.dcgm: was removed (leave it out; a program that measures its GPU "
+        "reports that as values of its steps)"
+    )

@@ -327,12 +327,12 @@ def test_the_methods_of_a_capability_are_for_engines_that_name_it() -> None:
 
 def test_an_engine_of_another_package_is_chosen_by_its_name(install: Install) -> None:
     install()
-    assert engines.names() == ("docker", "process", "kubernetes", "cloud")
+    assert {*engines.names()} >= {"docker", "process", "cloud"}
     with contextlib.closing(engines.choose("cloud")) as engine:
         assert engine.name == "cloud"
     with pytest.raises(
         UsageError,
-        match=r"no engine 'clout'\. Did you mean 'cloud'\? Engines: .*process, kubernetes, cloud",
+        match=r"no engine 'clout'\. Did you mean 'cloud'\? Engines: .*process, .*cloud",
     ):
         engines.choose("clout")
 

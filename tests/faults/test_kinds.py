@@ -25,6 +25,7 @@ from emulator.faults.spec import (
     LastingFault,
     Trigger,
 )
+from emulator.runtime import plugins
 
 FLAGS = (
     *("lasting", "is_held", "ends_target", "restarts_target", "replaces_target", "blocks_job"),
@@ -58,8 +59,7 @@ KINDS: dict[str, tuple[str, float | None, float, float]] = {
     "disk": ("lasting is_held is_healed", None, 7, 12),
     "visibility": ("lasting is_held is_healed", None, 7, 12),
     "hang": ("lasting is_held blocks_job is_healed", None, 7, 12),
-}from emulator.runtime import plugins
-
+}
 
 
 def make(kind: str, **options: Any) -> Any:

@@ -36,7 +36,7 @@ import psutil
 
 from emulator.engines.docker import DockerEngine
 from emulator.engines.docker.requests import SHARED, WORKDIR, cpu_quota, program_archive
-from emulator.engines.lines import seconds
+from emulator.engines.kit.lines import seconds
 from emulator.engines.requirements import make_ready
 from emulator.metrics.steps import StepReader
 from emulator.planning.plan import Plan, Task

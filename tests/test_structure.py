@@ -75,7 +75,7 @@ ROOMS = {
     "metrics.gpu": {
         *("cli.examine", "engines.docker.task_containers", "supervisor.sampling"),
     },
-    "engines.docker": {"cli.setup", "engines.recipes"},
+    "engines.docker": {"cli.setup", "engines.kit.recipes"},
     "engines.docker.warm": {"engines.docker"},
     "engines.process": set(),
     "plugins.kubernetes": set(),
@@ -100,7 +100,7 @@ WORDS: dict[str, tuple[str, set[str]]] = {
         {
             *("engines", "engines.base", "engines.capabilities", "engines.docker.engine"),
             *("engines.docker.images", "engines.docker.logs", "engines.docker.usage"),
-            *("engines.recipes", "session.execution", "supervisor.cleanup", "faults.ending"),
+            *("engines.kit.recipes", "session.execution", "supervisor.cleanup", "faults.ending"),
             *("planning.plan", "planning.requested", "record.folder"),
             *("report.terminal", "results"),
             *("scenario.image", "scenario.frameworks.spec", "scenario.frameworks.registry"),

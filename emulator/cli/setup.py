@@ -51,7 +51,7 @@ class _Framework(StrEnum):
 
 
 def _complete_images() -> list[str]:
-    from emulator.engines.recipes import KINDS
+    from emulator.engines.kit.recipes import KINDS
 
     return [*KINDS, "all", *map(str, Path().glob("*.yaml"))]
 
@@ -120,7 +120,7 @@ def _build(
     quiet: bool,
 ) -> None:
     from emulator.engines.docker.building import push
-    from emulator.engines.recipes import KINDS, stable_tag
+    from emulator.engines.kit.recipes import KINDS, stable_tag
     from emulator.validation.units import format_duration
 
     def say(text: str) -> None:
@@ -142,7 +142,7 @@ def _build(
 
 def _images(kind: str) -> Sequence[AnyImage]:
     """Return what is to be built: one of the kinds, all, or those of a scenario."""
-    from emulator.engines.recipes import KINDS, is_built
+    from emulator.engines.kit.recipes import KINDS, is_built
 
     if kind in KINDS:
         return [kind]

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_ch
 
 if TYPE_CHECKING:
     from emulator.broker import Capacity
-    from emulator.engines.command_line import CommandLine
+    from emulator.engines.kit.command_line import CommandLine
     from emulator.errors import EngineError
     from emulator.faults.netem import Link
     from emulator.metrics.catalog import Usage

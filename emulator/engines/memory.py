@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from emulator.broker import Capacity
 from emulator.engines.base import Exited, Inbox, Line, Resource, ResumePoint
 from emulator.engines.capabilities import capabilities
-from emulator.engines.lines import overlap
+from emulator.engines.kit.lines import overlap
 from emulator.errors import EngineError, NotRunning
 from emulator.faults.spec import Cordoned
 from emulator.metrics.catalog import Usage

@@ -33,11 +33,10 @@ change what it does:
     {"go": true}            what is held at the beginning goes on
 
 What is held has not made the call, and no thread of the task gets further than its next one. The
-beginning is the first instruction of the command behind the gate (`engines/gate.py`), which waits
-until it is traced; or where a task without one happens to be. This program ends when its standard
-input is closed, and when no rule is left: the kernel then lets all threads go on. So nothing is
-left of it, however it ends (ptrace(2)).
-"""
+beginning is the first instruction of the command behind the gate (`engines/kit/gate.py`), which
+waits until it is traced; or where a task without one happens to be. This program ends when its
+standard input is closed, and when no rule is left: the kernel then lets all threads go on. So
+nothing is left of it, however it ends (ptrace(2))."""
 
 from __future__ import annotations
 

@@ -70,7 +70,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     warm = "fork tasks from processes that have imported their framework; these wait between tests"
     require = "an engine, gpu, network: fail where the machine lacks it, instead of skipping"
     vary = "collect every scenario file once for each value"
-    add("--emulator-engine", metavar="NAME", help=HELP)
+    engine = HELP.replace("{engines}", "one of a plug-in")
+    add("--emulator-engine", metavar="NAME", help=engine)
     add("--emulator-image", metavar="IMAGE", help=image)
     add("--emulator-out", metavar="DIR", help="where run folders go [runs/ below the rootdir]")
     add("--emulator-keep", action="store_true", help=keep)
@@ -83,7 +84,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini(
         "emulator_scenarios", "folders whose *.yaml are scenarios", type="paths", default=[]
     )
-    parser.addini("emulator_engine", HELP, default="")
+    parser.addini("emulator_engine", engine, default="")
     parser.addini("emulator_warm", warm, type="bool", default=False)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from emulator.api.server import ApiServer
 from emulator.engines.base import Configuring, Engine, Warming
 from emulator.engines.capabilities import capable
-from emulator.engines.origin import Origin, origin_of
+from emulator.engines.kit.origin import Origin, origin_of
 from emulator.engines.requirements import make_ready, require_of
 from emulator.errors import EmulatorError, NameTaken, Unsupported, UsageError
 from emulator.planning.requested import RequestedScenario, RunOptions

@@ -77,7 +77,7 @@ from emulator.supervisor.watchdog import DiskWatch, Watchdog
 from emulator.supervisor.witness import Saw, WatchedSaves
 
 if TYPE_CHECKING:
-    from emulator.engines.origin import Origin
+    from emulator.engines.kit.origin import Origin
     from emulator.metrics.steps import Observation, Seen
     from emulator.planning.plan import Plan
     from emulator.record.writer import RunWriter

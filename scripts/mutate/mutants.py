@@ -12,8 +12,9 @@ ROOT = Path(__file__).parent.parent.parent
 DECIDE = (
     *("analysis", "faults", "metrics", "planning", "record", "report", "scenario"),
     *("supervisor", "validation", "pytest_plugin/harness.py"),
-    *("engines/byte_stream.py", "engines/lines.py", "engines/memory.py", "engines/origin.py"),
-    *("engines/recipes.py", "engines/requirements.py", "engines/docker/dockerfiles.py"),
+    *("engines/kit/byte_stream.py", "engines/kit/lines.py", "engines/kit/origin.py"),
+    *("engines/kit/recipes.py", "engines/memory.py", "engines/requirements.py"),
+    "engines/docker/dockerfiles.py",
     *("engines/docker/pods.py", "engines/docker/requests.py", "engines/docker/warm/cluster.py"),
     *("plugins/kubeflow/manifests", "plugins/exports/trace.py"),
     *("plugins/kubernetes/log_lines.py", "plugins/kubernetes/nodes.py"),

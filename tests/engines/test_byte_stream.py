@@ -18,9 +18,9 @@ import urllib3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.engines import byte_stream
-from emulator.engines.byte_stream import ByteStream, reader_of, socket_of
 from emulator.engines.docker.logs import LogFollower, _StartLog
+from emulator.engines.kit import byte_stream
+from emulator.engines.kit.byte_stream import ByteStream, reader_of, socket_of
 from tests.engines.certificates import certificate
 from tests.engines.docker.test_logs import frame
 from tests.engines.test_lines import cut

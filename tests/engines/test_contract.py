@@ -26,7 +26,7 @@ from emulator.engines import engine_class, names
 from emulator.engines.base import Engine, Executing, Measuring, Publishing, Witnessing
 from emulator.engines.capabilities import capable
 from emulator.engines.docker import DockerEngine
-from emulator.engines.lines import LONGEST_LINE
+from emulator.engines.kit.lines import LONGEST_LINE
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.process import ProcessEngine
 from emulator.errors import NotRunning, Unsupported, UsageError

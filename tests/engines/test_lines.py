@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.engines.lines import (
+from emulator.engines.kit.lines import (
     DRAWN,
     LONGEST_LINE,
     DrawnLine,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from emulator.engines.kit.origin import commit_of, machine_of, origin_of
+from emulator.engines.kit.recipes import recipe_tag
 from emulator.engines.memory import MemoryEngine
-from emulator.engines.origin import commit_of, machine_of, origin_of
-from emulator.engines.recipes import recipe_tag
 from emulator.errors import EngineError
 from emulator.planning.plan import Plan
 from emulator.record.events import RunStarted

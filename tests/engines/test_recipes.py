@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.engines.recipes import (
+from emulator.engines.kit.recipes import (
     in_registry,
     pinned,
     recipe_tag,
@@ -76,7 +76,7 @@ def test_a_record_that_is_broken_pins_nothing(record: str, cache: Path) -> None:
 
 def test_names_are_known_without_the_docker_sdk() -> None:
     code = (
-        "import sys; from emulator.engines.recipes import reference\n"
+        "import sys; from emulator.engines.kit.recipes import reference\n"
         "reference('auto', lambda: (), 'localhost:5000'); print('docker' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

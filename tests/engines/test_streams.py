@@ -10,7 +10,7 @@ import pytest
 
 from emulator.engines import base
 from emulator.engines.base import Exited, Inbox, Line, Lines
-from emulator.engines.streams import (
+from emulator.engines.kit.streams import (
     EVERY,
     LEAST,
     MUCH,
@@ -176,7 +176,7 @@ def test_a_source_that_has_ended_is_not_read_again() -> None:
 
 
 def test_many_lines_are_several_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("emulator.engines.streams.IN_AN_EVENT", 3)
+    monkeypatch.setattr("emulator.engines.kit.streams.IN_AN_EVENT", 3)
     streams = Streams(inbox := Inbox())
     source = Source("worker-0")
     source.write("a b c d e f g ")
@@ -248,7 +248,7 @@ def test_a_source_is_given_up_when_more_has_come_than_is_still_wanted() -> None:
 
 
 def test_a_long_wait_ends_once_something_depends_on_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("emulator.engines.streams.UNHURRIED", 3600.0)
+    monkeypatch.setattr("emulator.engines.kit.streams.UNHURRIED", 3600.0)
     inbox = Inbox()
     inbox.hurried = False
     streams = Streams(inbox, stamped=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from emulator.engines.lines import DrawnLine, LineSplitter
+from emulator.engines.kit.lines import DrawnLine, LineSplitter
 from emulator.metrics.steps import ENOUGH, Observation, Seen, StepReader
 from tests.metrics.test_formats import EXPECTED, RECORDED, WITHOUT_STEPS, recorded, truths
 

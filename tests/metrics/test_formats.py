@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.engines.lines import DrawnLine, LineSplitter
+from emulator.engines.kit.lines import DrawnLine, LineSplitter
 from emulator.metrics.bars import TRAINER_LINES
 from emulator.metrics.formats import FORMATS
 from emulator.metrics.steps import Observation, StepReader

@@ -16,10 +16,10 @@ from typing import IO, TYPE_CHECKING, Any
 import docker
 from docker.utils.build import PatternMatcher
 
-from emulator.engines.byte_stream import socket_of
 from emulator.engines.docker.connection import answer_behind, translate_errors
 from emulator.engines.docker.dockerfiles import needs_context
-from emulator.engines.recipes import in_registry, remember
+from emulator.engines.kit.byte_stream import socket_of
+from emulator.engines.kit.recipes import in_registry, remember
 from emulator.errors import ImageError, UsageError
 from emulator.runtime import signals
 from emulator.runtime.files import FOR_OWNER, cache_dir

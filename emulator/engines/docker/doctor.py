@@ -13,7 +13,7 @@ from typing import Any
 from emulator.engines.base import Finding, Status
 from emulator.engines.docker.connection import CONNECT_TIMEOUT, connect, translate_errors
 from emulator.engines.docker.images import BuildOptions, Images
-from emulator.engines.recipes import KINDS, recipe_tag
+from emulator.engines.kit.recipes import KINDS, recipe_tag
 from emulator.errors import EmulatorError, EngineMissing
 from emulator.runtime.files import FOR_IMAGES
 from emulator.validation.units import format_size

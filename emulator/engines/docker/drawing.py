@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING
 
 from emulator.engines.base import Line
 from emulator.engines.docker.connection import Frames
-from emulator.engines.lines import DrawnLine
-from emulator.engines.streams import AT_ONCE, Arrived, Streams
+from emulator.engines.kit.lines import DrawnLine
+from emulator.engines.kit.streams import AT_ONCE, Arrived, Streams
 
 if TYPE_CHECKING:
-    from emulator.engines.byte_stream import ByteStream
     from emulator.engines.docker.logs import LogParser
+    from emulator.engines.kit.byte_stream import ByteStream
 
 QUIET = 50
 """Reads in a row with whole lines only, after which a program is taken to draw nothing."""

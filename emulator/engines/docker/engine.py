@@ -52,8 +52,8 @@ from emulator.runtime.sockets import require_free
 
 if TYPE_CHECKING:
     from emulator.engines.base import Finding, Inbox, ResumePoint, TaskProcess
-    from emulator.engines.command_line import CommandLine
     from emulator.engines.docker.warm.cluster import ControlReplies
+    from emulator.engines.kit.command_line import CommandLine
     from emulator.metrics.catalog import Usage
     from emulator.planning.plan import Plan, Task
     from emulator.scenario.schema import AnyImage, Scenario

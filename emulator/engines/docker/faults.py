@@ -17,8 +17,6 @@ import docker
 import requests
 from docker.errors import APIError, NotFound
 
-from emulator.engines.byte_stream import reader_of, socket_of
-from emulator.engines.containers import home_of
 from emulator.engines.docker import volumes
 from emulator.engines.docker.connection import (
     Frames,
@@ -39,8 +37,10 @@ from emulator.engines.docker.requests import (
     witness_request,
 )
 from emulator.engines.docker.task_containers import TaskContainers, no_container
-from emulator.engines.lines import LineSplitter, seconds
-from emulator.engines.streams import PIECE
+from emulator.engines.kit.byte_stream import reader_of, socket_of
+from emulator.engines.kit.containers import home_of
+from emulator.engines.kit.lines import LineSplitter, seconds
+from emulator.engines.kit.streams import PIECE
 from emulator.errors import EngineError, ImageError, NotRunning
 from emulator.platforms.notices import Notice, no_metadata
 

@@ -25,7 +25,6 @@ from typing import IO, TYPE_CHECKING, Any
 import docker
 from docker.errors import APIError, ImageNotFound
 
-from emulator.engines import recipes
 from emulator.engines.docker.building import (
     LAST_LINES,
     custom_context,
@@ -37,9 +36,11 @@ from emulator.engines.docker.building import (
 )
 from emulator.engines.docker.connection import translate_errors
 from emulator.engines.docker.dockerfiles import bases
-from emulator.engines.recipes import (
+from emulator.engines.kit import recipes
+from emulator.engines.kit.recipes import (
     KINDS,
     context_files,
+    dockerfile_of,
     recipe_files,
     recipe_tag,
     stable_tag,
@@ -176,7 +177,7 @@ class Images:
                 tag,
                 recipe_context(kind, self._options),
                 say,
-                dockerfile=f"Dockerfile.{kind}",
+                dockerfile=dockerfile_of(kind),
                 buildargs={"BASE": base, **_indexes(os.environ)},
                 labels={LABEL_KIND: kind, LABEL_BASE: base},
             )

@@ -17,11 +17,11 @@ import docker
 from docker.errors import APIError
 
 from emulator.engines.base import LAST_LINES, Exited, Line, ResumePoint
-from emulator.engines.byte_stream import ByteStream
-from emulator.engines.container_log import KILLED, ContainerLog, Reporter
 from emulator.engines.docker.connection import Frames, lost, streamed
 from emulator.engines.docker.drawing import Drawings
-from emulator.engines.lines import PrintedLine, UnfinishedLine, overlap, seconds
+from emulator.engines.kit.byte_stream import ByteStream
+from emulator.engines.kit.container_log import KILLED, ContainerLog, Reporter
+from emulator.engines.kit.lines import PrintedLine, UnfinishedLine, overlap, seconds
 from emulator.record.events import OutputLeftOut
 
 if TYPE_CHECKING:

@@ -9,8 +9,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emulator.engines.containers import add_folder, add_part, home_of, operator_labels, scratches
-from emulator.engines.gate import gate
+from emulator.engines.kit.containers import (
+    add_folder,
+    add_part,
+    home_of,
+    operator_labels,
+    scratches,
+)
+from emulator.engines.kit.gate import gate
 from emulator.runtime.host import this_host
 from emulator.scenario import program
 from emulator.scenario.program import ready

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from docker.errors import APIError
 
 from emulator.engines.base import Resource
-from emulator.engines.containers import home_of
 from emulator.engines.docker.connection import (
     PARALLEL,
     Heartbeat,
@@ -33,6 +32,7 @@ from emulator.engines.docker.requests import (
     has_pod,
     program_archive,
 )
+from emulator.engines.kit.containers import home_of
 from emulator.errors import NotRunning
 from emulator.metrics import gpu
 

@@ -39,11 +39,11 @@ from emulator.engines.base import (
     Resource,
     TaskProcess,
 )
-from emulator.engines.gate import gated
-from emulator.engines.lines import DrawnLine, EndOfOutput, LineSplitter
+from emulator.engines.kit.gate import gated
+from emulator.engines.kit.lines import DrawnLine, EndOfOutput, LineSplitter
+from emulator.engines.kit.streams import PIECE, Arrived, Streams
 from emulator.engines.process import doctor, interpreter, keeper, process_table
 from emulator.engines.process.process_table import KEEPER, has_ended, labelled, owned
-from emulator.engines.streams import PIECE, Arrived, Streams
 from emulator.errors import EngineError, EngineLost, NotRunning
 from emulator.planning.context import PlanContext
 from emulator.platforms.metadata import MetadataServer, State, Told
@@ -56,7 +56,7 @@ from emulator.scenario import program
 if TYPE_CHECKING:
     from filelock import FileLock
 
-    from emulator.engines.command_line import CommandLine
+    from emulator.engines.kit.command_line import CommandLine
     from emulator.metrics.catalog import Usage
     from emulator.metrics.processes import ProcessSampler
     from emulator.planning.plan import Plan, Task
@@ -313,7 +313,7 @@ class ProcessEngine:
         self, plan: Plan, folder: Path, task: str, command: Sequence[str], *, terminal: bool
     ) -> CommandLine:
         """Return a command with the environment of a task, in its folder; it ends with the run."""
-        from emulator.engines.command_line import CommandLine, not_running
+        from emulator.engines.kit.command_line import CommandLine, not_running
 
         found = [one for one in owned() if one.labels.run_id == plan.run_id]
         if not any(one.labels.keeper and one.labels.task == task for one in found):

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emulator.engines.containers import add_folder, add_part, home_of
+from emulator.engines.kit.containers import add_folder, add_part, home_of
 from emulator.errors import EngineError
 from emulator.plugins.kubernetes import names
 from emulator.scenario.container import is_in

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emulator.engines.base import EngineDown, Exited
-from emulator.engines.command_line import CommandLine, check_command, not_running
-from emulator.engines.recipes import reference
+from emulator.engines.kit.command_line import CommandLine, check_command, not_running
+from emulator.engines.kit.recipes import reference
 from emulator.errors import EngineError, EngineLost, EngineMissing, NameTaken
 from emulator.faults.spec import Cordoned
 from emulator.planning.context import TASK_PORT, PlanContext

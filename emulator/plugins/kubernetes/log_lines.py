@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from emulator.engines.lines import PrintedLine, UnfinishedLine, seconds
+from emulator.engines.kit.lines import PrintedLine, UnfinishedLine, seconds
 
 PIECE = 16 * 1024
 """Bytes of a piece of a line."""

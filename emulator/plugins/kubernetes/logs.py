@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from urllib3.exceptions import HTTPError
 
 from emulator.engines.base import LAST_LINES, Exited, Line, Lines, ResumePoint
-from emulator.engines.container_log import ContainerLog, Reporter
-from emulator.engines.lines import PrintedLine, overlap, seconds
+from emulator.engines.kit.container_log import ContainerLog, Reporter
+from emulator.engines.kit.lines import PrintedLine, overlap, seconds
 from emulator.errors import EngineError, EngineLost
 from emulator.plugins.kubernetes.log_lines import LogParser, Position
 from emulator.plugins.kubernetes.names import MAIN

@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from emulator.engines.containers import home_of, operator_labels
+from emulator.engines.kit.containers import home_of, operator_labels
 from emulator.errors import Unsupported
 from emulator.plugins.kubernetes import names
 from emulator.plugins.kubernetes.archives import (

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from urllib3.exceptions import HTTPError
 
-from emulator.engines.byte_stream import shut, socket_of
+from emulator.engines.kit.byte_stream import shut, socket_of
 from emulator.errors import EngineError, EngineLost
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ from docker.context.config import get_context_id
 from docker.errors import APIError, NotFound
 
 from emulator.engines import choose
-from emulator.engines.byte_stream import socket_of
 from emulator.engines.docker.connection import (
     CALL_TIMEOUT,
     REMOVAL_PAUSES,
@@ -29,6 +28,7 @@ from emulator.engines.docker.connection import (
     streamed,
     until_killed,
 )
+from emulator.engines.kit.byte_stream import socket_of
 from emulator.errors import EngineMissing
 from tests.conftest import Emulate
 from tests.engines.docker.listeners import ANSWERS, instead_of_docker, listening, run_python

@@ -17,11 +17,11 @@ import pytest
 import requests
 from docker.errors import APIError, ImageNotFound
 
-from emulator.engines import recipes as names
 from emulator.engines.docker import DockerEngine, building, images
 from emulator.engines.docker.building import custom_context, packed
 from emulator.engines.docker.images import BuildOptions, builder_lines, recipe_context
-from emulator.engines.recipes import KINDS, context_files, recipe_tag
+from emulator.engines.kit import recipes as names
+from emulator.engines.kit.recipes import KINDS, context_files, dockerfile_of, recipe_tag
 from emulator.errors import ImageError, UsageError
 from emulator.runtime.bundled import ROOT
 from emulator.scenario.schema import Dockerfile
@@ -189,7 +189,7 @@ def test_a_pipe_in_a_context_is_no_file_of_it(custom: Dockerfile) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_context_holds_its_recipe_and_no_more(kind: str) -> None:
-    own = [f"Dockerfile.{kind}", "images/build/README.md"]
+    own = [dockerfile_of(kind), "images/build/README.md"]
     own += [f"images/requirements/{kind}.txt"] if kind != "python" else []  # which has it alone
     own += ["constraints.txt"] if kind not in ("network", "python") else []
     files = unpacked(recipe_context(kind, BuildOptions()))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from emulator.engines.docker import drawing
 from emulator.engines.docker.drawing import QUIET, SAME, Drawing
 from emulator.engines.docker.logs import LogParser
-from emulator.engines.lines import LONGEST_LINE, PrintedLine, overlap
+from emulator.engines.kit.lines import LONGEST_LINE, PrintedLine, overlap
 from emulator.record.events import Step
 from emulator.record.reader import Record
 from tests.engines.docker.site import Site

@@ -17,11 +17,11 @@ from docker.errors import ImageNotFound
 
 import emulator
 from emulator.api.client import Cluster
-from emulator.engines import recipes
 from emulator.engines.docker import DockerEngine
 from emulator.engines.docker.building import one_at_a_time
 from emulator.engines.docker.images import BuildOptions, Images
-from emulator.engines.recipes import recipe_tag
+from emulator.engines.kit import recipes
+from emulator.engines.kit.recipes import recipe_tag
 from emulator.errors import EngineError, UsageError
 from emulator.record.events import fields_of
 from emulator.record.reader import Record
@@ -55,7 +55,7 @@ def recipe(
 
     def write(step: str) -> str:
         text = f"ARG BASE\nFROM {real}\n# {uuid.uuid4()}\n{step}\n"
-        (root / "Dockerfile.network").write_text(text)
+        (root / "images" / "Dockerfile.network").write_text(text)
         tags.append(recipe_tag("network"))
         return tags[-1]
 

@@ -25,7 +25,7 @@ from emulator.engines.docker import DockerEngine, images
 from emulator.engines.docker.building import custom_context
 from emulator.engines.docker.dockerfiles import bases, needs_context
 from emulator.engines.docker.images import BuildOptions, Images
-from emulator.engines.recipes import KINDS
+from emulator.engines.kit.recipes import KINDS
 from emulator.errors import ImageError
 from tests.conftest import own
 from tests.engines.certificates import certificate

@@ -15,7 +15,7 @@ import pytest
 from emulator.engines.docker import DockerEngine
 from emulator.engines.docker.building import PushError, push, refusal, steps
 from emulator.engines.docker.images import custom_tag
-from emulator.engines.recipes import pinned, recipe_tag, reference
+from emulator.engines.kit.recipes import pinned, recipe_tag, reference
 from emulator.errors import ImageError
 from tests.conftest import Emulate, own
 from tests.engines.docker.contexts import a_dockerfile

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from emulator.broker import need_of
-from emulator.engines.containers import home_of
 from emulator.engines.docker.ownership import Addresses
 from emulator.engines.docker.requests import (
     all_requests,
@@ -29,6 +28,7 @@ from emulator.engines.docker.requests import (
     redirects_metadata,
     task_of,
 )
+from emulator.engines.kit.containers import home_of
 from emulator.errors import EngineError
 from emulator.planning.context import PlanContext, machine_limits
 from emulator.planning.plan import Plan

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from emulator.engines.docker import DockerEngine
-from emulator.engines.recipes import recipe_tag
+from emulator.engines.kit.recipes import recipe_tag
 from tests.clusters import ForTest, changes
 from tests.conftest import Emulate, own
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from emulator.engines.lines import LONGEST_LINE, PrintedLine
+from emulator.engines.kit.lines import LONGEST_LINE, PrintedLine
 from emulator.plugins.kubernetes.log_lines import PIECE, LogParser, Position, canonical
 from tests.engines.test_lines import cut as in_pieces
 

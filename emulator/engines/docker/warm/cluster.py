@@ -40,7 +40,7 @@ from emulator.scenario.frameworks.registry import FRAMEWORKS
 
 if TYPE_CHECKING:
     from emulator.engines.docker.logs import LogFollower
-    from emulator.engines.lines import PrintedLine
+    from emulator.engines.kit.lines import PrintedLine
     from emulator.scenario.schema import Scenario
 
 PYTHON = re.compile(r"python(3(\.\d+)?)?")

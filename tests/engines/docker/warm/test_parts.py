@@ -27,7 +27,7 @@ from emulator.engines.docker.warm.cluster import (
     warm_request,
 )
 from emulator.engines.docker.warm.pool import Pool, Waiting
-from emulator.engines.lines import PrintedLine
+from emulator.engines.kit.lines import PrintedLine
 from emulator.planning.context import PlanContext
 from emulator.planning.plan import Plan
 from emulator.planning.planner import make_plan

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emulator.engines import recipes
 from emulator.engines.base import Engine, Identifying
+from emulator.engines.kit import recipes
 
 if TYPE_CHECKING:
     from emulator.planning.plan import Plan

@@ -78,11 +78,16 @@ def recipe_tag(kind: str) -> str:
     return f"emulator-{kind}:{digest.hexdigest()[:12]}"
 
 
+def dockerfile_of(kind: str) -> str:
+    """Return the path of a Dockerfile in the repository, and in its build context."""
+    return f"Dockerfile.{kind}" if kind in ("cpu", "gpu") else f"images/Dockerfile.{kind}"
+
+
 def recipe_files(kind: str) -> dict[str, Path]:
     """Return the files of a recipe by what the tag has of their names."""
     if kind == "python":  # alone
-        return {f"Dockerfile.{kind}": ROOT / f"Dockerfile.{kind}"}
-    paths = [ROOT / f"Dockerfile.{kind}", ROOT / "images" / "requirements" / f"{kind}.txt"]
+        return {f"Dockerfile.{kind}": ROOT / dockerfile_of(kind)}
+    paths = [ROOT / dockerfile_of(kind), ROOT / "images" / "requirements" / f"{kind}.txt"]
     if kind != "network":  # it has packages of Debian alone
         paths.append(ROOT / "constraints.txt")
     return {path.name: path for path in paths}

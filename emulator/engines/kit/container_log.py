@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from emulator.engines.base import EngineDown, Exited, Inbox, Line, Lines
-from emulator.engines.byte_stream import ByteStream
-from emulator.engines.streams import IN_AN_EVENT, PIECE, Arrived, Streams
+from emulator.engines.kit.byte_stream import ByteStream
+from emulator.engines.kit.streams import IN_AN_EVENT, PIECE, Arrived, Streams
 
 if TYPE_CHECKING:
     from urllib3.response import BaseHTTPResponse
 
-    from emulator.engines.lines import PrintedLine
+    from emulator.engines.kit.lines import PrintedLine
     from emulator.errors import EngineError
 
 KILLED = 128 + signal.SIGKILL

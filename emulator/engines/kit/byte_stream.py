@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from emulator.engines.streams import AT_ONCE, PIECE
+from emulator.engines.kit.streams import AT_ONCE, PIECE
 
 
 class ByteStream:

@@ -1,0 +1,1 @@
+"""What engines share: the output of tasks, commands into them, gates, images, and origins."""

@@ -16,7 +16,8 @@
     └── RecordError              exit 4   the run folder can't be written or read
 
 Errors of Docker and of the operating system are translated where they enter: in `engines/`,
-`record/` and `broker/`. Any other exception is a bug, except signals.Interruption (exit 130).
+`record/` and `planning/leases.py`. Any other exception is a bug, except signals.Interruption
+(exit 130).
 """
 
 from __future__ import annotations

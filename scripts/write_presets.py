@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Write the tables of presets in docs/platforms.md, from emulator/platforms/presets.py.
+"""Write the tables of presets in docs/platforms.md, from emulator/faults/platforms/presets.py.
 
-A test fails while the page differs from what this writes (tests/platforms/test_presets.py).
+A test fails while the page differs from what this writes (tests/faults/platforms/test_presets.py).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from emulator.faults.ending import Preempt
-from emulator.platforms.presets import PRESETS, TIMES, Preset, Source
+from emulator.faults.platforms.presets import PRESETS, TIMES, Preset, Source
 from emulator.validation.units import format_duration
 
 PAGE = Path(__file__).parent.parent / "docs" / "platforms.md"

@@ -72,7 +72,7 @@ PartitionName=high Nodes=localhost PriorityTier=10 PreemptMode=OFF MaxTime=INFIN
 
 @dataclass(frozen=True)
 class Said:
-    """A line of `tests/platforms/observer.py`."""
+    """A line of `tests/faults/platforms/observer.py`."""
 
     at: float
     """Seconds since 1970."""

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator.broker import Need
 from emulator.engines.docker import DockerEngine
+from emulator.planning.claims import Need
 from emulator.pytest_plugin.harness import Emulator, recover
 from emulator.results import Result
 from emulator.scenario.loader import load

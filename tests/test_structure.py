@@ -29,12 +29,10 @@ LAYERS = [
     {"validation"},
     {"runtime"},
     {"metrics"},
-    {"platforms"},
     {"faults"},
     {"scenario"},
     {"planning"},
-    {"record", "broker"},
-    {"witness"},
+    {"record"},
     {"analysis"},
     {"engines"},
     {"supervisor"},
@@ -146,7 +144,7 @@ NAME_PLUGINS = {
     # Words of other tools, and what replaces what was removed:
     "cli/words",
     # Whose values and variables these are; and a platform that takes machines away:
-    *("metrics/formats", "scenario/frameworks/tensorflow", "platforms/presets"),
+    *("metrics/formats", "scenario/frameworks/tensorflow", "faults/platforms/presets"),
 }
 """The core's modules whose code has words of a plug-in."""
 

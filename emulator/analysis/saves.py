@@ -1,9 +1,9 @@
 """Which saves a run made, their steps, and which of them were whole (pure).
 
-A save is what the witness saw of files that were written together (`emulator/witness`). It is whole
-if the task that wrote its files has closed and renamed them. The kernel closes them as well when a
-task is killed. So what was closed from then on counts as cut off, or as unsure, unless it was
-renamed, its end was reported, or it is as large as the one before it.
+A save is what the witness saw of files that were written together (`supervisor/witness`). It is
+whole if the task that wrote its files has closed and renamed them. The kernel closes them as well
+when a task is killed. So what was closed from then on counts as cut off, or as unsure, unless it
+was renamed, its end was reported, or it is as large as the one before it.
 
 What a fault did to a file looks like a save, and is told apart by what the fault says it changed.
 """

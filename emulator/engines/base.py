@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from emulator.broker import Capacity
     from emulator.engines.kit.command_line import CommandLine
     from emulator.errors import EngineError
     from emulator.faults.netem import Link
     from emulator.metrics.catalog import Usage
+    from emulator.planning.claims import Capacity
     from emulator.planning.context import PlanContext
     from emulator.planning.plan import Plan, Task
     from emulator.scenario.schema import Scenario

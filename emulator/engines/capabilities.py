@@ -18,8 +18,8 @@ from emulator.engines.base import (
 )
 from emulator.errors import Unsupported
 from emulator.faults.kinds import FAULTS
+from emulator.faults.platforms.notices import Announcing
 from emulator.faults.spec import Cordoning, Holding
-from emulator.platforms.notices import Announcing
 
 _APART_FROM_FAULTS: Mapping[str, type | None] = {
     "limits": None,

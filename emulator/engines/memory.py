@@ -14,21 +14,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emulator.broker import Capacity
 from emulator.engines.base import Exited, Inbox, Line, Resource, ResumePoint
 from emulator.engines.capabilities import capabilities
 from emulator.engines.kit.lines import overlap
 from emulator.errors import EngineError, NotRunning
 from emulator.faults.spec import Cordoned
 from emulator.metrics.catalog import Usage
+from emulator.planning.claims import Capacity
 from emulator.planning.context import TASK_PORT, PlanContext
 from emulator.scenario.schema import AnyImage, Dockerfile, Scenario
 
 if TYPE_CHECKING:
     from emulator.faults.netem import Link
+    from emulator.faults.platforms.notices import Notice
     from emulator.faults.spec import Via
     from emulator.planning.plan import Plan, Task
-    from emulator.platforms.notices import Notice
     from emulator.runtime.clock import ManualClock
     from emulator.scenario.container import Port
 

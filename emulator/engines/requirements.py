@@ -20,7 +20,7 @@ from emulator.scenario.frameworks.registry import FRAMEWORKS
 from emulator.validation.units import format_size
 
 if TYPE_CHECKING:
-    from emulator.broker import Capacity
+    from emulator.planning.claims import Capacity
     from emulator.planning.context import PlanContext
     from emulator.planning.plan import Plan
     from emulator.scenario.container import ContainerBase

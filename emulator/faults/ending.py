@@ -24,6 +24,7 @@ from emulator.faults.platform import (
     needs_of,
     timeline,
 )
+from emulator.faults.platforms.notices import Announcing, Notice
 from emulator.faults.signals import (
     WHICH,
     SignallingAll,
@@ -41,7 +42,6 @@ from emulator.faults.spec import (
     ending_grace,
     matches,
 )
-from emulator.platforms.notices import Announcing, Notice
 from emulator.validation.fields import Duration, DurationOrForever, Glob, is_stored
 from emulator.validation.units import format_count
 

@@ -1,6 +1,6 @@
 """A preemption as a platform does it: its preset, and what it does when.
 
-`emulator/platforms/presets.py` has the values.
+`emulator/faults/platforms/presets.py` has the values.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, WithJsonSchema
 
-from emulator.platforms.notices import ACTIONS
-from emulator.platforms.presets import PRESETS, TIMES
+from emulator.faults.platforms.notices import ACTIONS
+from emulator.faults.platforms.presets import PRESETS, TIMES
 from emulator.validation.similar import suggestion
 from emulator.validation.units import format_duration
 

@@ -34,7 +34,7 @@ from pydantic import (
     model_validator,
 )
 
-from emulator.platforms.notices import asked_of_engine
+from emulator.faults.platforms.notices import asked_of_engine
 from emulator.validation.fields import (
     Duration,
     DurationOrForever,

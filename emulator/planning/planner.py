@@ -15,12 +15,12 @@ from typing import Any
 from emulator.errors import WITHOUT_GPUS, Unsupported
 from emulator.faults.kinds import RandomFaults
 from emulator.faults.netem import between_all
+from emulator.faults.platforms import slurm
 from emulator.faults.schedule import build_schedule
 from emulator.faults.spec import Entry, FaultSpec, matches
 from emulator.metrics import event_files
 from emulator.planning.context import PlanContext
 from emulator.planning.plan import Plan, Task, ThroughputReference
-from emulator.platforms import slurm
 from emulator.scenario import rendezvous
 from emulator.scenario.addresses import DEFAULT_NAMESPACE, naming
 from emulator.scenario.container import Container, ContainerBase, PodContainer

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from emulator.broker import Claim, Need, need_of
-from emulator.broker.leases import Broker, Lease
 from emulator.engines import AUTO, engine_class, names
 from emulator.engines.base import Warming
 from emulator.engines.requirements import machine_needs, needs
 from emulator.errors import EmulatorError, EngineMissing, InUse, Unsupported
+from emulator.planning.claims import Claim, Need, need_of
+from emulator.planning.leases import Broker, Lease
 from emulator.planning.plan import ThroughputReference
 from emulator.planning.requested import RequestedScenario, RunOptions
 from emulator.pytest_plugin.settings import Settings

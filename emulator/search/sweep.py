@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emulator.broker import Capacity, Claim, Need, need_of
-from emulator.broker.leases import Broker, Lease
 from emulator.errors import EmulatorError, EngineError, UsageError
+from emulator.planning.claims import Capacity, Claim, Need, need_of
+from emulator.planning.leases import Broker, Lease
 from emulator.planning.requested import RequestedScenario, RunOptions
 from emulator.record.reader import Record
 from emulator.record.version import header

@@ -28,7 +28,7 @@ from emulator.validation.fields import Model
 from emulator.validation.similar import nearest
 
 if TYPE_CHECKING:
-    from emulator.broker import Capacity
+    from emulator.planning.claims import Capacity
 
 ScenarioLike = str | Path | Mapping[str, Any] | Scenario
 """A scenario: a file, its folder, the name of a bundled one, or the content of such a file."""

@@ -35,8 +35,8 @@ from emulator.engines.base import (
 )
 from emulator.engines.capabilities import capable
 from emulator.errors import EmulatorError, EngineLost, NotRunning
+from emulator.faults.platforms.notices import Announcing
 from emulator.faults.spec import NOTHING_MORE, Effect, FaultContext, ending_grace
-from emulator.platforms.notices import Announcing
 from emulator.record.events import SavedFiles
 from emulator.supervisor.task_processes import described, listed
 from emulator.supervisor.tracing import Tracing

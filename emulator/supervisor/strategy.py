@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emulator.platforms import slurm
+from emulator.faults.platforms import slurm
 from emulator.supervisor import restart_policy
 from emulator.supervisor.restart_policy import Decision, RestartJob
 

@@ -74,7 +74,7 @@ from emulator.supervisor.takeover import (
 )
 from emulator.supervisor.timers import Timers
 from emulator.supervisor.watchdog import DiskWatch, Watchdog
-from emulator.supervisor.witness import Saw, WatchedSaves
+from emulator.supervisor.witness.watched_saves import Saw, WatchedSaves
 
 if TYPE_CHECKING:
     from emulator.engines.kit.origin import Origin

@@ -19,7 +19,7 @@ from emulator.errors import EngineError, NotRunning
 from emulator.faults import saved_files
 from emulator.faults.checkpoint import FileAccess
 from emulator.runtime.clock import RealClock
-from emulator.witness import watch
+from emulator.supervisor.witness import watch
 from tests.engines.stage import Stage, shells, staged
 
 ENGINES: Mapping[str, Callable[[], Engine]] = {"docker": DockerEngine, "process": ProcessEngine}

@@ -14,7 +14,6 @@ import psutil
 import pytest
 
 from emulator import engines
-from emulator.broker import Capacity
 from emulator.engines.base import Measuring
 from emulator.engines.capabilities import capabilities, capable
 from emulator.engines.docker import DockerEngine
@@ -29,6 +28,7 @@ from emulator.engines.requirements import (
 )
 from emulator.errors import EngineMissing, Misfit, Unsupported, UsageError
 from emulator.faults.held import Pausing, Throttling
+from emulator.planning.claims import Capacity
 from emulator.planning.requested import RunOptions
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse, placed

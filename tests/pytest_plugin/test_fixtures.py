@@ -288,8 +288,8 @@ def test_a_session_of_xdist_without_a_claim_imports_nothing_heavy_at_its_end(sui
     suite.test(text, "-n", "1", passed=1).stdout.fnmatch_lines(["did not sweep"])
     holds = """
         import os
-        from emulator.broker import Capacity, Need
-        from emulator.broker.leases import Broker
+        from emulator.planning.claims import Capacity, Need
+        from emulator.planning.leases import Broker
 
         def test_it():
             share = Need(cpus=1), Capacity(cpus=1, memory=0)

@@ -290,7 +290,7 @@ def test_a_shared_run_that_is_tried_again_is_that_of_the_test_that_tries_it(suit
     text = """
         import json
         from pathlib import Path
-        from emulator.broker.leases import default_folder
+        from emulator.planning.leases import default_folder
 
         @pytest.mark.timeout(60)
         @pytest.mark.scenario("late", check=False)

@@ -20,10 +20,10 @@ from rich.console import Console
 from emulator import __version__
 from emulator.analysis.comparison import Row, rows
 from emulator.analysis.run_state import RunState
-from emulator.broker import Capacity
 from emulator.metrics.catalog import GpuShare, GpuUsage, Usage
 from emulator.metrics.samples import Sample
 from emulator.metrics.steps import JSON
+from emulator.planning.claims import Capacity
 from emulator.planning.planner import make_plan
 from emulator.record.events import Entry
 from emulator.report import page, panel

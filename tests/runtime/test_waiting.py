@@ -21,9 +21,9 @@ from typing import IO
 
 import pytest
 
-from emulator.broker import Capacity, Claim, Need
-from emulator.broker.leases import Broker, Lease, transaction
 from emulator.engines.base import Inbox
+from emulator.planning.claims import Capacity, Claim, Need
+from emulator.planning.leases import Broker, Lease, transaction
 from emulator.record.lock import acquire, release, wait_until_over
 from emulator.results import Result, RunCallbacks
 from emulator.runtime.clock import RealClock

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from emulator.broker import Capacity
 from emulator.engines.requirements import fits
 from emulator.errors import UsageError
 from emulator.faults.kinds import TraceFaults
+from emulator.planning.claims import Capacity
 from emulator.scenario import rendezvous
 from emulator.scenario.frameworks.registry import FRAMEWORKS
 from emulator.scenario.frameworks.spec import FrameworkName, Job, Member

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import emulator
-from emulator.broker import Capacity, Need
 from emulator.cli.sweep import fault_of
 from emulator.errors import UsageError
+from emulator.planning.claims import Capacity, Need
 from emulator.record.reader import Record
 from emulator.search.page import render
 from emulator.search.sweep import WORST, Question, Sweep, side_by_side

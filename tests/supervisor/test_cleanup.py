@@ -16,13 +16,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from emulator.broker import Capacity, Claim, Need
-from emulator.broker.claims import Run
 from emulator.cli import background
 from emulator.engines.base import Inbox
 from emulator.engines.docker import DockerEngine
 from emulator.engines.process import ProcessEngine
 from emulator.errors import InUse, UsageError
+from emulator.planning.claims import Capacity, Claim, Need, Run
 from emulator.planning.planner import make_plan
 from emulator.pytest_plugin.harness import recover
 from emulator.record.events import fields_of

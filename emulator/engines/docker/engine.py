@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from docker.errors import APIError, NotFound
 
-from emulator.broker import Capacity
 from emulator.engines.docker import volumes
 from emulator.engines.docker.connection import Heartbeat, translate_errors
 from emulator.engines.docker.faults import Faults, is_awake
@@ -46,6 +45,7 @@ from emulator.engines.docker.requests import (
     volume_request,
 )
 from emulator.errors import EngineError, NameTaken, NotRunning
+from emulator.planning.claims import Capacity
 from emulator.planning.context import TASK_PORT, PlanContext, machine_limits, usual_pid_max
 from emulator.runtime.files import FOR_IMAGES, FOR_RUNS, Disk, disk, shortages
 from emulator.runtime.sockets import require_free

@@ -42,7 +42,7 @@ from emulator.engines.kit.containers import home_of
 from emulator.engines.kit.lines import LineSplitter, seconds
 from emulator.engines.kit.streams import PIECE
 from emulator.errors import EngineError, ImageError, NotRunning
-from emulator.platforms.notices import Notice, no_metadata
+from emulator.faults.platforms.notices import Notice, no_metadata
 
 if TYPE_CHECKING:
     from requests import Response

@@ -27,13 +27,13 @@ from emulator.engines.docker.requests import (
     redirects_metadata,
 )
 from emulator.errors import EngineError
-from emulator.platforms import metadata
+from emulator.faults.platforms import metadata
 
 if TYPE_CHECKING:
     import docker
 
+    from emulator.faults.platforms.notices import Notice
     from emulator.planning.plan import Plan
-    from emulator.platforms.notices import Notice
 
 FIRST_PORT = 8001
 """Of the ports that are a task's alone."""

@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from emulator.broker import Capacity
 from emulator.engines.base import (
     EngineDown,
     Exited,
@@ -45,9 +44,10 @@ from emulator.engines.kit.streams import PIECE, Arrived, Streams
 from emulator.engines.process import doctor, interpreter, keeper, process_table
 from emulator.engines.process.process_table import KEEPER, has_ended, labelled, owned
 from emulator.errors import EngineError, EngineLost, NotRunning
+from emulator.faults.platforms.metadata import MetadataServer, State, Told
+from emulator.faults.platforms.notices import Notice, no_metadata, variables_at
+from emulator.planning.claims import Capacity
 from emulator.planning.context import PlanContext
-from emulator.platforms.metadata import MetadataServer, State, Told
-from emulator.platforms.notices import Notice, no_metadata, variables_at
 from emulator.record.scratch import Scratch
 from emulator.runtime.files import FOR_OWNER, cache_dir, os_errors
 from emulator.runtime.sockets import is_free, require_free

@@ -37,10 +37,10 @@ from emulator.plugins.kubernetes.watching import NEVER, Kind, Watcher
 from emulator.scenario.program import SHARED
 
 if TYPE_CHECKING:
-    from emulator.broker import Capacity
     from emulator.engines.base import Finding, Inbox, Resource, ResumePoint
     from emulator.faults.spec import Via
     from emulator.metrics.catalog import Usage
+    from emulator.planning.claims import Capacity
     from emulator.planning.plan import Plan, Task
     from emulator.plugins.kubernetes.logs import LogFollower
     from emulator.plugins.kubernetes.usage import MeasuredPod, Measurement

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from emulator.broker import Capacity
 from emulator.engines.base import Resource
 from emulator.errors import EngineError
+from emulator.planning.claims import Capacity
 from emulator.plugins.kubernetes.connection import ApiError, ApiServer
 from emulator.plugins.kubernetes.names import FOLDER, HOST, RUN, TASK, Common, selector
 from emulator.validation.quantities import parse_quantity

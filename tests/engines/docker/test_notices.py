@@ -15,13 +15,13 @@ from emulator.engines.base import Line, ResumePoint
 from emulator.engines.docker import DockerEngine
 from emulator.errors import EngineError, NotRunning
 from emulator.faults.kinds import FAULTS
-from emulator.platforms.notices import Notice
+from emulator.faults.platforms.notices import Notice
 from emulator.scenario.schema import Scenario
 from tests.conftest import left
 from tests.engines.inbox import EachLine
 from tests.engines.stage import Stage, shells, staged
-from tests.platforms import clients
-from tests.platforms.told import Taken
+from tests.faults.platforms import clients
+from tests.faults.platforms.told import Taken
 
 pytestmark = pytest.mark.docker
 TASKS = ("worker-0", "worker-1")

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from emulator.broker import need_of
 from emulator.engines.docker.ownership import Addresses
 from emulator.engines.docker.requests import (
     all_requests,
@@ -30,6 +29,7 @@ from emulator.engines.docker.requests import (
 )
 from emulator.engines.kit.containers import home_of
 from emulator.errors import EngineError
+from emulator.planning.claims import need_of
 from emulator.planning.context import PlanContext, machine_limits
 from emulator.planning.plan import Plan
 from emulator.planning.planner import make_plan

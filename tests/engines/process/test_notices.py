@@ -13,10 +13,10 @@ from emulator.engines.process import ProcessEngine
 from emulator.engines.requirements import require
 from emulator.errors import EngineError, NotRunning, Unsupported
 from emulator.faults.kinds import FAULTS
-from emulator.platforms.notices import Notice, variables_at
+from emulator.faults.platforms.notices import Notice, variables_at
 from emulator.scenario.schema import Scenario
 from tests.engines.stage import shells, staged
-from tests.platforms.told import Taken
+from tests.faults.platforms.told import Taken
 
 # As a task of TensorFlow does by itself on Google's machines, each second.
 TENSORFLOW = """python3 -c '

@@ -11,9 +11,9 @@ from emulator.faults.kinds import FAULTS
 from emulator.faults.spec import Effect
 from emulator.plugins.kubernetes.engine import KubernetesEngine
 from emulator.plugins.kubernetes.faults import Cordon, Drain
+from tests.faults.platforms.test_presets import possible
 from tests.faults.test_kinds import Engine, target
 from tests.faults.test_signals import ENTRIES, scenario
-from tests.platforms.test_presets import possible
 from tests.supervisor.test_takeover import (
     WAYS,
     end_as_it_would_have,

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from emulator.broker import Capacity, Claim, Need, Run, leases
-from emulator.broker.leases import Broker
 from emulator.errors import RecordError, UsageError
+from emulator.planning import leases
+from emulator.planning.claims import Capacity, Claim, Need, Run
+from emulator.planning.leases import Broker
 from tests.conftest import python
 
 pytestmark = pytest.mark.timeout(300)  # these tests detect waits without end

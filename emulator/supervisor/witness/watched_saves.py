@@ -1,4 +1,4 @@
-"""The witness of saves: a program beside the tasks, `emulator/witness`, tells what files become.
+"""The witness of saves: `watch.py`, a program beside the tasks, tells what files become.
 
 It runs on a thread of its own, and nothing waits for it but the end of a run, for a moment.
 """
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from emulator.engines.base import Engine, Inbox, Watched
 from emulator.errors import EmulatorError
 from emulator.record.events import CheckpointRemoved, CheckpointSaved, Entry, Witness
-from emulator.witness import watch
-from emulator.witness.saves import Saves
+from emulator.supervisor.witness import watch
+from emulator.supervisor.witness.saves import Saves
 
 if TYPE_CHECKING:
     from emulator.runtime.clock import Clock, Workers

@@ -10,12 +10,12 @@ from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.requirements import needs
 from emulator.errors import NotRunning
 from emulator.faults.kinds import FAULTS
+from emulator.faults.platforms.notices import Notice
 from emulator.planning.planner import make_plan
-from emulator.platforms.notices import Notice
 from emulator.record.reader import Record
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
-from tests.platforms.told import Taken
+from tests.faults.platforms.told import Taken
 from tests.supervisor.in_memory import BASE, run_on, stages
 
 SCRIPTS = {"worker-0": Script(exits_at=60.0), "*": Script(exits_at=None)}

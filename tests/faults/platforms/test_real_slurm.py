@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from emulator.platforms.slurm import SCONTROL, environments
+from emulator.faults.platforms.slurm import SCONTROL, environments
 from emulator.record.events import Restart, TaskExit
 from emulator.record.reader import Record
 from tests.conftest import Emulate

@@ -14,8 +14,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from emulator.broker import Capacity, Claim, Need, leases
-from emulator.broker.leases import Broker
+from emulator.planning import leases
+from emulator.planning.claims import Capacity, Claim, Need
+from emulator.planning.leases import Broker
 
 
 def main(folder: str, log: str, name: str, rounds: str, kills: str, dies: str = "") -> None:

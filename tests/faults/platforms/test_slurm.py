@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from emulator.engines.memory import Script
-from emulator.platforms import slurm
+from emulator.faults.platforms import slurm
 from emulator.record.events import Restart, TaskExit
 from emulator.record.reader import Record
 from emulator.report.event_text import describe

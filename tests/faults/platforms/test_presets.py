@@ -19,12 +19,12 @@ from emulator.engines.requirements import require
 from emulator.errors import Unsupported
 from emulator.faults.ending import Preempt
 from emulator.faults.kinds import RandomFaults
+from emulator.faults.platforms.notices import ACTIONS, Notice
+from emulator.faults.platforms.presets import PRESETS, TIMES
 from emulator.faults.schedule import build_schedule, from_json, to_json
 from emulator.faults.signals import Named
 from emulator.planning.context import PlanContext
 from emulator.planning.planner import make_plan
-from emulator.platforms.notices import ACTIONS, Notice
-from emulator.platforms.presets import PRESETS, TIMES
 from emulator.record.reader import Record
 from emulator.report.plan_tables import print_plan
 from emulator.report.terminal import print_summary

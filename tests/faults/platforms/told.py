@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from emulator.faults.ending import GracefulFault
+from emulator.faults.platforms.notices import Announcing, Notice
 from emulator.faults.spec import FaultContext
-from emulator.platforms.notices import Announcing, Notice
 from emulator.validation.fields import Duration, Glob
 
 

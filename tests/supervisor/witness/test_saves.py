@@ -16,8 +16,8 @@ from emulator.record.events import (
     Entry,
     Witness,
 )
-from emulator.witness import saves
-from emulator.witness.saves import QUIET, Saves
+from emulator.supervisor.witness import saves
+from emulator.supervisor.witness.saves import QUIET, Saves
 
 Told = dict[str, Any]
 TASK = "worker-0"

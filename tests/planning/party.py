@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from emulator.broker import Capacity, Claim, Need, leases
-from emulator.broker.leases import Broker, Lease
 from emulator.errors import EmulatorError
+from emulator.planning import leases
+from emulator.planning.claims import Capacity, Claim, Need
+from emulator.planning.leases import Broker, Lease
 
 
 class RanOut(Exception):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from emulator.witness import watch
+from emulator.supervisor.witness import watch
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.broker import Capacity, Claim, Need, grant, need_of
+from emulator.planning.claims import Capacity, Claim, Need, grant, need_of
 from emulator.scenario.loader import parse
 
 TWO_GPUS = Capacity(cpus=4, memory=100, gpus=("a", "b"))

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from emulator.platforms.metadata import (
+from emulator.faults.platforms.metadata import (
     LARGEST_BODY,
     Answer,
     MetadataServer,
@@ -25,7 +25,7 @@ from emulator.platforms.metadata import (
     change_of,
     seconds_to_wait,
 )
-from emulator.platforms.notices import ACTIONS
+from emulator.faults.platforms.notices import ACTIONS
 
 TASKS = ["worker-0", "worker-1"]
 NOW = 1_700_000_000.0  # 2023-11-14T22:13:20Z

@@ -19,6 +19,7 @@ from emulator.runtime import plugins
 from scripts import draw_architecture as picture
 from scripts import structure
 from scripts.draw_architecture import imports, part, part_of
+from tests.documents import of_all_plugins
 
 ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "emulator").rglob("*.py"))
@@ -333,6 +334,7 @@ def documents() -> list[Path]:
 NAMED = re.compile(r"\[`?([\w./-]+\.py|[\w-]+/)`?\]\(([^)#\s]+)\)")
 
 
+@of_all_plugins
 @pytest.mark.parametrize("path", documents(), ids=lambda p: p.name)
 def test_links_in_documents_lead_somewhere_and_to_the_file_that_they_name(path: Path) -> None:
     text = path.read_text()
@@ -342,6 +344,7 @@ def test_links_in_documents_lead_somewhere_and_to_the_file_that_they_name(path: 
         assert label.rstrip("/").endswith(Path(target).name), f"[{label}] leads to {target}"
 
 
+@of_all_plugins
 def test_the_architecture_links_to_every_part_and_names_modules_that_exist() -> None:
     text = ARCHITECTURE.read_text()
     links = re.findall(r"\]\(\.\./emulator/([^)#\s]+)\)", text)
@@ -352,6 +355,7 @@ def test_the_architecture_links_to_every_part_and_names_modules_that_exist() -> 
     assert named - {path.name for path in MODULES} == set()
 
 
+@of_all_plugins
 def test_the_picture_of_the_architecture_is_up_to_date() -> None:
     assert picture.PICTURE.read_text() == picture.draw(), "run scripts/draw_architecture.py"
 
@@ -361,6 +365,7 @@ def test_the_picture_shows_circles() -> None:
         picture.levels({"a": frozenset({"b"}), "b": frozenset({"a"})})
 
 
+@of_all_plugins
 @pytest.mark.parametrize("path", documents(), ids=lambda p: p.name)
 def test_commands_and_make_targets_in_documents_exist(path: Path) -> None:
     text = path.read_text()

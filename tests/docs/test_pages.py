@@ -12,6 +12,7 @@ import pytest
 from emulator.engines import engine_class
 from emulator.engines.memory import Script
 from emulator.faults.kinds import FAULTS
+from tests.documents import of_all_plugins
 from tests.report.runs import PREEMPT, a_run, step_line
 
 ROOT = Path(__file__).parents[2]
@@ -99,6 +100,7 @@ def test_every_key_of_a_fault_is_explained(summary: dict[str, Any]) -> None:
 # --- docs/limits.md says which faults each engine has ---------------------------------------------
 
 
+@of_all_plugins
 def test_the_page_of_limits_says_which_faults_each_engine_has() -> None:
     section = (
         (DOCS / "limits.md").read_text().partition("\n## By engine\n")[2].partition("\n## ")[0]

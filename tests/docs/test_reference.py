@@ -19,10 +19,12 @@ from emulator.report.terminal import _BY_STEPS
 from emulator.scenario.schema import Scenario, json_schema
 from scripts.reference import events, scenario
 from scripts.reference.__main__ import FOLDER, PAGES
+from tests.documents import of_all_plugins
 
 ROOT = Path(__file__).parents[2]
 
 
+@of_all_plugins
 @pytest.mark.parametrize("name", sorted(PAGES))
 def test_the_page_is_up_to_date(name: str) -> None:
     assert (FOLDER / name).read_text() == PAGES[name](), "run `python -m scripts.reference`"

@@ -36,7 +36,7 @@ import psutil
 import pytest
 
 from emulator.engines.docker import DockerEngine
-from emulator.engines.docker.requests import SCENARIO
+from emulator.engines.docker.container_request import SCENARIO
 from emulator.record.reader import Record
 from emulator.record.task_log import end_of
 from emulator.results import judge

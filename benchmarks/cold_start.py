@@ -25,10 +25,10 @@ from pathlib import Path
 from benchmarks.figures import Figure
 from emulator.engines import WARM_SESSION, choose
 from emulator.engines.docker import DockerEngine
-from emulator.engines.requirements import make_ready
 from emulator.planning.requested import RequestedScenario
 from emulator.runtime.bundled import ROOT, scenario_path
 from emulator.scenario.given import read_scenario
+from emulator.session.ready import make_ready
 
 SCENARIO = "mwms"
 SESSION = f"benchmark-{os.getpid()}"

@@ -20,8 +20,8 @@ from emulator.engines.docker import DockerEngine
 from emulator.planning.requested import RunOptions
 from emulator.record.events import AllRunning, Entry, FaultEvent, Step, TaskStart
 from emulator.record.reader import Record
-from emulator.session.execution import up
 from emulator.session.launch import read
+from emulator.session.run import up
 
 TASKS, FAULTS = 4, 100
 GRACE, DOWN = 0.3, 0.5

@@ -26,8 +26,8 @@ from emulator.results import RunCallbacks
 from emulator.runtime.bundled import scenario_path
 from emulator.scenario.loader import load
 from emulator.scenario.schema import Role, Scenario
-from emulator.session.execution import up
 from emulator.session.launch import read
+from emulator.session.run import up
 
 CGROUPS = Path("/sys/fs/cgroup")
 

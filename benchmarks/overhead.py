@@ -35,9 +35,8 @@ from pathlib import Path
 import psutil
 
 from emulator.engines.docker import DockerEngine
-from emulator.engines.docker.requests import SHARED, WORKDIR, cpu_quota, program_archive
+from emulator.engines.docker.container_request import SHARED, WORKDIR, cpu_quota, program_archive
 from emulator.engines.kit.lines import seconds
-from emulator.engines.requirements import make_ready
 from emulator.metrics.steps import StepReader
 from emulator.planning.plan import Plan, Task
 from emulator.planning.requested import RequestedScenario
@@ -45,6 +44,7 @@ from emulator.record.events import Step
 from emulator.record.reader import Record
 from emulator.runtime.bundled import scenario_path
 from emulator.scenario.given import read_scenario
+from emulator.session.ready import make_ready
 
 TASKS = 10
 NEVER = "1d"

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from emulator.errors import EmulatorError
     from emulator.faults.checkpoint import Checkpoint
     from emulator.faults.disk import Disk
-    from emulator.faults.ending import Kill, Oom, Preempt, Restart, Terminate
     from emulator.faults.held import Pause, Throttle
-    from emulator.faults.infrastructure import Partition, Shape
     from emulator.faults.kinds import RandomFaults, TraceFaults, TraceRow
+    from emulator.faults.network import Partition, Shape
+    from emulator.faults.preempt import Kill, Oom, Preempt, Restart, Terminate
     from emulator.faults.spec import Trigger
     from emulator.faults.traced import Hang, Visibility
     from emulator.record.reader import Record
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from emulator.scenario.given import load
     from emulator.scenario.schema import Expectations, Program, Role, Scenario
     from emulator.search.api import moments, sweep
+    from emulator.session.from_python import run, up
     from emulator.session.history import compare, result, runs
-    from emulator.session.up import run, up
 
     __version__: str
 
@@ -76,27 +76,27 @@ _HOMES = {
     "choose": "engines",
     "judge": "results",
     "load": "scenario.given",
-    "run": "session.up",
+    "run": "session.from_python",
     "runs": "session.history",
     "result": "session.history",
     "compare": "session.history",
-    "up": "session.up",
+    "up": "session.from_python",
     "moments": "search.api",
     "sweep": "search.api",
     "Checkpoint": "faults.checkpoint",
     "Disk": "faults.disk",
     "Expectations": "scenario.schema",
-    "Kill": "faults.ending",
-    "Oom": "faults.ending",
-    "Partition": "faults.infrastructure",
+    "Kill": "faults.preempt",
+    "Oom": "faults.preempt",
+    "Partition": "faults.network",
     "Pause": "faults.held",
-    "Preempt": "faults.ending",
+    "Preempt": "faults.preempt",
     "Program": "scenario.schema",
     "RandomFaults": "faults.kinds",
-    "Restart": "faults.ending",
+    "Restart": "faults.preempt",
     "Role": "scenario.schema",
-    "Shape": "faults.infrastructure",
-    "Terminate": "faults.ending",
+    "Shape": "faults.network",
+    "Terminate": "faults.preempt",
     "Throttle": "faults.held",
     "TraceFaults": "faults.kinds",
     "TraceRow": "faults.kinds",

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from emulator.faults.ending import Preempt
 from emulator.faults.platforms.presets import PRESETS, TIMES, Preset, Source
+from emulator.faults.preempt import Preempt
 from emulator.validation.units import format_duration
 
 PAGE = Path(__file__).parent.parent / "docs" / "platforms.md"

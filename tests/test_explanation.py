@@ -23,7 +23,7 @@ from emulator.record.reader import Record
 from emulator.report.terminal import print_result, print_summary, story
 from emulator.results import Result, load_result
 from emulator.runtime.clock import ManualClock
-from emulator.session.execution import up
+from emulator.session.run import up
 from tests.asked import asked
 from tests.histories import began_again, ended, job, step, timeline
 

@@ -11,8 +11,9 @@ from functools import partial
 from typing import Literal
 
 from emulator.analysis.analyse import Analysis, FaultResult
-from emulator.analysis.invariants import ALWAYS, INVARIANTS, Observed
+from emulator.analysis.invariants import ALWAYS, INVARIANTS
 from emulator.analysis.notices import NOTICED
+from emulator.analysis.observed import Observed
 from emulator.analysis.promises import PROMISES
 from emulator.planning.plan import ThroughputReference
 from emulator.record.timeline import Timeline

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from emulator.analysis.analyse import ProgressIndex
 from emulator.analysis.checkpoints import checkpoints_of
 from emulator.analysis.failed_output import (
     WIDTH,
@@ -20,6 +19,7 @@ from emulator.analysis.failed_output import (
     last_words,
     tells,
 )
+from emulator.analysis.progress import ProgressIndex
 from emulator.analysis.saves import GONE
 from emulator.analysis.shells import not_passed_on
 from emulator.analysis.values import StepSources, outdated, step_sources

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
+from emulator.analysis.observed import Observed
 from emulator.analysis.setbacks import setbacks
 from emulator.analysis.steps_made import beside
 from emulator.record.events import Phase, Step
@@ -21,21 +21,6 @@ from emulator.record.timeline import FaultTimeline, Incarnation, TaskTimeline, T
 LATE = 2.0
 """Seconds that a line may wait in a pipe before the engine stamps it, on a busy machine. A task
 that starts again also runs for a moment before it can be paused again."""
-
-
-@dataclass(frozen=True)
-class Observed:
-    """The result of one invariant."""
-
-    expected: str
-    count: int
-    """How many things could have violated it."""
-    of: str
-    """What these are, in the plural."""
-    violations: Sequence[str] = ()
-    """A sentence each."""
-    undecided: Sequence[str] = ()
-    """What may have violated it, and the record does not say; a sentence each."""
 
 
 def monotone_checkpoints(timeline: Timeline) -> Observed:

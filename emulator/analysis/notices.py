@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from emulator.analysis.checkpoints import checkpoints_of
-from emulator.analysis.invariants import Observed
+from emulator.analysis.observed import Observed
 from emulator.analysis.saves import NEAR
 from emulator.record.events import (
     CheckpointSaved,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from itertools import zip_longest
 
 from emulator.analysis.checkpoints import Checkpoints, Loaded, checkpoints_of
-from emulator.analysis.invariants import Observed
+from emulator.analysis.observed import Observed
 from emulator.analysis.saves import Save
 from emulator.analysis.setbacks import begin_of
 from emulator.faults.checkpoint import Checkpoint

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from emulator.analysis.analyse import Analysis, FaultResult, ProgressIndex, Recovery
+from emulator.analysis.analyse import Analysis, FaultResult, Recovery
 from emulator.analysis.ends import LISTED, end_in_words, sentence, several
 from emulator.analysis.expectations import CUT_OFF, Verdict
-from emulator.analysis.invariants import ALWAYS, INVARIANTS, Observed
+from emulator.analysis.invariants import ALWAYS, INVARIANTS
 from emulator.analysis.notices import NOTICED, NoticeResult
+from emulator.analysis.observed import Observed
+from emulator.analysis.progress import ProgressIndex
 from emulator.analysis.promises import PROMISES
 from emulator.analysis.values import step_sources
 from emulator.analysis.why import why_lost

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from emulator.analysis.analyse import ProgressIndex
 from emulator.analysis.checkpoints import checkpoints_of
 from emulator.analysis.ends import LISTED, exit_in_words, fault_behind, sentence
+from emulator.analysis.progress import ProgressIndex
 from emulator.analysis.saves import NEAR, Save
 from emulator.analysis.setbacks import Setback, setbacks
 from emulator.faults.checkpoint import Checkpoint

@@ -202,7 +202,7 @@ def attach(
     from emulator.engines import choose
     from emulator.report.live import view
     from emulator.report.terminal import print_result
-    from emulator.session.execution import attach as take_over
+    from emulator.session.run import attach as take_over
 
     check_verbosity(quiet, verbose)
     record = find_run(chosen_run(run, option), out)

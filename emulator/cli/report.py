@@ -149,8 +149,8 @@ def compare(
     """
     from emulator.analysis.figures import as_data
     from emulator.report.terminal import print_comparison
-    from emulator.session.sweep import compare as compare_runs
-    from emulator.session.sweep import judge_all
+    from emulator.session.variants import compare as compare_runs
+    from emulator.session.variants import judge_all
 
     if len(runs) + (baseline is not None) < 2:
         raise UsageError("A comparison takes two runs or more.", "`emulate runs` lists them.")

@@ -157,7 +157,7 @@ def _performed(
 ) -> Result:
     """Run a scenario here."""
     from emulator.api.tcp import TcpEndpoint
-    from emulator.session.execution import up as run
+    from emulator.session.run import up as run
 
     with _supervising(asked, engine, live) as (chosen, callbacks):
         endpoint = None if api_port is None else TcpEndpoint(api_port)
@@ -206,8 +206,8 @@ def _variants(
     """Run every variant, print each result and the comparison; return the exit code of all."""
     from emulator.report.terminal import print_comparison, print_result
     from emulator.scenario.matrix import variants
-    from emulator.session.execution import up
-    from emulator.session.sweep import (
+    from emulator.session.run import up
+    from emulator.session.variants import (
         PlannedVariant,
         compare,
         judge_all,
@@ -307,9 +307,9 @@ def plan(
     """
     from emulator.engines import BUILT_IN, choose
     from emulator.engines.base import Explaining
-    from emulator.engines.requirements import make_ready
     from emulator.planning.requested import RunOptions
     from emulator.report.plan_tables import print_plan
+    from emulator.session.ready import make_ready
 
     added = additions(images, faults, command, plugin_options)
     asked = requested(scenario, file, sets, seed, added, without_gpus=without_gpus)

@@ -542,3 +542,11 @@ class Granting(Protocol):
     @staticmethod
     def rights(scenario: Scenario | None = None) -> str:
         """Return these rights, as whoever grants them needs them: YAML with comments."""
+
+
+def no_metadata(task: str) -> EngineError:
+    """Return the error of a notice in a run that serves no metadata."""
+    return EngineError(
+        f"{task} can't be told: the run has no metadata server.",
+        "A fault in the scenario with `metadata` makes one; strikes by hand then have it as well.",
+    )

@@ -10,11 +10,9 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from pydantic import Field, model_validator
 
 from emulator.errors import EngineError
-from emulator.faults.spec import Effect, FaultContext, FaultSpec
+from emulator.faults.spec import FOLDER, SHARED, Effect, FaultContext, FaultSpec
 from emulator.validation.fields import Text
 
-SHARED, FOLDER = "shared", "/shared"
-"""What the volume of all tasks is called where a task can be named, and where tasks have it."""
 PROGRAM = Path(__file__).with_name("saved_files.py")
 """What finds the checkpoint and breaks it, where the files are."""
 

@@ -9,9 +9,15 @@ from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
 from pydantic import AfterValidator, Field, model_validator
 
-from emulator.faults.checkpoint import FOLDER, SHARED
-from emulator.faults.held import HeldFault
-from emulator.faults.spec import Effect, FaultContext, FaultSpec, path_pattern
+from emulator.faults.spec import (
+    FOLDER,
+    SHARED,
+    Effect,
+    FaultContext,
+    FaultSpec,
+    HeldFault,
+    path_pattern,
+)
 from emulator.validation.fields import Duration, Glob, Text
 
 FILLED = Path(__file__).with_name("disk_filled.py")

@@ -2,48 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from pydantic import Field
 
-from emulator.errors import NotRunning
-from emulator.faults.spec import Effect, FaultContext, FaultSpec, LastingFault
+from emulator.faults.spec import FaultContext, HeldFault
 from emulator.validation.fields import Cores, Glob
-
-
-class HeldFault(LastingFault):
-    """A lasting fault that is a state of its target's processes.
-
-    A state is the sum of all active faults of its kind, so that two of them never undo each other.
-    Processes that replace the target's are brought into it as well.
-    """
-
-    is_held = True
-
-    @classmethod
-    def settle(cls, target: FaultContext, active: Sequence[Any]) -> None:
-        """Bring the target into the state that these faults of the kind cause together; blocks.
-
-        Without any it is as the scenario says. Raises NotRunning, EngineError.
-        """
-        raise NotImplementedError
-
-    @classmethod
-    def active_of_kind(cls, active: Sequence[FaultSpec]) -> list[FaultSpec]:
-        """Return the faults of this kind."""
-        return [one for one in active if isinstance(one, cls)]
-
-    def apply(self, target: FaultContext) -> Effect | None:
-        """Bring the target into the state of all faults, of which this is one."""
-        self.settle(target, self.active_of_kind(target.active))
-        return None
-
-    def heal(self, target: FaultContext) -> None:
-        """Bring the target into the state of the faults that are left."""
-        with contextlib.suppress(NotRunning):  # what runs next has no more than those
-            self.settle(target, self.active_of_kind(target.active))
 
 
 @runtime_checkable

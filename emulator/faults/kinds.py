@@ -25,9 +25,9 @@ from pydantic_core import CoreSchema, core_schema
 from emulator.errors import UsageError
 from emulator.faults.checkpoint import Checkpoint
 from emulator.faults.disk import Disk
-from emulator.faults.ending import Kill, Oom, Preempt, Restart, Terminate
 from emulator.faults.held import Pause, Throttle
-from emulator.faults.infrastructure import Partition, Shape
+from emulator.faults.network import Partition, Shape
+from emulator.faults.preempt import Kill, Oom, Preempt, Restart, Terminate
 from emulator.faults.signals import Signals, Whom
 from emulator.faults.spec import Entry, FaultSpec
 from emulator.faults.traced import Hang, Visibility

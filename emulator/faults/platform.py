@@ -17,7 +17,7 @@ from emulator.validation.similar import suggestion
 from emulator.validation.units import format_duration
 
 if TYPE_CHECKING:
-    from emulator.faults.ending import Preempt
+    from emulator.faults.preempt import Preempt
 
 Metadata = Literal["gce", "ec2", "azure", "none"]
 Action = Literal[

@@ -7,6 +7,7 @@ the client and the reports need. `kinds.py` lists the kinds.
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import functools
 import re
@@ -34,6 +35,7 @@ from pydantic import (
     model_validator,
 )
 
+from emulator.errors import NotRunning
 from emulator.faults.platforms.notices import asked_of_engine
 from emulator.validation.fields import (
     Duration,
@@ -199,6 +201,8 @@ class Signalling(Protocol):
         """Send a signal to a task; nothing happens if it has already ended."""
 
 
+SHARED, FOLDER = "shared", "/shared"
+"""What `on` calls the shared volume, and where it is in a container."""
 Via = Literal["delete", "eviction"]
 
 
@@ -577,3 +581,36 @@ def matches(pattern: str, tasks: Sequence[str]) -> list[str]:
         return [pattern] if pattern in tasks else []
     match = _glob(pattern)
     return [task for task in tasks if match(task)]
+
+
+class HeldFault(LastingFault):
+    """A lasting fault that is a state of its target's processes.
+
+    A state is the sum of all active faults of its kind, so that two of them never undo each other.
+    Processes that replace the target's are brought into it as well.
+    """
+
+    is_held = True
+
+    @classmethod
+    def settle(cls, target: FaultContext, active: Sequence[Any]) -> None:
+        """Bring the target into the state that these faults of the kind cause together; blocks.
+
+        Without any it is as the scenario says. Raises NotRunning, EngineError.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def active_of_kind(cls, active: Sequence[FaultSpec]) -> list[FaultSpec]:
+        """Return the faults of this kind."""
+        return [one for one in active if isinstance(one, cls)]
+
+    def apply(self, target: FaultContext) -> Effect | None:
+        """Bring the target into the state of all faults, of which this is one."""
+        self.settle(target, self.active_of_kind(target.active))
+        return None
+
+    def heal(self, target: FaultContext) -> None:
+        """Bring the target into the state of the faults that are left."""
+        with contextlib.suppress(NotRunning):  # what runs next has no more than those
+            self.settle(target, self.active_of_kind(target.active))

@@ -7,8 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from emulator.faults.held import HeldFault
-from emulator.faults.spec import Effect, FaultContext, Holding, Rule, path_pattern
+from emulator.faults.spec import Effect, FaultContext, HeldFault, Holding, Rule, path_pattern
 from emulator.validation.fields import Duration, Glob, Text
 
 

@@ -37,7 +37,7 @@ from emulator.session.launch import (
     overrides,
     read,
 )
-from emulator.session.running import Running, RunningCluster
+from emulator.session.threaded import Running, RunningCluster
 from emulator.supervisor.cleanup import remove
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from emulator.planning.requested import RunOptions
 from emulator.pytest_plugin.settings import Settings
 from emulator.results import Result
 from emulator.runtime.clock import ManualClock
-from emulator.session.execution import up
 from emulator.session.launch import ScenarioLike, Sets, assigned, read
+from emulator.session.run import up
 
 
 class MemoryCluster:

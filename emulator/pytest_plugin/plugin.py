@@ -129,7 +129,7 @@ class ScenarioFile(pytest.Module):
         from emulator.scenario.given import read_scenario
         from emulator.scenario.matrix import variants
         from emulator.scenario.pytest_options import mark_arguments
-        from emulator.session.sweep import read_all
+        from emulator.session.variants import read_all
 
         settings = settings_of(self.config)
         try:

@@ -15,10 +15,11 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from emulator.errors import RecordError, shown
+from emulator.faults.kinds import FAULTS
 from emulator.metrics import sample_file
 from emulator.metrics.samples import Sample
 from emulator.planning.plan import Plan
-from emulator.record.events import Entry, RunStarted, entry_of
+from emulator.record.events import Entry, FaultEvent, RunStarted, entry_of
 from emulator.record.folder import RunFolder, no_plan, other_version
 from emulator.record.history import as_it_happened
 from emulator.record.timeline import Timeline
@@ -103,7 +104,10 @@ def _entries(lines: Iterable[bytes], path: Path) -> Iterator[Entry]:
         try:
             if number == 0 and name == RunStarted.event:
                 check_format(fields, path.parent)
-            yield entry_of(fields)
+            entry = entry_of(fields)
+            if isinstance(entry, FaultEvent) and entry.kind not in FAULTS:
+                raise ValueError(f"there is no kind of fault {shown(entry.kind, 30)}")
+            yield entry
         except ValueError as error:
             raise RecordError(
                 f"Can't read {path}, line {number + 1}: {error}.",

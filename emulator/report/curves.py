@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from emulator.analysis.analyse import ProgressIndex
+from emulator.analysis.progress import ProgressIndex
 from emulator.analysis.values import Lives, Reported, histories
 from emulator.metrics import catalog
 from emulator.metrics.catalog import CHARTS, GPU, GPU_SHARE, GpuUsage, Metric, Rates, Scale, Usage

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
-from emulator.faults.ending import Preempt
 from emulator.faults.platform import scale_in_words
+from emulator.faults.preempt import Preempt
 from emulator.planning.claims import Capacity, need_of
 from emulator.report.tables import Table, print_table, range_label
 from emulator.scenario.container import settings

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from emulator.scenario import rendezvous
 from emulator.scenario.container import PodContainer, is_in
 from emulator.scenario.document import KeyPath
 from emulator.scenario.program import SHARED, WORKDIR
-from emulator.scenario.schema import AnyContainer, Role, Scenario
+
+if TYPE_CHECKING:
+    from emulator.scenario.schema import AnyContainer, Scenario
 
 Mistake = tuple[KeyPath, str, str]
 """Its path, what is wrong, and what to write instead."""
@@ -46,7 +48,7 @@ def container_errors(scenario: Scenario) -> Iterator[Mistake]:
     """Yield the mistakes of all containers; one of the job as a whole is there once."""
     found: dict[KeyPath, Mistake] = {}
     for path, own, _ in scenario.containers:
-        one = _Placed(path, own, scenario.in_full(own) if isinstance(own, Role) else own)
+        one = _Placed(path, own, scenario.as_run(own))
         for mistake in (
             *_check_command(one),
             *_check_mounts(one),

@@ -32,7 +32,7 @@ from emulator.scenario.container import (
     WorkingDir,
 )
 from emulator.scenario.frameworks.pytorch import Elastic
-from emulator.scenario.frameworks.registry import chosen
+from emulator.scenario.frameworks.registry import AUTO, FRAMEWORKS
 from emulator.scenario.frameworks.spec import FrameworkName, RendezvousForm
 from emulator.scenario.image import AnyImage as AnyImage
 from emulator.scenario.image import Dockerfile as Dockerfile
@@ -538,6 +538,10 @@ class _Core(Model):
                     merged[key] = of_all if own is None else own
         return role.model_copy(update=merged)
 
+    def as_run(self, container: AnyContainer) -> AnyContainer:
+        """Return a role in full, and any other container as it is."""
+        return self.in_full(container) if isinstance(container, Role) else container
+
     @property
     def images(self) -> Iterator[AnyImage]:
         """Each image that it names: its own, and those of roles, their parts and helpers."""
@@ -547,7 +551,12 @@ class _Core(Model):
 
     def chosen(self, image: AnyImage | None) -> AnyImage:
         """Return an image, or that of the job; for `auto` that of the framework."""
-        return chosen(self.image if image is None else image, self.framework)
+        found, own = image or self.image, FRAMEWORKS[self.framework].image
+        if found == AUTO:
+            return own
+        if isinstance(found, NamedImage) and found.name == AUTO:
+            return found.model_copy(update={"name": own})
+        return found
 
     @property
     def containers(self) -> Iterator[tuple[KeyPath, AnyContainer, int]]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from emulator.scenario.addresses import DEFAULT_NAMESPACE, Naming, Place, naming
 from emulator.scenario.document import KeyPath
 from emulator.scenario.frameworks.registry import roles_of
 from emulator.scenario.frameworks.spec import Job, Member, Roles
 from emulator.scenario.rendezvous import environment
-from emulator.scenario.schema import Role, Scenario
 from emulator.scenario.values import ENV, Template, Values, mistakes, read, values_of_variables
+
+if TYPE_CHECKING:
+    from emulator.scenario.schema import Role, Scenario
 
 _OF_TASKS = ("role", "index", "rank")
 """Values that helpers do not have."""

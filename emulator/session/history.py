@@ -15,8 +15,8 @@ from emulator.errors import UsageError
 from emulator.record.folder import runs_in
 from emulator.record.reader import Record
 from emulator.results import Result, load_result
-from emulator.session.sweep import compare as rows_of
-from emulator.session.sweep import judge_all
+from emulator.session.variants import compare as rows_of
+from emulator.session.variants import judge_all
 
 T = TypeVar("T", bound=Listed | Row)
 RunLike = str | Path | Result | Record

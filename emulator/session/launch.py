@@ -15,7 +15,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from emulator.engines import AUTO, choose
-from emulator.engines.requirements import make_ready
 from emulator.errors import EngineLost, EngineMissing, UsageError
 from emulator.planning.requested import RequestedScenario, RunOptions
 from emulator.results import Result, RunCallbacks
@@ -23,7 +22,8 @@ from emulator.runtime.bundled import SCENARIO, scenario_path, scenarios
 from emulator.scenario.given import NOTHING, Additions, Given, read_scenario
 from emulator.scenario.matrix import to_overrides
 from emulator.scenario.schema import Scenario
-from emulator.session.execution import up
+from emulator.session.ready import make_ready
+from emulator.session.run import up
 from emulator.validation.fields import Model
 from emulator.validation.similar import nearest
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from emulator.engines.base import Exited
 from emulator.errors import NotRunning
-from emulator.faults.ending import EndingFault
+from emulator.faults.preempt import EndingFault
 from emulator.faults.schedule import PlannedFault, part_of, why_unfired
 from emulator.supervisor.engine_calls import Called, FaultOperation, Preparing
 

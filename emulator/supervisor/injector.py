@@ -36,7 +36,7 @@ from emulator.validation.patterns import TooSlow
 
 if TYPE_CHECKING:
     from emulator.engines.base import Exited
-    from emulator.faults.ending import EndingFault
+    from emulator.faults.preempt import EndingFault
     from emulator.faults.spec import Trigger
     from emulator.record.events import FaultStage
     from emulator.supervisor.engine_calls import Called, Preparing

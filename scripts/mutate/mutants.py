@@ -15,10 +15,11 @@ DECIDE = (
     *("engines/kit/byte_stream.py", "engines/kit/lines.py", "engines/kit/origin.py"),
     *("engines/kit/recipes.py", "engines/memory.py", "engines/requirements.py"),
     "engines/docker/dockerfiles.py",
-    *("engines/docker/pods.py", "engines/docker/requests.py", "engines/docker/warm/cluster.py"),
+    *("engines/docker/task_groups.py", "engines/docker/container_request.py"),
+    "engines/docker/warm/cluster.py",
     *("plugins/kubeflow/manifests", "plugins/exports/trace.py"),
     *("plugins/kubernetes/log_lines.py", "plugins/kubernetes/nodes.py"),
-    *("plugins/kubernetes/refusals.py", "plugins/kubernetes/requests.py"),
+    *("plugins/kubernetes/refusals.py", "plugins/kubernetes/pod_objects.py"),
     "plugins/kubernetes/security.py",
     *("plugins/kubernetes/status.py", "plugins/kubernetes/pods.py"),
 )

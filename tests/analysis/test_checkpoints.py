@@ -10,8 +10,8 @@ import pytest
 from emulator.analysis.analyse import analyse
 from emulator.analysis.checkpoints import Checkpoints
 from emulator.analysis.explanation import explain
-from emulator.analysis.invariants import Observed
 from emulator.analysis.notices import notices, saved_within_grace
+from emulator.analysis.observed import Observed
 from emulator.analysis.promises import (
     PROMISES,
     loads_what_was_saved,

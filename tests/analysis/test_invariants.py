@@ -8,12 +8,12 @@ import pytest
 
 from emulator.analysis.invariants import (
     INVARIANTS,
-    Observed,
     monotone_checkpoints,
     no_step_while_paused,
     single_chief,
     steps_exactly_once,
 )
+from emulator.analysis.observed import Observed
 from emulator.record.timeline import Timeline
 from emulator.scenario.schema import Expectations
 from tests.histories import (

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from emulator.analysis.invariants import Observed
+from emulator.analysis.observed import Observed
 from emulator.analysis.promises import (
     PROMISES,
     loads_what_was_saved,

@@ -18,7 +18,7 @@ from emulator.engines.memory import MemoryEngine, Script
 from emulator.planning.requested import RunOptions
 from emulator.runtime import plugins
 from emulator.runtime.clock import ManualClock
-from emulator.session.execution import up
+from emulator.session.run import up
 from tests.asked import asked
 from tests.cli.typed import NO_DOCKER, completed, refusal, typed, write
 from tests.conftest import Emulate, going_on

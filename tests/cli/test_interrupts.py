@@ -53,7 +53,7 @@ def said_once(done: Finished, number: signal.Signals) -> None:
 
 @BOTH
 @pytest.mark.parametrize(
-    "module", ["typer", "pydantic", "emulator.engines", "emulator.session.execution"]
+    "module", ["typer", "pydantic", "emulator.engines", "emulator.session.run"]
 )
 def test_during_imports(
     emulate: Emulate, tmp_path: Path, module: str, number: signal.Signals

@@ -27,7 +27,7 @@ from emulator.faults.held import Pausing
 from emulator.faults.spec import Holding
 from emulator.planning.requested import RunOptions
 from emulator.runtime.clock import RealClock
-from emulator.session.execution import up
+from emulator.session.run import up
 from emulator.supervisor.tracing import path_pattern
 from tests.asked import asked
 from tests.engines.stage import Stage, shells, staged

@@ -30,8 +30,8 @@ from emulator.engines.kit.lines import LONGEST_LINE
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.process import ProcessEngine
 from emulator.errors import NotRunning, Unsupported, UsageError
-from emulator.faults.ending import PowerCutting
 from emulator.faults.held import Pausing, Throttling
+from emulator.faults.preempt import PowerCutting
 from emulator.faults.signals import SignallingAll
 from emulator.planning.requested import RunOptions
 from emulator.record.reader import Record
@@ -39,7 +39,7 @@ from emulator.record.timeline import Timeline
 from emulator.runtime.clock import Clock, ManualClock, RealClock
 from emulator.scenario.container import Port
 from emulator.scenario.schema import Role
-from emulator.session.execution import up
+from emulator.session.run import up
 from tests.asked import asked
 from tests.engines.stage import Stage, free_port, shells, staged
 

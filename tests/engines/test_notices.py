@@ -17,7 +17,7 @@ from emulator.engines.docker import DockerEngine
 from emulator.engines.process import ProcessEngine
 from emulator.planning.requested import RunOptions
 from emulator.results import Result
-from emulator.session.execution import up
+from emulator.session.run import up
 from tests.asked import asked
 
 PROGRAM = """\

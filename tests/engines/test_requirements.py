@@ -21,7 +21,6 @@ from emulator.engines.memory import MemoryEngine
 from emulator.engines.process import ProcessEngine
 from emulator.engines.requirements import (
     machine_needs,
-    make_ready,
     needs_of_keys,
     require,
     require_of,
@@ -33,7 +32,8 @@ from emulator.planning.requested import RunOptions
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse, placed
 from emulator.scenario.manifests import ConversionNote
-from emulator.session.execution import up
+from emulator.session.ready import make_ready
+from emulator.session.run import up
 from emulator.supervisor.cleanup import find_all
 from tests.asked import asked
 from tests.conftest import Emulate, own

@@ -13,15 +13,15 @@ import pytest
 
 from emulator.errors import EngineError, NotRunning
 from emulator.faults.checkpoint import in_words
-from emulator.faults.ending import Preempt
-from emulator.faults.held import HeldFault
 from emulator.faults.kinds import FAULTS
+from emulator.faults.preempt import Preempt
 from emulator.faults.spec import (
     Cordoned,
     Effect,
     Entry,
     FaultContext,
     FaultSpec,
+    HeldFault,
     LastingFault,
     Trigger,
 )

@@ -17,8 +17,8 @@ from emulator.api.client import Cluster
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.requirements import require
 from emulator.errors import EngineError, NotRunning, Unsupported
-from emulator.faults.ending import GracefulFault
 from emulator.faults.kinds import FAULTS, OneFault
+from emulator.faults.preempt import GracefulFault
 from emulator.faults.schedule import PlannedFault, build_schedule, from_json, to_json
 from emulator.faults.spec import FaultContext, LastingFault
 from emulator.record.reader import Record

@@ -15,9 +15,9 @@ from pydantic import TypeAdapter
 
 from emulator.errors import UsageError
 from emulator.faults import kinds as table
-from emulator.faults.ending import Kill, Preempt
-from emulator.faults.infrastructure import Partition, Shape
 from emulator.faults.kinds import OneFault
+from emulator.faults.network import Partition, Shape
+from emulator.faults.preempt import Kill, Preempt
 from emulator.faults.schedule import (
     PlannedFault,
     build_schedule,

@@ -12,8 +12,8 @@ from emulator.engines.memory import MemoryEngine, Scripts
 from emulator.engines.process import ProcessEngine
 from emulator.engines.requirements import require
 from emulator.errors import Unsupported
-from emulator.faults.ending import AskingFault, Preempt
 from emulator.faults.kinds import FAULTS
+from emulator.faults.preempt import AskingFault, Preempt
 from emulator.faults.schedule import build_schedule, from_json, to_json
 from emulator.faults.spec import Effect, FaultContext
 from emulator.runtime.clock import ManualClock

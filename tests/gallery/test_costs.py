@@ -26,7 +26,7 @@ from emulator.record.events import line_of
 from emulator.results import Result
 from emulator.runtime.bundled import ROOT
 from emulator.runtime.clock import ManualClock
-from emulator.session.execution import up
+from emulator.session.run import up
 from scenarios.costs.costs import Costs, Price, costs_of, money, price_of
 from tests.asked import asked
 from tests.histories import (

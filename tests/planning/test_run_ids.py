@@ -22,7 +22,7 @@ from emulator.planning.plan import Plan, new_run_id
 from emulator.planning.requested import RunOptions
 from emulator.record.folder import runs_in
 from emulator.record.reader import Record
-from emulator.session.sweep import plan_all
+from emulator.session.variants import plan_all
 from emulator.supervisor.cleanup import abandoned, remove
 from emulator.validation.run_id import check_run_id, is_run_id
 from tests.asked import asked

@@ -23,7 +23,7 @@ from emulator.record.reader import Record
 from emulator.report.data import Facts
 from emulator.results import Result, RunCallbacks, summary
 from emulator.runtime.clock import ManualClock
-from emulator.session.execution import up
+from emulator.session.run import up
 from tests.asked import asked
 from tests.histories import Told, began_again, ended, fault, happened, job, phase, step, timeline
 

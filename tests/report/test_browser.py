@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page
 from emulator.engines.memory import Script
 from emulator.record.reader import Record
 from emulator.report.files import write, write_comparison
-from emulator.session.sweep import compare, judge_all
+from emulator.session.variants import compare, judge_all
 from tests.conftest import BROWSER_PATIENCE, Emulate
 from tests.report.runs import a_run, loss_line, step_line
 

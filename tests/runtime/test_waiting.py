@@ -28,7 +28,7 @@ from emulator.record.lock import acquire, release, wait_until_over
 from emulator.results import Result, RunCallbacks
 from emulator.runtime.clock import RealClock
 from emulator.runtime.waiting import AHEAD, Event, each, for_event, for_lock, result_of
-from emulator.session.running import Running
+from emulator.session.threaded import Running
 from tests.conftest import python
 
 ALL = Capacity(1, 0)
@@ -197,7 +197,7 @@ def test_a_run_that_was_called_off_never_begins() -> None:
 ALARMS = """
 import random, signal, sys, threading
 from emulator.results import RunCallbacks
-from emulator.session.running import Running
+from emulator.session.threaded import Running
 
 class Told(Exception):
     pass
@@ -310,7 +310,7 @@ def test_an_inbox_that_is_waited_for_hands_out_at_once_and_ends_in_time() -> Non
 PROGRAM = """
 from concurrent.futures import ThreadPoolExecutor
 from threading import Thread
-from emulator.session.up import before_threads_end
+from emulator.session.from_python import before_threads_end
 
 def late():
     thread = Thread(target=lambda: print("a thread", flush=True), daemon=True)

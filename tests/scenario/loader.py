@@ -137,7 +137,7 @@ def over(number: int, frame: FrameType | None) -> None:
 
 def plan(path: Path, sets: Sequence[str]) -> str:
     """Read, plan, write and read again; return how large the plan is."""
-    from emulator.engines.docker.requests import container_request
+    from emulator.engines.docker.container_request import container_request
     from emulator.engines.memory import MemoryEngine
     from emulator.planning.plan import Plan
     from emulator.planning.planner import make_plan

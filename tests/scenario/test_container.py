@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from emulator.engines import engine_class
-from emulator.engines.docker.requests import container_request, mount_request
+from emulator.engines.docker.container_request import container_request, mount_request
 from emulator.engines.memory import MemoryEngine
 from emulator.engines.requirements import needs, require_of
 from emulator.errors import ScenarioError, Unsupported

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.engines.docker.requests import program_archive
+from emulator.engines.docker.container_request import program_archive
 from emulator.errors import EngineError
 from emulator.scenario import program
 from emulator.scenario.program import parts

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 import emulator
-from emulator.engines.docker.requests import container_request
+from emulator.engines.docker.container_request import container_request
 from emulator.engines.requirements import needs
 from emulator.planning.plan import Task
 from emulator.planning.planner import make_plan

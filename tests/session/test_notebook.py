@@ -96,7 +96,8 @@ def test_a_run_shows_its_panel_and_its_latest_output(
 ) -> None:
     assert not in_notebook()
     display = Display()
-    monkeypatch.setattr("emulator.session.up.view_for", lambda progress: NotebookView(display))
+    view = NotebookView(display)
+    monkeypatch.setattr("emulator.session.from_python.view_for", lambda progress: view)
     script = 'for n in 1 2 3 4 5 6 7; do echo "line <$n>"; done'
     result = emulator.run(shell(script), engine="process", out=tmp_path)
     last = display.shown[-1]

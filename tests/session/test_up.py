@@ -22,7 +22,7 @@ from emulator.results import RunCallbacks
 from emulator.runtime.waiting import Event, for_event
 from emulator.scenario.schema import Scenario
 from emulator.session.launch import read
-from emulator.session.running import Running, RunningCluster
+from emulator.session.threaded import Running, RunningCluster
 from tests.conftest import left
 from tests.session.conftest import FOREVER, shell
 

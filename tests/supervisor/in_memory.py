@@ -11,7 +11,6 @@ from typing import Any
 
 from emulator.engines.base import Inbox
 from emulator.engines.memory import MemoryEngine, Script, Scripts
-from emulator.engines.requirements import make_ready
 from emulator.faults import saved_files
 from emulator.planning.requested import RunOptions
 from emulator.record.events import Entry, FaultEvent, TaskStart
@@ -20,7 +19,8 @@ from emulator.record.writer import RunWriter, Subscriber
 from emulator.report.event_text import describe
 from emulator.results import Result, RunCallbacks
 from emulator.runtime.clock import AtOnce, ManualClock, Workers
-from emulator.session.execution import up
+from emulator.session.ready import make_ready
+from emulator.session.run import up
 from emulator.supervisor.control import Asked, RunControl
 from emulator.supervisor.supervisor import Supervisor
 from emulator.supervisor.takeover import RecoveredState, recover_run

@@ -29,7 +29,7 @@ from emulator.record.lock import LOCK, is_being_removed, is_live, locked
 from emulator.record.reader import Record
 from emulator.record.remains import LOG, SOCKET
 from emulator.scenario.loader import load
-from emulator.session.execution import attach
+from emulator.session.run import attach
 from emulator.supervisor import cleanup as leftovers
 from tests.conftest import Emulate, end, going_on, left, own, wait_for_line
 

@@ -11,7 +11,7 @@ import pytest
 
 from emulator.engines.base import Exited
 from emulator.errors import EngineError, NotRunning
-from emulator.faults.ending import Terminate
+from emulator.faults.preempt import Terminate
 from emulator.faults.schedule import PlannedFault
 from emulator.faults.spec import Effect
 from emulator.supervisor.engine_calls import Called, Preparing

@@ -15,7 +15,6 @@ import pytest
 
 from emulator.engines.base import Inbox
 from emulator.engines.memory import MemoryEngine, Script, Scripts
-from emulator.engines.requirements import make_ready
 from emulator.errors import EngineError, NotRunning
 from emulator.planning.requested import RunOptions
 from emulator.record.reader import Record
@@ -23,6 +22,7 @@ from emulator.record.timeline import Timeline
 from emulator.report.event_text import describe
 from emulator.results import Result
 from emulator.runtime.clock import ManualClock, Threads
+from emulator.session.ready import make_ready
 from emulator.supervisor.engine_calls import EngineCalls
 from tests.asked import asked
 from tests.supervisor.in_memory import BASE, Job, Late, run_on, stages, times, trains

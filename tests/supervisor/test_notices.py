@@ -11,7 +11,7 @@ import pytest
 from emulator.engines.base import Exited, TaskProcess
 from emulator.engines.memory import MemoryEngine, Script, Scripts
 from emulator.errors import EmulatorError, EngineError, NotRunning
-from emulator.faults.ending import Kill, Preempt, Restart, Terminate
+from emulator.faults.preempt import Kill, Preempt, Restart, Terminate
 from emulator.faults.spec import FaultSpec
 from emulator.record.events import Entry, Reaction, TaskProcesses
 from emulator.results import Result

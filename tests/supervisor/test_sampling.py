@@ -21,7 +21,7 @@ from emulator.record.events import fields_of
 from emulator.record.reader import Record
 from emulator.results import Result, RunCallbacks
 from emulator.runtime.clock import AtOnce, ManualClock
-from emulator.session.execution import up
+from emulator.session.run import up
 from emulator.supervisor import watchdog
 from tests.asked import asked
 from tests.supervisor.in_memory import BASE, SERVES, Job, run_on

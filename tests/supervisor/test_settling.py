@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from emulator.engines.docker import DockerEngine
-from emulator.engines.docker.requests import FOLDER, HOST, RUN
+from emulator.engines.docker.container_request import FOLDER, HOST, RUN
 from emulator.planning.planner import make_plan
 from emulator.record.reader import Record
 from emulator.record.writer import RunWriter

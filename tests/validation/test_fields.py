@@ -14,8 +14,8 @@ import pytest
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 
 from emulator.errors import RecordError, UsageError
-from emulator.faults.ending import Kill, Preempt
-from emulator.faults.infrastructure import Partition, Shape
+from emulator.faults.network import Partition, Shape
+from emulator.faults.preempt import Kill, Preempt
 from emulator.validation import fields
 from emulator.validation.run_id import check_new_run_id, check_run_id
 from emulator.validation.similar import closest, nearest, suggestion

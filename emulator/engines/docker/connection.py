@@ -61,7 +61,7 @@ def connect() -> docker.APIClient:
     """Connect to the engine that the docker command would use.
 
     That is DOCKER_HOST, else DOCKER_CONTEXT, else the current context, else the default socket.
-    Raises EngineMissing where none answers within ANSWERS_WITHIN, or only one that is too old.
+    Raises EngineMissing where none answers within CONNECT_TIMEOUT, or only one that is too old.
     """
     address = _address()
     try:

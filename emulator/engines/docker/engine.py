@@ -1,7 +1,7 @@
 """The Docker engine: one container a task, on a network of the run.
 
-Every request is made as data by a pure function in `requests.py`; this module sends them. Programs
-are copied in, never mounted: the daemon may be on another machine. `logs.py` follows the
+Every request is made as data by a pure function in `container_request.py`; this module sends them.
+Programs are copied in, never mounted: the daemon may be on another machine. `logs.py` follows the
 output of each task and then waits for its end: lines and exit are in order, with the engine's
 timestamps.
 """
@@ -18,17 +18,7 @@ from docker.errors import APIError, NotFound
 
 from emulator.engines.docker import volumes
 from emulator.engines.docker.connection import Heartbeat, translate_errors
-from emulator.engines.docker.faults import Faults, is_awake
-from emulator.engines.docker.ownership import (
-    Addresses,
-    assigns_addresses,
-    labels_of_volume,
-    make_network,
-    make_volume,
-    name_taken,
-    require_no_volume,
-)
-from emulator.engines.docker.requests import (
+from emulator.engines.docker.container_request import (
     LOOPBACK,
     LOST,
     METADATA,
@@ -43,6 +33,16 @@ from emulator.engines.docker.requests import (
     network_request,
     probe_labels,
     volume_request,
+)
+from emulator.engines.docker.faults import Faults, is_awake
+from emulator.engines.docker.ownership import (
+    Addresses,
+    assigns_addresses,
+    labels_of_volume,
+    make_network,
+    make_volume,
+    name_taken,
+    require_no_volume,
 )
 from emulator.errors import EngineError, NameTaken, NotRunning
 from emulator.planning.claims import Capacity
@@ -261,7 +261,7 @@ class DockerEngine(Faults):
 
             self._metadata = RunMetadata(self.api, self._helper(), plan, self._labels)
         if any(has_pod(task) for task in plan.tasks):
-            from emulator.engines.docker.pods import TaskGroups
+            from emulator.engines.docker.task_groups import TaskGroups
 
             self._pods = TaskGroups(self.api, self._output, plan, self._labels, ipv6=self._has_ipv6)
 
@@ -320,7 +320,7 @@ class DockerEngine(Faults):
         self, plan: Plan, folder: Path, task: str, command: Sequence[str], *, terminal: bool
     ) -> CommandLine:
         """Return what runs a command in the container of a task."""
-        from emulator.engines.docker.execution import command_line
+        from emulator.engines.docker.exec import command_line
 
         return command_line(self.api, plan, task, command, terminal=terminal)
 

@@ -17,6 +17,7 @@ import docker
 import requests
 from docker.errors import APIError, NotFound
 
+from emulator.engines.base import no_metadata
 from emulator.engines.docker import volumes
 from emulator.engines.docker.connection import (
     Frames,
@@ -24,9 +25,7 @@ from emulator.engines.docker.connection import (
     streamed,
     translate_errors,
 )
-from emulator.engines.docker.network import Shaper, missing_parts, run_helper
-from emulator.engines.docker.ownership import make_anew
-from emulator.engines.docker.requests import (
+from emulator.engines.docker.container_request import (
     LOST,
     SHARED,
     STDIN,
@@ -36,13 +35,15 @@ from emulator.engines.docker.requests import (
     tracer_request,
     witness_request,
 )
+from emulator.engines.docker.network import Shaper, missing_parts, run_helper
+from emulator.engines.docker.ownership import make_anew
 from emulator.engines.docker.task_containers import TaskContainers, no_container
 from emulator.engines.kit.byte_stream import reader_of, socket_of
 from emulator.engines.kit.containers import home_of
 from emulator.engines.kit.lines import LineSplitter, seconds
 from emulator.engines.kit.streams import PIECE
 from emulator.errors import EngineError, ImageError, NotRunning
-from emulator.faults.platforms.notices import Notice, no_metadata
+from emulator.faults.platforms.notices import Notice
 
 if TYPE_CHECKING:
     from requests import Response

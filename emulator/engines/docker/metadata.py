@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from docker.errors import APIError, NotFound
 
-from emulator.engines.docker.network import run_helper
-from emulator.engines.docker.requests import (
+from emulator.engines.docker.container_request import (
     METADATA,
     helper_request,
     link_local_addresses,
     metadata_request,
     redirects_metadata,
 )
+from emulator.engines.docker.network import run_helper
 from emulator.errors import EngineError
 from emulator.faults.platforms import metadata
 

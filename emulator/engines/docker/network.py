@@ -16,7 +16,7 @@ from typing import Any
 import docker
 from docker.errors import APIError, NotFound
 
-from emulator.engines.docker.requests import container_name, helper_request
+from emulator.engines.docker.container_request import container_name, helper_request
 from emulator.errors import EngineError, Unsupported
 from emulator.faults.netem import Link, probe_script, script
 

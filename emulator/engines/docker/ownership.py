@@ -23,7 +23,7 @@ import docker
 from docker.errors import APIError, NotFound
 
 from emulator.engines.docker.connection import remove_container
-from emulator.engines.docker.requests import RUN, network_request
+from emulator.engines.docker.container_request import RUN, network_request
 from emulator.errors import EngineError, NameTaken
 
 if TYPE_CHECKING:

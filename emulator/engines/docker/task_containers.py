@@ -21,7 +21,7 @@ from emulator.engines.docker.connection import (
     remove_container,
     translate_errors,
 )
-from emulator.engines.docker.requests import (
+from emulator.engines.docker.container_request import (
     FOLDER,
     HOST,
     RUN,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from emulator.engines.docker.metadata import RunMetadata
     from emulator.engines.docker.network import Shaper
     from emulator.engines.docker.ownership import Addresses
-    from emulator.engines.docker.pods import TaskGroups
+    from emulator.engines.docker.task_groups import TaskGroups
     from emulator.engines.docker.usage import ContainerUsage
     from emulator.planning.plan import Plan, Task
 

@@ -17,7 +17,12 @@ import docker
 from docker.errors import APIError, NotFound
 
 from emulator.engines.docker.connection import Frames, remove_container, streamed
-from emulator.engines.docker.requests import RUN, container_name, files_request, holder_request
+from emulator.engines.docker.container_request import (
+    RUN,
+    container_name,
+    files_request,
+    holder_request,
+)
 from emulator.errors import EngineError
 
 HELD, FULL = "shared.held", "shared.full"

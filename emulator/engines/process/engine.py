@@ -3,7 +3,7 @@
 Each task is a process group, and its parent is a keeper that owns every process the task starts
 (`keeper.py`). Output goes through a named pipe that the task itself keeps open, so that a task
 survives a supervisor that was killed. The keeper's environment has the run id, by which all
-processes of a run are found again (`table.py`). A run owns a port while it has the port's lock.
+processes of a run are found again (`process_table.py`). A run owns a port while it has its lock.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from emulator.engines.base import (
     Line,
     Resource,
     TaskProcess,
+    no_metadata,
 )
 from emulator.engines.kit.gate import gated
 from emulator.engines.kit.lines import DrawnLine, EndOfOutput, LineSplitter
@@ -45,7 +46,7 @@ from emulator.engines.process import doctor, interpreter, keeper, process_table
 from emulator.engines.process.process_table import KEEPER, has_ended, labelled, owned
 from emulator.errors import EngineError, EngineLost, NotRunning
 from emulator.faults.platforms.metadata import MetadataServer, State, Told
-from emulator.faults.platforms.notices import Notice, no_metadata, variables_at
+from emulator.faults.platforms.notices import Notice, variables_at
 from emulator.planning.claims import Capacity
 from emulator.planning.context import PlanContext
 from emulator.record.scratch import Scratch
@@ -500,7 +501,7 @@ class ProcessEngine:
         return removed
 
     def find(self, run_id: str | None = None) -> list[Resource]:
-        """Return the processes of this machine that belong to a run, see `table.py`."""
+        """Return the processes of this machine that belong to a run, see `process_table.py`."""
         return [
             Resource(
                 run_id=labels.run_id,

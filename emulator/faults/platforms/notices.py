@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from emulator.errors import EngineError
-
 
 @dataclass(frozen=True)
 class Notice:
@@ -59,14 +57,6 @@ def asked_of_engine(platform: str, target: str) -> Iterator[tuple[str, str]]:
     if platform == "azure":
         # No variable names its address, so that tasks need one of their own.
         yield "the fixed address of Azure's scheduled events", "isolation"
-
-
-def no_metadata(task: str) -> EngineError:
-    """Return the error of a notice in a run that serves no metadata."""
-    return EngineError(
-        f"{task} can't be told: the run has no metadata server.",
-        "A fault in the scenario with `metadata` makes one; strikes by hand then have it as well.",
-    )
 
 
 def variables_at(host_port: str) -> Mapping[str, str]:

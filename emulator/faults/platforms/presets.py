@@ -1,6 +1,6 @@
 """How platforms take a machine away, as data: what `like` of a preemption stands for.
 
-A preset has values for fields of a preemption (`emulator/faults/ending.py`), each with its source
+A preset has values for fields of a preemption (`emulator/faults/preempt.py`), each with its source
 and the date on which it was read or seen. What a platform does not say is `ASSUMED`: a choice of
 ours. Times are in seconds. `python -m scripts.reference` makes the table in docs/platforms.md.
 """

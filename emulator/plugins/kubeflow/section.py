@@ -147,7 +147,9 @@ class Operator(Model):
 
     def strategy(self) -> type[Strategy]:
         """Return the class of what follows from the events of a run."""
-        from emulator.plugins.kubeflow.job import OperatorJob  # a scenario alone needs no events
+        from emulator.plugins.kubeflow.operator_job import (
+            OperatorJob,  # a scenario alone needs no events
+        )
 
         return OperatorJob
 

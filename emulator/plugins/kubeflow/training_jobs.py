@@ -15,7 +15,7 @@ from emulator.plugins.kubeflow.manifests.common import LONGEST, Images, Options,
 from emulator.plugins.kubeflow.manifests.expansion import Value, plain
 from emulator.plugins.kubeflow.manifests.fields import Findings, Reader, refuse
 from emulator.plugins.kubeflow.manifests.objects import Pod, check_used, read_objects
-from emulator.plugins.kubeflow.manifests.pods import role_of
+from emulator.plugins.kubeflow.manifests.pod_templates import role_of
 from emulator.plugins.kubeflow.section import (
     DEFAULT_POLICIES,
     FRAMEWORK_OF,

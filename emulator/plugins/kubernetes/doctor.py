@@ -14,9 +14,9 @@ from emulator.errors import EngineError, Unsupported
 from emulator.plugins.kubernetes.connection import CONNECT_TIMEOUT, ApiError, ApiServer
 from emulator.plugins.kubernetes.names import MAIN
 from emulator.plugins.kubernetes.nodes import capacity_of
+from emulator.plugins.kubernetes.pod_objects import limits_of
 from emulator.plugins.kubernetes.readings import METRICS
-from emulator.plugins.kubernetes.requests import limits_of
-from emulator.plugins.kubernetes.role import PERMISSIONS, USES, Permission, Use, reviewed, role
+from emulator.plugins.kubernetes.rights import PERMISSIONS, USES, Permission, Use, reviewed, role
 from emulator.plugins.kubernetes.section import Kubernetes, options_of
 from emulator.plugins.kubernetes.security import (
     RESTRICTED,

@@ -1,7 +1,7 @@
 """The Kubernetes engine: one Pod a task, in a namespace of a cluster.
 
-Every object is made as data by a pure function in `requests.py`; this module sends them. One watch
-tells what becomes of the Pods (`pods.py`), and nothing is polled. A Pod is started once: a
+Every object is made as data by a pure function in `pod_objects.py`; this module sends them. One
+watch tells what becomes of the Pods (`pods.py`), and nothing is polled. A Pod is started once: a
 task that is started again has a new one, with a new disk and a new address under its old name.
 """
 
@@ -23,13 +23,13 @@ from emulator.engines.kit.recipes import reference
 from emulator.errors import EngineError, EngineLost, EngineMissing, NameTaken
 from emulator.faults.spec import Cordoned
 from emulator.planning.context import TASK_PORT, PlanContext
-from emulator.plugins.kubernetes import names, nodes, removal, role
+from emulator.plugins.kubernetes import names, nodes, removal, rights
 from emulator.plugins.kubernetes.archives import Delivery, archives, delivery
 from emulator.plugins.kubernetes.connection import ApiError, ApiServer
 from emulator.plugins.kubernetes.names import MAIN
+from emulator.plugins.kubernetes.pod_objects import all_requests, pod_request, prepared, shown
 from emulator.plugins.kubernetes.pods import Notes, Pod, PodStates
 from emulator.plugins.kubernetes.refusals import cannot_start
-from emulator.plugins.kubernetes.requests import all_requests, pod_request, prepared, shown
 from emulator.plugins.kubernetes.section import Kubernetes, options_of
 from emulator.plugins.kubernetes.shared import Shared, decide, is_usable
 from emulator.plugins.kubernetes.status import Ended, Running, Waiting, state_of
@@ -145,7 +145,7 @@ class KubernetesEngine:
     @staticmethod
     def rights(scenario: Scenario | None = None) -> str:
         """Return the Roles that a login needs in the scenario's namespace, as YAML."""
-        return role.manifest(options_of(scenario).namespace or "default")
+        return rights.manifest(options_of(scenario).namespace or "default")
 
     @property
     def cluster(self) -> ApiServer:
@@ -177,7 +177,7 @@ class KubernetesEngine:
         Raises Unsupported if the scenario has faults of nodes that our role does not allow.
         """
         if self._changes_nodes:
-            role.require_nodes(self.cluster)
+            rights.require_nodes(self.cluster)
         return PlanContext(
             engine=self.name,
             address=lambda task: (names.address(run_id, task), TASK_PORT),
@@ -266,7 +266,7 @@ class KubernetesEngine:
         run.found = delivery(one for one in made if one["kind"] == "ConfigMap")
         for one in plan.everything:  # what Pods can't have is refused before anything is made
             pod_request(plan, one, common, self.options, run.shared, run.found)
-        role.require(self.cluster)
+        rights.require(self.cluster)
         for request in made:
             try:
                 self.cluster.post(self.cluster.namespaced(_PLURALS[request["kind"]]), request)
@@ -534,7 +534,7 @@ class KubernetesEngine:
         self, plan: Plan, folder: Path, task: str, command: Sequence[str], *, terminal: bool
     ) -> CommandLine:
         """Return what runs a command in the container of a task."""
-        from emulator.plugins.kubernetes.execution import kubectl_exec
+        from emulator.plugins.kubernetes.exec import kubectl_exec
 
         made = self.cluster.get(
             self.cluster.namespaced("pods"), labelSelector=names.selector(plan.resources)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pydantic import Field
 
-from emulator.faults.ending import Preempt
+from emulator.faults.preempt import Preempt
 from emulator.faults.signals import Signals
 from emulator.faults.spec import Cordoned, Cordoning, Effect, FaultContext, LastingFault
 from emulator.validation.fields import Duration, Glob

@@ -29,7 +29,7 @@ from emulator.plugins.kubernetes.watching import Watched, Watcher
 
 if TYPE_CHECKING:
     from emulator.faults.spec import Via
-    from emulator.plugins.kubernetes.execution import Executed
+    from emulator.plugins.kubernetes.exec import Executed
     from emulator.plugins.kubernetes.pods import Pod
 
 Data = Mapping[str, Any]
@@ -356,7 +356,7 @@ def send(cluster: ApiServer, pod: Pod, number: int) -> None:
 
     Raises NotSent where that can't be done: it needs a shell, and the right to `exec`.
     """
-    from emulator.plugins.kubernetes.execution import run
+    from emulator.plugins.kubernetes.exec import run
 
     name = signal.Signals(number).name
     head = f"Can't send {name} to {pod.task} alone"

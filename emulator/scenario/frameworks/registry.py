@@ -12,10 +12,8 @@ from emulator.scenario.frameworks.pytorch import PYTORCH
 from emulator.scenario.frameworks.ray import RAY
 from emulator.scenario.frameworks.spec import Framework, FrameworkName, Job, Member, Roles
 from emulator.scenario.frameworks.tensorflow import TENSORFLOW
-from emulator.scenario.image import NamedImage
 
 if TYPE_CHECKING:
-    from emulator.scenario.image import AnyImage
     from emulator.scenario.schema import Scenario
 
 
@@ -45,15 +43,6 @@ def roles_of(scenario: Scenario) -> Roles:
     """Return what the roles of a scenario's tasks mean."""
     rules = scenario.rules
     return (rules and rules.roles) or FRAMEWORKS[scenario.framework].roles
-
-
-def chosen(image: AnyImage, framework: FrameworkName) -> AnyImage:
-    """Return the image of a framework for `auto`, and any other image as it is."""
-    if image == AUTO:
-        return FRAMEWORKS[framework].image
-    if isinstance(image, NamedImage) and image.name == AUTO:
-        return image.model_copy(update={"name": FRAMEWORKS[framework].image})
-    return image
 
 
 def module_of(scenario: Scenario) -> str:

@@ -1,4 +1,4 @@
-"""What defines a framework (pure). `table.py` lists them."""
+"""What defines a framework (pure). `registry.py` lists them."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Any
 from emulator.engines.docker import DockerEngine
 from emulator.planning.requested import RunOptions
 from emulator.results import Result, RunCallbacks
-from emulator.session.execution import up
+from emulator.session.run import up
 from tests.asked import asked
 from tests.engines.pods import Noting
 

@@ -15,7 +15,7 @@ import pytest
 from docker.types import IPAMConfig, IPAMPool
 
 from emulator.engines.docker import DockerEngine, connection
-from emulator.engines.docker.requests import FOLDER, HOST, METADATA, RUN, container_request
+from emulator.engines.docker.container_request import FOLDER, HOST, METADATA, RUN, container_request
 from emulator.errors import EngineLost
 from emulator.planning.context import PlanContext
 from emulator.planning.planner import make_plan

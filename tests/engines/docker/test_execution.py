@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from emulator.engines.docker.execution import command_line, docker_exec
+from emulator.engines.docker.exec import command_line, docker_exec
 from emulator.errors import EngineError, UsageError
 from emulator.planning.planner import make_plan
 from emulator.scenario.loader import parse

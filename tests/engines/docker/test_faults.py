@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from emulator.engines.docker import DockerEngine
+from emulator.engines.docker.container_request import probe_labels
 from emulator.engines.docker.network import missing_parts
-from emulator.engines.docker.requests import probe_labels
 from emulator.errors import EngineError, Unsupported
 from emulator.faults.netem import Link
 from emulator.planning.context import machine_limits

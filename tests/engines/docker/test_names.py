@@ -7,7 +7,7 @@ import json
 import pytest
 
 from emulator.engines.docker import DockerEngine
-from emulator.engines.docker.requests import TASK
+from emulator.engines.docker.container_request import TASK
 from emulator.record.events import Entry, TaskRunning
 from tests.engines.docker.site import Site
 

@@ -15,8 +15,8 @@ import pytest
 from emulator.engines.base import Inbox
 from emulator.engines.docker import DockerEngine, engine
 from emulator.engines.docker.connection import connect
+from emulator.engines.docker.container_request import FOLDER, HOST, RUN, probe_labels
 from emulator.engines.docker.network import missing_parts
-from emulator.engines.docker.requests import FOLDER, HOST, RUN, probe_labels
 from emulator.errors import EngineError, NameTaken
 from emulator.planning.plan import Plan
 from emulator.planning.planner import make_plan

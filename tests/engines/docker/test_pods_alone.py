@@ -15,9 +15,9 @@ import requests
 from docker.errors import APIError
 
 from emulator.engines.base import Exited
-from emulator.engines.docker.pods import TaskGroups
+from emulator.engines.docker.task_groups import TaskGroups
 from emulator.errors import EngineError
-from tests.engines.docker.test_requests import COMMON, a_plan
+from tests.engines.docker.test_container_request import COMMON, a_plan
 
 pytestmark = pytest.mark.usefixtures("in_a_folder")
 

@@ -13,7 +13,7 @@ import pytest
 
 from emulator.engines.base import ResumePoint
 from emulator.engines.docker import DockerEngine
-from emulator.engines.docker.requests import LOST, container_request, labels
+from emulator.engines.docker.container_request import LOST, container_request, labels
 from emulator.record.events import fields_of
 from emulator.record.reader import Record
 from tests.conftest import Emulate, left, wait_for_line

@@ -15,7 +15,7 @@ from emulator.engines.process import ProcessEngine, engine
 from emulator.engines.process.process_table import Owned, owned
 from emulator.errors import EngineError
 from emulator.planning.requested import RunOptions
-from emulator.session.execution import up
+from emulator.session.run import up
 from tests.asked import asked
 from tests.conftest import going_on, own
 

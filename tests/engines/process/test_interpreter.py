@@ -14,11 +14,11 @@ from rich.console import Console
 from emulator.engines.memory import MemoryEngine
 from emulator.engines.process import ProcessEngine
 from emulator.engines.process.interpreter import has_module, named, of_caller, versions
-from emulator.engines.requirements import make_ready
 from emulator.errors import UsageError
 from emulator.planning.requested import RunOptions
 from emulator.report.plan_tables import print_plan
 from emulator.runtime.clock import ManualClock
+from emulator.session.ready import make_ready
 from tests.asked import asked
 from tests.engines.stage import staged
 

@@ -17,10 +17,10 @@ from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.process import ProcessEngine
 from emulator.engines.requirements import require
 from emulator.errors import Unsupported
-from emulator.faults.ending import Preempt
 from emulator.faults.kinds import RandomFaults
 from emulator.faults.platforms.notices import ACTIONS, Notice
 from emulator.faults.platforms.presets import PRESETS, TIMES
+from emulator.faults.preempt import Preempt
 from emulator.faults.schedule import build_schedule, from_json, to_json
 from emulator.faults.signals import Named
 from emulator.planning.context import PlanContext

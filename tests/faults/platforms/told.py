@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from emulator.faults.ending import GracefulFault
 from emulator.faults.platforms.notices import Announcing, Notice
+from emulator.faults.preempt import GracefulFault
 from emulator.faults.spec import FaultContext
 from emulator.validation.fields import Duration, Glob
 

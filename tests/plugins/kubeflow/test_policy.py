@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.plugins.kubeflow.job import Pods, decide, stops_pods
 from emulator.plugins.kubeflow.kubelet import crashes_after, crashes_of
+from emulator.plugins.kubeflow.operator_job import Pods, decide, stops_pods
 from emulator.plugins.kubeflow.section import Operator
 from emulator.record.events import Restart as RestartEvent
 from emulator.record.events import TaskExit, TaskStart

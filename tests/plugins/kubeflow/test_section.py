@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from emulator.engines.docker.requests import container_request
+from emulator.engines.docker.container_request import container_request
 from emulator.errors import ScenarioError
 from emulator.planning.planner import make_plan
 from emulator.plugins.kubeflow.section import operator_of

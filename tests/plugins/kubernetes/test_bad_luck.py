@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from emulator.plugins.kubernetes.role import role
+from emulator.plugins.kubernetes.rights import role
 from emulator.record.reader import Record
 from tests.clusters import Alone, ForTest
 from tests.conftest import Emulate, Finished, own, wait_for_line

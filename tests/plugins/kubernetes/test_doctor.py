@@ -13,7 +13,7 @@ from kubernetes import client as official_client
 from emulator.engines.base import Finding
 from emulator.plugins.kubernetes.connection import ApiError, ApiServer
 from emulator.plugins.kubernetes.doctor import Answers, _kubelet, examine, judge, trial_pod
-from emulator.plugins.kubernetes.role import (
+from emulator.plugins.kubernetes.rights import (
     PERMISSIONS,
     USES,
     cluster_role,

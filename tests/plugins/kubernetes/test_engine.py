@@ -23,12 +23,12 @@ from emulator.planning.planner import make_plan
 from emulator.planning.requested import RunOptions
 from emulator.plugins.kubernetes import names
 from emulator.plugins.kubernetes.engine import KubernetesEngine
-from emulator.plugins.kubernetes.execution import run
+from emulator.plugins.kubernetes.exec import run
 from emulator.record.events import EngineNote, Entry, StopSignal, TaskExit
 from emulator.record.reader import Record
 from emulator.results import Result, RunCallbacks
 from emulator.scenario.loader import parse
-from emulator.session.execution import up
+from emulator.session.run import up
 from tests.asked import asked
 from tests.clusters import ForTest
 from tests.conftest import Emulate, own, wait_for_line

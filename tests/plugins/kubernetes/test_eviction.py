@@ -15,12 +15,12 @@ import pytest
 
 from emulator.engines.base import Resource
 from emulator.errors import EngineError, Unsupported
-from emulator.plugins.kubernetes import nodes, removal, role
+from emulator.plugins.kubernetes import nodes, removal, rights
 from emulator.plugins.kubernetes.connection import ApiError, ApiServer
-from emulator.plugins.kubernetes.execution import Executed
+from emulator.plugins.kubernetes.exec import Executed
 from emulator.plugins.kubernetes.names import FOLDER, HOST, MAIN, RUN, TASK, Common, selector
 from emulator.plugins.kubernetes.pods import Pod
-from emulator.plugins.kubernetes.role import permissions
+from emulator.plugins.kubernetes.rights import permissions
 from emulator.plugins.kubernetes.watching import Watcher
 from tests.clusters import Alone
 from tests.plugins.kubernetes.pods import Pods
@@ -221,20 +221,20 @@ def test_faults_of_nodes_need_a_role_that_allows_them(monkeypatch: pytest.Monkey
             raise answers[0]
         return answers
 
-    monkeypatch.setattr(role, "reviewed", reviewed)
+    monkeypatch.setattr(rights, "reviewed", reviewed)
     (one,) = {one for one in permissions("nodes") if one.resource == "nodes"}
     answers[:] = [(one, "get", True)]
-    role.require_nodes(Server().cluster)
+    rights.require_nodes(Server().cluster)
     assert asked == [permissions("nodes")]
     answers[:] = [(one, "get", True), (one, "list", False), (one, "patch", False)]
     with pytest.raises(Unsupported) as refused:
-        role.require_nodes(Server().cluster)
+        rights.require_nodes(Server().cluster)
     assert refused.value.message.startswith("You may not list nodes, patch nodes of the cluster ho")
     answers[:] = [ApiError("You may not ask.", status=403)]
-    role.require_nodes(Server().cluster)
+    rights.require_nodes(Server().cluster)
     answers[:] = [ApiError("It is broken.", status=500)]
     with pytest.raises(ApiError):
-        role.require_nodes(Server().cluster)
+        rights.require_nodes(Server().cluster)
 
 
 # --- On a cluster -------------------------------------------------------------------------------

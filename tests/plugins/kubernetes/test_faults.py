@@ -13,11 +13,11 @@ import pytest
 from emulator.planning.requested import RunOptions
 from emulator.plugins.kubernetes import nodes
 from emulator.plugins.kubernetes.engine import KubernetesEngine
-from emulator.plugins.kubernetes.role import permissions, rules
+from emulator.plugins.kubernetes.rights import permissions, rules
 from emulator.record.events import EngineNote, Entry, FaultEvent, TaskExit, TaskRunning, TaskStart
 from emulator.record.reader import Record
 from emulator.results import Result, RunCallbacks
-from emulator.session.execution import up
+from emulator.session.run import up
 from tests.asked import asked
 from tests.clusters import ForTest, changes
 from tests.conftest import Emulate

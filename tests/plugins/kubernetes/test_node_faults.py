@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator.faults.ending import Preempt
 from emulator.faults.kinds import FAULTS
+from emulator.faults.preempt import Preempt
 from emulator.faults.spec import Effect
 from emulator.plugins.kubernetes.engine import KubernetesEngine
 from emulator.plugins.kubernetes.faults import Cordon, Drain

@@ -19,7 +19,7 @@ from emulator.planning.planner import make_plan
 from emulator.plugins.kubernetes import names, removal
 from emulator.plugins.kubernetes.archives import archives
 from emulator.plugins.kubernetes.connection import ApiServer
-from emulator.plugins.kubernetes.requests import all_requests, unpack_script
+from emulator.plugins.kubernetes.pod_objects import all_requests, unpack_script
 from emulator.plugins.kubernetes.section import options_of
 from emulator.plugins.kubernetes.shared import Shared, cleaner, decide
 from emulator.scenario.loader import parse

@@ -21,7 +21,7 @@ from emulator.plugins.kubernetes.readings import (
     seconds_of,
     usage_in_summary,
 )
-from emulator.plugins.kubernetes.role import role
+from emulator.plugins.kubernetes.rights import role
 from emulator.plugins.kubernetes.usage import (
     EVERY,
     MeasuredPod,

@@ -23,18 +23,18 @@ from typing import TYPE_CHECKING, Any
 import docker
 from docker.errors import APIError
 
-from emulator.engines.docker.ownership import assigns_addresses
-from emulator.engines.docker.requests import (
+from emulator.engines.docker.container_request import (
     RUN,
     SHARED,
     WORKDIR,
     container_request,
     network_request,
 )
+from emulator.engines.docker.ownership import assigns_addresses
 from emulator.engines.docker.warm import parent
 from emulator.engines.docker.warm.pool import IDLE, Pool, WaitingCluster
 from emulator.errors import Unsupported
-from emulator.faults.ending import Preempt
+from emulator.faults.preempt import Preempt
 from emulator.planning.plan import Plan, Task, WarmStart
 from emulator.scenario.frameworks.registry import FRAMEWORKS
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emulator.engines.docker.connection import PARALLEL, translate_errors
+from emulator.engines.docker.container_request import container_name
 from emulator.engines.docker.engine import DockerEngine
-from emulator.engines.docker.requests import container_name
 from emulator.engines.docker.warm import pool
 from emulator.errors import EngineError
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from emulator.engines import WARM_SESSION
-from emulator.engines.docker.requests import SHARED
+from emulator.engines.docker.container_request import SHARED
 from emulator.engines.docker.warm import parent, pool
 from emulator.engines.docker.warm.cluster import (
     ControlReplies,

@@ -20,7 +20,7 @@ from emulator.errors import EmulatorError, UsageError
 from emulator.record.events import TaskRunning
 from emulator.record.reader import Record
 from emulator.results import Result
-from emulator.session.execution import attach
+from emulator.session.run import attach
 from tests.conftest import Emulate
 from tests.engines.docker.site import Site
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from emulator.engines.docker.connection import translate_errors
-from emulator.engines.docker.requests import PART, RUN, TASK
+from emulator.engines.docker.container_request import PART, RUN, TASK
 from emulator.engines.kit.command_line import CommandLine, check_command, not_running
 
 if TYPE_CHECKING:

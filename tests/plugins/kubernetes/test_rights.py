@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.plugins.kubernetes.role import (
+from emulator.plugins.kubernetes.rights import (
     PERMISSIONS,
     USES,
     Permission,

@@ -12,7 +12,7 @@ import pytest
 
 from emulator.plugins.kubernetes import removal
 from emulator.plugins.kubernetes.connection import OF_THIS_POD, ApiError, ApiServer
-from emulator.plugins.kubernetes.execution import STATUS, exit_code, kubectl_exec
+from emulator.plugins.kubernetes.exec import STATUS, exit_code, kubectl_exec
 from emulator.plugins.kubernetes.pods import Pod
 from emulator.plugins.kubernetes.refusals import access, refusal
 

@@ -15,7 +15,7 @@ from emulator.api.server import ApiServer
 from emulator.engines.base import Configuring, Engine, Warming
 from emulator.engines.capabilities import capable
 from emulator.engines.kit.origin import Origin, origin_of
-from emulator.engines.requirements import make_ready, require_of
+from emulator.engines.requirements import require_of
 from emulator.errors import EmulatorError, NameTaken, Unsupported, UsageError
 from emulator.planning.requested import RequestedScenario, RunOptions
 from emulator.record.events import EmulatorFailed, Removed
@@ -26,6 +26,7 @@ from emulator.results import Judged, Result, RunCallbacks, judge
 from emulator.runtime import signals
 from emulator.runtime.clock import Clock, RealClock
 from emulator.runtime.signals import Deferral
+from emulator.session.ready import make_ready
 from emulator.supervisor.cleanup import let_settle
 from emulator.supervisor.control import Interrupted
 from emulator.supervisor.supervisor import Supervisor

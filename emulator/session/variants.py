@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from emulator.analysis.comparison import Row, rows
-from emulator.engines.requirements import make_ready
 from emulator.errors import EmulatorError, ScenarioError, UsageError
 from emulator.record.reader import Record
 from emulator.results import Judged, Result, judge
 from emulator.runtime.signals import Interruption
+from emulator.session.ready import make_ready
 
 if TYPE_CHECKING:
     from emulator.engines.base import Engine

@@ -17,7 +17,7 @@ from emulator.results import Result, RunCallbacks
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.given import read_scenario
 from emulator.scenario.matrix import variants
-from emulator.session.sweep import (
+from emulator.session.variants import (
     PlannedVariant,
     Sweep,
     compare,

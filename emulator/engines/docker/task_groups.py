@@ -19,8 +19,7 @@ from docker.errors import APIError
 
 from emulator.engines.base import Exited
 from emulator.engines.docker.connection import remove_container
-from emulator.engines.docker.ownership import make_volume, name_taken, remove_volume
-from emulator.engines.docker.requests import (
+from emulator.engines.docker.container_request import (
     DISK,
     PART,
     container_name,
@@ -30,6 +29,7 @@ from emulator.engines.docker.requests import (
     scratch_volumes,
     task_of,
 )
+from emulator.engines.docker.ownership import make_volume, name_taken, remove_volume
 from emulator.errors import EngineError
 
 if TYPE_CHECKING:

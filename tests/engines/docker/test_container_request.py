@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from emulator.engines.docker.ownership import Addresses
-from emulator.engines.docker.requests import (
+from emulator.engines.docker.container_request import (
     all_requests,
     bindings,
     container_request,
@@ -27,6 +26,7 @@ from emulator.engines.docker.requests import (
     redirects_metadata,
     task_of,
 )
+from emulator.engines.docker.ownership import Addresses
 from emulator.engines.kit.containers import home_of
 from emulator.errors import EngineError
 from emulator.planning.claims import need_of

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from emulator.plugins.kubernetes.role import permissions, role
+from emulator.plugins.kubernetes.rights import permissions, role
 from tests.clusters import HERE, ForTest
 from tests.conftest import Emulate, own
 

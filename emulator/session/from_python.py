@@ -32,7 +32,7 @@ from emulator.session.launch import (
     perform,
     read,
 )
-from emulator.session.running import Running, RunningCluster
+from emulator.session.threaded import Running, RunningCluster
 
 
 def up(

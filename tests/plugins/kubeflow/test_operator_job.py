@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from emulator.engines.memory import MemoryEngine, Script
-from emulator.plugins.kubeflow.job import QUIET
+from emulator.plugins.kubeflow.operator_job import QUIET
 from emulator.record.events import TaskExit, TaskStart
 from emulator.results import Result
 from emulator.runtime.clock import ManualClock

@@ -29,7 +29,7 @@ from emulator.plugins.kubernetes.archives import (
     archives_of,
     delivery,
 )
-from emulator.plugins.kubernetes.requests import (
+from emulator.plugins.kubernetes.pod_objects import (
     all_requests,
     limits_of,
     literal,

@@ -117,7 +117,7 @@ def test_a_file_that_is_no_export_is_left_alone(
 
 def test_a_format_must_be_asked_for(record: Record) -> None:
     line = refusal("export", record.path)
-    assert "Give --tensorboard DIR, --csv DIR, --parquet DIR, --trace FILE, --wandb" in line
+    assert "Give one or several of: --csv DIR, --mlflow EXPERIMENT, --otel SERVICE" in line
     typed("export", "no-such-run", "--csv", "x").ended(2)
 
 

@@ -22,9 +22,10 @@ from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
+from emulator.errors import EngineError
+
 if TYPE_CHECKING:
     from emulator.engines.kit.command_line import CommandLine
-    from emulator.errors import EngineError
     from emulator.faults.netem import Link
     from emulator.metrics.catalog import Usage
     from emulator.planning.claims import Capacity

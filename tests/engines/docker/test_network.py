@@ -51,6 +51,8 @@ def recipe(
     monkeypatch.setattr(recipes, "ROOT", root)
     for file in [*bundled.ROOT.glob("Dockerfile.*"), bundled.ROOT / "constraints.txt"]:
         shutil.copy(file, root)
+    for file in (bundled.ROOT / "images").glob("Dockerfile.*"):
+        shutil.copy(file, root / "images")
     tags = []
 
     def write(step: str) -> str:

@@ -20,7 +20,7 @@ from emulator.engines.base import Engine
 from emulator.engines.capabilities import capable
 from emulator.engines.docker import DockerEngine
 from emulator.engines.process import ProcessEngine
-from emulator.errors import NotRunning
+from emulator.errors import EngineError, NotRunning
 from emulator.faults import held_call, saved_files
 from emulator.faults.checkpoint import FileAccess
 from emulator.faults.held import Pausing
@@ -150,10 +150,15 @@ class Watch:
             rules = ({"do": "hold", "id": "0", **request, "of": path_pattern(request["of"])},)
         asked = {"rules": [*rules]}
 
+        self.error: EngineError | None = None
+
         def hold() -> None:
-            self.holding.hold(
-                "worker-0", program, asked, lambda line: self.told.put(json.loads(line))
-            )
+            try:
+                self.holding.hold(
+                    "worker-0", program, asked, lambda line: self.told.put(json.loads(line))
+                )
+            except EngineError as error:  # also where the stage is removed at the end of a test
+                self.error = error
 
         self.thread = threading.Thread(target=hold, daemon=True)
         self.thread.start()
@@ -166,6 +171,8 @@ class Watch:
     def until_over(self) -> None:
         self.thread.join(60)
         assert not self.thread.is_alive()
+        if self.error is not None:
+            raise self.error
 
     def tell(self, **what: Any) -> None:
         self.holding.tell("worker-0", json.dumps(what))

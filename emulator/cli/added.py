@@ -63,15 +63,21 @@ def _option(name: str, one: plugins.Option | plugins.Export, kind: type) -> Any:
 def _extended(
     command: Callable[..., None], instead: str, options: Mapping[str, Any]
 ) -> Callable[..., None]:
-    """Return a command with options, by name, in place of the parameter that gets their values."""
-    keys = {name.replace("-", "_"): name for name in options}
+    """Return a command with options, by name, in place of the parameter that gets their values.
+
+    An option that the command has itself stays as it is.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    every = [one for hint in hints.values() for one in getattr(hint, "__metadata__", ())]
+    taken = {flag for one in every for flag in getattr(one, "param_decls", None) or ()}
+    own = [name for name in options if f"--{name}" not in taken]
+    keys = {name.replace("-", "_"): name for name in own}
 
     @functools.wraps(command)
     def call(**values: Any) -> None:  # noqa: ANN401  whatever Typer passes
         given = {name: values.pop(key) for key, name in keys.items()}
         command(**values, **{instead: {name: value for name, value in given.items() if value}})
 
-    hints = get_type_hints(command, include_extras=True)
     ours = inspect.Parameter.KEYWORD_ONLY
     parameters: list[inspect.Parameter] = []
     for one in inspect.signature(command).parameters.values():

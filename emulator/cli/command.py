@@ -11,7 +11,7 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-from emulator.engines import told
+from emulator.engines import with_engine_names
 from emulator.errors import UsageError
 
 SETTINGS: dict[str, Any] = {
@@ -108,7 +108,7 @@ class Command(SparingPydantic, TyperCommand):
             if _is_argument(one):
                 rows["Arguments"].append((_name(one), record[1]))
             else:
-                rows["Options"].append((_with_value(record[0]), told(record[1])))
+                rows["Options"].append((_with_value(record[0]), with_engine_names(record[1])))
         for title, records in rows.items():
             if records:
                 with formatter.section(title):

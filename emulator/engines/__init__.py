@@ -54,7 +54,7 @@ def names() -> tuple[str, ...]:
     return tuple(dict.fromkeys((*BUILT_IN, *others)))
 
 
-def told(help_text: str) -> str:
+def with_engine_names(help_text: str) -> str:
     """Return the help of an option with the names of the engines that plug-ins add."""
     others = [name for name in names() if name not in BUILT_IN]
     return help_text.replace("{engines}", ", ".join(others) or "one of another package")

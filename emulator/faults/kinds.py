@@ -79,7 +79,7 @@ def refusal(given: Mapping[str, Any]) -> str:
     """Return why a well-known fault can't be done, and what can; empty: it may be (pure)."""
     for kind in sorted(_REMOVED.keys() & given.keys()):
         return f"`{kind}` was removed: {_REMOVED[kind]}"
-    for kind in sorted(_broken.keys() & given.keys()):
+    for kind in sorted((_broken.keys() - FAULTS.keys()) & given.keys()):
         return f"{_broken[kind].message} {_broken[kind].hint}"
     if "power_loss" in given or given.get("loss") == "power":
         return (

@@ -597,7 +597,7 @@ else:  # with the sections that plug-ins add
         __base__=_Core,
         __module__=__name__,
         __doc__=_Core.__doc__,
-        **section_fields(),
+        **section_fields(_Core),
     )
 
 

@@ -27,15 +27,19 @@ RULES = tuple(name for name, kind in SECTIONS.items() if hasattr(kind, "policy_o
 """Those that are `JobRules`."""
 
 
-def section_fields() -> dict[str, Any]:
-    """Return the fields of a scenario for all sections, as `pydantic.create_model` takes them."""
+def section_fields(core: type[BaseModel]) -> dict[str, Any]:
+    """Return the fields of a scenario for all sections, as `pydantic.create_model` takes them.
+
+    Nothing takes the place of what the `core` has: its own keys and properties.
+    """
     fields: dict[str, Any] = {}
     for name, kind in SECTIONS.items():
         about = " ".join((kind.__doc__ or "").split())
         fields[name] = (kind | None, FieldInfo(default=None, description=about))
     for name, error in _broken.items():
         fields[name] = (Annotated[Any, BeforeValidator(_refusing(error))], None)
-    return fields
+    taken = {*core.model_fields, *dir(core)}
+    return {name: field for name, field in fields.items() if name not in taken}
 
 
 def _refusing(error: UsageError) -> Callable[[object], object]:
@@ -84,14 +88,6 @@ class JobRules(Protocol):
     @property
     def job(self) -> str:
         """The name of the job there."""
-
-    @property
-    def namespace(self) -> str:
-        """Where it is."""
-
-    @property
-    def backoff_limit(self) -> int | None:
-        """Restarts of all tasks together after which the job fails; None: no limit."""
 
     @property
     def elastic(self) -> AnyElastic | None:

@@ -53,18 +53,25 @@ def hello() -> None:
     print("hello")
 
 HELLO = Command(hello, "Look", "emulate hello")
+SET = Option("set", "KEY=VALUE", "Not ours.", "a=b", "nothing")
 REGION = Option("region", "NAME=VALUE", "Of a toy: where it is.", "of=here", "`cloud:`")
 '''
 ROOT = Path(__file__).parent.parent.parent
 ADDED = {
     "engines": {"toy": "toys:Engine"},
-    "sections": {"cloud": "toys:Cloud", "kubernetes": "toys:Cloud"},
+    "sections": {"cloud": "toys:Cloud", "cluster": "toys:Cloud", "job_name": "toys:Cloud"},
     "faults": {"nap": "toys:Nap", "kill": "toys:Nap"},
     "manifests": {"toys": "toys:TOYS"},
     "exports": {"line": "toys:LINE"},
-    "commands": {"hello": "toys:HELLO", "region": "toys:REGION", "up": "toys:HELLO"},
+    "commands": {
+        "hello": "toys:HELLO",
+        "region": "toys:REGION",
+        "up": "toys:HELLO",
+        "set": "toys:SET",
+    },
 }
 BROKEN = {group: {f"bad-{group}": "no_such_module:It"} for group in ADDED}
+BROKEN["sections"]["cluster"] = BROKEN["faults"]["kill"] = "no_such_module:It"
 TOY = "kind: Toy\ntoys: 2\n"
 NAP = "faults: [{nap: worker-1, at: 200ms, for: 200ms}]\nexpect: {steps: none}\n"
 
@@ -109,7 +116,7 @@ def test_each_group_adds_what_it_is_for(emulate: Emulate, tmp_path: Path) -> Non
     assert "cloud: {region: there}" in done.stdout
     assert "nap: worker-1" in done.stdout
     done = emulate(
-        "up", *given, "--engine", "process", "--out", emulate.out, "--json", env=env
+        "up", *given, "--engine", "process", "--out", emulate.out, "--json", "--set=seed=7", env=env
     ).ended()
     out = tmp_path / "line.txt"
     run = emulate.out / done.json["run_id"]
@@ -131,7 +138,7 @@ print(json.dumps([typed(*words).stderr for words in json.loads(sys.argv[1])]))
 def test_what_can_not_be_loaded_costs_its_own_feature_a_sentence(tmp_path: Path) -> None:
     env = installed(tmp_path / "site", BROKEN)
     base = "name: a\nframework: none\nimage: none\nprogram: {command: [a]}\ncluster: {worker: 1}\n"
-    (plain := tmp_path / "s.yaml").write_text(base)
+    (plain := tmp_path / "s.yaml").write_text(f"{base}faults: [{{kill: worker-0, at: 1s}}]\n")
     (section := tmp_path / "section.yaml").write_text(f"{base}bad-sections: {{}}\n")
     (fault := tmp_path / "fault.yaml").write_text(
         f"{base}faults: [{{bad-faults: worker-0, at: 1s}}]"

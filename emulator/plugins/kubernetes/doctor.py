@@ -18,12 +18,7 @@ from emulator.plugins.kubernetes.pod_objects import limits_of
 from emulator.plugins.kubernetes.readings import METRICS
 from emulator.plugins.kubernetes.rights import PERMISSIONS, USES, Permission, Use, reviewed, role
 from emulator.plugins.kubernetes.section import Kubernetes, options_of
-from emulator.plugins.kubernetes.security import (
-    RESTRICTED,
-    Level,
-    obstacles,
-    pod_security_context,
-)
+from emulator.plugins.kubernetes.security import RESTRICTED, pod_security_context
 from emulator.plugins.kubernetes.shared import decide, is_usable
 from emulator.scenario.dump import dump
 from emulator.validation.units import format_size
@@ -36,8 +31,6 @@ Data = Mapping[str, Any]
 
 TESTED = (1, 20)
 """The oldest version that is tested."""
-ENFORCED = "pod-security.kubernetes.io/enforce"
-"""The label of a namespace with its Pod security level."""
 FORBIDDEN = "not examined: we may not look"
 _VERSION = re.compile(r"v?(\d+)\.(\d+)")
 
@@ -88,7 +81,7 @@ def examine(scenario: Scenario | None = None) -> Iterator[Finding]:
     except EngineError as error:
         yield Finding("Kubernetes", "missing", error.message, error.hint)
         return
-    yield from judge(answers, options, trial_pod(options, role))
+    yield from judge(answers, options)
 
 
 def collect(cluster: ApiServer, options: Kubernetes, trial: Data) -> Answers:
@@ -192,7 +185,7 @@ def trial_pod(options: Kubernetes, role: ContainerBase | None = None) -> Data:
 # --- Judging --------------------------------------------------------------------------------------
 
 
-def judge(answers: Answers, options: Kubernetes, trial: Data) -> Iterator[Finding]:
+def judge(answers: Answers, options: Kubernetes) -> Iterator[Finding]:
     """Yield what follows from the answers (pure): `fatal` is what no run can start with.
 
     That no node takes Pods now is not: an autoscaler may bring one.
@@ -200,7 +193,6 @@ def judge(answers: Answers, options: Kubernetes, trial: Data) -> Iterator[Findin
     yield _check_version(answers)
     yield _check_namespace(answers)
     yield from _check_permissions(answers)
-    yield _check_security(answers, trial)
     if not answers.why_not_there:
         yield _check_trial(answers)
     yield _check_nodes(answers, options)
@@ -255,20 +247,6 @@ def _check_permissions(answers: Answers) -> Iterator[Finding]:
             yield Finding(what, "fatal", found, advice, dump(role(answers.namespace), short=True))
         else:
             yield Finding(what, "warning", f"we may not: {', '.join(missing)}", f"For {USES[use]}.")
-
-
-def _check_security(answers: Answers, trial: Data) -> Finding:
-    what = "Pod security"
-    if answers.there is None:
-        return Finding(what, "warning", FORBIDDEN)
-    labels = (answers.there.get("metadata") or {}).get("labels") or {}
-    level = labels.get(ENFORCED)
-    if level is None:
-        return Finding(what, "ok", "the namespace enforces no level")
-    known: Level = level if level in get_args(Level) else "restricted"
-    if found := obstacles(trial, known):
-        return Finding(what, "warning", f"{level}: it refuses our Pods", f"{'; '.join(found)}.")
-    return Finding(what, "ok", f"{level}: our Pods fulfil it")
 
 
 def _check_trial(answers: Answers) -> Finding:

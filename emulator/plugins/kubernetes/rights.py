@@ -51,7 +51,7 @@ USES: Mapping[Use, str] = {
     "usage": "usage of tasks, where the cluster has metrics.k8s.io (metrics-server)",
     "usage of nodes": "usage of tasks from the nodes, where it has not; lets one into their Pods",
     "nodes": "the faults `drain` and `cordon`",
-    "look": "checks before a run: the shared volume, nodes, GPUs, quota, Pod security",
+    "look": "checks before a run: the shared volume, nodes, GPUs, quota",
 }
 """What each use is, in words."""
 
@@ -79,7 +79,7 @@ PERMISSIONS: Sequence[Permission] = (
         "storage.k8s.io",
         of_cluster=True,
     ),
-    Permission("namespaces", ("get",), "its Pod security level", "look"),
+    Permission("namespaces", ("get",), "whether it is there", "look"),
     Permission("resourcequotas", ("list",), "what is left of the quota", "look"),
 )
 """Everything, in the order in which doctor shows it."""

@@ -60,7 +60,7 @@ def answers(**changed: Any) -> Answers:
 
 def judged(found: Answers, **options: Any) -> Mapping[str, Finding]:
     chosen = Kubernetes(**options)
-    return {one.what: one for one in judge(found, chosen, trial_pod(chosen))}
+    return {one.what: one for one in judge(found, chosen)}
 
 
 def test_a_cluster_that_has_all_needs_no_advice() -> None:
@@ -78,7 +78,7 @@ def test_what_we_may_not_look_at_is_said_and_is_no_fault_of_the_cluster() -> Non
         answers(there=None, nodes=None, classes=None, quotas=None, kubelet=None, dns=None)
     )
     blind = {what for what, one in findings.items() if one.found.startswith("not examined")}
-    named = {"namespace team", "Pod security", "nodes", "GPUs: nvidia.com/gpu", "DNS", "quota"}
+    named = {"namespace team", "nodes", "GPUs: nvidia.com/gpu", "DNS", "quota"}
     assert blind == named
     assert {findings[what].status for what in blind} == {"warning"}
 
@@ -96,10 +96,6 @@ def test_missing_permissions_are_named_with_the_role_that_helps() -> None:
     assert "pods.metrics.k8s.io" in findings["permissions: usage"].found
     some = [(one, verb, (one.resource, verb) != ("pods", "watch")) for one, verb, _ in ALL]
     assert judged(answers(reviews=some))["permissions"].found == "we may not: watch pods"
-
-
-def level(name: str) -> dict[str, Any]:
-    return {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": name}}}
 
 
 MIG = {**NODE, "status": {**NODE["status"], "allocatable": {"nvidia.com/mig-1g.5gb": "7"}}}
@@ -134,12 +130,6 @@ def test_a_node_that_does_not_answer_is_not_taken_to_measure() -> None:
         ({"version": "v1.20.0"}, f"Kubernetes: ok: v1.20.0 {AT}", ""),
         ({"why_not_there": "no such"}, "namespace team: fatal: no such", "`kubectl create"),
         ({"there": GOING}, "namespace team: fatal: it is being deleted", "Wait until it is gone"),
-        (
-            {"there": level("restricted")},
-            "Pod security: warning: restricted: it refuses our Pods",
-            "nothing says that the images do not run as root; set kubernetes.run_as",
-        ),
-        ({"there": level("baseline")}, "Pod security: ok: baseline: our Pods fulfil it", ""),
         ({"refusal": ("Not on Fridays.", "Wait.")}, "a Pod: fatal: Not on Fridays.", "Wait."),
         (
             {"nodes": [MIG]},
@@ -182,8 +172,6 @@ def test_an_answer_is_judged(changed: dict[str, Any], says: str, advice: str) ->
 
 
 def test_settings_of_a_scenario_count() -> None:
-    restricted = answers(there=level("restricted"))
-    assert judged(restricted, run_as=1000)["Pod security"].status == "ok"
     found = judged(answers(nodes=[MIG]), gpu_resource="nvidia.com/mig-1g.5gb")
     assert found["GPUs: nvidia.com/mig-1g.5gb"].found.startswith("7 on")
     shared = judged(answers(classes=[]))["shared volume"]

@@ -37,7 +37,6 @@ from emulator.plugins.kubernetes.pod_objects import (
     shown,
 )
 from emulator.plugins.kubernetes.section import is_label_value, options_of
-from emulator.plugins.kubernetes.security import Level, obstacles
 from emulator.plugins.kubernetes.shared import Shared
 from emulator.scenario.loader import parse
 from tests.cluster_objects import check
@@ -447,60 +446,20 @@ def test_a_folder_of_a_node_keeps_all_pods_there(program: Path) -> None:
 
 # --- Security -------------------------------------------------------------------------------------
 
-NAMED, ON_NODE = "kubernetes: {run_as: 1000}", Shared("host-path", node="n1")
-FOLDER = "a folder of the node; set kubernetes.shared"
 
-
-@pytest.mark.parametrize(
-    ("extra", "shared", "level", "found"),
-    [
-        (NAMED, CLAIM, "restricted", []),
-        ("", CLAIM, "restricted", ["set kubernetes.run_as"]),
-        ("", CLAIM, "baseline", []),
-        (NAMED, ON_NODE, "restricted", [FOLDER, ""]),
-        (NAMED, ON_NODE, "baseline", [FOLDER]),
-        (NAMED, ON_NODE, "privileged", []),
-    ],
-)
-def test_what_stands_in_the_way_of_a_level(
-    extra: str, shared: Shared, level: Level, found: list[str], program: Path
-) -> None:
-    said = obstacles(a_pod(extra, program, shared), level)
-    assert [text in one for text, one in zip(found, said, strict=True)] == [True] * len(found)
-
-
-BARE = {"name": "a", "image": "b"}
-SAFE = {
-    **BARE,
-    "securityContext": {
-        "allowPrivilegeEscalation": False,
-        "runAsNonRoot": True,
-        "capabilities": {"drop": ["ALL"]},
-        "seccompProfile": {"type": "RuntimeDefault"},
-    },
-}
-
-
-def changed(**context: Any) -> dict[str, Any]:
-    return {**SAFE, "securityContext": {**SAFE["securityContext"], **context}}  # type: ignore[dict-item]
-
-
-@pytest.mark.parametrize(
-    ("container", "level", "message"),
-    [
-        (changed(allowPrivilegeEscalation=True), "restricted", "may gain privileges"),
-        (changed(capabilities={"drop": ["NET_RAW"]}), "restricted", "keeps capabilities"),
-        (changed(capabilities={"drop": ["ALL"], "add": ["KILL"]}), "restricted", "adds KILL"),
-        (changed(capabilities={"add": ["SYS_ADMIN"]}), "baseline", "adds SYS_ADMIN"),
-        (changed(runAsUser=0), "restricted", "runs as root"),
-        (changed(seccompProfile={"type": "Unconfined"}), "restricted", "no seccomp profile"),
-        (changed(privileged=True), "baseline", "is privileged"),
-    ],
-)
-def test_each_condition_of_a_level(container: Any, level: Any, message: str) -> None:
-    (obstacle, *_) = obstacles({"spec": {"containers": [container]}}, level)
-    assert message in obstacle
-    assert obstacles({"spec": {"containers": [SAFE]}}, level) == []
+def test_a_pod_fulfils_the_restricted_level_where_its_user_is_named(program: Path) -> None:
+    """https://kubernetes.io/docs/concepts/security/pod-security-standards/ (restricted)."""
+    spec = a_pod("kubernetes: {run_as: 1000}", program, CLAIM)["spec"]
+    whole = spec["securityContext"]
+    assert (whole["runAsNonRoot"], whole["runAsUser"]) == (True, 1000)
+    assert whole["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in (*spec["initContainers"], *spec["containers"]):
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        }
+    kinds = {kind for volume in spec["volumes"] for kind in set(volume) - {"name"}}
+    assert kinds <= {"configMap", "emptyDir", "persistentVolumeClaim", "projected"}
 
 
 # --- For people -----------------------------------------------------------------------------------

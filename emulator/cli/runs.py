@@ -345,6 +345,7 @@ def clean(
     that is under way.
     """
     from emulator.supervisor.cleanup import clean as clean_up
+    from emulator.supervisor.cleanup import counted
 
     def say(text: str) -> None:
         signals.check()  # between two runs
@@ -355,4 +356,4 @@ def clean(
             out, engine_name=engine, dry_run=dry_run, say=say, warm=warm, over=host or ()
         )
     done = "found" if dry_run else "removed"
-    note(f"{count} things {done}" if count else "nothing to remove")
+    note(f"{counted(count)} {done}" if count else "nothing to remove")

@@ -290,7 +290,12 @@ def stop_or_remove(record: RunFolder, say: Say = lambda text: None) -> str:
     removed = remove(record.run_id, record.outline.engine, record.path, say)
     if cluster := record.outline.warm:
         removed += _remove_warm(cluster, record.outline.engine)
-    return f"removed {removed} things of {record.run_id}" if removed else "nothing was left"
+    return f"removed {counted(removed)} of {record.run_id}" if removed else "nothing was left"
+
+
+def counted(things: int) -> str:
+    """Return how many things were removed, in words."""
+    return "1 thing" if things == 1 else f"{things} things"
 
 
 def remove(run_id: str, engine_name: str, folder: Path, say: Say = lambda text: None) -> int:

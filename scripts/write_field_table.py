@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the tables of docs/kubeflow-fields.md: what is made of each field of a manifest.
+"""Write the tables of docs/reference/manifests.md: what is made of each field of a manifest.
 
 Everything in them is read from the code that reads manifests. A test fails while the page differs
 from what this writes (tests/plugins/kubeflow/test_field_table.py).
@@ -16,7 +16,7 @@ from emulator.plugins.kubeflow.manifests import helm_values
 from emulator.plugins.kubeflow.manifests.fields import Fields
 from emulator.plugins.kubeflow.manifests.helm_values import Key
 
-PAGE = Path(__file__).parent.parent / "docs" / "kubeflow-fields.md"
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "manifests.md"
 BEGIN, END = "<!-- {} made by scripts/write_field_table.py -->\n", "<!-- end -->\n"
 CHARTS: Mapping[str, Sequence[Key]] = {"a map of jobs": helm_values.KEYS}
 """What is read of the values of each chart."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from emulator.faults.platforms.presets import PRESETS, TIMES, Preset, Source
+from emulator.faults.platforms.presets import ASSUMED, OURS, PRESETS, TIMES, Preset, Source
 from emulator.faults.preempt import Preempt
 from emulator.validation.units import format_duration
 
 PAGE = Path(__file__).parent.parent / "docs" / "platforms.md"
+UNNAMED = (ASSUMED, OURS)
+"""Values that no platform states."""
 BEGIN, END = "<!-- {} made by scripts/write_presets.py -->\n", "<!-- end -->\n"
 
 
@@ -44,6 +46,8 @@ def _facts() -> Iterator[str]:
     yield "|---|---|---|---|"
     for name, preset in PRESETS.items():
         for source in dict.fromkeys(fact.source for fact in preset.facts.values()):
+            if source in UNNAMED:
+                continue  # the page says so of all of them
             yield f"| `{name}` | {_values(preset, source)} | {source.title} | {source.date} |"
 
 

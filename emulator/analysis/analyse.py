@@ -175,8 +175,8 @@ class Analysis:
     """How many of them are certain."""
     recoveries: Sequence[float] = field(default_factory=tuple)
     """Seconds from each failure that was followed by a restart to the job's next step."""
-    unrecovered: int = 0
-    """Such failures that no step followed."""
+    unrecovered: int | None = 0
+    """Such failures that no step followed; None if there were some, and no task reported a step."""
     recovered: Sequence[Recovery] = ()
     """What was recovered from, or was not, in the order of `recoveries`."""
     faults: Sequence[FaultResult] = ()
@@ -244,7 +244,7 @@ def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
         lost_steps=max(task.lost_steps for task in training) if steps else None,
         lost_at_least=max(task.lost_at_least for task in training) if steps else None,
         recoveries=[seconds for seconds in recoveries if seconds is not None],
-        unrecovered=recoveries.count(None),
+        unrecovered=recoveries.count(None) if steps or not recoveries else None,
         recovered=tuple(recovered),
         faults=faults,
         notices=notices(timeline),

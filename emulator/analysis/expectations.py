@@ -305,7 +305,9 @@ def _recovers_within(expect: Expectations, analysis: Analysis) -> Iterator[Verdi
         actual = "there was nothing to recover from"
     else:
         actual = NO_STEP_FOLLOWED if waited or worst is None else format_duration(worst)
-    late = [seconds for seconds in (*analysis.recoveries, *waited) if seconds > bound]
+    # Where no task reported a step, nothing says when the training went on.
+    seen = () if analysis.unrecovered is None else waited
+    late = [seconds for seconds in (*analysis.recoveries, *seen) if seconds > bound]
     holds = False if late else None if waited or worst is None else True
     expected = f"at most {format_duration(bound)}"
     yield Verdict("recovers_within", _status(holds), expected, actual)

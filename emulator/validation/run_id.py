@@ -6,8 +6,7 @@ import re
 
 from emulator.errors import UsageError
 
-_RUN_ID = re.compile(r"[a-z][-a-z0-9]{0,61}[a-z0-9]")
-"""Two letters at least: Docker takes no volume of one."""
+_RUN_ID = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def is_run_id(text: str) -> bool:
@@ -36,6 +35,6 @@ def check_run_id(text: str) -> str:
     shown = repr(text if len(text) <= 80 else f"{text[:80]}...")
     raise UsageError(
         f"{shown} can't be a run id.",
-        "It has 2 to 63 lower-case letters, digits and dashes, begins with a letter and does not "
+        "It has 1 to 63 lower-case letters, digits and dashes, begins with a letter and does not "
         "end with a dash.",
     )

@@ -237,6 +237,19 @@ def test_a_fault_that_did_not_happen_has_no_numbers(
     assert result.unrecovered == (status == "applied")
 
 
+def test_where_no_step_is_read_nobody_knows_whether_it_went_on() -> None:
+    result = analysed(
+        [
+            *began_again(0, "worker-0", "worker-1"),
+            ended(4, "worker-1", 1),
+            restart(6, "worker-1"),
+            *began_again(7, "worker-1"),
+            job(20),
+        ]
+    )
+    assert (result.unrecovered, result.worst_recovery) == (None, None)
+
+
 def test_recoveries_are_in_the_order_of_the_restarts() -> None:
     entries = [*began_again(0, "worker-0", "worker-1"), step(3, "worker-0", 1)]
     entries += [ended(4, "worker-0", 1), ended(5, "worker-1", 1), restart(6, "worker-1")]

@@ -82,6 +82,7 @@ NO_SHARE = "the tasks reported 1.236, which is not between 0 and 1"
 NEVER_AGAIN = "no step followed the last failure"
 NO_FAILURE = "there was nothing to recover from"
 NEVER = replace(RAN, unrecovered=1, recovered=[Recovery("worker-0", 4.0, None)])
+UNREAD = replace(NEVER, unrecovered=None, recoveries=[])
 """The run ends 6 s after the last failure."""
 
 
@@ -113,6 +114,7 @@ NEVER = replace(RAN, unrecovered=1, recovered=[Recovery("worker-0", 4.0, None)])
         ("recovers_within", "5500ms", NEVER, "failed", "at most 5.50s", NEVER_AGAIN),
         ("max_lost_steps", 10, NEVER, "unknown", "at most 10", f"10; {NEVER_AGAIN}"),
         ("max_lost_steps", 9, NEVER, "failed", "at most 9", "10"),
+        ("recovers_within", "5500ms", UNREAD, "unknown", "at most 5.50s", NEVER_AGAIN),
         ("recovers_within", "1h", SILENT, "unknown", "at most 1h 00m", NO_FAILURE),
         ("min_goodput", 0.4, RAN, "ok", "at least 0.400", "0.400"),
         ("min_goodput", 0.5, RAN, "failed", "at least 0.500", "0.400"),

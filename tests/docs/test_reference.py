@@ -31,7 +31,7 @@ def test_the_page_is_up_to_date(name: str) -> None:
 
 
 def test_every_page_is_linked_and_written() -> None:
-    assert {path.name for path in FOLDER.iterdir()} == {*PAGES, "README.md"}
+    assert {path.name for path in FOLDER.iterdir()} == {*PAGES, "README.md", "manifests.md"}
     assert all(f"]({name})" in (FOLDER / "README.md").read_text() for name in PAGES)
 
 

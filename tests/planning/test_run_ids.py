@@ -30,25 +30,10 @@ from tests.conftest import Emulate, own
 from tests.histories import a_plan
 
 BAD = [
-    *(
-        "",
-        "a",
-        "/",
-        ".",
-        "..",
-        "../../etc",
-        "a/b",
-        "/etc",
-        "<script>",
-        "A",
-        "a b",
-        "a_b",
-        "a.b",
-        "-a",
-    ),
+    *("", "/", ".", "..", "../../etc", "a/b", "/etc", "<script>", "A", "a b", "a_b", "a.b", "-a"),
     *("a-", "1a", "ä", "a\n", "a\0b", "\x1b]52;c;aGk=\x07", "a" * 64, "a" * 100_000),
 ]
-GOOD = ["a1", "mwms-1120180437-5d2e31", "a" * 63, "a--1"]
+GOOD = ["a", "a1", "mwms-1120180437-5d2e31", "a" * 63, "a--1"]
 TEXT = """\
 name: ids
 framework: none
@@ -67,7 +52,7 @@ def result(run_id: str, host: str = "here") -> Resource:
 @pytest.mark.parametrize("text", BAD, ids=lambda text: repr(text[:20]))
 def test_what_is_no_name_is_refused_wherever_it_is_read(tmp_path: Path, text: str) -> None:
     assert not is_run_id(text)
-    with pytest.raises(UsageError, match=r"can't be a run id\. It has 2 to 63") as refused:
+    with pytest.raises(UsageError, match=r"can't be a run id\. It has 1 to 63") as refused:
         check_run_id(text)
     assert str(refused.value).isprintable()
     assert len(str(refused.value)) < 400
@@ -106,7 +91,7 @@ def scenario(tmp_path: Path) -> Path:
     return path
 
 
-NO_ID, LATEST = "can't be a run id. It has 2 to 63", "to all commands it means the latest run"
+NO_ID, LATEST = "can't be a run id. It has 1 to 63", "to all commands it means the latest run"
 UP, PLAN, VARY = ("up",), ("plan",), ("up", "--vary", "seed=1,2")
 
 

@@ -348,7 +348,7 @@ OTHER_VERSION = "The plan in {} is none of this version: "
 @pytest.mark.parametrize(
     ("content", "begins"),
     [
-        (b'{"format": 2, "run_id": "x1"}', f"{OTHER_VERSION}engine: Field required"),
+        (b'{"format": 2, "run_id": "x"}', f"{OTHER_VERSION}engine: Field required"),
         (b'{"run_id": ', f"{OTHER_VERSION}plan.json: Invalid JSON"),
         (b"\xff\xfe", f"{OTHER_VERSION}plan.json: Invalid JSON"),
         (b'{"run_id": "run-1"}', "The record in {} has format ? of emulator ?; this is emulator"),

@@ -1,6 +1,6 @@
 """TFJobs and PyTorchJobs: their fields with those of their pods, containers, variables (pure).
 
-They are those of kubeflow/training-operator v1.9.0. The table in docs/kubeflow-fields.md is checked
+They are those of kubeflow/training-operator v1.9.0. The table in docs/reference/manifests.md is checked
 against the one here.
 """
 

@@ -78,7 +78,7 @@ def test_nulls_are_fields_that_are_left_out() -> None:
     ]
 
 
-# --- docs/kubeflow-fields.md ----------------------------------------------------------------------
+# --- docs/reference/manifests.md ------------------------------------------------------------------
 
 
 def test_the_table_of_fields_is_up_to_date() -> None:

@@ -1,6 +1,6 @@
 """A strict reader of manifests: which fields there are, and what is made of each (pure).
 
-`kubernetes_fields.py` has the fields, as data: docs/kubeflow-fields.md is made of the same.
+`kubernetes_fields.py` has the fields, as data: docs/reference/manifests.md is made of the same.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ class Entry(NamedTuple):
 SECTIONS: Mapping[str, Mapping[str, Entry]] = {
     "Run": {
         "demo": Entry("demo", "emulate demo --open"),
+        "try": Entry("trial", "emulate try -- python train.py"),
         "up": Entry("up", "emulate up quickstart --set cluster.worker=4"),
         "plan": Entry("up", "emulate plan scenario.yaml"),
         "scenarios": Entry("scenarios", "emulate scenarios faults"),

@@ -9,6 +9,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +29,16 @@ if TYPE_CHECKING:
     from emulator.record.reader import Record
     from emulator.scenario.given import Additions, Given
     from emulator.scenario.schema import Scenario
+
+
+class Framework(StrEnum):
+    """What there is a starter for, and what `try` recognises."""
+
+    TENSORFLOW = "tensorflow"
+    PYTORCH = "pytorch"
+    JAX = "jax"
+    NONE = "none"
+
 
 STDIN = Path("-")
 """What means standard input where a scenario is asked for."""

@@ -10,7 +10,6 @@ import platform
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +18,7 @@ import typer
 import emulator
 from emulator.cli.options import (
     STDIN,
+    Framework,
     Sets,
     check_verbosity,
     complete_scenarios,
@@ -39,15 +39,6 @@ if TYPE_CHECKING:
 
 REQUIREMENTS = Path("requirements-emulator.txt")
 _STARTERS = ROOT / "images" / "starters"
-
-
-class _Framework(StrEnum):
-    """What there is a starter for."""
-
-    TENSORFLOW = "tensorflow"
-    PYTORCH = "pytorch"
-    JAX = "jax"
-    NONE = "none"
 
 
 def _complete_images() -> list[str]:
@@ -248,7 +239,7 @@ def schema() -> None:
 def init(
     folder: Annotated[Path, typer.Argument(help="Where to write.")] = Path(),
     framework: Annotated[
-        _Framework | None,
+        Framework | None,
         typer.Option(
             "--framework", help="What the program trains with [default: tensorflow]; none: Python."
         ),
@@ -264,7 +255,7 @@ def init(
     """
     if framework is not None and tests:
         raise UsageError("--tests is for TensorFlow.", "Leave --framework out.")
-    chosen = framework or _Framework.TENSORFLOW
+    chosen = framework or Framework.TENSORFLOW
     files = _suite() if tests else _starter(folder, chosen.value)
     there = [folder / name for name in files if os.path.lexists(folder / name)]
     if there and not force:
@@ -294,7 +285,7 @@ def _starter(folder: Path, framework: str) -> dict[Path, bytes]:
 
 def _suite() -> dict[Path, bytes]:
     """Return the suite's files; it tests the program of the starter."""
-    program = _STARTERS / _Framework.TENSORFLOW.value / "train.py"
+    program = _STARTERS / Framework.TENSORFLOW.value / "train.py"
     files = {**_files(ROOT / "images" / "suite"), Path(program.name): program.read_bytes()}
     files[REQUIREMENTS] += f"{line}\n".encode() if (line := requirement_here()) else b""
     return files

@@ -555,7 +555,10 @@ def path_pattern(glob: str) -> str:
     """Return the regular expression of the paths that an `of` means (pure).
 
     What begins with `/shared` is meant in the folder that tasks have there as processes as well.
+    After a `!`, all other paths are meant.
     """
+    if glob.startswith("!"):
+        return f"(?!{path_pattern(glob[1:])}$).*"
     from emulator.faults.saved_files import translated  # only what is watched needs it
 
     pattern: str = translated(glob.lstrip("/"))

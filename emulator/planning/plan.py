@@ -20,6 +20,7 @@ from emulator.planning.context import Limits
 from emulator.scenario.container import ContainerSettings, Entrypoint, File, Mount, Port
 from emulator.scenario.frameworks.registry import roles_of
 from emulator.scenario.frameworks.spec import Roles
+from emulator.scenario.program import Copied
 from emulator.scenario.schema import Scenario
 from emulator.validation.run_id import is_run_id
 
@@ -66,6 +67,10 @@ class Task(ContainerSettings, _Member):
     env: dict[str, str]
     source: Path | None = None
     """File or folder to copy into its working directory."""
+    exclude: tuple[str, ...] = ()
+    """What of it is not copied."""
+    shared_link: str = ""
+    """The name of a link to the shared volume beside it; empty: none."""
     working_dir: str | None = None
     """Where its program starts; None: where `source` is copied, else the image's own."""
     memory: int | None = None
@@ -85,6 +90,13 @@ class Task(ContainerSettings, _Member):
     held: bool = False
     """It begins held, until it is traced and all tasks run: its calls to the kernel count from the
     first on."""
+
+    @property
+    def copied(self) -> Copied | None:
+        """What is copied into its working directory."""
+        if self.source is None:
+            return None
+        return Copied(self.source, self.exclude, self.shared_link)
 
     @property
     def owner(self) -> str:

@@ -147,6 +147,7 @@ class _Planner:
                 command=self._command(spec.command, values),
                 env=self._env(spec.env, values),
                 source=spec.source,
+                exclude=tuple(self._scenario.program.exclude),
                 defaults=self._limits,
                 **_container_fields(spec),
             )
@@ -214,6 +215,8 @@ class _Planner:
                 **env,
             },
             source=spec.source,
+            exclude=tuple(self._scenario.program.exclude),
+            shared_link=self._scenario.program.shared or "",
             defaults=self._limits,
             gpus=gpus,
             **_container_fields(spec),

@@ -39,7 +39,7 @@ class RunOptions:
     python: str | None = None
     """The Python in which tasks run that are processes here; None: the caller's."""
     calls_of: str = ""
-    """Record the calls to the kernel for these files: a glob; empty: none."""
+    """Record the calls to the kernel for these files: a glob; after a `!` for all others."""
 
     def begins_held(self, scenario: Scenario) -> bool:
         """Return whether the tasks begin held: what forks from a parent that waits never does."""

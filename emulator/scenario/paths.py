@@ -73,10 +73,15 @@ def _check_mount(path: Path, info: ValidationInfo) -> None:
         raise ValueError(f"{path} is {kind}; only files and folders can be mounted")
 
 
+def _check_program(path: Path, info: ValidationInfo) -> None:
+    exclude = tuple(info.data.get("exclude") or ())
+    once(info, ("program", path, exclude), lambda: parts(path, exclude))
+
+
 ProgramPath = Annotated[
     _Named,
     Field(examples=["train.py"]),
-    _checked(lambda path, info: once(info, ("program", path), lambda: parts(path))),
+    _checked(lambda path, info: _check_program(path, info)),
 ]
 """A file or folder that can be copied."""
 DockerfilePath = Annotated[_Named, _checked(_check_dockerfile)]

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from emulator.errors import EngineError
 from emulator.validation.files import is_unreal, kind_of, readable, reason
@@ -26,6 +27,17 @@ EXCLUDED = ("__pycache__", ".git", ".mypy_cache", ".pytest_cache", ".ruff_cache"
 """Folders that are not copied. Neither are run folders and virtual environments."""
 
 
+class Copied(NamedTuple):
+    """What is copied into the working directory of a task."""
+
+    source: Path
+    """A file or folder."""
+    exclude: Sequence[str] = ()
+    """What of a folder is not copied: patterns as in a .gitignore."""
+    shared: str = ""
+    """The name of a link to the shared volume that stands there as well; empty: none."""
+
+
 @dataclass(frozen=True)
 class Part:
     """A file or folder that is copied."""
@@ -37,13 +49,14 @@ class Part:
     is_folder: bool = False
 
 
-def parts(source: Path) -> tuple[Part, ...]:
+def parts(source: Path, exclude: Sequence[str] = ()) -> tuple[Part, ...]:
     """Return the files and folders to copy, sorted by name, folders before their contents.
 
-    Raises ValueError with the reason if the source is not a file or folder, contains something that
-    can't be copied, or is too large.
+    `exclude` are patterns as in a .gitignore. Raises ValueError with the reason if the source is
+    not a file or folder, contains something that can't be copied, or is too large.
     """
     try:
+        is_excluded = excluding(exclude)
         root = source.resolve(strict=True)
         if not root.is_dir():
             try:
@@ -55,10 +68,10 @@ def parts(source: Path) -> tuple[Part, ...]:
             raise ValueError(f"{root} is a kernel folder, without ordinary files")
         found: list[Part] = []
         total = 0
-        for part, size in _inside(root, root, "", ()):
+        for part, size in _inside(root, root, "", (), is_excluded):
             found.append(part)
             total += size
-            advice = "put the program into a folder of its own, without data"
+            advice = "put the program into a folder of its own, without data, or `exclude` the data"
             if len(found) > PROGRAM_FILES:
                 raise ValueError(f"{source} contains more than {PROGRAM_FILES:,} files; {advice}")
             if total > PROGRAM_BYTES:
@@ -69,8 +82,27 @@ def parts(source: Path) -> tuple[Part, ...]:
     return tuple(found)
 
 
+def excluding(patterns: Sequence[str]) -> Callable[[str], object]:
+    """Return what says whether a path, of a folder with a slash at its end, is excluded.
+
+    Raises ValueError if a pattern is none.
+    """
+    if not patterns:
+        return lambda path: False
+    from pathspec import GitIgnoreSpec  # few scenarios have patterns
+
+    try:
+        return GitIgnoreSpec.from_lines(patterns).match_file
+    except ValueError as error:
+        raise ValueError(f"`exclude` has what is no pattern: {error}") from None
+
+
 def _inside(
-    root: Path, folder: Path, name: str, above: tuple[Path, ...]
+    root: Path,
+    folder: Path,
+    name: str,
+    above: tuple[Path, ...],
+    is_excluded: Callable[[str], object],
 ) -> Iterator[tuple[Part, int]]:
     """Yield the contents of a folder with their sizes; `above` are its parent folders."""
     above = (*above, folder)
@@ -79,6 +111,8 @@ def _inside(
     for each in names:
         inner = f"{name}{each}"
         here = folder / each
+        if is_excluded(f"{inner}/" if here.is_dir() else inner):
+            continue
         if here.is_symlink():
             here = _target(root, here, inner)
             if here in above:
@@ -92,7 +126,7 @@ def _inside(
             raise ValueError(f"{inner} is {kind}; only files and folders can be copied")
         elif each not in EXCLUDED and not _is_generated(here):
             yield Part(here, inner, is_folder=True), 0
-            yield from _inside(root, here, f"{inner}/", above)
+            yield from _inside(root, here, f"{inner}/", above, is_excluded)
 
 
 def _target(root: Path, link: Path, name: str) -> Path:
@@ -111,23 +145,26 @@ def _is_generated(folder: Path) -> bool:
     return is_run or (folder / "pyvenv.cfg").is_file()
 
 
-def copy(source: Path | None, home: Path) -> None:
+def copy(copied: Copied | None, home: Path, shared: Path) -> None:
     """Make a task's working directory with the program in it.
 
     Raises EngineError if the program has changed and can't be copied; OSError.
     """
-    copied = () if source is None else ready(source)
+    found = () if copied is None else ready(copied)
     home.mkdir(parents=True)
-    for part in copied:
+    for part in found:
         if part.is_folder:
             (home / part.name).mkdir()
         else:
             shutil.copy2(part.path, home / part.name)
+    if copied is not None and copied.shared:
+        (home / copied.shared).symlink_to(shared, target_is_directory=True)
 
 
-def ready(source: Path) -> tuple[Part, ...]:
+def ready(copied: Copied) -> tuple[Part, ...]:
     """Return `parts` for an engine, after the scenario was validated. Raises EngineError."""
+    at_the_link = [f"/{copied.shared}"] if copied.shared else []
     try:
-        return parts(source)
+        return parts(copied.source, [*copied.exclude, *at_the_link])
     except ValueError as error:
         raise EngineError(f"The program has changed and can't be copied: {error}.") from None

@@ -39,6 +39,7 @@ from emulator.scenario.image import Dockerfile as Dockerfile
 from emulator.scenario.image import Image
 from emulator.scenario.image import NamedImage as NamedImage
 from emulator.scenario.paths import ProgramPath
+from emulator.scenario.program import excluding
 from emulator.scenario.pytest_options import Marks, Parametrize, Reference
 from emulator.scenario.restart import Restart, RestartPolicy
 from emulator.scenario.sections import RULES, SECTIONS, JobRules, section_fields
@@ -70,11 +71,36 @@ SCHEMA_ID = "urn:training-emulator:scenario"
 JobOutcome = Literal["succeeded", "failed", "timeout"]
 
 
+def _folder_of_its_own(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", name):
+        raise ValueError(f"{name!r} is not the name of a folder, such as checkpoints")
+    return name
+
+
+SharedFolder = Annotated[str, AfterValidator(_folder_of_its_own)]
+
+
+def _patterns(patterns: list[str]) -> list[str]:
+    excluding(patterns)  # raises
+    return patterns
+
+
+Excluded = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=200)]],
+    Field(max_length=200, examples=[["data/", "*.log"]]),
+    AfterValidator(_patterns),
+]
+
+
 class Program(Model):
     """The program of every task, unless its role sets another."""
 
+    exclude: Excluded = []
+    """What of `source` is not copied: patterns as in a .gitignore."""
     source: ProgramPath | None = None
     """A file or folder that is copied into the working directory of each task."""
+    shared: SharedFolder | None = Field(default=None, examples=["checkpoints"])
+    """A folder of the program that is the shared volume: what a task saves there outlives it."""
     command: Command
     """The command of every task; empty: the image's own."""
     entrypoint: Entrypoint = "image"

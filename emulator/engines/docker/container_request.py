@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from emulator.engines.kit.containers import (
     add_folder,
-    add_part,
+    add_program,
     home_of,
     operator_labels,
     scratches,
@@ -19,7 +19,7 @@ from emulator.engines.kit.containers import (
 from emulator.engines.kit.gate import gate
 from emulator.runtime.host import this_host
 from emulator.scenario import program
-from emulator.scenario.program import ready
+from emulator.scenario.program import Copied
 
 if TYPE_CHECKING:
     from emulator.planning.plan import Plan, Task
@@ -450,17 +450,17 @@ def container_name(resources: str, task: str) -> str:
     return f"{resources}-{task}"
 
 
-def program_archive(source: Path | None, home: str = WORKDIR) -> bytes:
+def program_archive(copied: Copied | None, home: str = WORKDIR) -> bytes:
     """Return a tar with the program under `home`, and with /shared.
 
     Images may run as any user: both folders are writable by all.
     """
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for folder in [SHARED] if source is None else [SHARED, home]:
+        for folder in [SHARED] if copied is None else [SHARED, home]:
             add_folder(tar, folder)
-        for part in () if source is None else ready(source):
-            add_part(tar, part, home)
+        if copied is not None:
+            add_program(tar, copied, home)
     return buffer.getvalue()
 
 

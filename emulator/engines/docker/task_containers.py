@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from http import HTTPStatus
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from docker.errors import APIError
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from emulator.engines.docker.task_groups import TaskGroups
     from emulator.engines.docker.usage import ContainerUsage
     from emulator.planning.plan import Plan, Task
+    from emulator.scenario.program import Copied
 
 OF_KUBELET = "io.kubernetes.pod.uid"
 """A label of every container that a kubelet has made."""
@@ -62,7 +62,7 @@ class TaskContainers:
         """Container ids by task."""
         self._lost: dict[str, str] = {}
         """Containers of tasks that have lost power, until the tasks are started again."""
-        self._archives: dict[tuple[Path | None, str], bytes] = {}
+        self._archives: dict[tuple[Copied | None, str], bytes] = {}
         self._shaper: Shaper | None = None
         self._equipped = False
         self._heartbeat: Heartbeat | None = None
@@ -199,7 +199,7 @@ class TaskContainers:
         """Create a task's container, with its program."""
         plan, container = self._run, self._make(task.name, self._request(task, same_address))
         if task.source is not None or task.name == plan.tasks[0].name or task in plan.helpers:
-            archive = self._archive(task.source, home_of(task) or WORKDIR)
+            archive = self._archive(task.copied, home_of(task) or WORKDIR)
             self.api.put_archive(container, "/", archive)
         if files := files_archive(plan, task):
             self.api.put_archive(container, "/", files)
@@ -241,11 +241,11 @@ class TaskContainers:
         assert self._plan is not None, "prepare comes first"
         return self._plan
 
-    def _archive(self, source: Path | None, home: str = WORKDIR) -> bytes:
+    def _archive(self, copied: Copied | None, home: str = WORKDIR) -> bytes:
         with self._lock:
-            if (source, home) not in self._archives:
-                self._archives[source, home] = program_archive(source, home)
-            return self._archives[source, home]
+            if (copied, home) not in self._archives:
+                self._archives[copied, home] = program_archive(copied, home)
+            return self._archives[copied, home]
 
     def _remove_container(self, container: str) -> None:
         remove_container(self.api, container)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from emulator.errors import EngineError
 from emulator.runtime.files import os_errors
-from emulator.scenario.program import WORKDIR, Part
+from emulator.scenario.program import SHARED, WORKDIR, Copied, Part, ready
 
 if TYPE_CHECKING:
     from emulator.planning.plan import Plan, Task
@@ -41,7 +41,17 @@ def add_folder(tar: tarfile.TarFile, folder: str) -> None:
         tar.addfile(entry)
 
 
-def add_part(tar: tarfile.TarFile, part: Part, home: str) -> None:
+def add_program(tar: tarfile.TarFile, copied: Copied, home: str) -> None:
+    """Add a program, and its link to the shared volume. Raises EngineError."""
+    for part in ready(copied):
+        _add_part(tar, part, home)
+    if copied.shared:
+        entry = tarfile.TarInfo(f"{home}/{copied.shared}".lstrip("/"))
+        entry.type, entry.linkname = tarfile.SYMTYPE, SHARED
+        tar.addfile(entry)
+
+
+def _add_part(tar: tarfile.TarFile, part: Part, home: str) -> None:
     """Add a file or folder of the program, readable for every user. Raises EngineError."""
     with os_errors(EngineError, f"Can't read {part.path}"):
         entry = tar.gettarinfo(part.path, f"{home}/{part.name}".lstrip("/"))

@@ -194,7 +194,7 @@ class ProcessEngine:
         with os_errors(EngineError, f"Can't start {task.name}"):
             home = scratch.home(task.name)
             if not home.exists():
-                program.copy(task.source, home)
+                program.copy(task.copied, home, scratch.shared())
             pipe = _open_pipe(home.with_suffix(".out"))
             try:
                 told, of_run = self._told(task), (scratch.run_id, scratch.folder)

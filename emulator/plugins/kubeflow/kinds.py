@@ -1,7 +1,7 @@
 """TFJobs and PyTorchJobs: their fields with those of their pods, containers, variables (pure).
 
-They are those of kubeflow/training-operator v1.9.0. The table in docs/reference/manifests.md is checked
-against the one here.
+They are those of kubeflow/training-operator v1.9.0. The table in
+docs/reference/manifests.md is checked against the one here.
 """
 
 from __future__ import annotations

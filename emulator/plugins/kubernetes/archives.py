@@ -14,14 +14,13 @@ import posixpath
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emulator.engines.kit.containers import add_folder, add_part, home_of
+from emulator.engines.kit.containers import add_folder, add_program, home_of
 from emulator.errors import EngineError
 from emulator.plugins.kubernetes import names
 from emulator.scenario.container import is_in
-from emulator.scenario.program import ready
+from emulator.scenario.program import Copied, ready
 from emulator.validation.units import format_size
 
 if TYPE_CHECKING:
@@ -55,8 +54,8 @@ class Archive:
 def archives_of(plan: Plan, task: Task) -> list[str]:
     """Return the names of the archives that a task's Pod unpacks, in this order."""
     found = []
-    if task.source is not None:
-        found.append(f"program-{_sources(plan).index(task.source)}")
+    if (copied := task.copied) is not None:
+        found.append(f"program-{_programs(plan).index(copied)}")
     if _has_files(plan, task):
         found.append(f"files-{_with_files(plan).index(_owner(plan, task))}")
     return found
@@ -79,8 +78,8 @@ def _is_at_home(part: Task, path: str) -> bool:
     return part.source is not None and is_in(path, home_of(part))
 
 
-def _sources(plan: Plan) -> list[Path]:
-    return list(dict.fromkeys(one.source for one in plan.everything if one.source is not None))
+def _programs(plan: Plan) -> list[Copied]:
+    return list(dict.fromkeys(one.copied for one in plan.everything if one.copied is not None))
 
 
 def _has_files(plan: Plan, task: Task) -> bool:
@@ -114,8 +113,8 @@ def archives(plan: Plan) -> list[Archive]:
 
 
 def _contents(plan: Plan) -> Iterator[tuple[str, _Content]]:
-    for number, source in enumerate(_sources(plan)):
-        yield f"program-{number}", _Program(source)
+    for number, copied in enumerate(_programs(plan)):
+        yield f"program-{number}", _Program(copied)
     first = {_owner(plan, task): task for task in reversed(plan.everything)}
     for number, owner in enumerate(_with_files(plan)):
         yield f"files-{number}", _Files(plan, first[owner])
@@ -123,16 +122,15 @@ def _contents(plan: Plan) -> Iterator[tuple[str, _Content]]:
 
 @dataclass(frozen=True)
 class _Program:
-    source: Path
+    copied: Copied
 
     def add_to(self, tar: tarfile.TarFile) -> None:
         add_folder(tar, HOME)
-        for part in ready(self.source):
-            add_part(tar, part, HOME)
+        add_program(tar, self.copied, HOME)
 
     def __str__(self) -> str:
-        size = sum(part.path.stat().st_size for part in ready(self.source) if not part.is_folder)
-        return f"The program {self.source} of {format_size(size)}"
+        size = sum(part.path.stat().st_size for part in ready(self.copied) if not part.is_folder)
+        return f"The program {self.copied.source} of {format_size(size)}"
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,7 @@ class WarmStarts(DockerEngine):
         if (warm := self._cluster_of(task.name)) is None:
             return None
         self._usage.started(container, task.cpus, task.memory, warm=True)
-        return warm.start(task, container, self._archive(task.source))
+        return warm.start(task, container, self._archive(task.copied))
 
     def oom_kill(self, task: str) -> None:
         """Refuse it for a task that started warm."""

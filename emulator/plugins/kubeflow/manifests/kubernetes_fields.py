@@ -1,6 +1,7 @@
 """The fields of pods, ConfigMaps and Secrets, and what is made of each.
 
-They are those of Kubernetes 1.31. The table in docs/reference/manifests.md is checked against this one.
+They are those of Kubernetes 1.31. The table in docs/reference/manifests.md is
+checked against this one.
 """
 
 from __future__ import annotations

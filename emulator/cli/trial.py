@@ -1,0 +1,241 @@
+"""`try`: whether one's own program survives a preemption, without a scenario."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from emulator.cli.options import Framework, Out, Python, console, note, perhaps_unread
+from emulator.cli.up import RunId
+from emulator.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from emulator.results import Result, RunCallbacks
+    from emulator.trial.perform import Trial
+    from emulator.trial.question import Question
+
+COMMAND = "emulate try -- python train.py"
+
+
+def try_(
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="-- COMMAND", help="What runs, with its arguments."),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, max=50, help="[default: 2 where it trains distributed, else 1]"),
+    ] = None,
+    framework: Annotated[
+        Framework | None,
+        typer.Option(help="[default: by its imports]", show_default=False),
+    ] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="process or docker [default: process; docker with --image]")
+    ] = None,
+    image: Annotated[
+        str | None, typer.Option(help="The image in which it runs, with Docker.")
+    ] = None,
+    python: Python = None,
+    source: Annotated[
+        Path, typer.Option(help="The folder, or file, that is copied for each worker.")
+    ] = Path(),
+    shared: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", help="A folder of the program that outlives a worker."),
+    ] = None,
+    steps: Annotated[
+        str | None,
+        typer.Option(metavar="REGEX", help="How a step is printed: 'iter (?P<step>\\d+)'."),
+    ] = None,
+    fault: Annotated[
+        str | None,
+        typer.Option(metavar="FAULT", help="In place of the preemptions, as in a scenario."),
+    ] = None,
+    timeout: Annotated[str, typer.Option(help="The most time of each run.")] = "3m",
+    out: Out = Path("runs"),
+    run_id: RunId = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="All that the program prints.")
+    ] = False,
+) -> None:
+    """Try whether a program of your own survives a preemption.
+
+    It runs once without a fault, for half a minute at most. Then each worker is preempted, in a run
+    of its own, and comes back on a fresh disk. Each runs in a copy of the folder. The scenario is
+    written to emulate-try.yaml, to go on with.
+
+    Exit codes: 0 survived, 1 not, 2 bad usage, 3 it can't be said, 4 the emulator or the engine
+    failed, 130 interrupted.
+    """
+    from emulator.planning.requested import RunOptions
+    from emulator.trial.perform import perform_trial
+
+    question = _question(
+        command or [], Path.cwd(), workers, framework, image, source, shared, steps, fault, timeout
+    )
+    chosen = engine or ("docker" if image else "process")
+    program = question.program
+    many = "1 worker" if program.workers == 1 else f"{program.workers} workers"
+    about = f"from import {program.imported}" if program.imported else "no framework is imported"
+    note(f"{many} ({program.why}), framework {program.framework} ({about}), on {chosen}")
+    options = RunOptions(out=out, run_id=run_id, python=python)
+    trial = perform_trial(question, Path.cwd(), chosen, options, _Shown(verbose=verbose), note)
+    with perhaps_unread():
+        code = _print(trial, question, console())
+    raise typer.Exit(code)
+
+
+def _question(
+    command: Sequence[str],
+    folder: Path,
+    workers: int | None,
+    framework: Framework | None,
+    image: str | None,
+    source: Path,
+    shared: str | None,
+    steps: str | None,
+    fault: str | None,
+    timeout: str,
+) -> Question:
+    """Return what is asked. Raises UsageError."""
+    from dataclasses import replace
+
+    from emulator.trial.command import look
+    from emulator.trial.question import Question
+    from emulator.validation.units import parse_duration
+
+    program = look(command, folder)
+    if framework is not None:
+        program = replace(program, framework=framework.value, imported="")
+    if workers is not None:
+        program = replace(program, workers=workers, why="as --workers says")
+    try:
+        seconds = parse_duration(timeout)
+    except ValueError as error:
+        raise UsageError(f"--timeout: {error}.") from None
+    return Question(
+        program=program,
+        source=str(source),
+        exclude=_ignored(folder / source),
+        shared=shared,
+        image=image,
+        steps=steps,
+        timeout=seconds,
+        fault=None if fault is None else _fault(fault),
+    )
+
+
+def _ignored(folder: Path) -> list[str]:
+    """Return the patterns of a folder's .gitignore."""
+    try:
+        lines = (folder / ".gitignore").read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return []
+    return [line.rstrip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+def _fault(text: str) -> Mapping[str, Any]:
+    """Return a fault with its moment. Raises UsageError."""
+    import yaml
+
+    example = "For example: --fault '{kill: worker-0, at: {step: 50}}'."
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise UsageError(f"--fault is no YAML: {' '.join(str(error).split())}.", example) from None
+    if not isinstance(found, dict) or "at" not in found:
+        raise UsageError(f"--fault {text!r} is no fault with its moment.", example)
+    return {str(key): value for key, value in found.items()}
+
+
+class _Shown:
+    """Shows a run while it is under way."""
+
+    def __init__(self, *, verbose: bool) -> None:
+        self._verbose = verbose
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[RunCallbacks]:
+        from emulator.report.live import view
+
+        with view(quiet=not self._verbose and not sys.stdout.isatty()) as live:
+            yield live.callbacks()
+
+
+def _print(trial: Trial, question: Question, target: Console) -> int:
+    """Print the answer; return the exit code."""
+    from emulator.trial.answer import RANK, WORDS, in_sentences
+
+    def say(text: str) -> None:
+        target.out(text, highlight=False)
+
+    if trial.interrupted:
+        return 130
+    if trial.seen is None:
+        say(_failed(trial.plain))
+        return 3
+    if not trial.runs:
+        say(
+            f"It ended after {trial.seen.lasted:.1f} s, too soon to be preempted: give it more "
+            "steps."
+        )
+        return 3
+    for answer, _ in trial.runs if len(trial.runs) > 1 else ():
+        say(f"{answer.target} {answer.what}   {WORDS[answer.state]}")
+    worst, result = max(trial.runs, key=lambda run: RANK.index(run[0].state))
+    for sentence in in_sentences(worst):
+        say(sentence)
+    if trial.seen.last_step is None:
+        say(_pattern([trial.plain, *(run for _, run in trial.runs)]))
+    if trial.blind:
+        say(f"What it wrote outside its folder was not seen: {trial.blind}")
+    say(f"Report:   {_page(result)}")
+    if trial.scenario is not None:
+        say(f"Scenario: {trial.scenario.name}; go on with `emulate up {trial.scenario.name}`")
+    else:
+        say(f"Scenario: not written, because there is another {question.file} here")
+    return {"survived": 0, "unknown": 3}.get(worst.state, 1)
+
+
+def _page(result: Result) -> str:
+    from emulator.report.data import HTML
+
+    return (result.folder / HTML).absolute().as_uri()
+
+
+def _failed(result: Result) -> str:
+    """Return why the program failed without a fault, with its last words and what is known."""
+    words = next(iter(result.last_words.values()), ())
+    hints = [f"{one['advice']}" for one in result.summary["hints"]]
+    said = "".join(f"  {line}\n" for line in words)
+    begin = f"It fails without a fault: {result.end.reason.rstrip('.')}.\n{said}"
+    if not hints and any("EOFError" in line for line in words):
+        hints = ["It asks for input, and a task has no terminal: give it options instead."]
+    if not hints and any("FileNotFoundError" in line for line in words):
+        hints = [
+            "It runs on a copy of its folder, without what .gitignore names. Name what it needs by "
+            "an absolute path, or copy another folder with --source."
+        ]
+    return begin + "".join(f"{hint}\n" for hint in hints) + f"Report: {_page(result)}"
+
+
+def _pattern(results: Sequence[Result]) -> str:
+    """Return how to have steps read, with the pattern of a line that was seen."""
+    from emulator.record.events import Unread
+    from emulator.record.reader import Record
+
+    told = (one for result in results for one in Record(result.folder).history)
+    likely = next((one for one in told if isinstance(one, Unread) and one.pattern), None)
+    begin = "No step was read of what it prints."
+    if likely is None or likely.pattern is None:
+        return f"{begin} Say how it prints one: --steps 'iter (?P<step>\\d+)'"
+    return f"{begin} {likely.line!r} looks like one: --steps {shlex.quote(likely.pattern)}"

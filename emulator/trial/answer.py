@@ -1,0 +1,226 @@
+"""What became of a program that was preempted, and what to do about it (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Literal
+
+from emulator.analysis.ends import LISTED
+from emulator.analysis.saves import saves_of
+from emulator.analysis.setbacks import Setback
+from emulator.analysis.why import Interruption, interruptions
+from emulator.faults.kinds import FAULTS
+from emulator.record.events import CheckpointRead, Entry, FaultEvent, KernelCall, Step, TaskRunning
+from emulator.record.timeline import Timeline
+from emulator.validation.units import format_count, format_duration
+
+State = Literal["survived", "lost", "failed", "unknown"]
+RANK: Sequence[State] = ("survived", "unknown", "lost", "failed")
+"""From the best to the worst."""
+WORDS = {
+    "survived": "survived",
+    "lost": "LOST EVERYTHING",
+    "failed": "NOT SURVIVED",
+    "unknown": "unknown",
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a run with one fault shows."""
+
+    target: str
+    state: State
+    what: str
+    """What happened, in some words."""
+    lost: int | None = None
+    """Steps that were made again; None: not known."""
+    seconds: float | None = None
+    """From the fault to the job's next step."""
+    advice: str = ""
+    """What to do about it."""
+
+
+def answer_of(
+    timeline: Timeline, *, stopped: bool, reads_steps: bool, outside: Sequence[str] = ()
+) -> Answer:
+    """Return what a run shows.
+
+    `stopped`: the trial has ended the job, when it had seen enough. `outside` are files that the
+    program writes elsewhere.
+    """
+    fault = next(iter(timeline.faults.values()))
+    target = fault.planned.target
+    if "applied" not in fault.stages:
+        reason = fault.reason or "the job ended before it was due"
+        words = f"was not preempted: {reason.rstrip('.')}"
+        if outside:
+            words += f"; it writes outside its folder ({', '.join(outside[:LISTED])})"
+        return Answer(target, "unknown", words, advice=OUTSIDE if outside else "")
+    blow = next(iter(interruptions(timeline)), None)
+    step = "" if blow is None or blow.step is None or blow.step < 0 else f" at step {blow.step:,}"
+    what = f"{FAULTS[fault.kind].ended.format(target).removeprefix(target).strip()}{step}"
+    back = _worst(blow)
+    seconds = None if blow is None or blow.followed is None else blow.followed - blow.at
+    took = "" if seconds is None else f"back in {format_duration(seconds)}"
+    lost = back.steps if back else (0 if seconds is not None else None)
+    end = _end(timeline, stopped=stopped)
+    advice = advise(timeline, blow)
+    if end:
+        return Answer(target, "failed", f"{what}: {end}", lost, seconds, advice)
+    if back is not None and _is_anew(back, timeline) and back.steps:
+        again = f"{what}: it began again, and lost {format_count(back.steps, 'step')}"
+        return Answer(target, "lost", again, lost, seconds, advice)
+    if outside:
+        listed = ", ".join(outside[:LISTED])
+        words = f"{what}: {took or 'it went on'}, but it wrote outside its folder ({listed})"
+        return Answer(target, "unknown", words, lost, seconds, OUTSIDE)
+    if not reads_steps and _is_gone(timeline, target, fault.stages["applied"].t):
+        words = f"{what}: what it had saved was gone with its disk"
+        return Answer(target, "lost", words, advice=advice)
+    if seconds is None:
+        words = "it ended well" if timeline.outcome == "succeeded" else "it ran again"
+        if read := _read_again(timeline, fault.stages["applied"].t):
+            words += f" and read {read}"
+        missing = "no step followed" if reads_steps else "no step was read"
+        return Answer(target, "unknown", f"{what}: {words}, but {missing}", lost, None, advice)
+    again = "no step lost" if not lost else f"{format_count(lost, 'step')} made again"
+    return Answer(target, "survived", f"{what}: {took}, {again}", lost, seconds, advice)
+
+
+def in_sentences(answer: Answer) -> list[str]:
+    """Return whether it survived, what that cost, and what to do about it."""
+    begin = {
+        "survived": "Survived",
+        "lost": "Not survived",
+        "failed": "Not survived",
+        "unknown": "It can't be said whether it survived",
+    }[answer.state]
+    cost = []
+    if answer.lost is not None:
+        cost.append("no step" if not answer.lost else format_count(answer.lost, "step"))
+    if answer.seconds is not None:
+        cost.append(format_duration(answer.seconds))
+    paid = f"It cost {' and '.join(cost)}." if cost else "What it cost is not known."
+    return [f"{begin}: {answer.target} {answer.what}.", paid, *filter(None, [answer.advice])]
+
+
+OUTSIDE = (
+    "What is saved outside the program's folder is not lost here, as it would be with the machine. "
+    "Save inside it, with `--shared FOLDER`, or try it in a container with `--engine docker`."
+)
+
+
+def _is_gone(timeline: Timeline, target: str, at: float) -> bool:
+    """Return whether all that had been saved was on the disk that was taken away."""
+    places = {save.task for save in saves_of(timeline)[0] if save.ended <= at}
+    return places == {target}
+
+
+def _read_again(timeline: Timeline, since: float) -> str:
+    """Return the last save that was read after the fault; empty: none was."""
+    reads = [e.path for e in timeline.history if isinstance(e, CheckpointRead) and e.t > since]
+    return reads[-1] if reads else ""
+
+
+def _worst(blow: Interruption | None) -> Setback | None:
+    return max(blow.setbacks, key=lambda one: one.steps, default=None) if blow else None
+
+
+def _is_anew(back: Setback, timeline: Timeline) -> bool:
+    """Return whether a task began again where it had begun at first."""
+    return not back.resumed or back.resumed < timeline.tasks[back.task].steps[0].first
+
+
+def _end(timeline: Timeline, *, stopped: bool) -> str:
+    """Return how the job ended where that was bad; empty: it ended well, or was stopped by us."""
+    if stopped:
+        return ""
+    if timeline.outcome == "timeout":
+        return "it did not come to its end any more"
+    if timeline.outcome != "succeeded":
+        return timeline.reason.rstrip(".") or "it failed"
+    failed = [
+        f"{name} ended with exit code {task.final_exit.exit_code}"
+        for name, task in timeline.tasks.items()
+        if task.final_exit is not None and task.state == "failed"
+    ]
+    return failed[0] if failed else ""
+
+
+def advise(timeline: Timeline, blow: Interruption | None) -> str:
+    """Return what to do about what was lost; empty: nothing."""
+    if blow is None or (timeline.steps and not any(back.steps for back in blow.setbacks)):
+        return ""
+    saves = [save for save in saves_of(timeline)[0] if save.ended <= blow.at]
+    own = [save for save in saves if save.task]
+    if own and not [save for save in saves if not save.task]:
+        folder = PurePosixPath(own[-1].path).parts
+        if len(folder) > 1:
+            return (
+                f"{own[-1].path} lay on the disk of the node that was taken away. "
+                f"`--shared {folder[0]}` puts that folder on storage that outlives it."
+            )
+        return (
+            f"{own[-1].path} lay on the disk of the node that was taken away. Save into a folder "
+            "of its own, such as ckpt, and add `--shared ckpt`: it outlives the node."
+        )
+    if not saves:
+        return "Nothing was saved before: save every so many steps, and load that at the start."
+    back = _worst(blow)
+    if back is None or not _is_anew(back, timeline):
+        return ""
+    path = saves[-1].path
+    if _read_again(timeline, blow.at):
+        return f"{path} was read, and the steps began again all the same: restore the step as well."
+    return (
+        f"{path} was there, on storage that outlives a node, and was not loaded: look for it at "
+        "the start."
+    )
+
+
+def saved_outside(timeline: Timeline) -> list[str]:
+    """Return the files that tasks wrote elsewhere than in their folder, and that they would keep.
+
+    The recorded calls are those on such files. Caches, and the temporary files of libraries, which
+    no program looks for again, are none.
+    """
+    calls = (one for one in timeline.history if isinstance(one, KernelCall) and one.path)
+    return [path for path in dict.fromkeys(one.to or one.path for one in calls) if _is_kept(path)]
+
+
+def _is_kept(path: str) -> bool:
+    parts = PurePosixPath(path).parts
+    if parts[:2] in (("/", "dev"), ("/", "proc"), ("/", "sys")) or CACHES & {*parts}:
+        return False
+    is_temporary = parts[:2] == ("/", "tmp") or parts[:3] == ("/", "var", "tmp")
+    return not is_temporary or path.endswith(SAVES)
+
+
+CACHES = frozenset({"__pycache__", ".cache", ".config", ".keras", ".nv", ".triton", ".local"})
+"""Folders in which libraries keep what they can make again."""
+SAVES = (".pt", ".pth", ".ckpt", ".safetensors", ".keras", ".h5", ".npz", ".index", ".msgpack")
+"""Ends of names that are no temporary files of a library."""
+
+
+def is_answered(history: Sequence[Entry], now: float) -> bool:
+    """Return whether a job that goes on has shown all: it has come further than it was before."""
+    fault = next((e for e in history if isinstance(e, FaultEvent) and e.stage == "applied"), None)
+    if fault is None:
+        return False
+    again = [e for e in history if isinstance(e, TaskRunning) and e.n > fault.n]
+    if fault.task not in {one.task for one in again}:
+        return False
+    if now - again[-1].t > PATIENCE:
+        return True
+    steps = [one for one in history if isinstance(one, Step)]
+    reached = max((one.step for one in steps if one.n < fault.n), default=None)
+    return reached is not None and steps[-1].n > fault.n and steps[-1].step > reached + MARGIN
+
+
+MARGIN = 5
+"""Steps that are made beyond what was reached before."""
+PATIENCE = 30.0
+"""Seconds after which a task that is back and makes no step is not waited for."""

@@ -1,0 +1,153 @@
+"""When the workers of a trial are preempted, from a run without a fault (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from emulator.analysis.progress import ProgressIndex
+from emulator.analysis.saves import Save, saves_of
+from emulator.record.events import CheckpointSaved, Entry
+from emulator.record.timeline import Timeline
+from emulator.validation.units import format_duration
+
+STEP = 20
+"""Where nothing is saved before."""
+AFTER_OUTPUT = 3.0
+"""Seconds after the first output, where no step is read."""
+SOON = 0.5
+"""Seconds after a save, where no step is read."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a run without a fault has shown. Times are seconds since all tasks ran."""
+
+    lasted: float
+    ended: bool
+    """It was not cut off."""
+    last_step: int | None = None
+    """None: no step was read."""
+    reporting: Collection[str] = ()
+    """The tasks whose steps were read."""
+    first_output: float | None = None
+    save: str = ""
+    """The file of the first save that was followed by more; empty: there was none."""
+    save_at: float = 0.0
+    save_step: int | None = None
+    """The step that had been made then, or about that."""
+    safe_step: int | None = None
+    """A step that was made when that save was certainly over, and that more steps followed."""
+    saves_at_end: str = ""
+    """The file that was saved last of all, if nothing was saved before."""
+
+    @property
+    def words(self) -> str:
+        """It in words."""
+        steps = "no step was read" if self.last_step is None else f"{self.last_step:,} steps"
+        whole = steps if self.ended else f"{steps} when it was stopped"
+        at = "" if self.save_step is None else f" at step {self.save_step:,}"
+        saved = f"first save {self.save}{at}" if self.save else "nothing was saved"
+        if self.saves_at_end:
+            saved = f"only at its end it saved {self.saves_at_end}"
+        return f"{whole} in {format_duration(self.lasted)}; {saved}"
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When a worker is preempted."""
+
+    at: Mapping[str, Any] | str
+    """As a scenario has it."""
+    why: str
+
+
+def seen_in(timeline: Timeline, first_output: float | None) -> Seen:
+    """Return what the record of a run without a fault shows.
+
+    `first_output` are the seconds until a task printed something, since the run began.
+    """
+    since = timeline.all_running or 0.0
+    advances = ProgressIndex(timeline).advances
+    last = max((step.step for step in advances), default=None)
+    ended = timeline.outcome == "succeeded"
+    whole = [save for save in saves_of(timeline)[0] if save.whole is not False]
+    early, late = None, ""
+    for save in whole:
+        step = _step_of(save, timeline)
+        if ended and last is not None and step is not None and step >= last:
+            late = late or save.path
+        elif early is None:
+            early = (save, step)
+    return Seen(
+        lasted=max(0.0, timeline.duration - since),
+        ended=ended,
+        last_step=last,
+        reporting={step.task for step in advances},
+        first_output=None if first_output is None else max(0.0, first_output - since),
+        save=early[0].path if early else "",
+        save_at=max(0.0, early[0].ended - since) if early else 0.0,
+        save_step=early[1] if early else None,
+        safe_step=_after(early[0], timeline, last) if early else None,
+        saves_at_end="" if early else late,
+    )
+
+
+def is_seen(history: Sequence[Entry], now: float) -> bool:
+    """Return whether a run without a fault, which goes on, has shown when to preempt a worker."""
+    first = next((one.t for one in history if isinstance(one, CheckpointSaved)), None)
+    return first is not None and now - first > SEEN
+
+
+SEEN = 10.0
+"""Seconds since the first save."""
+
+
+def _after(save: Save, timeline: Timeline, last: int | None) -> int | None:
+    """Return a step that was made when a save was over; None: it was the last one.
+
+    It is one more than was saved, so that going on from there can be told from going on. A line is
+    read a moment after it was printed, so that what was read just then may be older.
+    """
+    steps = (one.step for one in ProgressIndex(timeline).advances if one.t > save.ended + LAG)
+    after = next(steps, None)
+    saved = save.step if save.is_exact and save.step is not None else 0
+    return (
+        max(after, saved + 1) if after is not None and last is not None and after < last else None
+    )
+
+
+LAG = 0.25
+"""Seconds."""
+
+
+def _step_of(save: Save, timeline: Timeline) -> int | None:
+    """Return the step that had been made when a save was over."""
+    if save.is_exact:
+        return save.step
+    made = [step.step for step in ProgressIndex(timeline).advances if step.t <= save.ended]
+    return max(made, default=None)
+
+
+def moment(seen: Seen, target: str = "") -> Moment:
+    """Return when to preempt a worker: when there is something to lose, and before the end."""
+    if seen.last_step is not None:
+        own = {"task": target} if target in seen.reporting else {}
+        if seen.safe_step is not None:
+            at = {"step": seen.safe_step, **own}
+            return Moment(at, f"just after the first save, {seen.save}")
+        half = max(1, seen.last_step // 2)
+        step = min(STEP, half) if seen.ended else STEP
+        why = "nothing was saved before" if step == STEP else "half-way"
+        return Moment({"step": step, **own}, why)
+    if seen.save:
+        return Moment(_seconds(seen.save_at + SOON), f"just after the first save, {seen.save}")
+    at = (seen.first_output or 0.0) + AFTER_OUTPUT
+    if seen.ended and at > seen.lasted / 2:
+        return Moment(_seconds(seen.lasted / 2), "half-way, since no step was read")
+    return Moment(_seconds(at), "3 s after the first output, since no step was read")
+
+
+def _seconds(time: float) -> str:
+    return f"{max(100, round(time * 1000))}ms"

@@ -40,7 +40,7 @@ LAYERS = [
     {"results", "api"},
     {"report"},
     {"session"},
-    {"search"},
+    {"search", "trial"},
     {"cli", "pytest_plugin", "plugins", "__init__", "__main__"},
 ]
 """From the bottom up: a module imports from its own layer or from those before it."""
@@ -83,6 +83,7 @@ ROOMS = {
     "session": {
         *("cli.demo", "cli.manual", "cli.report", "cli.up", "pytest_plugin.plugin"),
         *("pytest_plugin.harness", "pytest_plugin.memory_cluster", "search.api", "search.sweep"),
+        "trial.perform",
     },
     "pytest_plugin": set(),
 }

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SCENARIO = "demo"
 """The bundled scenario that it runs, whatever has that name in the current folder."""
 NEXT = {
-    "emulate init mine": "a scenario and a program to begin with",
+    "emulate try -- python train.py": "a script of your own",
     "emulate up quickstart": "TensorFlow, with Docker where it answers",
 }
 """Commands to go on with, and what each does."""

@@ -32,7 +32,7 @@ def try_(
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option(min=1, max=50, help="[default: 2 where it trains distributed, else 1]"),
+        typer.Option(min=1, help="[default: 2 where it trains distributed, else 1]"),
     ] = None,
     framework: Annotated[
         Framework | None,
@@ -54,7 +54,7 @@ def try_(
     ] = None,
     steps: Annotated[
         str | None,
-        typer.Option(metavar="REGEX", help="How a step is printed: 'iter (?P<step>\\d+)'."),
+        typer.Option(metavar="REGEX", help="How it prints a step, with a group called step."),
     ] = None,
     fault: Annotated[
         str | None,

@@ -113,6 +113,12 @@ class Program(Model):
     files: Files = {}
     """Small files that every task gets; a role can add to them, or replace some."""
 
+    @model_validator(mode="after")
+    def _of_a_source(self) -> Program:
+        if self.shared is not None and self.source is None:
+            raise ValueError("`shared` is a folder of the program: name its `source`")
+        return self
+
 
 class Gpus(Model):
     """GPUs of one task."""

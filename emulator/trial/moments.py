@@ -135,8 +135,8 @@ def moment(seen: Seen, target: str = "") -> Moment:
     if seen.last_step is not None:
         own = {"task": target} if target in seen.reporting else {}
         if seen.safe_step is not None:
-            at = {"step": seen.safe_step, **own}
-            return Moment(at, f"just after the first save, {seen.save}")
+            step_of_target = {"step": seen.safe_step, **own}
+            return Moment(step_of_target, f"just after the first save, {seen.save}")
         half = max(1, seen.last_step // 2)
         step = min(STEP, half) if seen.ended else STEP
         why = "nothing was saved before" if step == STEP else "half-way"

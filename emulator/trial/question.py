@@ -73,7 +73,7 @@ class Question:
             f"# `emulate up {NAME}`, or as a test with `pytest {NAME}`.",
             f"name: {self.name}",
             f"framework: {program.framework}" + _about(seen),
-            f"image: {_inline(self.image or self._image)}" + _about("where tasks are containers"),
+            f"image: {_inline(self.image or 'auto')}" + _about("where tasks are containers"),
             "program:",
             *inside,
             f"cluster: {{worker: {program.workers}}}" + _about(program.why),
@@ -85,10 +85,6 @@ class Question:
             lines += ["faults:" + _about(why), *(f"  - {_inline(dict(one))}" for one in faults)]
             lines += ["expect:", "  outcome: succeeded", "  never_from_scratch: true"]
         return "\n".join(lines) + "\n"
-
-    @property
-    def _image(self) -> str:
-        return "python" if self.program.framework == "none" else "auto"
 
 
 def _about(words: str) -> str:

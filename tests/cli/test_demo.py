@@ -54,6 +54,6 @@ def test_a_training_loses_a_worker_and_resumes(emulate: Emulate, tmp_path: Path)
     assert urlsplit(address).scheme == "file"
     assert Path(unquote(urlsplit(address).path)) == folder / "report.html"
     assert (folder / "report.html").is_file()
-    assert re.findall(r"emulate (?:init|up) \w+", done.stdout) == [
-        "emulate init mine", "emulate up quickstart",
+    assert re.findall(r"emulate (?:try -- python|up) \w+", done.stdout) == [
+        "emulate try -- python train", "emulate up quickstart",
     ]  # fmt: skip

@@ -33,7 +33,7 @@ def test_the_site_builds_strictly(tmp_path: Path) -> None:
     notebook = (tmp_path / "site" / "notebook.html").read_text()
     assert "&lt;Result notebook-" in notebook
     assert 'href="CONTRIBUTING.html"' in home
-    code = tmp_path / "site" / "source" / "emulator" / "supervisor" / "supervisor.py.html"
+    code = tmp_path / "site" / "source" / "emulator" / "supervisor" / "strategy.py.html"
     assert "class" in code.read_text()
     assert (tmp_path / "site" / "source" / "ci" / "run.html").is_file()
 

@@ -14,7 +14,7 @@ import shlex
 import signal
 import subprocess
 import termios
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,8 @@ class Deed:
     """Prints `tick N` every few hundredths of a second, for ever."""
     once: bool = False
     """Fails where it finds that it ran on this disk before."""
+    keeps: str = ""
+    """A folder in which it makes a file, and fails where it finds that there."""
     starts_child: bool = False
     """Leaves a process behind that would run for long."""
     ignores_sigterm: bool = False
@@ -71,6 +73,8 @@ class Deed:
     def shell(self) -> str:
         steps = ["trap '' TERM"] if self.ignores_sigterm else []
         steps += ["[ ! -e ran ] || exit 1", "touch ran"] if self.once else []
+        if self.keeps:
+            steps += [f"[ ! -e {self.keeps}/ran ] || exit 7", f"touch {self.keeps}/ran"]
         steps += ["sleep 1000 &"] if self.starts_child else []
         steps += [f"echo {shlex.quote(line)}" for line in self.says]
         if self.ticks:
@@ -142,7 +146,7 @@ def stage(
     if request.param in ("docker", *OF_CLUSTERS):  # whose node is this Docker engine's
         image = request.getfixturevalue("tiny_image")  # or skip
 
-    def make(**deeds: Deed) -> Stage:
+    def make(program: Mapping[str, Any] | None = None, **deeds: Deed) -> Stage:
         clock: Clock = RealClock()
         if request.param == "memory":
             clock = ManualClock()
@@ -151,7 +155,8 @@ def stage(
         else:
             engine = engine_class(request.param)()
         cluster = {role: deed.role() for role, deed in deeds.items()}
-        scenario = shells({}, image, cluster=cluster, **settings)
+        keys = {} if program is None else {"program": {"command": ["true"], **program}}
+        scenario = shells({}, image, cluster=cluster, **keys, **settings)
         live.callback(engine.close)  # a second time does nothing
         return live.enter_context(staged(engine, scenario, tmp_path, clock))
 
@@ -461,6 +466,22 @@ def test_a_replaced_task_has_a_fresh_disk(stage: StageMaker) -> None:
     s.engine.remove("worker-0")
     s.start()
     assert s.until_exit(number=3).exit_code == 0
+
+
+def test_a_folder_of_the_program_that_is_the_shared_volume_outlives_a_task(
+    stage: StageMaker, tmp_path: Path
+) -> None:
+    program = tmp_path / "program"
+    (program / "kept").mkdir(parents=True)
+    (program / "kept" / "ran").touch()  # of another training of the user's: it is not copied
+    s = stage({"source": str(program), "shared": "kept"}, worker=Deed(keeps="kept"))
+    if isinstance(s.engine, MemoryEngine):
+        return  # it has no disks
+    s.start()
+    assert s.until_exit().exit_code == 0
+    s.engine.remove("worker-0")
+    s.start()
+    assert s.until_exit(number=2).exit_code == 7
 
 
 def test_removing_a_running_task_ends_it_and_sigterm_another(stage: StageMaker) -> None:

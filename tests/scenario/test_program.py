@@ -14,7 +14,7 @@ import pytest
 from emulator.engines.docker.container_request import program_archive
 from emulator.errors import EngineError
 from emulator.scenario import program
-from emulator.scenario.program import parts
+from emulator.scenario.program import Copied, parts
 from emulator.validation import limits
 
 
@@ -78,19 +78,59 @@ def packed(archive: bytes) -> dict[str, tuple[bytes | None, bool]]:
 @pytest.mark.parametrize("source", [".", "train.py", "tool"])
 def test_processes_and_containers_get_the_same(folder: Path, tmp_path: Path, source: str) -> None:
     home = tmp_path / "work" / "worker-0"
-    program.copy(folder / source, home)
-    assert copied(home) == packed(program_archive(folder / source))
+    what = Copied(folder / source, ["data.csv", "/tool"])
+    program.copy(what, home, tmp_path)
+    assert copied(home) == packed(program_archive(what))
     assert copied(home)
+
+
+@pytest.mark.parametrize(
+    ("exclude", "left"),
+    [
+        (
+            ["data.csv"],
+            ["absolute", "empty", "link", "pkg", "pkg/up", "shared", "shared/up", "tool"],
+        ),
+        (["pkg/"], [one for one in COPIED if not one.startswith("pkg")]),
+        (["*", "!train.py"], []),
+        (["# a comment", "", "/tool"], [one for one in COPIED if one != "tool"]),
+    ],
+)
+def test_what_is_excluded_is_not_copied(folder: Path, exclude: list[str], left: list[str]) -> None:
+    assert {part.name for part in parts(folder, exclude)} == {*left, "train.py"}
+
+
+def test_what_is_excluded_does_not_count_for_the_size(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "pkg" / "weights.bin").write_bytes(b"x" * 5000)
+    monkeypatch.setattr(program, "PROGRAM_BYTES", 4000)
+    with pytest.raises(ValueError, match=r"contains more than .*, or `exclude` the data"):
+        parts(folder)
+    assert parts(folder, ["*.bin"])
+
+
+def test_a_folder_that_is_the_shared_volume_is_a_link_and_not_a_copy(
+    folder: Path, tmp_path: Path
+) -> None:
+    home, volume = tmp_path / "work" / "worker-0", tmp_path / "volume"
+    volume.mkdir()
+    what = Copied(folder, (), "pkg")
+    program.copy(what, home, volume)
+    assert (home / "pkg").resolve() == volume.resolve()
+    with tarfile.open(fileobj=io.BytesIO(program_archive(what))) as tar:
+        assert tar.getmember("job/pkg").linkname == "/shared"
+        assert "job/pkg/data.csv" not in tar.getnames()
 
 
 def test_a_file_with_two_names_is_packed_twice(folder: Path) -> None:
     os.link(folder / "train.py", folder / "again.py")
-    found = packed(program_archive(folder))
+    found = packed(program_archive(Copied(folder)))
     assert found["again.py"] == found["train.py"] == (b"train.py", False)
 
 
 def test_no_program_is_an_empty_folder(tmp_path: Path) -> None:
-    program.copy(None, tmp_path / "work" / "worker-0")
+    program.copy(None, tmp_path / "work" / "worker-0", tmp_path)
     assert copied(tmp_path / "work") == {"worker-0": (None, False)}
 
 
@@ -102,7 +142,7 @@ def test_runs_beside_the_program_are_left_out_of_it(folder: Path) -> None:
         (run / name).write_text("{}")
     os.mkfifo(run / "work" / "worker-0.out")
     assert {part.name for part in parts(folder)} == {*COPIED, "runs"}
-    program.copy(folder, run / "work" / "worker-1")
+    program.copy(Copied(folder), run / "work" / "worker-1", run)
     assert list((run / "work" / "worker-1" / "runs").iterdir()) == []
 
 
@@ -151,9 +191,9 @@ def test_what_can_not_be_copied_is_refused_by_name(
         parts(folder)
     # What appears after the scenario was checked ends the run with a sentence.
     with pytest.raises(EngineError, match=why):
-        program.copy(folder, tmp_path / "home")
+        program.copy(Copied(folder), tmp_path / "home", tmp_path)
     with pytest.raises(EngineError, match=why):
-        program_archive(folder)
+        program_archive(Copied(folder))
 
 
 def test_links_that_multiply_are_refused_before_they_are_all_followed(tmp_path: Path) -> None:

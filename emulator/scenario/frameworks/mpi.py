@@ -24,9 +24,10 @@ ATTEMPTS = 10
 def _environment(member: Member, members: Sequence[Member], job: Job) -> Mapping[str, str]:
     """Return the variables of the launcher; the workers need none."""
     workers = sorted((m for m in members if m.role == WORKER), key=lambda m: m.index)
-    if member.role != LAUNCHER or not workers:
+    role = job.scenario.cluster.get(WORKER)  # what is checked may have others
+    if member.role != LAUNCHER or not workers or role is None:
         return {}
-    slots = max(job.scenario.cluster[WORKER].gpus.count, 1)
+    slots = max(role.gpus.count, 1)
     options = (
         f"ConnectionAttempts={ATTEMPTS}",
         "StrictHostKeyChecking=no",  # hosts are made anew for each run

@@ -315,7 +315,7 @@ def test_small_files_come_with_their_modes(tmp_path: Path) -> None:
         "etc/a": (False, 0o644, 4),
         "s/b": (False, 0o700, 2),
     }
-    source = unpacked(program_archive(task.source, home_of(task)))
+    source = unpacked(program_archive(task.copied, home_of(task)))
     assert list(source) == ["shared", "srv", "srv/t.py"]
     for role, names in {
         "cpus: 1": None,

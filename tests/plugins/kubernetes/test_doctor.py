@@ -359,4 +359,4 @@ def test_a_cluster_that_is_not_there_is_fatal_where_it_was_named(
 def test_what_is_about_one_engine_needs_its_name(emulate: Emulate) -> None:
     done = emulate("doctor", "--set", "kubernetes.namespace=x")
     assert done.returncode == 2
-    assert "Add --engine kubernetes." in done.stderr
+    assert "Add --engine NAME." in done.stderr

@@ -12,8 +12,17 @@ from emulator.analysis.saves import saves_of
 from emulator.analysis.setbacks import Setback
 from emulator.analysis.why import Interruption, interruptions
 from emulator.faults.kinds import FAULTS
-from emulator.record.events import CheckpointRead, Entry, FaultEvent, KernelCall, Step, TaskRunning
+from emulator.record.events import (
+    CheckpointRead,
+    Entry,
+    FaultEvent,
+    KernelCall,
+    SavedFiles,
+    Step,
+    TaskRunning,
+)
 from emulator.record.timeline import Timeline
+from emulator.scenario.program import WORKDIR
 from emulator.validation.units import format_count, format_duration
 
 State = Literal["survived", "lost", "failed", "unknown"]
@@ -67,7 +76,7 @@ def answer_of(
     took = "" if seconds is None else f"back in {format_duration(seconds)}"
     lost = back.steps if back else (0 if seconds is not None else None)
     end = _end(timeline, stopped=stopped)
-    advice = advise(timeline, blow)
+    advice = advise(timeline, blow, target)
     if end:
         return Answer(target, "failed", f"{what}: {end}", lost, seconds, advice)
     if back is not None and _is_anew(back, timeline) and back.steps:
@@ -150,35 +159,48 @@ def _end(timeline: Timeline, *, stopped: bool) -> str:
     return failed[0] if failed else ""
 
 
-def advise(timeline: Timeline, blow: Interruption | None) -> str:
+def advise(timeline: Timeline, blow: Interruption | None, target: str) -> str:
     """Return what to do about what was lost; empty: nothing."""
     if blow is None or (timeline.steps and not any(back.steps for back in blow.setbacks)):
         return ""
     saves = [save for save in saves_of(timeline)[0] if save.ended <= blow.at]
-    own = [save for save in saves if save.task]
-    if own and not [save for save in saves if not save.task]:
-        folder = PurePosixPath(own[-1].path).parts
-        if len(folder) > 1:
-            return (
-                f"{own[-1].path} lay on the disk of the node that was taken away. "
-                f"`--shared {folder[0]}` puts that folder on storage that outlives it."
-            )
-        return (
-            f"{own[-1].path} lay on the disk of the node that was taken away. Save into a folder "
-            "of its own, such as ckpt, and add `--shared ckpt`: it outlives the node."
+    shared = [save.path for save in saves if not save.task]
+    own = [(save.task, save.path) for save in saves if save.task] or _on_disks(timeline, blow.at)
+    if own and not shared:
+        task, path = next((one for one in reversed(own) if one[0] == target), own[-1])
+        lay = (
+            f"{path} lay on the disk of the node that was taken away."
+            if task == target
+            else f"{path} is on the disk of {task} alone, where {target} does not see it."
         )
-    if not saves:
-        return "Nothing was saved before: save every so many steps, and load that at the start."
+        folder = PurePosixPath(path).parts
+        if path.startswith("/"):
+            return f"{lay} Save in $EMULATOR_SHARED, which outlives a node."
+        if len(folder) > 1:
+            return f"{lay} `--shared {folder[0]}` puts that folder on storage that outlives a node."
+        return f"{lay} Save into a folder of its own, such as ckpt, and add `--shared ckpt`."
+    if not shared:
+        return "No save was seen: save every so many steps, and load that at the start."
     back = _worst(blow)
     if back is None or not _is_anew(back, timeline):
         return ""
-    path = saves[-1].path
     if _read_again(timeline, blow.at):
-        return f"{path} was read, and the steps began again all the same: restore the step as well."
+        return (
+            f"{shared[-1]} was read, and the steps began again all the same: restore the step too."
+        )
     return (
-        f"{path} was there, on storage that outlives a node, and was not loaded: look for it at "
-        "the start."
+        f"{shared[-1]} was there, on storage that outlives a node, and was not loaded: look for it "
+        "at the start."
     )
+
+
+def _on_disks(timeline: Timeline, since: float) -> list[tuple[str, str]]:
+    """Return the saves that lay on disks of tasks after the fault, where they are not watched."""
+    return [
+        (one.task, str(one.saved[0]["path"]).removeprefix(f"{WORKDIR}/"))
+        for one in timeline.history
+        if isinstance(one, SavedFiles) and one.task and one.saved and one.t >= since
+    ]
 
 
 def saved_outside(timeline: Timeline) -> list[str]:

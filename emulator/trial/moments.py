@@ -8,7 +8,7 @@ from typing import Any
 
 from emulator.analysis.progress import ProgressIndex
 from emulator.analysis.saves import Save, saves_of
-from emulator.record.events import CheckpointSaved, Entry
+from emulator.record.events import CheckpointSaved, Entry, Witness
 from emulator.record.timeline import Timeline
 from emulator.validation.units import format_duration
 
@@ -39,6 +39,8 @@ class Seen:
     """The step that had been made then, or about that."""
     safe_step: int | None = None
     """A step that was made when that save was certainly over, and that more steps followed."""
+    sees_own: bool = True
+    """Saves on the disks of tasks were seen; else those on the shared volume alone."""
     saves_at_end: str = ""
     """The file that was saved last of all, if nothing was saved before."""
 
@@ -48,7 +50,8 @@ class Seen:
         steps = "no step was read" if self.last_step is None else f"{self.last_step:,} steps"
         whole = steps if self.ended else f"{steps} when it was stopped"
         at = "" if self.save_step is None else f" at step {self.save_step:,}"
-        saved = f"first save {self.save}{at}" if self.save else "nothing was saved"
+        nothing = "nothing was saved" if self.sees_own else "nothing was saved on shared storage"
+        saved = f"first save {self.save}{at}" if self.save else nothing
         if self.saves_at_end:
             saved = f"only at its end it saved {self.saves_at_end}"
         return f"{whole} in {format_duration(self.lasted)}; {saved}"
@@ -90,6 +93,7 @@ def seen_in(timeline: Timeline, first_output: float | None) -> Seen:
         save_at=max(0.0, early[0].ended - since) if early else 0.0,
         save_step=early[1] if early else None,
         safe_step=_after(early[0], timeline, last) if early else None,
+        sees_own=any(isinstance(one, Witness) and one.own for one in timeline.history),
         saves_at_end="" if early else late,
     )
 
@@ -139,7 +143,7 @@ def moment(seen: Seen, target: str = "") -> Moment:
             return Moment(step_of_target, f"just after the first save, {seen.save}")
         half = max(1, seen.last_step // 2)
         step = min(STEP, half) if seen.ended else STEP
-        why = "nothing was saved before" if step == STEP else "half-way"
+        why = "no save was seen before" if step == STEP else "half-way"
         return Moment({"step": step, **own}, why)
     if seen.save:
         return Moment(_seconds(seen.save_at + SOON), f"just after the first save, {seen.save}")

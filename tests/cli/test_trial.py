@@ -119,7 +119,7 @@ def test_steps_that_nobody_knows_are_asked_for(emulate: Emulate, tmp_path: Path)
     assert "--steps '" in done.stdout
     known = emulate("try", r"--steps=did (?P<step>\d+)", "--", "python", "train.py", cwd=tmp_path)
     assert known.returncode == 1
-    assert "Nothing was saved before" in known.stdout
+    assert "No save was seen" in known.stdout
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,13 @@ from typing import Any, get_args
 
 import pytest
 
+from emulator.errors import UsageError
 from emulator.scenario import rendezvous
 from emulator.scenario.frameworks.pytorch import Elastic
 from emulator.scenario.frameworks.registry import FRAMEWORKS
 from emulator.scenario.frameworks.spec import FrameworkName, Job, Member, RendezvousForm
 from emulator.scenario.frameworks.tensorflow import tf_config
+from emulator.scenario.loader import parse
 from emulator.scenario.schema import Gpus, Program, Role, Scenario
 from tests.conftest import python
 from tests.scenario.plans import members
@@ -246,3 +248,9 @@ def test_tensorflow_reads_every_tasks_tf_config_as_it_was_meant() -> None:
         cluster = {r: [m.address for m in everybody if m.role == r] for r in roles}
         expected.append([cluster, member.role, member.index])
     assert answer.json == expected
+
+
+def test_roles_of_others_are_no_hosts_of_mpi() -> None:
+    text = "name: x\nframework: mpi\nprogram: {command: [a]}\ncluster: {chief: 1}\n"
+    with pytest.raises(UsageError, match=r"cluster\.chief: unknown role \(roles of mpi: launcher"):
+        parse(text)

@@ -63,7 +63,7 @@ def test_a_program_that_goes_on_from_its_save_has_survived() -> None:
 @pytest.mark.parametrize(
     ("saves", "advice"),
     [
-        ([], "Nothing was saved before: save every so many steps"),
+        ([], "No save was seen: save every so many steps"),
         (
             [save(2.05, "worker-0", "last.pt")],
             "last.pt lay on the disk of the node that was taken ",
@@ -84,6 +84,27 @@ def test_one_that_begins_again_has_lost_all_and_is_told_why(
     assert found.advice.startswith(advice)
     assert ("`--shared run`" in found.advice) == ("run/1" in advice)
     assert in_sentences(found)[0].startswith("Not survived: worker-0 was preempted at step 11")
+
+
+@pytest.mark.parametrize(
+    ("path", "advice"),
+    [
+        (
+            "/job/ckpt/a.pt",
+            "ckpt/a.pt lay on the disk of the node that was taken away. `--shared c",
+        ),
+        ("/data/a.pt", "/data/a.pt lay on the disk of the node that was taken away. Save in $EMUL"),
+    ],
+)
+def test_a_disk_that_nobody_watched_is_looked_at_after_the_fault(path: str, advice: str) -> None:
+    there = happened(4, "saved-files", "worker-0", saved=[{"path": path}], removed=True)
+    found = answered(BEGAN, [there], PREEMPTED, went_on(1))
+    assert found.advice.startswith(advice)
+
+
+def test_a_save_on_the_disk_of_another_task_was_not_taken_away() -> None:
+    found = answered(BEGAN, [save(2.05, "worker-1", "a.pt")], PREEMPTED, went_on(1))
+    assert found.advice.startswith("a.pt is on the disk of worker-1 alone, where worker-0 does not")
 
 
 def test_what_it_writes_elsewhere_makes_a_success_unknown() -> None:

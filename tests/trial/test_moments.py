@@ -20,9 +20,9 @@ def saved(t: float, path: str) -> Any:
     ("seen", "at", "why"),
     [
         ({"last_step": 100, "save": "a.pt", "safe_step": 31}, {"step": 31}, "first save, a.pt"),
-        ({"last_step": 100}, {"step": 20}, "nothing was saved before"),
+        ({"last_step": 100}, {"step": 20}, "no save was seen before"),
         ({"last_step": 12}, {"step": 6}, "half-way"),
-        ({"last_step": 12, "ended": False}, {"step": 20}, "nothing was saved before"),
+        ({"last_step": 12, "ended": False}, {"step": 20}, "no save was seen before"),
         ({"last_step": 1}, {"step": 1}, "half-way"),
         ({"save": "a.pt", "save_at": 4.2}, "4700ms", "first save, a.pt"),
         ({"first_output": 0.5}, "3500ms", "3 s after the first output"),
@@ -52,6 +52,7 @@ def test_the_first_save_that_more_steps_follow_counts() -> None:
     assert (seen.save, seen.save_step, seen.safe_step) == ("ckpt/a.pt", 3, 4)
     assert (seen.save_at, moment(seen).at) == (4.0, {"step": 4})
     assert (seen.last_step, seen.lasted, seen.first_output) == (8, 9.5, 1.0)
+    assert not seen.sees_own
     assert seen.words == "8 steps in 9.50s; first save ckpt/a.pt at step 3"
 
 

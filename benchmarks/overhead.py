@@ -173,7 +173,7 @@ def made(plan: Plan) -> Iterator[None]:
         docker("volume", "create", plan.run_id)
         for task in plan.tasks:
             docker("create", *arguments(plan, task), task.image, *task.command)
-            archive = program_archive(task.source)
+            archive = program_archive(task.copied)
             docker("cp", "-", f"{container(plan, task)}:/", stdin=archive)
         yield
     finally:

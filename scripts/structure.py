@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "emulator"
 
-MOST = {"emulator": 69_800, "tests": 68_500}
+MOST = {"emulator": 70_900, "tests": 68_950}
 """Lines of Python at most; `make check-size` looks, and nothing that decides what lands does."""
 
 PARAMETERS = 6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ import typer
 
 from emulator.cli.options import Framework, Out, Python, console, note, perhaps_unread
 from emulator.cli.up import RunId
-from emulator.errors import UsageError
+from emulator.errors import UsageError, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -79,10 +80,11 @@ def try_(
     from emulator.planning.requested import RunOptions
     from emulator.trial.perform import perform_trial
 
-    question = _question(
-        command or [], Path.cwd(), workers, framework, image, source, shared, steps, fault, timeout
-    )
     chosen = engine or ("docker" if image else "process")
+    path = _path(python) if chosen == "process" else None
+    question = _question(
+        command or [], path, workers, framework, image, source, shared, steps, fault, timeout
+    )
     program = question.program
     many = "1 worker" if program.workers == 1 else f"{program.workers} workers"
     about = f"from import {program.imported}" if program.imported else "no framework is imported"
@@ -96,7 +98,7 @@ def try_(
 
 def _question(
     command: Sequence[str],
-    folder: Path,
+    path: str | None,
     workers: int | None,
     framework: Framework | None,
     image: str | None,
@@ -113,7 +115,8 @@ def _question(
     from emulator.trial.question import Question
     from emulator.validation.units import parse_duration
 
-    program = look(command, folder)
+    folder = source if source.is_dir() else source.parent
+    program = look(command, folder.absolute(), path)
     if framework is not None:
         program = replace(program, framework=framework.value, imported="")
     if workers is not None:
@@ -125,13 +128,19 @@ def _question(
     return Question(
         program=program,
         source=str(source),
-        exclude=_ignored(folder / source),
+        exclude=_ignored(folder),
         shared=shared,
         image=image,
         steps=steps,
         timeout=seconds,
         fault=None if fault is None else _fault(fault),
     )
+
+
+def _path(python: str | None) -> str:
+    """Return the folders in which a task finds programs: also those beside its Python."""
+    beside = [] if python is None else [str(Path(python).parent)]
+    return os.pathsep.join([*beside, os.environ.get("PATH", os.defpath)])
 
 
 def _ignored(folder: Path) -> list[str]:
@@ -173,15 +182,19 @@ class _Shown:
 
 def _print(trial: Trial, question: Question, target: Console) -> int:
     """Print the answer; return the exit code."""
+    from rich.text import Text
+
     from emulator.trial.answer import RANK, WORDS, in_sentences
 
     def say(text: str) -> None:
-        target.out(text, highlight=False)
+        for line in text.splitlines():
+            target.print(Text(printable(line)), soft_wrap=not target.is_terminal)
 
     if trial.interrupted:
         return 130
     if trial.seen is None:
         say(_failed(trial.plain))
+        target.out(f"Report: {_page(trial.plain)}", highlight=False)
         return 3
     if not trial.runs:
         say(
@@ -198,7 +211,7 @@ def _print(trial: Trial, question: Question, target: Console) -> int:
         say(_pattern([trial.plain, *(run for _, run in trial.runs)]))
     if trial.blind:
         say(f"What it wrote outside its folder was not seen: {trial.blind}")
-    say(f"Report:   {_page(result)}")
+    target.out(f"Report:   {_page(result)}", highlight=False)
     if trial.scenario is not None:
         say(f"Scenario: {trial.scenario.name}; go on with `emulate up {trial.scenario.name}`")
     else:
@@ -225,7 +238,7 @@ def _failed(result: Result) -> str:
             "It runs on a copy of its folder, without what .gitignore names. Name what it needs by "
             "an absolute path, or copy another folder with --source."
         ]
-    return begin + "".join(f"{hint}\n" for hint in hints) + f"Report: {_page(result)}"
+    return begin + "\n".join(hints)
 
 
 def _pattern(results: Sequence[Result]) -> str:

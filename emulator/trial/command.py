@@ -6,6 +6,7 @@ The script is parsed and never imported: what it would do is not done here.
 from __future__ import annotations
 
 import ast
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -69,10 +70,12 @@ class _Text:
     texts: set[str] = field(default_factory=set)
 
 
-def look(command: Sequence[str], folder: Path) -> Program:
+def look(command: Sequence[str], folder: Path, path: str | None = None) -> Program:
     """Return what a command runs in a folder.
 
-    Raises UsageError if it has no program, or if its script is not there or is not Python.
+    `path` are the folders in which its program is looked for, as in PATH; None: it is elsewhere,
+    such as in an image. Raises UsageError if it has no program, or if its script is not there or is
+    not Python.
     """
     if not command:
         raise UsageError(
@@ -84,7 +87,8 @@ def look(command: Sequence[str], folder: Path) -> Program:
             f"{words[0]} is a script, not a command.",
             f"Run it with Python: emulate try -- python {' '.join(words)}.",
         )
-    if shutil.which(words[0]) is None and not (folder / words[0]).is_file():
+    is_python = re.fullmatch(r"python[\d.]*", words[0])  # the engine has it for each task
+    if path is not None and not (is_python or shutil.which(words[0], path=path)):
         raise UsageError(f"There is no program {words[0]}.", "The first word is what runs.")
     script = _script(words, folder)
     if script is None:

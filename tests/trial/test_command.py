@@ -70,9 +70,9 @@ def test_modules_of_the_program_count_and_others_are_not_looked_for(tmp_path: Pa
 def test_torchrun_is_run_as_it_is(
     tmp_path: Path, words: list[str], workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr("shutil.which", lambda name, path: f"/bin/{name}")
     (tmp_path / "train.py").write_text("import torch")
-    found = look(words, tmp_path)
+    found = look(words, tmp_path, "")
     assert (found.command, found.framework, found.workers) == (tuple(words), "pytorch", workers)
 
 
@@ -91,4 +91,4 @@ def test_what_can_t_be_tried_is_one_sentence(tmp_path: Path, words: list[str], s
     (tmp_path / "bad.py").write_text("a b")
     (tmp_path / "binary.py").write_bytes(b"\xff\xfe")
     with pytest.raises(UsageError, match=says):
-        look(words, tmp_path)
+        look(words, tmp_path, "/usr/bin:/bin")

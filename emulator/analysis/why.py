@@ -171,7 +171,7 @@ def _told(one: Interruption, timeline: Timeline) -> str:
         return " ".join([sentence(f"{what}; {worst.anew}"), sentence(_twice(worst, one, timeline))])
     if worst.restored:
         where = f"{who} restored step {worst.resumed:,}" + (f" and went on{took}" if took else "")
-    elif _is_anew(worst, timeline):
+    elif is_anew(worst, timeline):
         where = f"{who} began again at step {_first_step(worst, timeline):,}{took}"
     else:
         near = "near" if worst.fewest < worst.steps else "from"  # not every step of it is seen
@@ -201,7 +201,7 @@ def _who(worst: Setback, one: Interruption, timeline: Timeline) -> str:
     same = [
         back
         for back in one.setbacks
-        if back.resumed == worst.resumed or (_is_anew(back, timeline) and _is_anew(worst, timeline))
+        if back.resumed == worst.resumed or (is_anew(back, timeline) and is_anew(worst, timeline))
     ]
     training = [task.name for task in timeline.plan.in_training]
     reporting = [n for n in training if n in timeline.tasks and timeline.tasks[n].steps]
@@ -217,7 +217,7 @@ def _who(worst: Setback, one: Interruption, timeline: Timeline) -> str:
     return f"all tasks were restarted, and {who}" if restarted else who
 
 
-def _is_anew(back: Setback, timeline: Timeline) -> bool:
+def is_anew(back: Setback, timeline: Timeline) -> bool:
     """Return whether a task began again where it had begun at first."""
     steps = timeline.tasks[back.task].steps
     return not back.resumed or back.resumed < steps[0].first
@@ -317,7 +317,7 @@ def _traces(back: Setback, one: Interruption, timeline: Timeline) -> _Traces:
     save = _last_save(back, life, timeline)
     return _Traces(
         back=back,
-        is_anew=_is_anew(back, timeline),
+        is_anew=is_anew(back, timeline),
         life=life,
         disks=sorted(disks, key=lambda entry: entry.task != back.task),
         shared=next((entry for entry in seen if not entry.task), None),

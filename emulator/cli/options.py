@@ -421,6 +421,19 @@ def moment(text: str, option: str) -> float:
         raise UsageError(f"{option}: {error}.") from None
 
 
+def read_fault(text: str, example: str) -> dict[str, Any]:
+    """Return what `--fault` says, as a scenario has it. Raises UsageError, with an example."""
+    import yaml
+
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise UsageError(f"--fault is no YAML: {' '.join(str(error).split())}.", example) from None
+    if not isinstance(found, dict) or not found:
+        raise UsageError(f"--fault {text!r} is no fault.", example)
+    return {str(key): value for key, value in found.items()}
+
+
 def note(text: str) -> None:
     """Print a line to stderr."""
     print(f"emulate: {printable(text)}", file=sys.stderr)  # noqa: T201

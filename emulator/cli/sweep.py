@@ -20,6 +20,7 @@ from emulator.cli.options import (
     note,
     perhaps_unread,
     print_json,
+    read_fault,
     requested,
 )
 from emulator.cli.up import RunId, Seed, Warm
@@ -135,15 +136,7 @@ def print_sweep(result: SweepResult, page: Path, screen: Console) -> None:
 
 def fault_of(text: str) -> dict[str, Any]:
     """Return a fault as it is written in a scenario. Raises UsageError."""
-    import yaml
-
-    example = "For example: --fault '{preempt: worker-1, grace: 5s}'."
-    try:
-        found = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise UsageError(f"--fault is no YAML: {' '.join(str(error).split())}.", example) from None
-    if not isinstance(found, dict) or not found:
-        raise UsageError(f"--fault {text!r} is no fault.", example)
+    found = read_fault(text, "For example: --fault '{preempt: worker-1, grace: 5s}'.")
     if "at" in found:
         raise UsageError("--fault has no `at`: a sweep sets it.", "Write the moments in --at.")
-    return {str(key): value for key, value in found.items()}
+    return found

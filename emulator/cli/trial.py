@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from emulator.cli.options import Framework, Out, Python, console, note, perhaps_unread
+from emulator.cli.options import (
+    Framework,
+    Out,
+    Python,
+    console,
+    note,
+    perhaps_unread,
+    read_fault,
+)
 from emulator.cli.up import RunId
 from emulator.errors import UsageError, printable
 
@@ -92,7 +100,7 @@ def try_(
     options = RunOptions(out=out, run_id=run_id, python=python)
     trial = perform_trial(question, Path.cwd(), chosen, options, _Shown(verbose=verbose), note)
     with perhaps_unread():
-        code = _print(trial, question, console())
+        code = _print(trial, console())
     raise typer.Exit(code)
 
 
@@ -111,12 +119,19 @@ def _question(
     """Return what is asked. Raises UsageError."""
     from dataclasses import replace
 
+    from emulator.scenario.program import parts
     from emulator.trial.command import look
     from emulator.trial.question import Question
     from emulator.validation.units import parse_duration
 
     folder = source if source.is_dir() else source.parent
     program = look(command, folder.absolute(), path)
+    exclude = _ignored(folder)
+    try:
+        parts(source.absolute(), exclude)
+    except ValueError as error:
+        hint = "--source names another folder, or a file, that is copied for each worker."
+        raise UsageError(f"{error}.", hint) from None
     if framework is not None:
         program = replace(program, framework=framework.value, imported="")
     if workers is not None:
@@ -128,7 +143,7 @@ def _question(
     return Question(
         program=program,
         source=str(source),
-        exclude=_ignored(folder),
+        exclude=exclude,
         shared=shared,
         image=image,
         steps=steps,
@@ -154,16 +169,11 @@ def _ignored(folder: Path) -> list[str]:
 
 def _fault(text: str) -> Mapping[str, Any]:
     """Return a fault with its moment. Raises UsageError."""
-    import yaml
-
     example = "For example: --fault '{kill: worker-0, at: {step: 50}}'."
-    try:
-        found = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise UsageError(f"--fault is no YAML: {' '.join(str(error).split())}.", example) from None
-    if not isinstance(found, dict) or "at" not in found:
+    found = read_fault(text, example)
+    if "at" not in found:
         raise UsageError(f"--fault {text!r} is no fault with its moment.", example)
-    return {str(key): value for key, value in found.items()}
+    return found
 
 
 class _Shown:
@@ -180,7 +190,7 @@ class _Shown:
             yield live.callbacks()
 
 
-def _print(trial: Trial, question: Question, target: Console) -> int:
+def _print(trial: Trial, target: Console) -> int:
     """Print the answer; return the exit code."""
     from rich.text import Text
 
@@ -215,7 +225,7 @@ def _print(trial: Trial, question: Question, target: Console) -> int:
     if trial.scenario is not None:
         say(f"Scenario: {trial.scenario.name}; go on with `emulate up {trial.scenario.name}`")
     else:
-        say(f"Scenario: not written, because there is another {question.file} here")
+        say(f"Scenario: not written: {trial.unwritten}")
     return {"survived": 0, "unknown": 3}.get(worst.state, 1)
 
 

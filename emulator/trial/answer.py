@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -10,7 +11,7 @@ from typing import Literal
 from emulator.analysis.ends import LISTED
 from emulator.analysis.saves import saves_of
 from emulator.analysis.setbacks import Setback
-from emulator.analysis.why import Interruption, interruptions
+from emulator.analysis.why import Interruption, interruptions, is_anew
 from emulator.faults.kinds import FAULTS
 from emulator.record.events import (
     CheckpointRead,
@@ -79,7 +80,7 @@ def answer_of(
     advice = advise(timeline, blow, target)
     if end:
         return Answer(target, "failed", f"{what}: {end}", lost, seconds, advice)
-    if back is not None and _is_anew(back, timeline) and back.steps:
+    if back is not None and is_anew(back, timeline) and back.steps:
         again = f"{what}: it began again, and lost {format_count(back.steps, 'step')}"
         return Answer(target, "lost", again, lost, seconds, advice)
     if outside:
@@ -138,11 +139,6 @@ def _worst(blow: Interruption | None) -> Setback | None:
     return max(blow.setbacks, key=lambda one: one.steps, default=None) if blow else None
 
 
-def _is_anew(back: Setback, timeline: Timeline) -> bool:
-    """Return whether a task began again where it had begun at first."""
-    return not back.resumed or back.resumed < timeline.tasks[back.task].steps[0].first
-
-
 def _end(timeline: Timeline, *, stopped: bool) -> str:
     """Return how the job ended where that was bad; empty: it ended well, or was stopped by us."""
     if stopped:
@@ -182,7 +178,7 @@ def advise(timeline: Timeline, blow: Interruption | None, target: str) -> str:
     if not shared:
         return "No save was seen: save every so many steps, and load that at the start."
     back = _worst(blow)
-    if back is None or not _is_anew(back, timeline):
+    if back is None or not is_anew(back, timeline):
         return ""
     if _read_again(timeline, blow.at):
         return (
@@ -217,14 +213,15 @@ def _is_kept(path: str) -> bool:
     parts = PurePosixPath(path).parts
     if parts[:2] in (("/", "dev"), ("/", "proc"), ("/", "sys")) or CACHES & {*parts}:
         return False
-    is_temporary = parts[:2] == ("/", "tmp") or parts[:3] == ("/", "var", "tmp")
-    return not is_temporary or path.endswith(SAVES)
+    return not TEMPORARY.match(path)
 
 
 CACHES = frozenset({"__pycache__", ".cache", ".config", ".keras", ".nv", ".triton", ".local"})
 """Folders in which libraries keep what they can make again."""
-SAVES = (".pt", ".pth", ".ckpt", ".safetensors", ".keras", ".h5", ".npz", ".index", ".msgpack")
-"""Ends of names that are no temporary files of a library."""
+TEMPORARY = re.compile(
+    r"/(?:var/)?tmp/(?:tmp[a-z0-9_]{8}|pymp-|torch|pip-|__autograph|matplotlib-|[^/]*\.lock$)"
+)
+"""How temporary files of Python and of libraries begin; what else is in /tmp may be a save."""
 
 
 def is_answered(history: Sequence[Entry], now: float) -> bool:

@@ -9,19 +9,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from emulator.errors import EngineError
 from emulator.planning.plan import new_run_id
 from emulator.planning.requested import RequestedScenario, RunOptions
 from emulator.record.events import Entry, JobEnded, Refused
 from emulator.record.reader import Record
 from emulator.record.task_log import printed
 from emulator.results import Result, RunCallbacks
-from emulator.runtime.files import os_errors
 from emulator.scenario.given import Given
 from emulator.session.launch import make_available, perform
 from emulator.trial.answer import Answer, answer_of, is_answered, saved_outside
 from emulator.trial.moments import Seen, is_seen, moment, seen_in
 from emulator.trial.question import NAME, Question
+from emulator.validation.files import reason
 
 PLAIN = 60
 """Seconds after which a program is stopped that runs without a fault."""
@@ -47,6 +46,8 @@ class Trial:
     """For each target, worker-0 last."""
     scenario: Path | None = None
     """Where the scenario is."""
+    unwritten: str = ""
+    """Why it is not there."""
     outside: Sequence[str] = ()
     """Files that it wrote outside its folder and the shared volume."""
     blind: str = ""
@@ -139,23 +140,24 @@ def perform_trial(
         tick(f"{answer.target} {answer.what}")
         runs.append((answer, one))
     target, when = list(moments.items())[-1]
-    written = write(folder, question.text([question.fault_at(target, when.at)], when.why))
-    return Trial(result, seen, runs, written, outside, blind)
+    text = question.text([question.fault_at(target, when.at)], when.why)
+    return Trial(result, seen, runs, *write(folder, text), outside, blind)
 
 
-def write(folder: Path, text: str) -> Path | None:
-    """Write the scenario, never over a file; return where, None: there is another one.
-
-    Raises EngineError.
-    """
+def write(folder: Path, text: str) -> tuple[Path | None, str]:
+    """Write the scenario, never over another one; return where it is, or why it is not there."""
     path = folder / NAME
-    with os_errors(EngineError, "Can't write the scenario"):
-        try:
-            with path.open("x", encoding="utf-8") as file:
-                file.write(text)
-        except FileExistsError:
-            return path if path.read_text("utf-8", "replace") == text else None
-    return path
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        with contextlib.suppress(OSError):
+            if path.read_text("utf-8", "replace") == text:
+                return path, ""
+        return None, f"there is another {NAME} here"
+    except OSError as error:
+        return None, reason(error)
+    return path, ""
 
 
 def _asked(

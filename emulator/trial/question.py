@@ -35,9 +35,6 @@ class Question:
     fault: Mapping[str, Any] | None = None
     """In place of the preemptions."""
 
-    file: str = NAME
-    """Where the scenario is written."""
-
     @property
     def name(self) -> str:
         """The name of the scenario."""

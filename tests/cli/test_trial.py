@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from emulator.scenario.loader import load
+from emulator.validation.limits import MIB
 from tests.conftest import Emulate
 
 TRAIN = """\
@@ -57,7 +58,7 @@ def test_a_save_on_its_own_disk_is_lost_and_on_shared_storage_is_not(
     survived, cost, *_, scenario = mended.stdout.splitlines()
     assert survived.startswith("Survived: worker-0 was preempted at step 1")
     assert cost.startswith("It cost ")
-    assert scenario == "Scenario: not written, because there is another emulate-try.yaml here"
+    assert scenario == "Scenario: not written: there is another emulate-try.yaml here"
     assert (folder / "ckpt" / "last.pt").read_text() == '{"step": 59}'
     assert load(folder / "emulate-try.yaml") == written
 
@@ -131,13 +132,17 @@ def test_steps_that_nobody_knows_are_asked_for(emulate: Emulate, tmp_path: Path)
         (("--fault={kill: worker-0}", "--", "python", "train.py"), "is no fault with its moment."),
         (("--fault={kill: w, at: 1s}", "--", "python", "train.py"), "no task is called 'w'"),
         (("--shared=../x", "--", "python", "train.py"), "is not the name of a folder"),
-        (("--source=nope", "--", "python", "train.py"), "there is no "),
+        (("--source=nope", "--", "python", "train.py"), "nope can't be read: No such file"),
+        (("--", "python", "train.py", "big"), "contains more than 256 MiB"),
     ],
 )
 def test_bad_usage_is_one_sentence_and_leaves_nothing(
     emulate: Emulate, tmp_path: Path, arguments: tuple[str, ...], says: str
 ) -> None:
     (tmp_path / "train.py").write_text("print('step 1 loss 2')")
+    if "big" in arguments:
+        with (tmp_path / "data.bin").open("wb") as file:
+            file.truncate(300 * MIB)
     done = emulate("try", *arguments, cwd=tmp_path)
     assert done.returncode == 2, done.stdout
     assert says in done.stderr

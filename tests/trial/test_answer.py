@@ -155,11 +155,12 @@ def test_without_steps_it_is_said_what_became_of_the_save() -> None:
 
 
 def test_files_that_libraries_make_again_are_no_saves_elsewhere() -> None:
-    paths = ["/home/me/.cache/x", "/tmp/torch_abc", "/dev/shm/x", "/tmp/a/last.pt", "/data/out.csv"]
+    paths = ["/home/me/.cache/x", "/tmp/torch_abc", "/tmp/tmpa1b2c3d4/x", "/dev/shm/x"]
+    paths += ["/tmp/ckpt/state.json", "/data/out.csv"]
     calls = [
         happened(2, "kernel-call", "worker-0", call="write", path=path, bytes=1) for path in paths
     ]
-    assert saved_outside(told(BEGAN, calls)) == ["/tmp/a/last.pt", "/data/out.csv"]
+    assert saved_outside(told(BEGAN, calls)) == ["/tmp/ckpt/state.json", "/data/out.csv"]
 
 
 @pytest.mark.parametrize(

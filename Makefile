@@ -8,18 +8,14 @@ REQUIRE := $(if $(filter 1,$(EMULATOR_REQUIRE_DOCKER)),--emulator-require docker
 # A busy machine takes several times as long. What trainings must reach does not depend on it.
 PATIENT := --emulator-set timeout=20m --timeout 1500
 
-.PHONY: help demo quickstart quick test test-all test-rest fuzz long gallery bench images check check-size format constraints docs reference docker browser compiler registry slurm kubernetes kubernetes-stop clean
+.PHONY: help demo quick test test-all test-rest fuzz long gallery bench images check check-size format constraints docs reference docker browser compiler registry slurm kubernetes kubernetes-stop clean
 
 help:            ## Show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 17
 
-demo: $(VENV)/.installed   ## A small training loses a worker and resumes; no Docker, no TensorFlow, 15 seconds
+demo: $(VENV)/.installed   ## A training loses a worker, 10 seconds; then the same with TensorFlow, if Docker answers
 	$(BIN)/emulate demo
-
-quickstart: $(VENV)/.installed ## Train with TensorFlow on two workers, in Docker where it answers
-	@if docker version >/dev/null 2>&1; then scripts/ensure-base; \
-		else $(MAKE) --no-print-directory $(VENV)/.tensorflow; fi
-	$(BIN)/emulate up quickstart
+	@if docker version >/dev/null 2>&1; then scripts/ensure-base && $(BIN)/emulate demo --tensorflow; fi
 
 # Many tests and benchmarks start commands: without bytecode each would compile the package again.
 quick test test-all test-rest long gallery bench: export PYTHONDONTWRITEBYTECODE :=

@@ -33,7 +33,7 @@ FAULTY = {
     "spot-market": "ok",
     "spot-trace": "ok",
     "rolling-restart": "ok",
-    "naive-loses-everything": "failed",
+    "careless-tensorflow": "failed",
 }
 DOCKER_ONLY = {"partition-heals", "straggler", "straggler-async"}
 

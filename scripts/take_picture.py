@@ -1,6 +1,6 @@
 """Take a picture of a run's page for the documents: its verdict and its timeline, 1280 pixels wide.
 
-    python -m scripts.take_picture runs/demo-... docs/report.png
+    python -m scripts.take_picture runs/careless-... docs/report.png
 
 The run should be of a quiet machine: what is seen are its rates.
 """
@@ -15,7 +15,7 @@ from benchmarks.gallery.pictures import page
 WIDTH = 1280
 ONLY = """
 nav.contents, main > :not(#timeline), #timeline > .keep > :not(figure):not(.graph):not(.legend),
-#timeline .panels { display: none }
+#timeline .panels, #timeline .legend ~ * { display: none }
 #timeline { margin-top: 0 }
 """
 """The style that leaves the head of the page, and of the rest the timeline with its legend."""

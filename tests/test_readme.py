@@ -51,7 +51,7 @@ def test_every_block_is_run_compared_or_a_drawing() -> None:
 def test_the_first_commands_are_those_of_the_main_job_and_of_the_tests() -> None:
     first = next(b for b in BLOCKS if b.language == "sh")
     made = re.findall(r"(?m)^make \w+", first.text)
-    assert made == ["make demo", "make quickstart", "make test"]
+    assert made == ["make demo", "make test"]
 
 
 def test_it_is_short_and_its_picture_and_first_commands_come_first() -> None:

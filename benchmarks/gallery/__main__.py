@@ -30,7 +30,7 @@ def main() -> int:
     problems = [
         f"{run.name}: its verdict is {run.summary['verdict']}"
         for run in runs
-        if run.summary["verdict"] != "ok" and run.scenario != "naive-loses-everything"
+        if run.summary["verdict"] != "ok" and not run.scenario.startswith("careless")
     ]
     chosen = [f"{name}.md" for name in given.names] or [p.name for p in sorted(PAGES.glob("*.md"))]
     for name in chosen:

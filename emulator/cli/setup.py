@@ -260,7 +260,7 @@ def init(
     there = [folder / name for name in files if os.path.lexists(folder / name)]
     if there and not force:
         raise UsageError(f"{there[0]} is there already.", "--force overwrites it.")
-    _write_all(folder, files)
+    write_all(folder, files)
     for name in files:
         about = (
             ", by which editors complete and explain its keys" if name.name == SCHEMA_FILE else ""
@@ -291,7 +291,7 @@ def _suite() -> dict[Path, bytes]:
     return files
 
 
-def _write_all(folder: Path, files: Mapping[Path, bytes]) -> None:
+def write_all(folder: Path, files: Mapping[Path, bytes]) -> None:
     """Write all files or none: what was not there before is removed if one can't be written."""
     made: list[Callable[[], None]] = []
     try:

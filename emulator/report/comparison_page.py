@@ -18,7 +18,7 @@ from emulator.report.charts import (
     line_chart,
     series_colour,
 )
-from emulator.report.curves import leading_values, rate_over_steps
+from emulator.report.curves import leading_steps, leading_values, rate_over_steps
 from emulator.report.data import HTML, Facts, causes
 from emulator.report.document import document, linker
 
@@ -62,11 +62,13 @@ def _cells(row: Row, reference: Row, unit: str | None) -> Iterator[tuple[str, st
 
 
 def _charts(runs: Mapping[str, Facts], groups: Sequence[Group]) -> dict[str, Chart]:
-    """Return the rates by time, by time since the first step, and by step, and the loss by step."""
+    """Return the steps by time, the rates by time, since the first step and by step, the loss."""
     rates = {name: curve_points(one.speed, one.speed.job) for name, one in runs.items()}
     aligned = {name: list(_since_first_step(runs[name], rates[name])) for name in runs}
     steps = {name: list(rate_over_steps(one)) for name, one in runs.items()}
+    made = {name: list(leading_steps(one)) for name, one in runs.items()}
     charts = {
+        "made": _chart(made, groups, SECONDS, unit="steps"),
         "curves": _chart(rates, groups, SECONDS),
         "aligned": _chart(aligned, groups, f"{SECONDS} since the first step"),
         "steps": _chart(steps, groups, STEPS),
@@ -74,7 +76,8 @@ def _charts(runs: Mapping[str, Facts], groups: Sequence[Group]) -> dict[str, Cha
     losses = {name: list(leading_values(one, "loss")) for name, one in runs.items()}
     if any(losses.values()):
         charts["loss"] = _chart(losses, groups, STEPS, unit="")
-    charts["curves"]["layout"] |= {"shapes": list(_fault_lines(runs, groups))}
+    for chart in ("made", "curves"):
+        charts[chart]["layout"] |= {"shapes": list(_fault_lines(runs, groups))}
     return charts
 
 

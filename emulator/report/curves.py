@@ -184,6 +184,13 @@ def rate_over_steps(facts: Facts) -> Iterator[tuple[float, float | None]]:
             yield round(before.step + share * (after.step - before.step), 1), rate
 
 
+def leading_steps(facts: Facts) -> Iterator[tuple[float, float | None]]:
+    """Yield the steps of the task that reported most of them, by time."""
+    tasks = facts.timeline.tasks.values()
+    if tasks:
+        yield from _steps(max(tasks, key=lambda task: len(task.steps)))
+
+
 def leading_values(facts: Facts, name: str) -> Iterator[tuple[float, float | None]]:
     """Yield a value by step, of the task that reported it most often."""
     of = histories(facts.timeline).get(name, {})

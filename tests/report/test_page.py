@@ -312,7 +312,9 @@ def overlaid(*runs: tuple[Facts, str]) -> str:
 def test_runs_are_compared_by_step_and_since_their_first_step() -> None:
     html = overlaid((facts_of(preempted()), "x=1"), (facts_of(preempted(), extra=""), "x=2"))
     charts = json.loads(embedded(html, "charts"))
-    assert list(charts) == ["curves", "aligned", "steps"]  # no task reported a loss
+    assert list(charts) == ["made", "curves", "aligned", "steps"]  # no task reported a loss
+    made = charts["made"]["data"][0]
+    assert (made["x"][0], made["y"][0]) == (3, 1)
     aligned, by_step = (charts[name]["data"][0] for name in ("aligned", "steps"))
     assert aligned["x"][0] < 1  # the first step was after 3 s
     assert "s<extra>" in aligned["hovertemplate"]

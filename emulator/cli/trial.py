@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from emulator.trial.question import Question
 
 COMMAND = "emulate try -- python train.py"
+EXAMPLE = r"--steps=iter (?P<step>\d+)"
 
 
 def try_(
@@ -95,7 +96,7 @@ def try_(
     )
     program = question.program
     many = "1 worker" if program.workers == 1 else f"{program.workers} workers"
-    about = f"from import {program.imported}" if program.imported else "no framework is imported"
+    about = f"from {program.imported}" if program.imported else "no framework is imported"
     note(f"{many} ({program.why}), framework {program.framework} ({about}), on {chosen}")
     options = RunOptions(out=out, run_id=run_id, python=python)
     trial = perform_trial(question, Path.cwd(), chosen, options, _Shown(verbose=verbose), note)
@@ -217,8 +218,18 @@ def _print(trial: Trial, target: Console) -> int:
     worst, result = max(trial.runs, key=lambda run: RANK.index(run[0].state))
     for sentence in in_sentences(worst):
         say(sentence)
-    if trial.seen.last_step is None:
-        say(_pattern([trial.plain, *(run for _, run in trial.runs)]))
+    if trial.likely is not None:
+        say(
+            f"Steps were read from lines such as {trial.likely.line!r}. If these are none: "
+            f"{shlex.quote(EXAMPLE)}"
+        )
+    elif not trial.seen.reads_steps:
+        when = "before its end " if trial.seen.is_late else ""
+        begin = f"No step was read {when}of what it prints."
+        if trial.is_lightning:
+            say(f"{begin} Lightning prints none where rich is installed: add a TQDMProgressBar.")
+        else:
+            say(f"{begin} Say how it prints one: {shlex.quote(EXAMPLE)}")
     if trial.blind:
         say(f"What it wrote outside its folder was not seen: {trial.blind}")
     target.out(f"Report:   {_page(result)}", highlight=False)
@@ -249,16 +260,3 @@ def _failed(result: Result) -> str:
             "an absolute path, or copy another folder with --source."
         ]
     return begin + "\n".join(hints)
-
-
-def _pattern(results: Sequence[Result]) -> str:
-    """Return how to have steps read, with the pattern of a line that was seen."""
-    from emulator.record.events import Unread
-    from emulator.record.reader import Record
-
-    told = (one for result in results for one in Record(result.folder).history)
-    likely = next((one for one in told if isinstance(one, Unread) and one.pattern), None)
-    begin = "No step was read of what it prints."
-    if likely is None or likely.pattern is None:
-        return f"{begin} Say how it prints one: --steps 'iter (?P<step>\\d+)'"
-    return f"{begin} {likely.line!r} looks like one: --steps {shlex.quote(likely.pattern)}"

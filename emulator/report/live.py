@@ -27,7 +27,7 @@ from emulator.analysis.failed_output import is_boilerplate
 from emulator.analysis.run_state import RunState
 from emulator.metrics.samples import Sample
 from emulator.planning.plan import Plan
-from emulator.record.events import Entry
+from emulator.record.events import Entry, KernelCall
 from emulator.record.reader import Record
 from emulator.report import panel
 from emulator.report.event_text import describe
@@ -139,6 +139,8 @@ class LivePrinter:
         self._put([self._formatted(task, self._colour.get(task, 37), text) for task, text in lines])
 
     def _entry(self, entry: Entry) -> None:
+        if isinstance(entry, KernelCall) and not self._verbose:
+            return  # as many as lines of output, in a run that records them
         if text := describe(entry):
             self._print(f"{format_duration(entry.t)}: {text}")
 

@@ -24,6 +24,7 @@ from emulator.record.events import (
 )
 from emulator.record.timeline import Timeline
 from emulator.scenario.program import WORKDIR
+from emulator.trial.moments import step_of
 from emulator.validation.units import format_count, format_duration
 
 State = Literal["survived", "lost", "failed", "unknown"]
@@ -54,12 +55,17 @@ class Answer:
 
 
 def answer_of(
-    timeline: Timeline, *, stopped: bool, reads_steps: bool, outside: Sequence[str] = ()
+    timeline: Timeline,
+    *,
+    stopped: bool,
+    reads_steps: bool,
+    saves: str = "",
+    outside: Sequence[str] = (),
 ) -> Answer:
     """Return what a run shows.
 
-    `stopped`: the trial has ended the job, when it had seen enough. `outside` are files that the
-    program writes elsewhere.
+    `stopped`: the trial has ended the job, when it had seen enough. `saves` is what should have
+    been saved before the fault, `outside` are files that the program writes elsewhere.
     """
     fault = next(iter(timeline.faults.values()))
     target = fault.planned.target
@@ -77,25 +83,31 @@ def answer_of(
     took = "" if seconds is None else f"back in {format_duration(seconds)}"
     lost = back.steps if back else (0 if seconds is not None else None)
     end = _end(timeline, stopped=stopped)
-    advice = advise(timeline, blow, target)
+    advice = advise(timeline, blow, target, reads_steps=reads_steps)
     if end:
         return Answer(target, "failed", f"{what}: {end}", lost, seconds, advice)
+    if not reads_steps:
+        what, at = what.removesuffix(step), fault.stages["applied"].t
+        if saves and not any(save.ended <= at for save in saves_of(timeline)[0]):
+            words = f"{what} before {saves} was saved, which was earlier without a fault"
+            return Answer(target, "unknown", words, advice=LATER.format(target, "12s"))
+        state, words = _by_files(timeline, target, at, outside)
+        return Answer(target, state, f"{what}: {words}", advice=OUTSIDE if outside else advice)
     if back is not None and is_anew(back, timeline) and back.steps:
+        if (saved := _only_save(timeline, blow, back)) is not None:
+            words = f"{what}: it began again, as it would from its only save, of step {saved}"
+            return Answer(
+                target, "unknown", words, lost, seconds, LATER.format(target, "{step: N}")
+            )
         again = f"{what}: it began again, and lost {format_count(back.steps, 'step')}"
         return Answer(target, "lost", again, lost, seconds, advice)
     if outside:
         listed = ", ".join(outside[:LISTED])
         words = f"{what}: {took or 'it went on'}, but it wrote outside its folder ({listed})"
         return Answer(target, "unknown", words, lost, seconds, OUTSIDE)
-    if not reads_steps and _is_gone(timeline, target, fault.stages["applied"].t):
-        words = f"{what}: what it had saved was gone with its disk"
-        return Answer(target, "lost", words, advice=advice)
     if seconds is None:
-        words = "it ended well" if timeline.outcome == "succeeded" else "it ran again"
-        if read := _read_again(timeline, fault.stages["applied"].t):
-            words += f" and read {read}"
-        missing = "no step followed" if reads_steps else "no step was read"
-        return Answer(target, "unknown", f"{what}: {words}, but {missing}", lost, None, advice)
+        words = f"{_went_on(timeline)}, but no step followed"
+        return Answer(target, "unknown", f"{what}: {words}", lost, None, advice)
     again = "no step lost" if not lost else f"{format_count(lost, 'step')} made again"
     return Answer(target, "survived", f"{what}: {took}, {again}", lost, seconds, advice)
 
@@ -121,6 +133,42 @@ OUTSIDE = (
     "What is saved outside the program's folder is not lost here, as it would be with the machine. "
     "Save inside it, with `--shared FOLDER`, or try it in a container with `--engine docker`."
 )
+
+
+LATER = "Preempt it after a later save, with a step or a time: `--fault '{{preempt: {}, at: {}}}'`."
+
+
+def _only_save(timeline: Timeline, blow: Interruption | None, back: Setback) -> int | None:
+    """Return the step of the save that was loaded, if going on from it is to begin again; or None.
+
+    So it is with a save at the very start.
+    """
+    if blow is None or not _read_again(timeline, blow.at):
+        return None
+    saves = [save for save in saves_of(timeline)[0] if save.ended <= blow.at]
+    steps = [step_of(save, timeline) for save in saves]
+    last = steps[-1] if steps else None
+    return last if last is not None and last <= back.resumed + 1 else None
+
+
+def _by_files(
+    timeline: Timeline, target: str, at: float, outside: Sequence[str]
+) -> tuple[State, str]:
+    """Return what became of a program whose steps are not read, by what it saved and loaded."""
+    if outside:
+        listed = ", ".join(outside[:LISTED])
+        return "unknown", f"{_went_on(timeline)}, but it wrote outside its folder ({listed})"
+    if _is_gone(timeline, target, at):
+        return "lost", "what it had saved was gone with its disk"
+    if read := _read_again(timeline, at):
+        return "unknown", f"{_went_on(timeline)} and read {read}, but no step was read"
+    if any(save.ended <= at and not save.task for save in saves_of(timeline)[0]):
+        return "lost", "it loaded nothing of what it had saved"
+    return "unknown", f"{_went_on(timeline)}, but no step was read"
+
+
+def _went_on(timeline: Timeline) -> str:
+    return "it ended well" if timeline.outcome == "succeeded" else "it ran again"
 
 
 def _is_gone(timeline: Timeline, target: str, at: float) -> bool:
@@ -155,9 +203,11 @@ def _end(timeline: Timeline, *, stopped: bool) -> str:
     return failed[0] if failed else ""
 
 
-def advise(timeline: Timeline, blow: Interruption | None, target: str) -> str:
+def advise(
+    timeline: Timeline, blow: Interruption | None, target: str, *, reads_steps: bool = True
+) -> str:
     """Return what to do about what was lost; empty: nothing."""
-    if blow is None or (timeline.steps and not any(back.steps for back in blow.setbacks)):
+    if blow is None or (reads_steps and not any(back.steps for back in blow.setbacks)):
         return ""
     saves = [save for save in saves_of(timeline)[0] if save.ended <= blow.at]
     shared = [save.path for save in saves if not save.task]
@@ -178,9 +228,11 @@ def advise(timeline: Timeline, blow: Interruption | None, target: str) -> str:
     if not shared:
         return "No save was seen: save every so many steps, and load that at the start."
     back = _worst(blow)
-    if back is None or not is_anew(back, timeline):
+    if reads_steps and (back is None or not is_anew(back, timeline)):
         return ""
     if _read_again(timeline, blow.at):
+        if not reads_steps:
+            return ""
         return (
             f"{shared[-1]} was read, and the steps began again all the same: restore the step too."
         )
@@ -199,14 +251,25 @@ def _on_disks(timeline: Timeline, since: float) -> list[tuple[str, str]]:
     ]
 
 
-def saved_outside(timeline: Timeline) -> list[str]:
-    """Return the files that tasks wrote elsewhere than in their folder, and that they would keep.
+def saved_outside(timeline: Timeline, run: str) -> list[str]:
+    """Return the files that tasks wrote elsewhere than in the folder of the run, and would keep.
 
-    The recorded calls are those on such files. Caches, and the temporary files of libraries, which
-    no program looks for again, are none.
+    The recorded calls are those on such files, or such that move one into that folder. Caches, and
+    the temporary files of libraries, which no program looks for again, are none, and neither is a
+    file that is removed at once.
     """
-    calls = (one for one in timeline.history if isinstance(one, KernelCall) and one.path)
-    return [path for path in dict.fromkeys(one.to or one.path for one in calls) if _is_kept(path)]
+    began: dict[str, float] = {}
+    for one in timeline.history:
+        if not isinstance(one, KernelCall) or not one.path:
+            continue
+        path = one.to or one.path
+        if one.to and PurePosixPath(one.to).is_relative_to(run):
+            began.pop(one.path, None)
+        elif one.call == "unlink" and one.t - began.get(path, one.t) < AT_ONCE:
+            began.pop(path, None)
+        else:
+            began.setdefault(path, one.t)
+    return [path for path in began if _is_kept(path)]
 
 
 def _is_kept(path: str) -> bool:
@@ -216,6 +279,8 @@ def _is_kept(path: str) -> bool:
     return not TEMPORARY.match(path)
 
 
+AT_ONCE = 1.0
+"""Seconds; Python's `tempfile` tries a folder so, once in a process."""
 CACHES = frozenset({"__pycache__", ".cache", ".config", ".keras", ".nv", ".triton", ".local"})
 """Folders in which libraries keep what they can make again."""
 TEMPORARY = re.compile(

@@ -49,10 +49,12 @@ class Program:
     """Relative to the current folder; None: the command has no script in Python."""
     framework: FrameworkName = "none"
     imported: str = ""
-    """The import that says so."""
+    """What says so: an import, or torchrun."""
     workers: int = 1
     why: str = ""
     """Why so many, in words."""
+    is_lightning: bool = False
+    """It imports Lightning, which shows no progress without a terminal where rich is installed."""
 
     @property
     def is_distributed(self) -> bool:
@@ -68,6 +70,9 @@ class _Text:
     """The first parts of the names of modules, in order."""
     names: list[str] = field(default_factory=list)
     texts: set[str] = field(default_factory=set)
+
+
+LIGHTNING = {"lightning", "pytorch_lightning"}
 
 
 def look(command: Sequence[str], folder: Path, path: str | None = None) -> Program:
@@ -95,8 +100,8 @@ def look(command: Sequence[str], folder: Path, path: str | None = None) -> Progr
         launched = torchrun(words) is not None
         return Program(words, framework="pytorch" if launched else "none")
     text = _read(folder, script)
-    imported = next((name for name in text.imports if name in FRAMEWORKS), "")
-    framework = FRAMEWORKS.get(imported, "none")
+    name = next((name for name in text.imports if name in FRAMEWORKS), "")
+    framework, imported = FRAMEWORKS.get(name, "none"), f"import {name}" if name else ""
     workers, why = _workers(words, text)
     if launcher := torchrun(words):
         framework, imported = "pytorch", "torchrun"
@@ -104,7 +109,8 @@ def look(command: Sequence[str], folder: Path, path: str | None = None) -> Progr
             workers, why = 1, "its torchrun is of one node"
         else:
             workers, why = 2, "torchrun connects them"
-    return Program(words, script, framework, imported, workers, why)
+    is_lightning = bool(LIGHTNING & {*text.imports})
+    return Program(words, script, framework, imported, workers, why, is_lightning)
 
 
 def _workers(words: Sequence[str], text: _Text) -> tuple[int, str]:

@@ -16,8 +16,8 @@ STEP = 20
 """Where nothing is saved before."""
 AFTER_OUTPUT = 3.0
 """Seconds after the first output, where no step is read."""
-SOON = 0.5
-"""Seconds after a save, where no step is read."""
+SOON = 3.0
+"""Seconds after a save, where no step is read: another run may start more slowly."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,14 @@ class Seen:
     """It was not cut off."""
     last_step: int | None = None
     """None: no step was read."""
+    is_late: bool = False
+    """Its steps were read when it had ended; none tells how far it is."""
     reporting: Collection[str] = ()
     """The tasks whose steps were read."""
     first_output: float | None = None
     save: str = ""
-    """The file of the first save that was followed by more; empty: there was none."""
+    """The file of the first save that was followed by more, and not made at the very start, where
+    going on from it could not be told from beginning again; empty: there was none."""
     save_at: float = 0.0
     save_step: int | None = None
     """The step that had been made then, or about that."""
@@ -45,13 +48,18 @@ class Seen:
     """The file that was saved last of all, if nothing was saved before."""
 
     @property
+    def reads_steps(self) -> bool:
+        """Whether its steps tell how far it is."""
+        return self.last_step is not None and not self.is_late
+
+    @property
     def words(self) -> str:
         """It in words."""
         steps = "no step was read" if self.last_step is None else f"{self.last_step:,} steps"
         whole = steps if self.ended else f"{steps} when it was stopped"
         at = "" if self.save_step is None else f" at step {self.save_step:,}"
         nothing = "nothing was saved" if self.sees_own else "nothing was saved on shared storage"
-        saved = f"first save {self.save}{at}" if self.save else nothing
+        saved = f"it saved {self.save}{at}" if self.save else nothing
         if self.saves_at_end:
             saved = f"only at its end it saved {self.saves_at_end}"
         return f"{whole} in {format_duration(self.lasted)}; {saved}"
@@ -75,18 +83,24 @@ def seen_in(timeline: Timeline, first_output: float | None) -> Seen:
     advances = ProgressIndex(timeline).advances
     last = max((step.step for step in advances), default=None)
     ended = timeline.outcome == "succeeded"
+    lasted = max(0.0, timeline.duration - since)
     whole = [save for save in saves_of(timeline)[0] if save.whole is not False]
-    early, late = None, ""
+    saves: list[tuple[Save, int | None]] = []
+    late = ""
     for save in whole:
-        step = _step_of(save, timeline)
+        step = step_of(save, timeline)
         if ended and last is not None and step is not None and step >= last:
             late = late or save.path
-        elif early is None:
-            early = (save, step)
+        else:
+            saves.append((save, step))
+    start = advances[0].first if advances else 0
+    later = [one for one in saves if one[1] is not None and one[1] > start + 1]
+    early = next(iter(later or (saves[1:] if last is None else ()) or saves), None)
     return Seen(
-        lasted=max(0.0, timeline.duration - since),
+        lasted=lasted,
         ended=ended,
         last_step=last,
+        is_late=0 < len(advances) < FEW and advances[0].t - since > LATE * lasted,
         reporting={step.task for step in advances},
         first_output=None if first_output is None else max(0.0, first_output - since),
         save=early[0].path if early else "",
@@ -96,6 +110,10 @@ def seen_in(timeline: Timeline, first_output: float | None) -> Seen:
         sees_own=any(isinstance(one, Witness) and one.own for one in timeline.history),
         saves_at_end="" if early else late,
     )
+
+
+FEW, LATE = 3, 0.8
+"""Fewer reports of steps, of which the first comes after this share of the run, tell no moment."""
 
 
 def is_seen(history: Sequence[Entry], now: float) -> bool:
@@ -126,7 +144,7 @@ LAG = 0.25
 """Seconds."""
 
 
-def _step_of(save: Save, timeline: Timeline) -> int | None:
+def step_of(save: Save, timeline: Timeline) -> int | None:
     """Return the step that had been made when a save was over."""
     if save.is_exact:
         return save.step
@@ -136,17 +154,18 @@ def _step_of(save: Save, timeline: Timeline) -> int | None:
 
 def moment(seen: Seen, target: str = "") -> Moment:
     """Return when to preempt a worker: when there is something to lose, and before the end."""
-    if seen.last_step is not None:
+    if seen.reads_steps and seen.last_step is not None:
         own = {"task": target} if target in seen.reporting else {}
         if seen.safe_step is not None:
             step_of_target = {"step": seen.safe_step, **own}
-            return Moment(step_of_target, f"just after the first save, {seen.save}")
+            return Moment(step_of_target, f"just after {seen.save} was saved")
         half = max(1, seen.last_step // 2)
         step = min(STEP, half) if seen.ended else STEP
         why = "no save was seen before" if step == STEP else "half-way"
         return Moment({"step": step, **own}, why)
     if seen.save:
-        return Moment(_seconds(seen.save_at + SOON), f"just after the first save, {seen.save}")
+        soon = min(SOON, (seen.lasted - seen.save_at) / 2)
+        return Moment(_seconds(seen.save_at + soon), f"just after {seen.save} was saved")
     at = (seen.first_output or 0.0) + AFTER_OUTPUT
     if seen.ended and at > seen.lasted / 2:
         return Moment(_seconds(seen.lasted / 2), "half-way, since no step was read")

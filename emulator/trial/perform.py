@@ -11,9 +11,10 @@ from typing import Any
 
 from emulator.planning.plan import new_run_id
 from emulator.planning.requested import RequestedScenario, RunOptions
-from emulator.record.events import Entry, JobEnded, Refused
+from emulator.record.events import Entry, JobEnded, Refused, Step, Unread
 from emulator.record.reader import Record
 from emulator.record.task_log import printed
+from emulator.record.timeline import Timeline
 from emulator.results import Result, RunCallbacks
 from emulator.scenario.given import Given
 from emulator.session.launch import make_available, perform
@@ -21,6 +22,7 @@ from emulator.trial.answer import Answer, answer_of, is_answered, saved_outside
 from emulator.trial.moments import Seen, is_seen, moment, seen_in
 from emulator.trial.question import NAME, Question
 from emulator.validation.files import reason
+from emulator.validation.patterns import Pattern
 
 PLAIN = 60
 """Seconds after which a program is stopped that runs without a fault."""
@@ -52,6 +54,9 @@ class Trial:
     """Files that it wrote outside its folder and the shared volume."""
     blind: str = ""
     """Why this was not seen; empty: it was."""
+    likely: Unread | None = None
+    """Of which line, and by which pattern, steps were read, where nobody said it."""
+    is_lightning: bool = False
     interrupted: bool = False
 
 
@@ -102,6 +107,7 @@ def perform_trial(
 
     Raises EmulatorError; UsageError if the program can't be copied.
     """
+    program = question.program
     run_id = options.run_id or new_run_id(question.name)
     plain = _asked(question, folder, (), f"timeout={PLAIN}s", "restart.policy=never")
     for target in question.targets:
@@ -114,34 +120,52 @@ def perform_trial(
         return Trial(result, None, interrupted=True)
     if result.outcome == "failed":
         return Trial(result, None)
-    seen = seen_in(record.timeline, _first_output(record))
+    timeline, likely = record.timeline, None
+    if not timeline.steps and not question.steps:
+        likely = likely_step(record.history)
+    if likely is not None and likely.pattern is not None:
+        question = replace(question, steps=likely.pattern)
+        timeline = _with_steps(record, likely.pattern)
+    seen = seen_in(timeline, _first_output(record))
     outside, blind = _outside(record)
     tick(f"without a fault: {seen.words}")
+    if likely is not None:
+        tick(f"steps are read from lines such as {likely.line!r} from here on")
     if seen.ended and seen.lasted < AT_LEAST:
         return Trial(result, seen)
     moments = {target: moment(seen, target) for target in question.targets}
     runs: list[tuple[Answer, Result]] = []
     for target, when in moments.items():
         asked = _asked(question, folder, [question.fault_at(target, when.at)])
-        traced = not seen.ended and not outside and not blind
+        # A moment by time is that of a run as slow as the one without a fault.
+        looks = not seen.ended and not outside and not blind
+        traced = looks or not seen.reads_steps
         stem = target or "fault"
         watch = _Watch(is_answered if not seen.ended else lambda history, now: False)
         one = _run(asked, name, options, f"{run_id}-{stem}", shown, watch, traced=traced)
         if one.outcome == "interrupted" and not watch.stopped:
             return Trial(result, seen, runs, interrupted=True)
-        if traced:
+        if looks:
             outside, blind = _outside(Record(one.folder))
         answer = answer_of(
             Record(one.folder).timeline,
             stopped=watch.stopped,
-            reads_steps=seen.last_step is not None,
+            reads_steps=seen.reads_steps,
+            saves=seen.save if seen.sees_own else "",
             outside=outside,
         )
         tick(f"{answer.target} {answer.what}")
         runs.append((answer, one))
     target, when = list(moments.items())[-1]
     text = question.text([question.fault_at(target, when.at)], when.why)
-    return Trial(result, seen, runs, *write(folder, text), outside, blind)
+    return Trial(
+        result, seen, runs, *write(folder, text), outside, blind, likely, program.is_lightning
+    )
+
+
+def likely_step(history: Sequence[Entry]) -> Unread | None:
+    """Return a line that looks like a step, with the pattern that reads it; None: there is none."""
+    return next((one for one in history if isinstance(one, Unread) and one.pattern), None)
 
 
 def write(folder: Path, text: str) -> tuple[Path | None, str]:
@@ -188,6 +212,19 @@ def _run(
         return perform(asked, engine, named, watch.callbacks(callbacks))
 
 
+def _with_steps(record: Record, pattern: str) -> Timeline:
+    """Return a run over time with the steps that a pattern reads of what it has printed."""
+    reads, began = Pattern(pattern), record.history[0].wall - record.history[0].t
+    steps = [
+        Step(t=line.wall - began, wall=line.wall, task=task.name, step=int(found["step"]))
+        for task in record.plan.in_training
+        for line in printed(record.path / "logs" / f"{task.name}.log")
+        if (found := reads.search(line.text))
+    ]
+    entries = sorted([*record.in_time_order, *steps], key=lambda one: one.t)
+    return Timeline(record.plan, [one.having(n=n) for n, one in enumerate(entries)])
+
+
 def _first_output(record: Record) -> float | None:
     """Return when a task printed its first line, in seconds since the run began."""
     began = record.history[0].wall if record.history else 0.0
@@ -203,4 +240,4 @@ def _outside(record: Record) -> tuple[Sequence[str], str]:
         for one in record.history
         if isinstance(one, Refused) and one.operation == "tracing"
     ]
-    return saved_outside(record.timeline), refused[0] if refused else ""
+    return saved_outside(record.timeline, str(record.path.resolve())), refused[0] if refused else ""

@@ -56,7 +56,7 @@ class Question:
     def text(self, faults: Sequence[Mapping[str, Any]] = (), why: str = "") -> str:
         """Return the scenario; `why` says how the moment of its faults was chosen."""
         program = self.program
-        seen = f"from `import {program.imported}`" if program.imported else "none is imported"
+        seen = f"from {program.imported}" if program.imported else "none is imported"
         inside = ["  source: " + _inline(self.source) + _about("is copied for each task")]
         if self.exclude:
             listed = _inline(list(self.exclude))
@@ -76,7 +76,7 @@ class Question:
             f"cluster: {{worker: {program.workers}}}" + _about(program.why),
             f"restart: {{policy: on-failure, scope: {scope}, limit: 3, backoff: 500ms}}",
             f"timeout: {self.timeout:g}s",
-            *([f"metrics: {{steps: {_inline(self.steps)}}}"] if self.steps else []),
+            *([f"metrics: {_inline({'steps': self.steps})}"] if self.steps else []),
         ]
         if faults:
             lines += ["faults:" + _about(why), *(f"  - {_inline(dict(one))}" for one in faults)]

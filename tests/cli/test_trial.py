@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
+import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from emulator.scenario.loader import load
 from emulator.validation.limits import MIB
@@ -103,24 +104,26 @@ def test_a_program_that_is_broken_by_itself_is_not_blamed_on_a_fault(
     assert next(path.name for path in (tmp_path / "runs").iterdir()).endswith("-plain")
 
 
-def test_steps_that_nobody_knows_are_asked_for(emulate: Emulate, tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(
-        textwrap.dedent(
-            """\
-            import time
-            for n in range(60):
-                print(f"did {n} of all", flush=True)
-                time.sleep(0.1)
-            """
-        )
+@pytest.mark.parametrize(
+    ("line", "code", "says"),
+    [
+        ("did {n} of all", 1, "Steps were read from lines such as 'did 49 of all'. If these are"),
+        ("on and on", 3, "No step was read of what it prints. Say how it prints one: '--steps="),
+    ],
+)
+def test_steps_are_read_from_what_looks_like_them(
+    emulate: Emulate, tmp_path: Path, line: str, code: int, says: str
+) -> None:
+    text = (
+        f"import time\nfor n in range(60):\n    print(f'{line}', flush=True)\n    time.sleep(0.1)\n"
     )
+    (tmp_path / "train.py").write_text(text)
     done = emulate("try", "--", "python", "train.py", cwd=tmp_path)
-    assert done.returncode == 3, done.stderr
-    assert "no step was read" in done.stdout
-    assert "--steps '" in done.stdout
-    known = emulate("try", r"--steps=did (?P<step>\d+)", "--", "python", "train.py", cwd=tmp_path)
-    assert known.returncode == 1
-    assert "No save was seen" in known.stdout
+    assert done.returncode == code, done.stderr
+    said = re.sub(r"did \d+ of", "did 49 of", " ".join(done.stdout.split()))
+    assert says in said
+    scenario = yaml.safe_load((tmp_path / "emulate-try.yaml").read_text())
+    assert ("metrics" in scenario) is (code == 1)
 
 
 @pytest.mark.parametrize(

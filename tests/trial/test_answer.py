@@ -60,6 +60,19 @@ def test_a_program_that_goes_on_from_its_save_has_survived() -> None:
     ]
 
 
+def test_to_begin_again_from_a_save_at_the_start_says_nothing() -> None:
+    read = happened(4.5, "checkpoint-read", path="a.pt", files=["a.pt"])
+    early = save(1.15, "", "a.pt")
+    found = answered(BEGAN, [early, read], PREEMPTED, went_on(1))
+    assert (found.state, found.lost) == ("unknown", 11)
+    assert found.what.endswith("it began again, as it would from its only save, of step 1")
+    assert found.advice.startswith(
+        "Preempt it after a later save, with a step or a time: `--fault '{pree"
+    )
+    late = answered(BEGAN, [save(2.05, "", "a.pt"), read], PREEMPTED, went_on(1))
+    assert late.state == "lost"
+
+
 @pytest.mark.parametrize(
     ("saves", "advice"),
     [
@@ -160,7 +173,39 @@ def test_files_that_libraries_make_again_are_no_saves_elsewhere() -> None:
     calls = [
         happened(2, "kernel-call", "worker-0", call="write", path=path, bytes=1) for path in paths
     ]
-    assert saved_outside(told(BEGAN, calls)) == ["/tmp/ckpt/state.json", "/data/out.csv"]
+    assert saved_outside(told(BEGAN, calls), "/runs/a") == ["/tmp/ckpt/state.json", "/data/out.csv"]
+
+
+@pytest.mark.parametrize(("removed", "is_save"), [(2.01, False), (4.0, True)])
+def test_a_file_that_is_removed_at_once_is_no_save(removed: float, is_save: bool) -> None:
+    calls = [
+        happened(t, "kernel-call", "worker-0", call=call, path="/tmp/r7ud48h3")
+        for t, call in ((2.0, "write"), (removed, "unlink"))
+    ]
+    assert bool(saved_outside(told(BEGAN, calls), "/runs/a")) is is_save
+
+
+def test_a_file_that_is_moved_into_the_folder_is_a_save_there() -> None:
+    calls = [
+        happened(2.0, "kernel-call", "worker-0", call="write", path="/data/part", bytes=1),
+        happened(2.1, "kernel-call", "worker-0", call="rename", path="/data/part", to="/runs/a/x"),
+    ]
+    assert saved_outside(told(BEGAN, calls), "/runs/a") == []
+    assert saved_outside(told(BEGAN, calls), "/runs/b") == ["/data/part", "/runs/a/x"]
+
+
+def test_where_steps_come_at_the_end_alone_the_files_tell() -> None:
+    silent = [one for one in BEGAN if one.event != "step"]
+    over = [step(8.4, "worker-0", 30), happened(8.5, "exit", "worker-0", exit_code=0), job(9)]
+    found = answered(silent, [save(2.05, "", "a.pt")], PREEMPTED, over, reads_steps=False)
+    assert (found.state, found.lost) == ("lost", None)
+    soon = answered(silent, PREEMPTED, over, reads_steps=False, saves="a.pt")
+    assert (soon.state, soon.what) == (
+        "unknown",
+        "was preempted before a.pt was saved, which was earlier without a fault",
+    )
+    assert found.what == "was preempted: it loaded nothing of what it had saved"
+    assert found.advice.startswith("a.pt was there, on storage that outlives a node, and was not")
 
 
 @pytest.mark.parametrize(

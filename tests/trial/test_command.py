@@ -54,7 +54,7 @@ def test_modules_of_the_program_count_and_others_are_not_looked_for(tmp_path: Pa
     (tmp_path / "nets").mkdir()
     (tmp_path / "nets" / "__init__.py").write_text("def broken(:")  # what runs says so
     found = look(PYTHON, tmp_path)
-    assert (found.framework, found.imported, found.workers) == ("pytorch", "torch", 2)
+    assert (found.framework, found.imported, found.workers) == ("pytorch", "import torch", 2)
 
 
 @pytest.mark.parametrize(

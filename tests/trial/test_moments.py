@@ -19,12 +19,16 @@ def saved(t: float, path: str) -> Any:
 @pytest.mark.parametrize(
     ("seen", "at", "why"),
     [
-        ({"last_step": 100, "save": "a.pt", "safe_step": 31}, {"step": 31}, "first save, a.pt"),
+        (
+            {"last_step": 100, "save": "a.pt", "safe_step": 31},
+            {"step": 31},
+            "just after a.pt was saved",
+        ),
         ({"last_step": 100}, {"step": 20}, "no save was seen before"),
         ({"last_step": 12}, {"step": 6}, "half-way"),
         ({"last_step": 12, "ended": False}, {"step": 20}, "no save was seen before"),
         ({"last_step": 1}, {"step": 1}, "half-way"),
-        ({"save": "a.pt", "save_at": 4.2}, "4700ms", "first save, a.pt"),
+        ({"save": "a.pt", "save_at": 4.2}, "7200ms", "just after a.pt was saved"),
         ({"first_output": 0.5}, "3500ms", "3 s after the first output"),
         ({"first_output": 0.5, "lasted": 4.0}, "2000ms", "half-way"),
         ({"first_output": 0.5, "lasted": 4.0, "ended": False}, "3500ms", "3 s after"),
@@ -53,7 +57,30 @@ def test_the_first_save_that_more_steps_follow_counts() -> None:
     assert (seen.save_at, moment(seen).at) == (4.0, {"step": 4})
     assert (seen.last_step, seen.lasted, seen.first_output) == (8, 9.5, 1.0)
     assert not seen.sees_own
-    assert seen.words == "8 steps in 9.50s; first save ckpt/a.pt at step 3"
+    assert seen.words == "8 steps in 9.50s; it saved ckpt/a.pt at step 3"
+
+
+@pytest.mark.parametrize(("steps", "path"), [(8, "b.pt"), (0, "b.pt"), (2, "a.pt")])
+def test_a_save_at_the_very_start_is_left_out_where_there_is_another(steps: int, path: str) -> None:
+    """To go on from it can't be told from beginning again."""
+    entries = [happened(0.5, "all-running"), *(step(1 + n, "worker-0", n) for n in range(steps))]
+    saves = [saved(1.5, "a.pt"), *([saved(7.5, "b.pt")] if steps != 2 else [])]
+    seen = seen_in(
+        timeline(sorted([*entries, *saves, job(10)], key=lambda e: e.t), "{worker: 1}"), 1
+    )
+    assert seen.save == path
+
+
+@pytest.mark.parametrize("outcome", ["succeeded", "interrupted"])
+def test_steps_that_come_at_the_end_alone_tell_no_moment(outcome: str) -> None:
+    end = job(9, outcome=outcome)
+    late = step(8.9 if outcome == "succeeded" else 9.5, "worker-0", 30)
+    entries = sorted(
+        [happened(0.5, "all-running"), saved(4.5, "a.pt"), end, late], key=lambda e: e.t
+    )
+    seen = seen_in(timeline(entries, "{worker: 1}"), 1.5)
+    assert (seen.last_step, seen.reads_steps, seen.save) == (30, False, "a.pt")
+    assert moment(seen).at != {"step": 20}
 
 
 def test_what_is_saved_at_the_end_alone_is_no_save_to_go_on_from() -> None:

@@ -13,7 +13,7 @@ from emulator.trial.question import NAME, Question
 
 def asked(**given: object) -> Question:
     program = Program(
-        ("python", "a b.py", "--lr=1e-3", "3"), Path("a b.py"), "pytorch", "torch", 2, "why"
+        ("python", "a b.py", "--lr=1e-3", "3"), Path("a b.py"), "pytorch", "import torch", 2, "why"
     )
     return Question(**{"program": program, **given})  # type: ignore[arg-type]
 
@@ -40,7 +40,7 @@ def test_it_is_a_scenario_with_all_that_was_given(tmp_path: Path) -> None:
     assert one.at.step == 21
     assert scenario.expect.never_from_scratch
     assert "# just after the first save" in text
-    assert "# from `import torch`" in text
+    assert "# from import torch" in text
 
 
 def test_without_a_fault_it_expects_nothing(tmp_path: Path) -> None:

@@ -590,7 +590,7 @@ def test_several_runs_on_one_page(compared: Path, open_: Open, look: str) -> Non
     assert page.locator("#runs tbody tr").count() == 2
     assert page.locator(".timebar").count() == 2
     page.locator("[data-chart=curves] .nsewdrag").first.hover()
-    assert [name for name, found in page.evaluate(POINTED).items() if found] == ["curves"]
+    assert [name for name, found in page.evaluate(POINTED).items() if found] == ["made", "curves"]
     fits(page)
     readable(page)
     link = page.locator("#runs tbody a").nth(1).get_attribute("href")

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from emulator.record.events import TaskExit
     from emulator.record.timeline import Incarnation, Timeline
 
+OF_SHELLS = {126: "it can't be executed", 127: "command not found"}
+"""What exit codes mean to a shell."""
 LISTED = 3
 """Things of one kind that a sentence lists; of more it says how many."""
 CLOSE = 0.5
@@ -50,7 +52,8 @@ def exit_in_words(end: TaskExit) -> str:
     """Return how a process ended by itself: `ended with exit code 1`."""
     if end.oom_killed:
         return "ran out of memory"
-    return f"ended with exit code {end.exit_code}" + (f" ({end.reason})" if end.reason else "")
+    why = end.reason or OF_SHELLS.get(end.exit_code, "")
+    return f"ended with exit code {end.exit_code}" + (f" ({why})" if why else "")
 
 
 def _cause(timeline: Timeline, task: str, life: Incarnation) -> tuple[Incarnation, str, bool]:

@@ -84,7 +84,8 @@ def judge(
             verdicts.append(Verdict(name, "unknown", "", f"the check crashed: {error!r}"))
     if analysis.outcome in CUT_OFF:
         # The job might have met them if it had not been cut off.
-        verdicts = _unknown(verdicts, "failed", REACHED, "when the run was cut off")
+        when = "so far" if analysis.outcome == "running" else "when the run was cut off"
+        verdicts = _unknown(verdicts, "failed", REACHED, when)
     if any(fault.status != "applied" or fault.wrong_source for fault in analysis.faults):
         # Faults that did not happen were not survived.
         verdicts = _unknown(verdicts, "ok", ABOUT_FAULTS, "but not all faults happened")
@@ -152,8 +153,8 @@ def _missed(fault: FaultResult) -> str:
             f"fault {fault.id}: {fault.kind} {fault.target} struck at a step of"
             f" {fault.wrong_source}, which has none of the training's"
         )
-    why = fault.reason.removesuffix(".")
-    return f"fault {fault.id}: {fault.kind} {fault.target} {fault.status}: {why}"
+    why = f": {reason}" if (reason := fault.reason.removesuffix(".")) else ""
+    return f"fault {fault.id}: {fault.kind} {fault.target} {fault.status}{why}"
 
 
 def _steps(expect: Expectations, analysis: Analysis) -> Iterator[Verdict]:

@@ -41,7 +41,7 @@ def demo(
     out: Out = Path("runs"),
     open_: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,
 ) -> None:
-    """Watch a small training lose a worker: once all is lost, once it resumes.
+    """Watch a training lose a worker, with and without its work.
 
     Two workers in plain Python train on this machine, and one of them is preempted: first with a
     careless program, then with five of its lines mended. It takes about 15 seconds, and needs

@@ -216,7 +216,7 @@ def _beginning_with(name: str, runs: Sequence[RunFolder], out: Path) -> RunFolde
     if not matching:
         raise UsageError(
             f"{name} is no run in {out}.",
-            "`emulate ps --all` lists them; --out names another folder.",
+            "`emulate runs` lists them; --out names another folder.",
         )
     if len(matching) > 1:
         rest = f" and {len(matching) - SHOWN} more" if len(matching) > SHOWN else ""

@@ -33,7 +33,7 @@ from emulator.report.timeline_chart import colour
 from emulator.runtime.files import cache_dir
 from emulator.validation.units import format_duration, format_rate, format_size
 
-_MARKS = {"ok": "✓", "failed": "✗", "unknown": "?"}
+_MARKS = {"ok": "✓", "failed": "✗", "unknown": "?", "running": "…"}
 
 
 def document(

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from emulator.analysis.figures import FIGURES
 from emulator.analysis.listing import LISTED, OTHER_FORMAT, UNREADABLE, Listed, listed
@@ -92,10 +93,19 @@ def print_conditions(
         print_table(console, Table(columns, rows))
 
 
+RANKS = ("ok", "optional", "warning", "missing", "fatal")
+"""What findings are, the worst last."""
+
+
 def print_findings(findings: Sequence[Finding], console: Console) -> None:
-    """Print the findings of `emulate doctor`."""
-    rows = [(f.what, status_text(f.status), f.found, f.advice) for f in findings]
-    print_table(console, Table(("what", "", "found", "what to do"), rows))
+    """Print the findings of `emulate doctor`; what is not ok comes last, where it is seen."""
+    if rows := [(f.what, status_text(f.status), f.found) for f in findings if f.status == "ok"]:
+        print_table(console, Table(("what", "", "found"), rows))
+    for f in sorted(findings, key=lambda one: RANKS.index(one.status)):
+        if f.status != "ok":
+            line = Text.assemble(status_text(f.status), f" {f.what}: {f.found}")
+            for text in (line, Text(f"  {f.advice}")):
+                console.print(text, soft_wrap=not console.is_terminal)
     for finding in findings:
         if finding.below:
             console.print(finding.below, markup=False, highlight=False, soft_wrap=True, end="")

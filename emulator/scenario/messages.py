@@ -42,10 +42,14 @@ def explain(detail: ErrorDetails) -> tuple[str, str]:
         if instead := _instead(loc):
             return "was removed", instead
         known = sorted(fields_at(loc[:-1]))
-        close = closest(str(loc[-1]), known)
+        key = MEANT.get(str(loc[-1]), "")
+        close = f"did you mean '{key}'?" if key in known else closest(str(loc[-1]), known)
         return "unknown key", close or f"known here: {', '.join(known)}"
     if kind == "value_error":
-        return str(context["error"]), ""
+        step = f"or `{{step: {given}}}`" if "at" in detail["loc"][-2:] and _is_bare(given) else ""
+        return str(context["error"]), step
+    if kind == "list_type" and detail["loc"][-1:] == ("command",) and isinstance(given, str):
+        return f"{written} should be a list", f"write `command: [{', '.join(given.split())}]`"
     if kind in ("too_short", "string_too_short"):
         few = f"has fewer than {context['min_length']} entries" if given else "is empty"
         return few, _example(detail["loc"])
@@ -78,6 +82,14 @@ def explain(detail: ErrorDetails) -> tuple[str, str]:
     }
     noun = nouns.get(kind.partition("_")[0], detail["msg"].removeprefix("Input should be "))
     return f"{written} should be {noun}", _example(detail["loc"])
+
+
+MEANT = {"when": "at", "duration": "for", "sleep": "down"}
+"""Words that others use, and the keys that they mean."""
+
+
+def _is_bare(given: object) -> bool:
+    return str(given).isdigit()
 
 
 def fields_at(loc: Iterable[str | int]) -> set[str]:

@@ -405,11 +405,18 @@ def test_sentences_of_an_engine_are_parts_of_one_and_have_their_fault_s_number()
     assert many.actual == "; ".join(["0 applied", *said])
 
 
-@pytest.mark.parametrize("outcome", ["running", "error", "interrupted"])
-def test_what_a_run_that_was_cut_off_did_not_reach_is_unknown(outcome: str) -> None:
+@pytest.mark.parametrize(
+    ("outcome", "when"),
+    [
+        ("running", "so far"),
+        ("error", "when the run was cut off"),
+        ("interrupted", "when the run was cut off"),
+    ],
+)
+def test_what_a_run_that_was_cut_off_did_not_reach_is_unknown(outcome: str, when: str) -> None:
     expect = {"final_step": 51, "accuracy": 0.5, "max_restarts": 0}
     result = {v.expectation: v for v in verdicts(expect, replace(RAN, outcome=outcome))}
-    cut_off = Verdict("final_step", "unknown", "at least 51", "50, when the run was cut off")
+    cut_off = Verdict("final_step", "unknown", "at least 51", f"50, {when}")
     assert result["final_step"] == cut_off
     assert result["accuracy"].status == "ok"
     assert result["max_restarts"].status == "failed"  # that will not become less

@@ -18,6 +18,7 @@ from tests.session.conftest import STEPS, shell
 
 ROOT = Path(__file__).parents[2]
 ACTION = ROOT / "contrib" / "github-action" / "action.yml"
+WORKFLOW = ACTION.with_name("workflow.yml")
 
 
 def read(path: Path) -> Any:
@@ -71,6 +72,7 @@ def test_its_step_runs_a_scenario(
     environment = {
         "PATH": f"{home}:{os.environ['PATH']}",
         "SCENARIO": "s.yaml",
+        "COMMAND": "",
         "ENGINE": "process",
         "ARGUMENTS": "--set cluster.worker=2 --seed 3" if code != 2 else "",
         "OUT": str(emulate.out),
@@ -88,6 +90,52 @@ def test_its_step_runs_a_scenario(
     assert json.loads((folder / "summary.json").read_text())["verdict"] == summary
     assert len(json.loads((folder / "plan.json").read_text())["tasks"]) == 2
     assert summary in (tmp_path / "summary").read_text()
+
+
+def test_the_workflow_that_is_shown_gives_the_action_what_it_takes() -> None:
+    action, shown = read(ACTION), read(WORKFLOW)
+    steps = [step for job in shown["jobs"].values() for step in job["steps"] if "with" in step]
+    assert [sorted(step["with"]) for step in steps] == [
+        ["arguments", "command"], ["artifact", "scenario"],
+    ]  # fmt: skip
+    assert all({*step["with"]} <= {*action["inputs"]} for step in steps)
+    block = re.search(r"```yaml\n(.*?)```", (ROOT / "contrib" / "README.md").read_text(), re.S)
+    assert block is not None
+    assert block[1] in WORKFLOW.read_text()
+
+
+def test_the_command_of_the_workflow_is_tried(emulate: Emulate, tmp_path: Path) -> None:
+    (step,) = (one for one in read(ACTION)["runs"]["steps"] if one.get("id") == "run")
+    given = read(WORKFLOW)["jobs"]["survives"]["steps"][-1]["with"]
+    (tmp_path / "train.py").write_text(
+        "import pathlib, time\n"
+        "saved = pathlib.Path('ckpt/last.txt')\n"
+        "saved.parent.mkdir(exist_ok=True)\n"
+        "done = int(saved.read_text()) if saved.exists() else 0\n"
+        "for n in range(done + 1, 61):\n"
+        "    time.sleep(0.05)\n"
+        "    print(f'step {n} loss {1 / n}', flush=True)\n"
+        "    if n % 5 == 0:\n"
+        "        new = saved.with_suffix('.new')\n"
+        "        new.write_text(str(n))\n"
+        "        new.replace(saved)\n"
+    )
+    home = Path(emulate.command[-1]).parent
+    environment = {
+        "PATH": f"{home}:{os.environ['PATH']}",
+        "SCENARIO": "",
+        "COMMAND": given["command"],
+        "ENGINE": "",
+        "ARGUMENTS": given["arguments"],
+        "OUT": str(emulate.out),
+        "GITHUB_OUTPUT": str(tmp_path / "output"),
+        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary"),
+    }
+    done = bash(step["run"], tmp_path, **environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "output").read_text() == f"folder={emulate.out}\n"
+    assert "Survived: worker-0 was preempted at step " in (tmp_path / "summary").read_text()
+    assert len([*emulate.out.glob("*/junit.xml")]) == 2
 
 
 @pytest.mark.parametrize(

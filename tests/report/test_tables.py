@@ -87,7 +87,8 @@ TABLES: dict[str, Callable[[Console], None]] = {
     "status": partial(listings.print_status, STATUS),
     "conditions": partial(listings.print_conditions, {RUN: [CONDITION]}),
     "findings": partial(
-        listings.print_findings, [Finding("docker", "fatal", "/var/" + RUN, "start it")]
+        listings.print_findings,
+        [Finding("docker", status, "/var/" + RUN, "start it") for status in ("ok", "fatal")],
     ),
     "ps": lambda console: listings.print_runs([RunFolder(Path(RUN))], {RUN: 2}, console),
     "sweep": partial(print_sweep, SWEPT, Path("sweep.html")),

@@ -160,16 +160,20 @@ def test_only_runs_that_have_ended_have_a_verdict_in_a_list(tmp_path: Path) -> N
         writer.close()
 
 
-def test_findings_are_a_table_with_what_is_to_do_and_longer_texts_below_it() -> None:
+def test_what_is_not_ok_comes_last_with_what_is_to_do() -> None:
     long = Finding("docker", "fatal", "it does not answer", "start [it]")
     found = [
         long,
+        replace(long, what="netem", status="optional", advice="load it"),
         replace(long, what="gpus", status="ok", advice="", below="[a] more\n" + "x" * 150),
     ]
     assert rows_of(lambda console: print_findings(found, console)) == [
-        " what             found                what to do",
-        " docker   fatal   it does not answer   start [it]",
-        " gpus     ok      it does not answer",
+        " what        found",
+        " gpus   ok   it does not answer",
+        "optional netem: it does not answer",
+        "  load it",
+        "fatal docker: it does not answer",
+        "  start [it]",
         "[a] more",
         "x" * 150,
     ]

@@ -193,7 +193,7 @@ WRONG_VALUES: dict[str, list[tuple[str, str]]] = {
         ("", "name: is missing (write `name: my-cluster`)"),
     ],
     "[python, train.py]": [
-        ("a b", "3: program.command: 'a b' should be a list (write `command: [python,"),
+        ("a b", "3: program.command: 'a b' should be a list (write `command: [a, b]`)"),
         ("['']", "3: program.command: its first word is empty"),
         ("\n  - python\n  - yes", f"5: program.command.1: {NO_TEXT}"),
     ],
@@ -521,7 +521,7 @@ def test_what_one_variant_sets_is_not_set_in_the_next() -> None:
     ("given", "written", "problem"),
     [
         ("- 4", "- many", "13: cluster.worker: 'many' should be a mapping of keys and values"),
-        ("- 5s", "- 5", "15: faults.0.at: '5' is not a duration; write '5s'"),
+        ("- 5s", "- 5", "15: faults.0.at: '5' is not a duration; write '5s' (or `{step: 5}`)"),
         ("{step: 10}", "{stp: 10}", "16: faults.0.at.stp: unknown key (did you mean 'step'?)"),
         ("faults.0.at:", "faults.1.at:", "15: faults.1.at: the list has no entry 1"),
         ("  cluster.worker:\n", "  clustr.worker:\n", "12: clustr: unknown key (did you mean"),

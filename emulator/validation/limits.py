@@ -46,7 +46,7 @@ VARIANTS = 1000
 TRACE_BYTES = 4 * MIB
 TRACE_ROWS = 10_000
 
-PROGRAM_BYTES = 256 * MIB
+PROGRAM_BYTES = 200 * MIB
 """`program.source`, which is in memory while it is copied into containers."""
 PROGRAM_FILES = 10_000
 """Files and folders in `program.source`."""

@@ -136,7 +136,7 @@ def test_steps_are_read_from_what_looks_like_them(
         (("--fault={kill: w, at: 1s}", "--", "python", "train.py"), "no task is called 'w'"),
         (("--shared=../x", "--", "python", "train.py"), "is not the name of a folder"),
         (("--source=nope", "--", "python", "train.py"), "nope can't be read: No such file"),
-        (("--", "python", "train.py", "big"), "contains more than 256 MiB"),
+        (("--", "python", "train.py", "big"), "contains more than 200 MiB"),
     ],
 )
 def test_bad_usage_is_one_sentence_and_leaves_nothing(

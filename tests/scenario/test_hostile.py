@@ -231,7 +231,7 @@ CONTEXT = SCENARIO + "image: {dockerfile: Dockerfile, context: %s}\n"
     [
         (SOURCE, "pipe", "program.source: {}/pipe can't be copied: it is a named pipe"),
         (SOURCE, "zero", "program.source: /dev/zero can't be copied: it is a device"),
-        (SOURCE, "huge", "program.source: {}/huge can't be copied: it has 1.0 TiB; 256 MiB is"),
+        (SOURCE, "huge", "program.source: {}/huge can't be copied: it has 1.0 TiB; 200 MiB is"),
         (SOURCE, "folder", "program.source: back is a link out of the folder"),
         (SOURCE, ".", "program.source: folder/back is a link to a folder that it is in"),
         (SOURCE, "ring", "program.source: ring can't be resolved: "),

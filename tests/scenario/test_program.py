@@ -179,7 +179,7 @@ def huge(path: Path) -> None:
         (leading("nobody"), "pkg/odd is a broken link"),
         (
             huge,
-            "contains more than 256 MiB; put the program into a folder of its own, without data",
+            "contains more than 200 MiB; put the program into a folder of its own, without data",
         ),
     ],
 )
@@ -225,7 +225,7 @@ def test_folders_add_nothing_to_the_size_of_a_program(tmp_path: Path) -> None:
         file.truncate(limits.PROGRAM_BYTES)
     assert len(parts(tmp_path)) == 2
     (tmp_path / "one.byte").write_text("1")
-    with pytest.raises(ValueError, match="contains more than 256 MiB"):
+    with pytest.raises(ValueError, match="contains more than 200 MiB"):
         parts(tmp_path)
 
 

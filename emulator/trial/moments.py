@@ -160,6 +160,8 @@ def moment(seen: Seen, target: str = "") -> Moment:
             step_of_target = {"step": seen.safe_step, **own}
             return Moment(step_of_target, f"just after {seen.save} was saved")
         half = max(1, seen.last_step // 2)
+        if not seen.sees_own:
+            return Moment({"step": half, **own}, "half-way, since saves on own disks are not seen")
         step = min(STEP, half) if seen.ended else STEP
         why = "no save was seen before" if step == STEP else "half-way"
         return Moment({"step": step, **own}, why)

@@ -26,6 +26,7 @@ def saved(t: float, path: str) -> Any:
         ),
         ({"last_step": 100}, {"step": 20}, "no save was seen before"),
         ({"last_step": 12}, {"step": 6}, "half-way"),
+        ({"last_step": 100, "sees_own": False}, {"step": 50}, "saves on own disks are not seen"),
         ({"last_step": 12, "ended": False}, {"step": 20}, "no save was seen before"),
         ({"last_step": 1}, {"step": 1}, "half-way"),
         ({"save": "a.pt", "save_at": 4.2}, "7200ms", "just after a.pt was saved"),

@@ -29,6 +29,7 @@ WIDTH = round(COLUMNS * FONT * 0.602) + 2 * MARGIN
 COLOURS = {"color(1)": "#f38ba8", "color(2)": "#a6e3a1"}
 """Red and green."""
 PROMPT = "$ "
+CLEAR = "\x1b[K"
 STYLE = """\
 text { font: %dpx ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; fill: #cdd6f4;
   white-space: pre; animation: appear .15s both }
@@ -54,7 +55,8 @@ def lines_of(command: Sequence[str], folder: Path) -> Iterator[tuple[float, str]
             break
         *whole, rest = (rest + part).split(b"\n")
         for line in whole:
-            yield time.monotonic() - began, line.decode().rstrip("\r")
+            # What is behind the last "clear the line" is what stays.
+            yield time.monotonic() - began, line.decode().rstrip("\r").rpartition(CLEAR)[2]
     os.close(ours)
     if code := process.wait():
         sys.exit(f"{shlex.join(command)} ended with exit code {code}")

@@ -70,8 +70,11 @@ def demo(
                 if results:
                     _print_difference(asked)
                 terminal.out(f"{name}: two workers on the {engine} engine", highlight=False)
-            ticks = Ticks(_tick if watched else lambda line: None)
-            result = perform(one, engine, options, ticks.callbacks(printer.callbacks()))
+            ticks = _shown() if watched else Ticks(lambda line: None)
+            try:
+                result = perform(one, engine, options, ticks.callbacks(printer.callbacks()))
+            finally:
+                ticks.end()
             if result.outcome == "interrupted":
                 raise typer.Exit(result.exit_code)
             results.append(result)
@@ -87,16 +90,14 @@ def demo(
 # --- While it runs --------------------------------------------------------------------------------
 
 
-def _tick(line: str) -> None:
-    mark = "✓" if "utf" in (sys.stdout.encoding or "").lower() else "*"
-    console().print(f"  [green]{mark}[/green] {line}", highlight=False, soft_wrap=True)
-
-
 @dataclass
 class Ticks:
     """Tells each phase of a run with one preemption when it begins."""
 
     tick: Callable[[str], None]
+    doing: Callable[[str], None] = lambda words: None
+    """Gets what is done meanwhile."""
+    end: Callable[[], None] = lambda: None
     _reached: int = 0
     _struck: str = ""
     """The task that was preempted."""
@@ -120,6 +121,7 @@ class Ticks:
             case events.Step():
                 first = entry.coalesced["first"] if entry.coalesced else entry.step
                 self._reached = max(self._reached, entry.step)
+                self.doing(f"step {entry.step}")
                 if not self._waits_for_step:
                     return ""
                 self._waits_for_step = False
@@ -139,6 +141,24 @@ class Ticks:
             case events.JobEnded():
                 return f"it {entry.outcome}: {entry.reason}"
         return ""
+
+
+def _shown() -> Ticks:
+    """Return ticks on the terminal, with a line below them that says what is done meanwhile."""
+    from emulator.report.progress import Progress
+
+    progress = Progress()
+    mark = "✓" if "utf" in (sys.stdout.encoding or "").lower() else "*"
+
+    def tick(line: str) -> None:
+        progress.end()
+        console().print(f"  [green]{mark}[/green] {line}", highlight=False, soft_wrap=True)
+        progress.begin()
+
+    def doing(words: str) -> None:
+        progress.latest = words
+
+    return Ticks(tick, doing, progress.end)
 
 
 # --- What it shows --------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from emulator.record.events import (
     TaskRunning,
 )
 from tests.conftest import Emulate
+from tests.terminals import Terminal
 
 
 @pytest.mark.parametrize("name", ["careless", "mended"])
@@ -120,3 +121,19 @@ def test_a_worker_is_lost_with_all_steps_and_then_with_four(
     }  # fmt: skip
     again = emulate("up", "emulate-demo/mended.yaml", "--engine", "process", cwd=tmp_path)
     assert again.returncode == 0, again.stderr[-2000:]
+
+
+def test_on_a_terminal_it_ticks_and_ctrl_c_ends_it(emulate: Emulate, tmp_path: Path) -> None:
+    terminal = Terminal([*emulate.command, "demo"], cwd=tmp_path)
+    try:
+        shown = terminal.see("they train together", "step ")
+        assert shown.splitlines()[:2] == [
+            "careless: two workers on the process engine",
+            next(line for line in shown.splitlines() if line.endswith("all workers run")),
+        ]
+        terminal.press("\x03")
+        assert terminal.finish() == 130
+        assert "mended" not in terminal.all
+        assert not (tmp_path / "emulate-demo").exists()
+    finally:
+        terminal.close()

@@ -13,7 +13,7 @@ PATIENT := --emulator-set timeout=20m --timeout 1500
 help:            ## Show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 17
 
-demo: $(VENV)/.installed   ## A training loses a worker, 10 seconds; then the same with TensorFlow, if Docker answers
+demo: $(VENV)/.installed   ## A training loses a worker, 12 seconds; then the same with TensorFlow, if Docker answers
 	$(BIN)/emulate demo
 	@if docker version >/dev/null 2>&1; then scripts/ensure-base && $(BIN)/emulate demo --tensorflow; fi
 

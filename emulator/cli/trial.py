@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from emulator.results import Result, RunCallbacks
+    from emulator.trial.command import Program
     from emulator.trial.perform import Trial
     from emulator.trial.question import Question
 
@@ -101,7 +102,7 @@ def try_(
     options = RunOptions(out=out, run_id=run_id, python=python)
     trial = perform_trial(question, Path.cwd(), chosen, options, _Shown(verbose=verbose), note)
     with perhaps_unread():
-        code = _print(trial, console())
+        code = _print(trial, program, console())
     raise typer.Exit(code)
 
 
@@ -191,7 +192,7 @@ class _Shown:
             yield live.callbacks()
 
 
-def _print(trial: Trial, target: Console) -> int:
+def _print(trial: Trial, program: Program, target: Console) -> int:
     """Print the answer; return the exit code."""
     from rich.text import Text
 
@@ -226,7 +227,7 @@ def _print(trial: Trial, target: Console) -> int:
     elif not trial.seen.reads_steps:
         when = "before its end " if trial.seen.is_late else ""
         begin = f"No step was read {when}of what it prints."
-        if trial.is_lightning:
+        if program.is_lightning:
             say(f"{begin} Lightning prints none where rich is installed: add a TQDMProgressBar.")
         else:
             say(f"{begin} Say how it prints one: {shlex.quote(EXAMPLE)}")

@@ -46,8 +46,8 @@ def explain(detail: ErrorDetails) -> tuple[str, str]:
         close = f"did you mean '{key}'?" if key in known else closest(str(loc[-1]), known)
         return "unknown key", close or f"known here: {', '.join(known)}"
     if kind == "value_error":
-        step = f"or `{{step: {given}}}`" if "at" in detail["loc"][-2:] and _is_bare(given) else ""
-        return str(context["error"]), step
+        may_be_step = "at" in detail["loc"][-2:] and str(given).isdigit()
+        return str(context["error"]), f"or `{{step: {given}}}`" if may_be_step else ""
     if kind == "list_type" and detail["loc"][-1:] == ("command",) and isinstance(given, str):
         return f"{written} should be a list", f"write `command: [{', '.join(given.split())}]`"
     if kind in ("too_short", "string_too_short"):
@@ -84,12 +84,8 @@ def explain(detail: ErrorDetails) -> tuple[str, str]:
     return f"{written} should be {noun}", _example(detail["loc"])
 
 
-MEANT = {"when": "at", "duration": "for", "sleep": "down"}
+MEANT = {"when": "at", "duration": "for"}
 """Words that others use, and the keys that they mean."""
-
-
-def _is_bare(given: object) -> bool:
-    return str(given).isdigit()
 
 
 def fields_at(loc: Iterable[str | int]) -> set[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal
 
+from emulator.analysis.checkpoints import checkpoints_of
 from emulator.analysis.ends import LISTED
 from emulator.analysis.saves import saves_of
 from emulator.analysis.setbacks import Setback
@@ -162,7 +163,12 @@ def _by_files(
         return "lost", "what it had saved was gone with its disk"
     if read := _read_again(timeline, at):
         return "unknown", f"{_went_on(timeline)} and read {read}, but no step was read"
-    if any(save.ended <= at and not save.task for save in saves_of(timeline)[0]):
+    saves = saves_of(timeline)[0]
+    kept = [save for save in saves if save.ended <= at and not save.task]
+    # Until it saves again, or has ended well, it may be about to load.
+    over = timeline.duration if timeline.outcome == "succeeded" else None
+    past = next((save.began for save in saves if save.began > at), over)
+    if kept and past is not None and checkpoints_of(timeline).sees("", kept[-1].ended, past):
         return "lost", "it loaded nothing of what it had saved"
     return "unknown", f"{_went_on(timeline)}, but no step was read"
 
@@ -263,11 +269,9 @@ def saved_outside(timeline: Timeline, run: str) -> list[str]:
         if not isinstance(one, KernelCall) or not one.path:
             continue
         path = one.to or one.path
-        if one.to and PurePosixPath(one.to).is_relative_to(run):
+        if one.to or (one.call == "unlink" and one.t - began.get(path, one.t) < AT_ONCE):
             began.pop(one.path, None)
-        elif one.call == "unlink" and one.t - began.get(path, one.t) < AT_ONCE:
-            began.pop(path, None)
-        else:
+        if one.call != "unlink" and not PurePosixPath(path).is_relative_to(run):
             began.setdefault(path, one.t)
     return [path for path in began if _is_kept(path)]
 

@@ -56,7 +56,6 @@ class Trial:
     """Why this was not seen; empty: it was."""
     likely: Unread | None = None
     """Of which line, and by which pattern, steps were read, where nobody said it."""
-    is_lightning: bool = False
     interrupted: bool = False
 
 
@@ -107,7 +106,6 @@ def perform_trial(
 
     Raises EmulatorError; UsageError if the program can't be copied.
     """
-    program = question.program
     run_id = options.run_id or new_run_id(question.name)
     plain = _asked(question, folder, (), f"timeout={PLAIN}s", "restart.policy=never")
     for target in question.targets:
@@ -158,9 +156,7 @@ def perform_trial(
         runs.append((answer, one))
     target, when = list(moments.items())[-1]
     text = question.text([question.fault_at(target, when.at)], when.why)
-    return Trial(
-        result, seen, runs, *write(folder, text), outside, blind, likely, program.is_lightning
-    )
+    return Trial(result, seen, runs, *write(folder, text), outside, blind, likely)
 
 
 def likely_step(history: Sequence[Entry]) -> Unread | None:

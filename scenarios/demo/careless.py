@@ -7,7 +7,7 @@ import random
 import time
 from multiprocessing.connection import Client, Connection, Listener
 
-STEPS = 120
+STEPS = 150
 saved = pathlib.Path("saved.json")
 # The addresses of all workers, and which of them this is; without the emulator it is alone.
 workers = json.loads(os.environ.get("EMULATOR_CLUSTER", "{}")).get("worker", ["localhost:2222"])

@@ -7,7 +7,7 @@ import random
 import time
 from multiprocessing.connection import Client, Connection, Listener
 
-STEPS = 120
+STEPS = 150
 # A folder that all workers see, and that outlives each of them.
 saved = pathlib.Path(os.environ.get("EMULATOR_SHARED", "."), "saved.json")
 # The addresses of all workers, and which of them this is; without the emulator it is alone.

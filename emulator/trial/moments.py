@@ -58,7 +58,8 @@ class Seen:
         steps = "no step was read" if self.last_step is None else f"{self.last_step:,} steps"
         whole = steps if self.ended else f"{steps} when it was stopped"
         at = "" if self.save_step is None else f" at step {self.save_step:,}"
-        nothing = "nothing was saved" if self.sees_own else "nothing was saved on shared storage"
+        where = "" if self.sees_own else " on shared storage"
+        nothing = f"no save was seen{where}"
         saved = f"it saved {self.save}{at}" if self.save else nothing
         if self.saves_at_end:
             saved = f"only at its end it saved {self.saves_at_end}"

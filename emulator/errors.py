@@ -13,7 +13,8 @@
     │   ├── NameTaken            exit 4   something that is not the run's has its name
     │   └── EngineLost           exit 4   the connection to the engine was lost during a run
     ├── ImageError               exit 4   an image is missing or does not build
-    └── RecordError              exit 4   the run folder can't be written or read
+    ├── RecordError              exit 4   the run folder can't be written or read
+    └── ProgramFailed            exit 1   the user's program fails without a fault
 
 Errors of Docker and of the operating system are translated where they enter: in `engines/`,
 `record/` and `planning/leases.py`. Any other exception is a bug, except signals.Interruption
@@ -36,6 +37,7 @@ __all__ = [
     "NameTaken",
     "NotRunning",
     "Problem",
+    "ProgramFailed",
     "RecordError",
     "RunOver",
     "ScenarioError",
@@ -68,6 +70,12 @@ class EmulatorError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}".strip()
+
+
+class ProgramFailed(EmulatorError):
+    """The user's program does not succeed, even without a fault."""
+
+    exit_code = 1
 
 
 class UsageError(EmulatorError):

@@ -48,7 +48,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "preempt": Entry("manual", "emulate preempt worker-1 --grace 5s --down 10s"),
         "fault": Entry("manual", "emulate fault pause worker-0 --for 5s"),
         "heal": Entry("manual", "emulate heal"),
-        "sweep": Entry("sweep", "emulate sweep s.yaml --fault 'kill: w-0' --at 'each rename'"),
+        "sweep": Entry("sweep", "emulate sweep -- python train.py --out {out}"),
     },
     "Judge": {
         "runs": Entry("report", "emulate runs --verdict failed --since 7d"),

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from emulator.results import Result, RunCallbacks
     from emulator.trial.command import Program
     from emulator.trial.perform import Trial
-    from emulator.trial.question import Question
 
 COMMAND = "emulate try -- python train.py"
 EXAMPLE = r"--steps=iter (?P<step>\d+)"
@@ -89,11 +87,20 @@ def try_(
     """
     from emulator.planning.requested import RunOptions
     from emulator.trial.perform import perform_trial
+    from emulator.trial.question import path_for, question_of
 
     chosen = engine or ("docker" if image else "process")
-    path = _path(python) if chosen == "process" else None
-    question = _question(
-        command or [], path, workers, framework, image, source, shared, steps, fault, timeout
+    question = question_of(
+        command or [],
+        path_for(python) if chosen == "process" else None,
+        workers=workers,
+        framework=None if framework is None else framework.value,
+        source=source,
+        timeout=timeout,
+        shared=shared,
+        image=image,
+        steps=steps,
+        fault=None if fault is None else _fault(fault),
     )
     program = question.program
     many = "1 worker" if program.workers == 1 else f"{program.workers} workers"
@@ -104,69 +111,6 @@ def try_(
     with perhaps_unread():
         code = _print(trial, program, console())
     raise typer.Exit(code)
-
-
-def _question(
-    command: Sequence[str],
-    path: str | None,
-    workers: int | None,
-    framework: Framework | None,
-    image: str | None,
-    source: Path,
-    shared: str | None,
-    steps: str | None,
-    fault: str | None,
-    timeout: str,
-) -> Question:
-    """Return what is asked. Raises UsageError."""
-    from dataclasses import replace
-
-    from emulator.scenario.program import parts
-    from emulator.trial.command import look
-    from emulator.trial.question import Question
-    from emulator.validation.units import parse_duration
-
-    folder = source if source.is_dir() else source.parent
-    program = look(command, folder.absolute(), path)
-    exclude = _ignored(folder)
-    try:
-        parts(source.absolute(), exclude)
-    except ValueError as error:
-        hint = "--source names another folder, or a file, that is copied for each worker."
-        raise UsageError(f"{error}.", hint) from None
-    if framework is not None:
-        program = replace(program, framework=framework.value, imported="")
-    if workers is not None:
-        program = replace(program, workers=workers, why="as --workers says")
-    try:
-        seconds = parse_duration(timeout)
-    except ValueError as error:
-        raise UsageError(f"--timeout: {error}.") from None
-    return Question(
-        program=program,
-        source=str(source),
-        exclude=exclude,
-        shared=shared,
-        image=image,
-        steps=steps,
-        timeout=seconds,
-        fault=None if fault is None else _fault(fault),
-    )
-
-
-def _path(python: str | None) -> str:
-    """Return the folders in which a task finds programs: also those beside its Python."""
-    beside = [] if python is None else [str(Path(python).parent)]
-    return os.pathsep.join([*beside, os.environ.get("PATH", os.defpath)])
-
-
-def _ignored(folder: Path) -> list[str]:
-    """Return the patterns of a folder's .gitignore."""
-    try:
-        lines = (folder / ".gitignore").read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        return []
-    return [line.rstrip() for line in lines if line.strip() and not line.startswith("#")]
 
 
 def _fault(text: str) -> Mapping[str, Any]:

@@ -338,6 +338,19 @@ class Looking(Protocol):
 
 
 @runtime_checkable
+class Reading(Protocol):
+    """An engine that can read the files that tasks have left. It has no capability name."""
+
+    def read_files(self, where: str, program: str, request: Mapping[str, Any]) -> str:
+        """Run a Python program that has the files of a task that has ended, or of `shared`.
+
+        It has the packages that tasks have. Its argument is the request as JSON, to which the
+        engine adds `folder`, and `since`, if older files are not the run's (seconds since 1970).
+        Returns what it prints. Raises EngineError, also if it fails.
+        """
+
+
+@runtime_checkable
 class Watched(Protocol):
     """An engine that lets a program watch the files of tasks. It has no capability name."""
 

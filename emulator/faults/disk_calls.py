@@ -21,12 +21,11 @@ import os
 import platform
 import re
 import stat
-import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from emulator.faults import held_call
-from emulator.faults.held_call import LEAVING, Call, Rule, bytes_at, paths, ptrace
+from emulator.faults.held_call import LEAVING, Call, Rule, flags_of, paths, ptrace
 
 POKEUSER, GETREGSET, SETREGSET = 6, 0x4204, 0x4205
 ORIG_RAX, RAX = 15 * 8, 10 * 8
@@ -39,27 +38,26 @@ NO_CALL = 2**64 - 1
 NUMBERS = {
     "x86_64": {
         **{0: "read", 17: "pread64", 19: "readv", 295: "preadv", 327: "preadv2"},
-        **{2: "open", 257: "openat", 437: "openat2", 85: "creat"},
-        **{76: "truncate", 77: "ftruncate", 285: "fallocate", 84: "rmdir"},
+        **{285: "fallocate", 84: "rmdir"},
         **{83: "mkdir", 258: "mkdirat", 88: "symlink"},
         **{266: "symlinkat", 90: "chmod", 91: "fchmod", 268: "fchmodat", 280: "utimensat"},
     },
     "aarch64": {
         **{63: "read", 67: "pread64", 65: "readv", 69: "preadv", 286: "preadv2"},
-        **{56: "openat", 437: "openat2", 45: "truncate", 46: "ftruncate", 47: "fallocate"},
+        47: "fallocate",
         **{34: "mkdirat", 36: "symlinkat"},
         **{52: "fchmod", 53: "fchmodat", 88: "utimensat"},
     },
 }
 NAMES = {
-    **dict.fromkeys(("open", "creat", "truncate", "mkdir", "rmdir", "chmod"), ((None, 0),)),
-    **dict.fromkeys(("openat", "openat2", "mkdirat", "fchmodat", "utimensat"), ((0, 1),)),
+    **dict.fromkeys(("mkdir", "rmdir", "chmod"), ((None, 0),)),
+    **dict.fromkeys(("mkdirat", "fchmodat", "utimensat"), ((0, 1),)),
     "symlink": ((None, 1),),
     "symlinkat": ((1, 2),),
 }
 """Which arguments are names, as in `held_call`."""
 KINDS = {
-    "open": ("open", "openat", "openat2", "creat"),
+    "open": held_call.OPENS,
     "read": ("read", "pread64", "readv", "preadv", "preadv2"),
     "write": (*held_call.KINDS["write"], "truncate", "ftruncate", "fallocate"),
     "fsync": held_call.KINDS["fsync"],
@@ -73,8 +71,6 @@ CHANGES = {*KINDS["write"], *KINDS["rename"], *KINDS["unlink"], *KINDS["mkdir"],
 """What changes a file system, whatever its arguments."""
 GROWTH = {*held_call.KINDS["write"], "fallocate", *KINDS["mkdir"]}
 """What needs room on one."""
-_FLAGS = {"open": 1, "openat": 2}
-"""Which argument has the flags of an open."""
 
 
 class Place(NamedTuple):
@@ -176,15 +172,6 @@ class Delay(DiskRule):
     def entered(self, thread: int, call: Call) -> float | None:
         """Return by how many seconds it is late, if it is meant."""
         return None if self.means(thread, call) is None else self._seconds
-
-
-def flags_of(thread: int, call: Call) -> int:
-    """Return the flags of an open. Raises OSError."""
-    if call.name == "creat":
-        return os.O_CREAT | os.O_WRONLY | os.O_TRUNC
-    if call.name != "openat2":
-        return call.arguments[_FLAGS[call.name]]
-    return int.from_bytes(bytes_at(thread, call.arguments[2], 8), sys.byteorder)
 
 
 def mode_of(thread: int, path: str) -> int | None:

@@ -83,24 +83,29 @@ _CALLS = {
         **{40: "sendfile", 275: "splice", 326: "copy_file_range", 74: "fsync", 75: "fdatasync"},
         **{82: "rename", 264: "renameat", 316: "renameat2", 86: "link", 265: "linkat"},
         **{87: "unlink", 263: "unlinkat"},
+        **{2: "open", 257: "openat", 437: "openat2", 85: "creat", 76: "truncate", 77: "ftruncate"},
     },
     "aarch64": {
         **{64: "write", 68: "pwrite64", 66: "writev", 70: "pwritev", 287: "pwritev2"},
         **{71: "sendfile", 76: "splice", 285: "copy_file_range", 82: "fsync", 83: "fdatasync"},
         **{38: "renameat", 276: "renameat2", 37: "linkat", 35: "unlinkat"},
+        **{56: "openat", 437: "openat2", 45: "truncate", 46: "ftruncate"},
     },
 }
 RENAMES, LINKS = ("rename", "renameat", "renameat2"), ("link", "linkat")
+OPENS = ("open", "openat", "openat2", "creat")
 KINDS = {
     "write": (
         *("write", "pwrite64", "writev", "pwritev", "pwritev2"),
         *("sendfile", "splice", "copy_file_range"),
     ),
+    "truncate": (*OPENS, "truncate", "ftruncate"),
     "fsync": ("fsync", "fdatasync"),
     "rename": (*RENAMES, *LINKS),
     "unlink": ("unlink", "unlinkat"),
 }
-"""The calls that count as one kind: a link gives what was written its name, as a rename does."""
+"""The calls that count as one kind: a link gives what was written its name, as a rename does. An
+open counts if it empties a file."""
 _FILE = {"copy_file_range": 2, "splice": 2}
 """Which argument is the file that is written to; the first of the others."""
 _NAMES: dict[str, Sequence[tuple[int | None, int]]] = {
@@ -111,6 +116,8 @@ _NAMES: dict[str, Sequence[tuple[int | None, int]]] = {
     "linkat": ((0, 1), (2, 3)),
     "unlink": ((None, 0),),
     "unlinkat": ((0, 1),),
+    **dict.fromkeys(("open", "creat", "truncate"), ((None, 0),)),
+    **dict.fromkeys(("openat", "openat2"), ((0, 1),)),
 }
 """Which arguments are names, each with that of the folder it is relative to."""
 
@@ -202,6 +209,8 @@ class Hold(Rule):
 
     def entered(self, thread: int, call: Call) -> dict[str, Any] | float | None:
         """Count it if it is going to be made; hold the task if it is the one."""
+        if never_counts(thread, call):
+            return None
         path = self.means(thread, call)
         if path is None or (counts := prospect(thread, call)) is None:
             return None
@@ -239,6 +248,8 @@ class List(Rule):
         """Print it when it has been made."""
         if self._lines and call.name in ("write", "writev") and call.arguments[0] in (1, 2):
             self._printed(thread, call, self._lines)
+        if never_counts(thread, call):
+            return None
         names = list(paths(thread, call))
         if not any(map(self._matches, names)) or prospect(thread, call) is None:
             return None
@@ -261,7 +272,8 @@ class List(Rule):
     def _printed(self, thread: int, call: Call, wanted: Callable[[str], object]) -> None:
         """Print the lines that a write of output finishes."""
         where = os.readlink(f"/proc/{thread}/fd/{call.arguments[0]}")
-        *lines, rest = (self._begun.get(where, "") + written(thread, call)).split("\n")
+        text = self._begun.get(where, "") + written(thread, call)
+        *lines, rest = re.split(r"[\n\r]", text)  # a bar draws its line anew
         self._begun[where] = rest[-LONGEST_LINE:]
         for line in lines:
             if wanted(line):
@@ -642,6 +654,24 @@ NO_REPLACE, EXCHANGE = 1, 2
 """Flags of unlinkat, linkat and renameat2 (linux/fcntl.h, linux/fs.h)."""
 
 
+_FLAGS = {"open": 1, "openat": 2}
+"""Which argument has the flags of an open."""
+
+
+def flags_of(thread: int, call: Call) -> int:
+    """Return the flags of an open. Raises OSError."""
+    if call.name == "creat":
+        return os.O_CREAT | os.O_WRONLY | os.O_TRUNC
+    if call.name != "openat2":
+        return call.arguments[_FLAGS[call.name]]
+    return int.from_bytes(bytes_at(thread, call.arguments[2], 8), sys.byteorder)
+
+
+def never_counts(thread: int, call: Call) -> bool:
+    """Return whether it is an open that empties nothing, as most are. Raises OSError."""
+    return call.name in OPENS and not flags_of(thread, call) & os.O_TRUNC
+
+
 def prospect(thread: int, call: Call) -> bool | None:
     """Return whether a call is going to be made, as far as the names that it is about say it.
 
@@ -652,6 +682,8 @@ def prospect(thread: int, call: Call) -> bool | None:
             return _removes(thread, call)
         if call.name in KINDS["rename"]:
             return _names(thread, call)
+        if call.name in KINDS["truncate"]:
+            return _cuts(thread, call)
     except OSError:  # what can't be looked at from here
         pass
     return True
@@ -664,6 +696,16 @@ def _removes(thread: int, call: Call) -> bool | None:
     if found is None:
         return False
     return True if stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode) else None
+
+
+def _cuts(thread: int, call: Call) -> bool | None:
+    """Return whether a file loses some of what it has."""
+    path = next(paths(thread, call), None)
+    found = None if path is None else status_at(thread, path, follows=True)
+    if found is None or not stat.S_ISREG(found.st_mode):
+        return None
+    left = 0 if call.name in OPENS else call.arguments[1]
+    return True if left < found.st_size else None
 
 
 def _names(thread: int, call: Call) -> bool:

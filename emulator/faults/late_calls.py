@@ -18,8 +18,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from emulator.faults import disk_calls, held_call
-from emulator.faults.disk_calls import fail, flags_of, skip
-from emulator.faults.held_call import LEAVING, Call, Rule, bytes_at, paths
+from emulator.faults.disk_calls import fail, skip
+from emulator.faults.held_call import LEAVING, Call, Rule, bytes_at, flags_of, paths
 
 # Numbers of calls (asm/unistd.h), besides those that the others know.
 NUMBERS = {

@@ -57,7 +57,7 @@ SETTLED = 5.0
 """Seconds after which a restarted task is surely running."""
 
 Phase = Literal["startup", "data", "compile", "checkpoint", "restore", "eval"]
-CALLS = ("write", "fsync", "rename", "unlink")
+CALLS = ("write", "truncate", "fsync", "rename", "unlink")
 TRIGGERS = ("time", "step", "log", "phase", "after", "recovery", *CALLS)
 
 
@@ -78,6 +78,8 @@ class Trigger(Model):
     """After the job's first step after another fault."""
     write: int | None = Field(default=None, strict=True, ge=1, examples=[3])
     """Just before so many a write to a file by one task, counted from its beginning."""
+    truncate: int | None = Field(default=None, strict=True, ge=1, examples=[1])
+    """The same, before so many a call by which a file loses what it has: also an open for that."""
     fsync: int | None = Field(default=None, strict=True, ge=1, examples=[1])
     """The same, before so many a call that has the disk keep what was written."""
     rename: int | None = Field(default=None, strict=True, ge=1, examples=[1])

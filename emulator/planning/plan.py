@@ -172,6 +172,8 @@ class Plan(BaseModel):
     """The reference rate for `expect.throughput.at_least`."""
     calls_of: str = ""
     """The files whose calls the run records: a glob; empty: none."""
+    reads_results: bool = False
+    """What its tasks have left is read at its end, to be compared with that of other runs."""
     metadata: tuple[str, ...] = ()
     """The platforms whose metadata is served to its tasks, of `notices.ACTIONS`."""
     python: str = ""

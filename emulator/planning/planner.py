@@ -46,11 +46,13 @@ def make_plan(
     reference: ThroughputReference | None = None,
     notes: Sequence[str] = (),
     calls_of: str = "",
+    reads_results: bool = False,
 ) -> Plan:
     """Return the plan of `scenario` for the engine that `context` describes.
 
     `notes` are warnings about what the scenario was made from, and about this machine. `calls_of`
-    is the glob of the files whose calls are recorded. Raises Unsupported if there are too few GPUs,
+    is the glob of the files whose calls are recorded; `reads_results`: what the tasks have left is
+    read at the end. Raises Unsupported if there are too few GPUs,
     UsageError if `run_id` is not valid.
     """
     check_run_id(run_id)
@@ -71,6 +73,7 @@ def make_plan(
         variant=variant,
         reference=reference,
         calls_of=calls_of,
+        reads_results=reads_results,
         metadata=tuple(sorted(scenario.platforms)),
         python=context.python,
     )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from emulator.planning.plan import ThroughputReference, new_run_id
 from emulator.scenario import loader
@@ -40,6 +41,10 @@ class RunOptions:
     """The Python in which tasks run that are processes here; None: the caller's."""
     calls_of: str = ""
     """Record the calls to the kernel for these files: a glob; after a `!` for all others."""
+    reads_results: bool = False
+    """Read what the tasks have left, at the end."""
+    uninterrupted: Mapping[str, Any] | None = None
+    """What runs without a fault have alike, as in `uninterrupted.json`; it is written there."""
 
     def begins_held(self, scenario: Scenario) -> bool:
         """Return whether the tasks begin held: what forks from a parent that waits never does."""

@@ -151,25 +151,27 @@ class Emulator:
         self,
         scenario: ScenarioLike,
         *,
-        fault: Mapping[str, Any],
-        at: str,
+        fault: Mapping[str, Any] | None = None,
+        at: str | Sequence[str] = "each call of a save",
         set: Sets = (),
         seed: int | None = None,
         engine: str | None = None,
         images: Mapping[str, str] = NO_IMAGES,
-        most: int | None = None,
+        max_moments: int = 100,
+        tolerance: float = 1e-6,
     ) -> SweepResult:
         """Run a scenario once for each moment of a fault, as `emulate sweep`; otherwise as `run`.
 
         `check()` of the result fails the test unless all moments are ok.
         """
         __tracebackhide__ = True
-        from emulator.search.sweep import MOST, Question, Sweep
+        from emulator.search.moments import joined
+        from emulator.search.sweep import Question, Sweep
 
         try:
             chosen = overrides(set, seed)
             requested = self._read(scenario, chosen, additions(images, None))
-            question = Question(requested, fault, at, MOST if most is None else most)
+            question = Question(requested, fault, joined(at), max_moments, tolerance)
             folder = self.out / RunOptions().named(requested.scenario)
             with self.untimed(), self._skipping(requested):
                 return Sweep.open(

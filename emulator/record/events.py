@@ -665,7 +665,7 @@ class KernelCall(Entry):
 
     event: ClassVar = "kernel-call"
     call: str = ""
-    """Its kind: write, fsync, rename or unlink; empty: a line of output."""
+    """Its kind: write, truncate, fsync, rename or unlink; empty: a line of output."""
     path: str = ""
     """The file, of a rename by its old name; empty: a line of output."""
     to: str | None = None

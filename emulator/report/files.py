@@ -44,7 +44,7 @@ from emulator.runtime.files import MAKE_ROOM, atomic_write, os_errors
 from emulator.validation.units import format_duration, format_number
 
 MARKDOWN, JUNIT = "report.md", "junit.xml"
-_MARKS = {"ok": "✅ ok", "failed": "❌ failed", "unknown": "❓ unknown"}
+MARKS = {"ok": "✅ ok", "failed": "❌ failed", "unknown": "❓ unknown"}
 # Characters with a meaning in GitHub's Markdown.
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~!@&$])")
 
@@ -97,49 +97,51 @@ def markdown(facts: Facts) -> str:
 def _lines(facts: Facts) -> Iterator[str]:
     analysis, summary = facts.analysis, facts.summary
     name = f"{summary['scenario']} {summary['variant']}".strip()
-    yield f"## {_MARKS[summary['verdict']]}: {_text(name)}"
+    yield f"## {MARKS[summary['verdict']]}: {in_markdown(name)}"
     yield ""
     reason = "" if analysis.outcome == "running" else f": {analysis.reason}"
     began = f" on {facts.began:%Y-%m-%d %H:%M} UTC" if facts.began else ""
     yield (
-        f"{_text(facts.state + reason)}; {format_duration(analysis.duration)} "
+        f"{in_markdown(facts.state + reason)}; {format_duration(analysis.duration)} "
         f"on the {summary['engine']} engine{began}, run `{summary['run_id']}`."
     )
     for line in facts.summary["why"]:
-        yield from ("", _text(line))
+        yield from ("", in_markdown(line))
     for kind, text in notes(facts.summary):
-        yield from ("", f"> **{kind.capitalize()}:** {_text(text)}")
-    yield from _table(
+        yield from ("", f"> **{kind.capitalize()}:** {in_markdown(text)}")
+    yield from table_lines(
         ("expectation", "verdict", "expected", "actual"),
-        ((v.expectation, _MARKS[v.status], v.expected, v.actual) for v in facts.verdicts),
+        ((v.expectation, MARKS[v.status], v.expected, v.actual) for v in facts.verdicts),
     )
-    yield from _table(("figure", ""), ((title, value) for title, value, _ in key_figures(facts)))
-    yield from _table(
+    yield from table_lines(
+        ("figure", ""), ((title, value) for title, value, _ in key_figures(facts))
+    )
+    yield from table_lines(
         ("time", "seconds", "share"),
         ((c.name, f"{c.seconds:.2f}", f"{c.share:.1%}") for c in causes(analysis.time)),
     )
-    yield from _table(
+    yield from table_lines(
         ("fault", "status", "at", *(head for head, _ in FAULT_STAGES.values()), "steps/s"),
         map(_fault, summary["faults"]),
     )
     if worth := notice_table(summary):
-        yield from _table(worth.heads, worth.rows)
+        yield from table_lines(worth.heads, worth.rows)
     if saves := save_table(summary):
-        yield from _table(saves.heads, saves.rows)
-    yield from _table(
+        yield from table_lines(saves.heads, saves.rows)
+    yield from table_lines(
         ("task", "state", "exit", "restarts", "last step"),
         (
             (n, t.state_in_words, t.exit_code, t.restarts, t.last_step)
             for n, t in analysis.tasks.items()
         ),
     )
-    yield from _table(
+    yield from table_lines(
         ("helper", "state", "exit"),
         ((name, one.state, one.exit_code) for name, one in analysis.helpers.items()),
     )
     for task, lines in facts.logs.items():
         if lines:
-            yield from ("", f"The last output of {_text(task)}:", "", *_fenced(lines))
+            yield from ("", f"The last output of {in_markdown(task)}:", "", *_fenced(lines))
 
 
 def _fault(fault: Mapping[str, Any]) -> Sequence[str]:
@@ -152,16 +154,16 @@ def _fault(fault: Mapping[str, Any]) -> Sequence[str]:
     )
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+def table_lines(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
     """Yield a table with an empty cell for None; nothing if it has no rows."""
-    cells = [["" if cell is None else _text(str(cell)) for cell in row] for row in rows]
+    cells = [["" if cell is None else in_markdown(str(cell)) for cell in row] for row in rows]
     if cells:
         yield ""
         for row in (head, ["---"] * len(head), *cells):
             yield f"| {' | '.join(row)} |"
 
 
-def _text(text: str) -> str:
+def in_markdown(text: str) -> str:
     """Return the text escaped for Markdown, in one line."""
     return _SPECIAL.sub(r"\\\1", " ".join(printable(text).split()))
 
@@ -178,7 +180,11 @@ def _fenced(lines: Sequence[str]) -> Iterator[str]:
 
 def junit(facts: Facts) -> str:
     """Return the test suite of a run as XML."""
-    suite = _suite(facts)
+    return xml_of(_suite(facts))
+
+
+def xml_of(suite: ET.Element) -> str:
+    """Return a test suite as a whole file."""
     totals = {key: suite.attrib[key] for key in ("tests", "failures", "errors", "skipped", "time")}
     root = ET.Element("testsuites", totals)
     root.append(suite)
@@ -189,15 +195,7 @@ def junit(facts: Facts) -> str:
 def _suite(facts: Facts) -> ET.Element:
     name = f"{facts.summary['scenario']} {facts.summary['variant']}".strip()
     statuses = [verdict.status for verdict in facts.verdicts]
-    suite = ET.Element(
-        "testsuite",
-        name=printable(name),
-        tests=str(len(statuses)),
-        failures=str(statuses.count("failed")),
-        errors=str(statuses.count("unknown")),
-        skipped="0",
-        time=f"{facts.analysis.duration:.3f}",
-    )
+    suite = suite_of(name, statuses, facts.analysis.duration)
     if facts.began:
         suite.set("timestamp", f"{facts.began:%Y-%m-%dT%H:%M:%S}")  # UTC; the format allows no zone
     properties = ET.SubElement(suite, "properties")
@@ -213,6 +211,19 @@ def _suite(facts: Facts) -> ET.Element:
     if output := [f"{task} | {line}" for task, lines in facts.logs.items() for line in lines]:
         ET.SubElement(suite, "system-err").text = "\n".join(output)
     return suite
+
+
+def suite_of(name: str, statuses: Sequence[str], seconds: float) -> ET.Element:
+    """Return a test suite whose cases have these verdicts."""
+    return ET.Element(
+        "testsuite",
+        name=printable(name),
+        tests=str(len(statuses)),
+        failures=str(statuses.count("failed")),
+        errors=str(statuses.count("unknown")),
+        skipped="0",
+        time=f"{seconds:.3f}",
+    )
 
 
 def _case(suite: str, verdict: Verdict, seconds: float, hints: Sequence[str]) -> ET.Element:

@@ -19,22 +19,51 @@ from emulator.validation.limits import VARIANTS
 from emulator.validation.units import parse_duration
 
 KNOWN = (
-    "steps 10..200 by 10, step 50, phase checkpoint, every write of a save, each rename, "
-    "every write of *.pt, times 5s..60s by 5s, 40s"
+    "each call of a save, every write of a save, each rename, every write of *.pt, "
+    "steps 10..200 by 10, step 50, phase checkpoint, times 5s..60s by 5s, 40s"
 )
 _RANGE = re.compile(r"(\S+?)\s*\.\.\s*(\S+?)(?:\s+by\s+(\S+))?")
 _CALL = re.compile(r"(?:every|each)\s+(\w+)(?:\s+of\s+(\S+))?(?:\s+of\s+a\s+save)?")
 _OF_A_SAVE = re.compile(r"\s+of\s+a\s+save$")
 
 
+ALL = "*"
+"""The target of a moment at which all tasks are killed."""
+ANY = "call"
+"""A call of whichever kind."""
+EACH_CALL = "each call of a save"
+"""Unless it is said."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The newest save that was whole when a fault happened."""
+
+    step: int
+    earlier: int = 0
+    """The step of the save before it; 0: there was none."""
+    is_exact: bool = True
+    """The step was reported; else it is the last that was seen before, about."""
+
+    def is_newer_than(self, resumed: int) -> bool:
+        """Return whether a training that went on from a step has gone on from an older one."""
+        if self.is_exact:
+            return resumed < self.step
+        return 2 * resumed <= self.earlier + self.step
+
+
 @dataclass(frozen=True)
 class Moment:
-    """When the fault of one run happens."""
+    """When the faults of one run happen."""
 
     words: str
     """As tables call it."""
     at: dict[str, Any]
     """Its trigger, as a scenario has it."""
+    target: str = ""
+    """The task that the fault is on, or ALL; empty: the fault says it."""
+    whole: Whole | None = None
+    """The save that is whole then, where a run without a fault has shown it."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +80,18 @@ class CallsOfSave:
     """Every call of a kind that a save makes."""
 
     kind: str
+    """Of CALLS, or ANY."""
     of: str = field(default="*")
     """The files that are meant, as the trigger's `of`."""
+
+    def means(self, call: str) -> bool:
+        """Return whether a kind of call is meant."""
+        return self.kind in (ANY, call)
+
+
+def joined(at: str | Sequence[str]) -> str:
+    """Return several lists of moments as one."""
+    return at if isinstance(at, str) else ", ".join(at)
 
 
 def parse(text: str) -> Asked:
@@ -97,8 +136,8 @@ def _calls(part: str) -> CallsOfSave:
     found = _CALL.fullmatch(_OF_A_SAVE.sub("", part))
     if found is None:
         raise _unknown(part, "for example `every write of *.pt` or `each rename`")
-    if found[1] not in CALLS:
-        raise _unknown(part, f"calls are {', '.join(CALLS)}")
+    if found[1] not in (ANY, *CALLS):
+        raise _unknown(part, f"calls are {', '.join(CALLS)}; `{ANY}` is each of these")
     return CallsOfSave(found[1], found[2] or "*")
 
 

@@ -1,4 +1,4 @@
-"""What became of a training after a fault, from the record of its run alone (pure).
+"""What became of a training after a fault, from the record of its run and of those without (pure).
 
 Only what follows the effect of the fault counts: its `applied`. Lines that a task had printed
 before arrive until then, also after the trigger.
@@ -11,26 +11,23 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal, get_args
 
+from emulator.analysis.checkpoints import checkpoints_of
 from emulator.analysis.promises import (
     loads_what_was_saved,
     never_from_scratch,
     ranks_agree,
     restores_only_complete,
 )
+from emulator.analysis.uninterrupted import Comparison
 from emulator.record.events import FaultEvent, Phase
 from emulator.record.timeline import Timeline
+from emulator.search.moments import Whole
+from emulator.validation.units import format_count
 
-Class = Literal["right", "lost", "wrong", "never", "unknown"]
-WORDS: dict[Class, str] = {
-    "right": "resumed right",
-    "lost": "lost more than one save",
-    "wrong": "silently wrong",
-    "never": "never came back",
-    "unknown": "could not be judged",
-}
-WORST: tuple[Class, ...] = ("wrong", "never", "lost", "unknown", "right")
+Word = Literal["passed", "lost work", "failed", "silently different", "undecided"]
+WORST: tuple[Word, ...] = ("silently different", "failed", "lost work", "undecided", "passed")
 """From the worst on: what is silent is found last."""
 Z = 1.959964
 """Of an interval of 95 %."""
@@ -40,11 +37,12 @@ Z = 1.959964
 class Outcome:
     """What became of a training after a fault."""
 
-    what: Class
+    what: Word
     why: str
     """In a sentence."""
     saved: int | None = None
-    """The step of the last complete save before the fault took effect; None: there was none."""
+    """The step of the last complete save before the fault took effect; None: there was none, or
+    its step is not known."""
     resumed: int | None = None
     """The step that was resumed from, the earliest of all tasks; 0: from scratch; None: nobody
     said."""
@@ -52,36 +50,84 @@ class Outcome:
     """Steps that were made again."""
     promise: str = ""
     """The expectation of a scenario that this does not meet."""
+    compared: Sequence[str] = ()
+    """What was compared with the runs without a fault, and was alike."""
 
 
-def classify(timeline: Timeline, outcome: str, reason: str, lost: int | None) -> Outcome:
-    """Return what became of the training; `outcome`, `reason` and `lost` are the analysis's."""
-    applied = next(
-        (one.stages["applied"] for one in timeline.faults.values() if "applied" in one.stages), None
+def classify(
+    timeline: Timeline,
+    outcome: str,
+    reason: str,
+    lost: int | None,
+    comparison: Comparison,
+    whole: Whole | None = None,
+) -> Outcome:
+    """Return what became of the training; `outcome`, `reason` and `lost` are the analysis's.
+
+    `whole` is the save that was whole at the moment, where that is known from a run without a
+    fault; else it is what this run has reported, or what was seen of its files.
+    """
+    faults = list(timeline.faults.values())
+    applied = [one.stages["applied"] for one in faults if "applied" in one.stages]
+    if not applied or len(applied) < len(faults):
+        return Outcome("undecided", _why_not(timeline))
+    last = max(applied, key=lambda one: one.n)
+    whole = whole or whole_before(timeline, last)
+    saved, (resumed, at_most) = (
+        (None if whole is None else whole.step),
+        resumed_after(timeline, last),
     )
-    if applied is None:
-        return Outcome("unknown", _why_not(timeline))
-    saved, resumed = complete_before(timeline, applied), resumed_after(timeline, applied)
 
-    def found(what: Class, why: str, promise: str = "") -> Outcome:
-        return Outcome(what, why, saved, resumed, lost, promise)
+    def found(what: Word, why: str, promise: str = "") -> Outcome:
+        return Outcome(what, why, saved, resumed, lost, promise, comparison.compared)
 
     if outcome == "interrupted":
-        return found("unknown", f"the run was interrupted: {reason}")
-    for check in (loads_what_was_saved, ranks_agree, restores_only_complete):
-        if violations := check(timeline).violations:
-            return found("wrong", violations[0], check.__name__)
+        return found("undecided", f"the run was interrupted: {reason}")
     if outcome != "succeeded":
-        return found("never", f"{outcome}: {reason}")
+        ended = "its time was over" if outcome == "timeout" else reason
+        did = "" if resumed is None else f"it went on from step {resumed}, and then "
+        return found("failed", f"{did or 'it did not train again: '}{ended}")
+    if comparison.differs:
+        more = len(comparison.differs) - 1
+        others = f", and {format_count(more, 'other difference')}" if more else ""
+        return found("silently different", f"{comparison.differs[0]}{others}")
+    for check in (loads_what_was_saved, ranks_agree, restores_only_complete):
+        if not comparison.compared and (violations := check(timeline).violations):
+            return found("silently different", violations[0], check.__name__)
     if resumed is None:
-        return found("unknown", "nothing says from which step it went on")
-    if resumed < (saved or 0):
-        start = "from scratch" if not resumed else f"from step {resumed}"
-        why = f"it went on {start}, although step {saved} was saved"
-        return found("lost", why, "" if resumed else never_from_scratch.__name__)
-    if (why := _undecided(timeline, applied)) and resumed > (saved or 0):
-        return found("unknown", why)
-    return found("right", f"it went on {f'from step {resumed}' if resumed else 'from scratch'}")
+        return found("undecided", "nothing says from which step it went on")
+    if whole is not None and whole.is_newer_than(at_most):
+        start = "from nothing" if not resumed else f"from step {resumed}"
+        steps = format_count(whole.step - resumed, "step")
+        about = "" if whole.is_exact else "about "
+        why = f"it went on {start}, although step {whole.step} was saved whole: {about}{steps}"
+        return found("lost work", why, "" if resumed else never_from_scratch.__name__)
+    start = f"it went on from {f'step {resumed}' if resumed else 'nothing, since none was saved'}"
+    if not comparison.compared:
+        missing = "; ".join(comparison.missing) or "what it left and its losses are not known"
+        return found("undecided", f"{start}; nothing was compared: {missing}")
+    return found("passed", f"{start}, and ended as without a fault")
+
+
+def whole_before(timeline: Timeline, applied: FaultEvent) -> Whole | None:
+    """Return the newest save that was whole when a fault took effect; None: there was none."""
+    if (reported := complete_before(timeline, applied)) is not None:
+        return Whole(reported)
+    evaluators = timeline.plan.evaluators
+    tasks = [task.name for task in timeline.plan.in_training if task.name not in evaluators]
+    seen = checkpoints_of(timeline)
+    saves = [
+        save
+        for task in tasks
+        for save in seen.complete(task, applied.t)
+        if save.whole and save.step is not None
+    ]
+    if not saves:
+        return None
+    steps = sorted({save.step for save in saves if save.step is not None})
+    newest = max(saves, key=lambda save: save.step or 0)
+    earlier = steps[-2] if len(steps) > 1 else 0
+    return Whole(steps[-1], earlier, is_exact=newest.is_exact)
 
 
 def complete_before(timeline: Timeline, applied: FaultEvent) -> int | None:
@@ -98,14 +144,14 @@ def complete_before(timeline: Timeline, applied: FaultEvent) -> int | None:
     return max((step for step, tasks in left.items() if not tasks), default=None)
 
 
-def resumed_after(timeline: Timeline, applied: FaultEvent) -> int | None:
-    """Return the earliest step from which a task went on after the fault.
+def resumed_after(timeline: Timeline, applied: FaultEvent) -> tuple[int | None, int]:
+    """Return the earliest step from which a task went on after the fault, and the last it may be.
 
-    That is the step of its last restore, and of one that restored nothing the one before its first,
-    as far apart as its steps are; 0 if it began with its first step again. None where no task
-    restored anything or was started again. Evaluators go on from nothing.
+    That is the step of its last restore, and of one that restored nothing one before its first, by
+    as much as its steps are apart at most; 0 if it began with its first step again. None where no
+    task restored anything or was started again. Evaluators go on from nothing.
     """
-    found: list[int] = []
+    found: list[tuple[int, int]] = []
     evaluators = timeline.plan.evaluators
     for task in (one for name, one in timeline.tasks.items() if name not in evaluators):
         steps = [step.first for one in task.incarnations for step in one.steps]
@@ -117,36 +163,14 @@ def resumed_after(timeline: Timeline, applied: FaultEvent) -> int | None:
             and entry.n > applied.n
         ]
         if restored and restored[-1] is not None:
-            found.append(restored[-1])
+            found.append((restored[-1], restored[-1]))
             continue
         again = [one for one in task.incarnations[1:] if one.steps and one.steps[0].n > applied.n]
         if again:
             begun = again[-1].steps[0].first
             apart = min((two - one for one, two in pairwise(steps) if two > one), default=1)
-            found.append(0 if begun <= steps[0] else begun - apart)
-    return min(found, default=None)
-
-
-def _undecided(timeline: Timeline, applied: FaultEvent) -> str:
-    """Return what is not known of a restore: whether that was saved whole, and no digest says so.
-
-    A task that was killed before it could report the end of a save may have completed it.
-    """
-    digests = {
-        (entry.step, entry.values["digest"])
-        for entry in timeline.history
-        if isinstance(entry, Phase) and entry.phase == "checkpoint" and "digest" in entry.values
-    }
-    restored = [
-        entry
-        for entry in timeline.history
-        if isinstance(entry, Phase)
-        and (entry.phase, entry.state) == ("restore", "end")
-        and entry.n > applied.n
-    ]
-    if all((one.step, one.values.get("digest")) in digests for one in restored):
-        return ""
-    return next(iter(restores_only_complete(timeline).undecided), "")
+            found.append((0, 0) if begun <= steps[0] else (begun - apart, begun - 1))
+    return min(found, default=(None, 0))
 
 
 def _why_not(timeline: Timeline) -> str:
@@ -171,33 +195,31 @@ def wilson(right: int, of: int) -> tuple[float, float]:
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
-def figure(found: Sequence[Class]) -> str:
-    """Return all outcomes in one line: `resumed right 17 of 20 (95 %: 64 to 95 %), ...`."""
+def figure(found: Sequence[Word]) -> str:
+    """Return all outcomes in one line: `passed 17 of 20 (95 %: 64 to 95 %), lost work 2, ...`."""
     counts = Counter(found)
-    judged = len(found) - counts["unknown"]
-    low, high = (round(100 * share) for share in wilson(counts["right"], judged))
+    judged = len(found) - counts["undecided"]
+    low, high = (round(100 * share) for share in wilson(counts["passed"], judged))
     interval = f" (95 %: {low} to {high} %)" if judged else ""
-    others = (f"{WORDS[what]} {counts[what]}" for what in WORDS if what != "right" and counts[what])
-    return ", ".join([f"{WORDS['right']} {counts['right']} of {judged}{interval}", *others])
+    others = (f"{word} {counts[word]}" for word in get_args(Word)[1:] if counts[word])
+    return ", ".join([f"passed {counts['passed']} of {judged}{interval}", *others])
 
 
-def exit_code(found: Sequence[tuple[Class, str]]) -> int:
-    """Return that of a sweep: 1 if one was not ok, 3 if one could not be judged, else 0.
+def exit_code(found: Sequence[tuple[Word, str]]) -> int:
+    """Return that of a sweep: 1 if one did not pass, 3 if one could not be judged, else 0.
 
     Each has the verdict of its run: of what the scenario expects besides.
     """
-    if any(what not in ("right", "unknown") or verdict == "failed" for what, verdict in found):
+    if any(word not in ("passed", "undecided") or verdict == "failed" for word, verdict in found):
         return 1
-    return 3 if any("unknown" in one for one in found) else 0
+    return 3 if any(word == "undecided" or verdict != "ok" for word, verdict in found) else 0
 
 
-def worst(found: Sequence[Outcome]) -> int | None:
-    """Return the number of the worst one; None if all resumed right."""
-    if not found:
-        return None
-
-    def key(number: int) -> tuple[Any, ...]:
-        return WORST.index(found[number].what), -(found[number].lost or 0)
-
-    number = min(range(len(found)), key=key)
-    return None if found[number].what == "right" else number
+def worst(found: Sequence[Outcome]) -> dict[Word, int]:
+    """Return the number of the worst one of each word but `passed`, the worst word first."""
+    numbers: dict[Word, int] = {}
+    for word in WORST[:-1]:
+        alike = [number for number, one in enumerate(found) if one.what == word]
+        if alike:
+            numbers[word] = max(alike, key=lambda number: (found[number].lost or 0, -number))
+    return numbers

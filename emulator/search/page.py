@@ -1,19 +1,65 @@
-"""A sweep as a table, and as a page with a chart."""
+"""A sweep as a table, as a page with a chart, and for CI: sweep.html, report.md, junit.xml."""
 
 from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
 
 from emulator.report.charts import Axis, Group, line_chart
 from emulator.report.data import HTML
 from emulator.report.document import document, linker
+from emulator.report.files import (
+    JUNIT,
+    MARKDOWN,
+    MARKS,
+    in_markdown,
+    put,
+    suite_of,
+    table_lines,
+    xml_of,
+)
 from emulator.report.tables import Table
-from emulator.search.outcomes import WORDS
-from emulator.search.sweep import SweepResult
+from emulator.report.text import printable
+from emulator.search.sweep import SweepResult, said
 
 PAGE = "sweep.html"
 HEIGHT = 260
 """Pixels of the chart."""
 RESUMED, SAVED = "resumed from", "last complete save"
-_STATUS = {"right": "ok", "unknown": "unknown"}
+_STATUS = {"passed": "ok", "undecided": "unknown"}
+
+
+def write(result: SweepResult) -> Path:
+    """Write all reports of a sweep into its folder; return the page. Raises RecordError."""
+    put(result.folder / MARKDOWN, markdown(result), private=True)
+    put(result.folder / JUNIT, junit(result), private=True)
+    return put(result.folder / PAGE, render(result), private=True)
+
+
+def markdown(result: SweepResult) -> str:
+    """Return the moments in GitHub's Markdown, as for a summary of its actions."""
+    status = {0: "ok", 3: "unknown"}.get(result.exit_code, "failed")
+    lines = [f"## {MARKS[status]}: {in_markdown(result.folder.name)}", "", result.figure]
+    for what in result.not_compared:
+        lines += ["", f"> {in_markdown(f'Not compared, as it differs without a fault: {what}')}"]
+    rows = [(one.moment.words, one.outcome.what, one.outcome.why) for one in result.points]
+    return "\n".join([*lines, *table_lines(("moment", "outcome", "why"), rows)]) + "\n"
+
+
+def junit(result: SweepResult) -> str:
+    """Return a test suite with a case for each moment."""
+    name = result.folder.name
+    statuses = [_STATUS.get(one.outcome.what, "failed") for one in result.points]
+    suite = suite_of(name, statuses, 0.0)
+    for point, status in zip(result.points, statuses, strict=True):
+        words = printable(point.moment.words)
+        case = ET.SubElement(
+            suite, "testcase", name=words, classname=f"emulate.{name}", time="0.000"
+        )
+        if status != "ok":
+            kind = "failure" if status == "failed" else "error"
+            ET.SubElement(case, kind, type=point.outcome.what, message=printable(said(point)))
+    return xml_of(suite)
 
 
 def table(result: SweepResult) -> Table:
@@ -22,7 +68,7 @@ def table(result: SweepResult) -> Table:
     rows = [
         (
             point.moment.words,
-            WORDS[point.outcome.what],
+            point.outcome.what,
             point.outcome.saved,
             point.outcome.resumed,
             point.outcome.lost,
@@ -39,7 +85,7 @@ def render(result: SweepResult) -> str:
         {
             "moment": point.moment.words,
             "status": _STATUS.get(point.outcome.what, "failed"),
-            "what": WORDS[point.outcome.what],
+            "what": point.outcome.what,
             "cells": (point.outcome.saved, point.outcome.resumed, point.outcome.lost),
             "verdict": point.verdict,
             "why": point.outcome.why,

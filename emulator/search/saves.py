@@ -16,11 +16,11 @@ from itertools import groupby, takewhile
 from typing import Any
 
 from emulator.errors import UsageError
-from emulator.metrics.readings import PHASES_ONLY
 from emulator.metrics.steps import StepReader
 from emulator.record.events import Entry, KernelCall
-from emulator.search.moments import CallsOfSave, Moment
+from emulator.search.moments import CallsOfSave, Moment, Whole
 from emulator.supervisor.tracing import path_pattern
+from emulator.trial.answer import is_kept
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,11 @@ class Save:
     """The calls of one save of a task, by their numbers among all of the task."""
 
     task: str
-    first: int
-    end: int
+    calls: Sequence[int]
+    step: int | None = None
+    """That was reported with it, or the last that was printed before; None: none was."""
+    is_exact: bool = False
+    """It was reported."""
 
 
 @dataclass(frozen=True)
@@ -41,30 +44,84 @@ class Recorded:
     saves: Sequence[Save]
 
 
-def recorded(history: Sequence[Entry], task: str) -> Recorded:
+def recorded(history: Sequence[Entry], task: str, rules: Sequence[str] = ("auto",)) -> Recorded:
     """Return the calls of a task in their order, and its saves.
 
-    Where it reports the phase `checkpoint`, a save is what it calls in one. Otherwise it is what it
-    does again and again: the same kinds of calls to files of the same names, but for numbers.
+    Where it reports the phase `checkpoint`, a save is what it calls in one. Where its steps are
+    read of its lines, by the `rules` of the scenario, it is what it calls between two of them to
+    files that it writes again and again, but not each time. Otherwise it is what it does again and
+    again: the same kinds of calls to files of the same names, but for numbers.
     """
     calls: list[KernelCall] = []
-    begins, saves, reader = None, list[Save](), StepReader(PHASES_ONLY)
+    begins, saves = None, list[Save]()
+    gaps: list[list[int]] = [[]]
+    """The calls between two steps."""
+    steps: list[int | None] = [None]
+    """That before each gap."""
     own = [one for one in history if isinstance(one, KernelCall) and one.task == task]
+    reader = StepReader(rules)
+    for one in own:  # it holds the first steps back, until it knows what has them
+        reader.read(one.line or "")
+    reader = reader.again()
     for one in own:
         if one.line is None:
+            if not is_kept(one.path):
+                continue
+            gaps[-1].append(len(calls))
             calls.append(one)
             continue
         for seen in reader.read(one.line):
-            if seen.event != "phase" or seen.data["phase"] != "checkpoint":
+            step = seen.data.get("step")
+            number = step if isinstance(step, int) else None
+            if seen.event == "step":
+                gaps.append([])
+                steps.append(number)
+            elif seen.data["phase"] != "checkpoint":
                 continue
-            if seen.data["state"] == "begin":
+            elif seen.data["state"] == "begin":
                 begins = len(calls)
             elif begins is not None:
-                saves.append(Save(task, begins, len(calls)))
+                if number is None:
+                    number, is_exact = steps[-1], False
+                else:
+                    is_exact = True
+                saves.append(Save(task, range(begins, len(calls)), number, is_exact))
                 begins = None
+    if not saves and len(gaps) > ENOUGH:
+        saves = list(_between_steps(task, calls, gaps, steps))
     if not saves:
         saves = list(_repeated(task, calls))
-    return Recorded(task, calls, [one for one in saves if one.end > one.first])
+    return Recorded(task, calls, [one for one in saves if one.calls])
+
+
+ENOUGH = 2
+"""Steps that tell one save from the next."""
+OFTEN = 0.8
+"""The share of steps after which a file is written that is a log, if others are written less
+often."""
+
+
+def _between_steps(
+    task: str,
+    calls: Sequence[KernelCall],
+    gaps: Sequence[Sequence[int]],
+    steps: Sequence[int | None],
+) -> Iterator[Save]:
+    """Yield what is called between two steps, to files that are not written after each of them."""
+    keys = [(one.call, without_numbers(one.path)) for one in calls]
+    files: dict[str, set[int]] = {}
+    for number, gap in enumerate(gaps):
+        for call in gap:
+            files.setdefault(keys[call][1], set()).add(number)
+    between = len(gaps) - 2  # not what is before the first, or after the last
+    logs = {file for file, own in files.items() if len(own) >= OFTEN * between}
+    if logs >= {file for file, own in files.items() if len(own) > 1}:
+        logs = set()
+    again = {file for file, own in files.items() if len(own) > 1} - logs
+    for number, gap in enumerate(gaps):
+        if any(keys[call][1] in again for call in gap):
+            own = [call for call in gap if keys[call][1] not in logs]
+            yield Save(task, own, steps[number])
 
 
 def _repeated(task: str, calls: Sequence[KernelCall]) -> Iterator[Save]:
@@ -83,8 +140,12 @@ def _repeated(task: str, calls: Sequence[KernelCall]) -> Iterator[Save]:
         if keys[place : place + length] != keys[:length]:
             return
         end = begin + sum(count for _, count in groups[place : place + length])
-        yield Save(task, begin, end)
+        yield Save(task, range(begin, end))
         begin = end
+
+
+CHANGES = ("write", "truncate", "rename")
+"""Calls without which a save is not whole; what it has written is kept by the kernel."""
 
 
 def of_second_save(
@@ -92,8 +153,8 @@ def of_second_save(
 ) -> list[Moment]:
     """Return a moment for each call that is asked for, in the order in which they are made.
 
-    `folders` are the paths of a run's folders, each with what a trigger writes for it. Raises
-    UsageError where there is nothing to aim at.
+    `folders` are the paths of a run's folders, each with what a trigger writes for it; `target` is
+    the task that the fault is on. Raises UsageError where there is nothing to aim at.
     """
     if len(found.saves) < 2:
         made = "no save" if not found.saves else "only one save"
@@ -104,14 +165,12 @@ def of_second_save(
         )
     before, save = found.saves[:2]
     moments: dict[str, Moment] = {}
-    for number in range(save.first, save.end):
+    for place, number in enumerate(save.calls):
         call = found.calls[number]
-        if not any(call.call == one.kind and _is_of(one.of, call) for one in asked):
+        if not any(one.means(call.call) and _is_of(one.of, call) for one in asked):
             continue
-        place = before.first + number - save.first
-        twin = found.calls[place] if place < before.end else None
-        same = twin is not None and twin.call == call.call
-        glob = _glob(call.path, twin.path if twin is not None and same else None, folders)
+        twin = _twin(found, save, before, place)
+        glob = _glob(call.path, None if twin is None else twin.path, folders)
         earlier = found.calls[: number + 1]
         count = sum(one.call == call.call and _is_of(glob, one) for one in earlier)
         size = "" if call.bytes is None else f" ({call.bytes:,} byte{'s' * (call.bytes != 1)})"
@@ -119,14 +178,48 @@ def of_second_save(
         if found.task != target:
             trigger["task"] = found.task
         words = f"{call.call} {count} of {glob}{size}"
-        moments.setdefault(words, Moment(words, trigger))
+        left = (found.calls[one].call for one in save.calls[place:])
+        whole = (
+            _whole(before, None) if any(map(CHANGES.__contains__, left)) else _whole(save, before)
+        )
+        moments.setdefault(words, Moment(words, trigger, whole=whole))
     if not moments:
         kinds = ", ".join(f"{one.kind} of {one.of}" for one in asked)
-        others = ", ".join(sorted({one.call for one in found.calls[save.first : save.end]}))
+        others = ", ".join(sorted({found.calls[one].call for one in save.calls}))
         raise UsageError(
             f"The second save of {found.task} has no {kinds}.", f"It has calls of these: {others}."
         )
     return list(moments.values())
+
+
+def _twin(found: Recorded, save: Save, before: Save, place: int) -> KernelCall | None:
+    """Return the call of the save before that is the same as one by its place in a save.
+
+    The first save empties and removes nothing, so calls of a kind are counted: of the same name but
+    for numbers, or else, as that may be random, of any.
+    """
+
+    def alike(one: KernelCall, other: KernelCall, *, by_name: bool) -> bool:
+        names = without_numbers(one.path) == without_numbers(other.path)
+        return one.call == other.call and (names or not by_name)
+
+    call = found.calls[save.calls[place]]
+    for by_name in (True, False):
+        earlier = [found.calls[one] for one in save.calls[:place]]
+        count = sum(alike(one, call, by_name=by_name) for one in earlier)
+        others = [found.calls[one] for one in before.calls]
+        same = [one for one in others if alike(one, call, by_name=by_name)]
+        if count < len(same):
+            return same[count]
+    return None
+
+
+def _whole(save: Save, before: Save | None) -> Whole | None:
+    """Return a save as the one that is whole; None: its step is not known."""
+    if save.step is None:
+        return None
+    earlier = before.step if before is not None else 0
+    return Whole(save.step, earlier or 0, is_exact=save.is_exact)
 
 
 def without_numbers(path: str) -> str:

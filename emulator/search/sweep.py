@@ -1,45 +1,62 @@
 """`emulate sweep`: a run for each moment, side by side as far as the machine allows.
 
-What was asked for is in `sweep.json` of the sweep's folder, and each moment has a run folder of its
-own in there. A sweep that was killed goes on where it was: moments whose run has ended are read
-again, and one that was under way is removed and done again under another name.
+Two runs without a fault come first: the twins. They show the calls of a save, and what all others
+are compared with. What was asked for is in `sweep.json` of the sweep's folder, what the twins have
+alike in `uninterrupted.json`, and each run has a folder of its own in there. A sweep that was
+killed goes on where it was: moments whose run has ended are read again, and one that was under way
+is removed and done again under another name.
 """
 
 from __future__ import annotations
 
 import json
 import queue
+import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
-from emulator.errors import EmulatorError, EngineError, UsageError
+from emulator.analysis.uninterrupted import (
+    RESULTS,
+    TOLERANCE,
+    UNINTERRUPTED,
+    Figures,
+    agreed,
+    differences,
+    figures_of,
+    from_data,
+)
+from emulator.errors import EmulatorError, EngineError, ProgramFailed, UsageError, shown
 from emulator.planning.claims import Capacity, Claim, Need, need_of
 from emulator.planning.leases import Broker, Lease
 from emulator.planning.requested import RequestedScenario, RunOptions
+from emulator.record.events import Refused
 from emulator.record.reader import Record
 from emulator.record.version import header
-from emulator.results import Result, RunCallbacks, judge, load_result
+from emulator.results import Result, RunCallbacks, load_result
 from emulator.runtime.files import FOR_OWNER, atomic_write, os_errors
 from emulator.runtime.waiting import Event, for_event, start
 from emulator.scenario.matrix import to_overrides
-from emulator.search.moments import Asked, Moment, parse, spread
-from emulator.search.outcomes import WORDS, Class, Outcome, classify, exit_code, figure, worst
+from emulator.search.moments import ALL, EACH_CALL, Asked, Moment, Whole, parse, spread
+from emulator.search.outcomes import Outcome, Word, classify, exit_code, figure, worst
 from emulator.search.saves import Recorded, of_second_save, recorded
 from emulator.session.launch import make_available, perform
 from emulator.supervisor.cleanup import remove
+from emulator.validation.units import format_count, format_duration, format_size
 
 if TYPE_CHECKING:
     from emulator.planning.plan import Plan
 
-STATE, WORST = "sweep.json", "worst.yaml"
-RECORDING = "recording"
-MOST = 100
+STATE = "sweep.json"
+TWINS = ("twin-1", "twin-2")
+MAX_MOMENTS = 100
 """Moments of a sweep, unless more are asked for."""
 Say = Callable[[str], None]
+FIRST = "first"
+"""The name of the fault after which all other tasks are killed."""
 
 
 @dataclass(frozen=True)
@@ -48,25 +65,76 @@ class Question:
 
     requested: RequestedScenario
     """Its own faults are left out."""
-    fault: Mapping[str, Any]
-    """As a scenario has it, without `at`."""
-    at: str
-    most: int = MOST
+    fault: Mapping[str, Any] | None = None
+    """As a scenario has it, without `at`; None: a kill of each task that saves, and of all."""
+    at: str = EACH_CALL
+    max_moments: int = MAX_MOMENTS
+    tolerance: float = TOLERANCE
 
     def as_data(self) -> dict[str, Any]:
         """Return it for the state of a sweep: what must be the same when that goes on."""
-        scenario = self.requested.scenario.to_yaml()
-        return {"scenario": scenario, "fault": dict(self.fault), "at": self.at, "most": self.most}
+        return {
+            "scenario": self.requested.scenario.to_yaml(),
+            "fault": None if self.fault is None else dict(self.fault),
+            "at": self.at,
+            "max_moments": self.max_moments,
+            "tolerance": self.tolerance,
+        }
 
     def variant(self, faults: Sequence[Mapping[str, Any]]) -> RequestedScenario:
-        """Return the scenario with these faults alone. Raises UsageError."""
-        chosen = to_overrides({"faults": list(faults)})
+        """Return the scenario with these faults alone, which restarts. Raises UsageError."""
         own = self.requested
-        return replace(own, last=(*own.last, *chosen))
+        chosen: dict[str, Any] = {"faults": list(faults)}
+        if self.restarts_by_itself:
+            chosen["restart.policy"] = "on-failure"
+        return replace(own, last=(*own.last, *to_overrides(chosen)))
+
+    @cached_property
+    def restarts_by_itself(self) -> bool:
+        """Whether the sweep restarts the tasks, since the scenario does not."""
+        scenario = self.requested.scenario
+        return scenario.rules is None and scenario.restart.policy == "never"
+
+    @cached_property
+    def kind(self) -> str:
+        """The kind of the fault. Raises UsageError."""
+        from emulator.faults.kinds import FAULTS
+
+        if self.fault is None:
+            return "kill"
+        kinds = [key for key in self.fault if key in FAULTS]
+        if len(kinds) != 1:
+            raise UsageError(
+                f"--fault {json.dumps(dict(self.fault))} is no fault.",
+                "For example: --fault '{preempt: worker-1, grace: 5s}'.",
+            )
+        return kinds[0]
 
     def at_moment(self, moment: Moment) -> RequestedScenario:
         """Return the scenario with the fault at a moment. Raises UsageError."""
-        return self.variant([{**self.fault, "at": moment.at}])
+        if self.fault is not None:
+            return self.variant([{**self.fault, "at": moment.at}])
+        if moment.target != ALL:
+            return self.variant([{"kill": moment.target, "at": moment.at}])
+        by = str(moment.at.get("task", self.tasks[0]))
+        others = [name for name in self.tasks if name != by]
+        at = {key: value for key, value in moment.at.items() if key != "task"}
+        return self.variant(
+            [
+                {"name": FIRST, "kill": by, "at": at},
+                *({"kill": name, "at": {"after": FIRST}} for name in others),
+            ]
+        )
+
+    @cached_property
+    def tasks(self) -> Sequence[str]:
+        """The tasks that train together."""
+        scenario = self.requested.scenario
+        return [
+            f"{role}-{index}"
+            for role, spec in scenario.in_training.items()
+            for index in range(spec.replicas)
+        ]
 
 
 @dataclass(frozen=True)
@@ -82,8 +150,8 @@ class Point:
 
     @property
     def is_ok(self) -> bool:
-        """Whether it resumed right, and all that the scenario expects was met."""
-        return (self.outcome.what, self.verdict) == ("right", "ok")
+        """Whether it passed, and all that the scenario expects was met."""
+        return (self.outcome.what, self.verdict) == ("passed", "ok")
 
     def as_data(self, place: Path) -> dict[str, Any]:
         """Return it as `--json` prints it; its run is relative to the folder `place`."""
@@ -92,6 +160,7 @@ class Point:
             "at": self.moment.at,
             "outcome": self.outcome.what,
             "why": self.outcome.why,
+            "compared": list(self.outcome.compared),
             "verdict": self.verdict,
             "lost_steps": self.outcome.lost,
             "resumed_from": self.outcome.resumed,
@@ -108,8 +177,10 @@ class SweepResult:
     points: Sequence[Point]
     left_out: int = 0
     """Moments beyond the most that were asked for."""
-    worst: Path | None = None
-    """The worst one as a scenario."""
+    not_compared: Sequence[str] = ()
+    """What differs between two runs without a fault: a sentence each."""
+    kept: Mapping[Word, Path] = field(default_factory=dict)
+    """The worst moment of each word but `passed`, as a scenario; the worst word first."""
 
     @property
     def figure(self) -> str:
@@ -118,19 +189,21 @@ class SweepResult:
 
     @property
     def exit_code(self) -> int:
-        """1 if a moment was not ok, 3 if one could not be judged, else 0."""
+        """1 if a moment did not pass, 3 if one could not be judged, else 0."""
         return exit_code([(one.outcome.what, one.verdict) for one in self.points])
 
     def as_data(self) -> dict[str, Any]:
         """Return what `--json` prints."""
-        counts = {what: sum(one.outcome.what == what for one in self.points) for what in WORDS}
+        words = get_args(Word)
+        counts = {word: sum(one.outcome.what == word for one in self.points) for word in words}
         return {
             **header(),
             "sweep": self.folder.name,
             "figure": self.figure,
             "counts": counts,
             "left_out": self.left_out,
-            "worst": None if self.worst is None else self.worst.name,
+            "not_compared": list(self.not_compared),
+            "kept": {word: path.name for word, path in self.kept.items()},
             "points": [one.as_data(self.folder) for one in self.points],
         }
 
@@ -144,12 +217,25 @@ class SweepResult:
 
 def said(point: Point) -> str:
     """Return what became of a training at a moment, in words."""
-    words = f"{WORDS[point.outcome.what]}; {point.outcome.why}"
-    return (
-        words
-        if point.outcome.what != "right" or point.verdict == "ok"
-        else (f"{words}; an expectation {'failed' if point.verdict == 'failed' else 'is unknown'}")
-    )
+    words = f"{point.outcome.what}; {point.outcome.why}"
+    if point.outcome.what != "passed" or point.verdict == "ok":
+        return words
+    return f"{words}; an expectation {'failed' if point.verdict == 'failed' else 'is unknown'}"
+
+
+@dataclass(frozen=True)
+class Twins:
+    """What two runs without a fault have shown."""
+
+    figures: Figures
+    """What they have alike."""
+    differs: Sequence[str]
+    """What they have not: a sentence each."""
+    runs: Sequence[Record]
+    seconds: float
+    """How long the longer one took."""
+    bytes: int
+    """Of what it had saved at its end."""
 
 
 @dataclass
@@ -163,9 +249,13 @@ class Sweep:
     warm: bool = False
     at_once: int | None = None
     """Runs side by side; None: as many as the machine has cores and memory for."""
+    python: str | None = None
+    """The Python of tasks that are processes; None: the caller's."""
     say: Say = lambda text: None
     done: Callable[[Point, int], None] = lambda point, of: None
     """Called with each moment that is over, and the number of all."""
+    refuse: Callable[[Record], object] = lambda record: None
+    """Called with the first run without a fault; may raise UsageError before the first fault."""
     _moments: list[Moment] = field(default_factory=list)
     _left_out: int = 0
 
@@ -185,25 +275,31 @@ class Sweep:
                     f"There is another sweep in {folder}: its {', '.join(differs)} differs.",
                     "Choose another --run-id.",
                 )
-            sweep._moments = [Moment(**one) for one in found.get("moments", ())]
+            sweep._moments = [_moment(one) for one in found.get("moments", ())]
             sweep._left_out = found.get("left_out", 0)
         elif folder.exists() and any(folder.iterdir()):
             raise UsageError(f"{folder} is in use already.", "Choose another --run-id.")
         return sweep
 
     def perform(self) -> SweepResult:
-        """Run each moment that was not, write the worst one; return all.
+        """Run each moment that was not, keep the worst ones; return all.
 
-        Raises EmulatorError; an interrupt is raised when all runs are removed.
+        Raises EmulatorError: ProgramFailed if the program does not succeed without a fault; an
+        interrupt is raised when all runs are removed.
         """
-        asked = parse(self.question.at)
+        question = self.question
+        asked = parse(question.at)
+        _ = question.kind  # raises here, not later
+        first = question.tasks[0]
         for moment in asked.moments or [Moment("", {"time": "1s"})]:
-            self.question.at_moment(moment).scenario  # noqa: B018  raises here, not later
-        plain = self.question.variant([])
+            question.at_moment(replace(moment, target=first)).scenario  # noqa: B018  the same
+        plain = question.variant([])
         name, capacity = make_available([plain], self.engine, self.folder, self.say)
         with os_errors(EngineError, "Can't make the folder of the sweep"):
             self.folder.mkdir(FOR_OWNER, parents=True, exist_ok=True)
         self._write_state()
+        if question.restarts_by_itself:
+            self.say("the scenario restarts nothing (`policy: never`): the sweep does")
         count = self.at_once or side_by_side(need_of(plain.scenario), len_of(plain), capacity)
         need = need_of(plain.scenario)
         whole = Need(need.cpus * count, need.memory * count, need.gpus * count)
@@ -211,34 +307,107 @@ class Sweep:
         with Broker().acquire(
             f"sweep {self.folder.name}", whole, capacity, recover=_recover, waiting=waits
         ) as lease:
+            twins = self._twins(asked, plain, name, lease)
             if not self._moments:
-                self._moments, self._left_out = self._found(asked, plain, name, lease)
+                found = list(self._found(asked, twins.runs[0]))
+                self._moments = spread(found, question.max_moments)
+                self._left_out = len(found) - len(self._moments)
                 self._write_state()
-            points = _Together(self, name, lease, count).points()
-        return replace(self._result(points), worst=self._write_worst(points))
+            self._say_what_comes(twins, count)
+            points = _Together(self, name, lease, count, twins.figures.as_data()).points()
+        kept = self._keep_worst(points)
+        return SweepResult(self.folder, points, self._left_out, twins.differs, kept)
 
-    def _found(
-        self, asked: Asked, plain: RequestedScenario, engine: str, lease: Lease
-    ) -> tuple[list[Moment], int]:
-        """Return the moments, of which those of a save are recorded first, and how many are left
-        out."""
-        found = list(asked.moments)
-        if asked.calls:
-            self.say("recording the calls of a save")
-            of = asked.calls[0].of if len(asked.calls) == 1 else "**"
-            folder = self._run(plain, RECORDING, engine, lease, calls_of="**" if of == "*" else of)
+    def _twins(self, asked: Asked, plain: RequestedScenario, engine: str, lease: Lease) -> Twins:
+        """Run the scenario twice without a fault; return what that has shown."""
+        runs, figures = list[Record](), list[Figures]()
+        for number, name in enumerate(TWINS):
+            calls_of = ""
+            if asked.calls and not number:
+                of = asked.calls[0].of if len(asked.calls) == 1 else "**"
+                calls_of = "**" if of == "*" else of
+            self.say(f"run {number + 1} of 2 without a fault")
+            before = figures[0].as_data() if figures else None
+            folder = self._run(
+                plain,
+                name,
+                engine,
+                lease,
+                calls_of=calls_of,
+                reads_results=True,
+                uninterrupted=before,
+            )
             record = Record(folder)
             result = load_result(record)
             if result.outcome != "succeeded":
+                raise _not_without_fault(result)
+            if not number:
+                self.refuse(record)
+            runs.append(record)
+            figures.append(
+                figures_of(record.timeline, record.result(RESULTS), is_anew=_anew(result))
+            )
+        alike, differs = agreed(figures[0], figures[1], self.question.tolerance)
+        with os_errors(EngineError, "Can't write what runs without a fault have alike"):
+            text = json.dumps({**header(), **alike.as_data(), "differs": differs}, indent=1)
+            atomic_write(self.folder / UNINTERRUPTED, text + "\n")
+        for what in differs:
+            self.say(f"not compared, since two runs without a fault differ: {what}")
+        seconds = max(record.timeline.duration for record in runs)
+        return Twins(alike, differs, runs, seconds, _bytes(runs[0]))
+
+    def _found(self, asked: Asked, twin: Record) -> Iterator[Moment]:
+        """Yield the moments, of which those of a save are in a run without a fault."""
+        question = self.question
+        refused = next(
+            (e for e in twin.history if isinstance(e, Refused) and e.operation == "tracing"), None
+        )
+        calls = asked.calls if refused is None else ()
+        if refused is not None and asked.calls:
+            if not asked.moments:
                 raise UsageError(
-                    f"Without a fault the job {result.outcome}: {result.end.reason}.",
-                    f"Its record is in {folder}.",
+                    f"The calls of a save can't be seen: {refused.reason}",
+                    "Moments that need none: --at 'steps 10..50 by 10'.",
                 )
-            target = str(self.question.fault[_kind(self.question)])
-            calls = calls_in(record, target)
-            found += of_second_save(asked.calls, calls, _folders(record, calls.task), target)
-        chosen = spread(found, self.question.most)
-        return chosen, len(found) - len(chosen)
+            self.say(f"the calls of a save can't be seen, and are left out: {refused.reason}")
+        if question.fault is not None:
+            yield from asked.moments
+            if calls:
+                target = str(question.fault[question.kind])
+                found = calls_in(twin, target)
+                yield from of_second_save(calls, found, _folders(twin, found.task), target)
+            return
+        several = len(question.tasks) > 1
+        for target in question.tasks:
+            for moment in asked.moments:
+                words = f"{target}, {moment.words}" if several else moment.words
+                yield replace(moment, words=words, target=target)
+        if several:
+            for moment in asked.moments:
+                yield replace(moment, words=f"all, {moment.words}", target=ALL)
+        if not calls:
+            return
+        every = [_recorded(twin, target) for target in question.tasks]
+        saving = [one for one in every if len(one.saves) > 1] or [calls_in(twin, question.tasks[0])]
+        for one in saving:
+            for moment in of_second_save(calls, one, _folders(twin, one.task), one.task):
+                words = f"{one.task}, {moment.words}" if several else moment.words
+                yield replace(moment, words=words, target=one.task)
+        if several:
+            one = saving[0]
+            for moment in of_second_save(calls, one, _folders(twin, one.task), ALL):
+                yield replace(moment, words=f"all, {moment.words}", target=ALL)
+
+    def _say_what_comes(self, twins: Twins, count: int) -> None:
+        """Say how many moments there are, and about how long and how much disk that takes."""
+        moments = len(self._moments)
+        seconds = twins.seconds * AGAIN * -(-moments // count)
+        left = f", {self._left_out} left out (--max-moments)" if self._left_out else ""
+        saves = f", {format_size(twins.bytes * count)} of saves at a time" if twins.bytes else ""
+        self.say(
+            f"{format_count(moments, 'moment')}{left}: {count} at once, about "
+            f"{about(seconds)}{saves}"
+        )
 
     def _run(
         self,
@@ -248,7 +417,7 @@ class Sweep:
         lease: Lease,
         *,
         stoppable: Callable[[Callable[[], None]], None] = lambda stop: None,
-        calls_of: str = "",
+        **more: Any,  # noqa: ANN401  of RunOptions
     ) -> Path:
         """Run a scenario to its end, unless that was done; return the folder of its run."""
         name, ended = self._free_name(stem, engine)
@@ -259,9 +428,10 @@ class Sweep:
             out=self.folder,
             run_id=name,
             variant=stem,
-            warm=self.warm and not calls_of,
+            warm=self.warm and not more.get("calls_of"),
             gpus=lease.gpus if need_of(requested.scenario).gpus else None,
-            calls_of=calls_of,
+            python=self.python,
+            **more,
         )
         perform(requested, engine, options, RunCallbacks(stoppable=stoppable))
         return self.folder / name
@@ -282,37 +452,53 @@ class Sweep:
             remove(name, engine, folder, self.say)
             attempt += 1
 
-    def _point(self, moment: Moment, run: Path) -> Point:
+    def _point(self, moment: Moment, run: Path, twins: Mapping[str, Any]) -> Point:
         """Return what the record of a moment's run shows."""
         record = Record(run)
-        analysis, _, summary = judge(record)
+        result = load_result(record)
+        applied = [one.stages.get("applied") for one in record.timeline.faults.values()]
+        since = max((one.n for one in applied if one is not None), default=-1)
+        own = figures_of(record.timeline, record.result(RESULTS), since, is_anew=_anew(result))
+        comparison = differences(own, from_data(twins), self.question.tolerance)
+        words = next(iter(result.last_words.values()), ())
         outcome = classify(
-            record.timeline, analysis.outcome, analysis.reason or "", analysis.lost_steps
+            record.timeline,
+            result.outcome,
+            shown(words[-1].strip(), LONGEST) if words else result.analysis.reason or "",
+            result.lost_steps,
+            comparison,
+            moment.whole,
         )
-        return Point(moment, outcome, summary["verdict"], run)
+        return Point(moment, outcome, result.verdict, run)
 
-    def _result(self, points: Sequence[Point]) -> SweepResult:
-        return SweepResult(self.folder, points, self._left_out)
+    def _keep_worst(self, points: Sequence[Point]) -> Mapping[Word, Path]:
+        """Write the worst moment of each word as a scenario; return the files.
 
-    def _write_worst(self, points: Sequence[Point]) -> Path | None:
-        """Write the worst moment as a scenario; return the file, None if all resumed right.
-
-        It expects what was not met, so that it fails until that is mended.
+        Each expects what was not met, so that it fails until that is mended.
         """
-        number = worst([one.outcome for one in points])
-        if number is None:
-            return None
-        point = points[number]
-        requested = self.question.at_moment(point.moment)
-        if promise := point.outcome.promise:
-            more = to_overrides({f"expect.{promise}": True})
-            requested = replace(requested, last=(*requested.last, *more))
-        scenario = requested.scenario
-        text = f"# {point.moment.words}: {said(point)}\n".replace("\n#", " ")
-        path = self.folder / WORST
-        with os_errors(EngineError, "Can't write the worst moment"):
-            atomic_write(path, text + scenario.to_yaml())
-        return path
+        kept = {}
+        for word, number in worst([one.outcome for one in points]).items():
+            point = points[number]
+            requested = self.question.at_moment(point.moment)
+            if promise := point.outcome.promise:
+                more = to_overrides({f"expect.{promise}": True})
+                requested = replace(requested, last=(*requested.last, *more))
+            text = f"# {point.moment.words}: {said(point)}\n".replace("\n#", " ")
+            path = self.folder / f"{self._stem(point.moment)}.yaml"
+            with os_errors(EngineError, "Can't write the worst moment"):
+                atomic_write(path, text + requested.scenario.to_yaml())
+            kept[word] = path
+        return kept
+
+    def _stem(self, moment: Moment) -> str:
+        """Return a name for the scenario of a moment: `kill-before-rename-1`."""
+        at = {key: value for key, value in moment.at.items() if key not in ("of", "task")}
+        key, value = next(iter(at.items()))
+        word = "before" if "of" in moment.at else "at"
+        target = {"": "", ALL: "-all"}.get(moment.target, f"-{moment.target}")
+        several = target if len(self.question.tasks) > 1 else ""
+        text = f"{self.question.kind}{several}-{word}-{key}-{value}"
+        return re.sub(r"[^a-zA-Z0-9.]+", "-", text).strip("-")
 
     def _write_state(self) -> None:
         state = {
@@ -320,18 +506,56 @@ class Sweep:
             **self.question.as_data(),
             "engine": self.engine,
             "warm": self.warm,
-            "moments": [{"words": one.words, "at": one.at} for one in self._moments],
+            "moments": [asdict(one) for one in self._moments],
             "left_out": self._left_out,
         }
         with os_errors(EngineError, "Can't write the state of the sweep"):
             atomic_write(self.folder / STATE, json.dumps(state, indent=1) + "\n")
 
 
+LONGEST = 120
+"""Characters of the last words of a task."""
+AGAIN = 1.5
+"""How much longer a run with a fault takes than one without, about."""
+
+
+def about(seconds: float) -> str:
+    """Return a time that is an estimate: `24 s`, `3m 05s`."""
+    return f"{seconds:.0f} s" if seconds < 60 else format_duration(round(seconds))
+
+
+def _moment(data: Mapping[str, Any]) -> Moment:
+    whole = data.get("whole")
+    return Moment(**{**data, "whole": None if whole is None else Whole(**whole)})
+
+
+def _anew(result: Result) -> bool:
+    """Return whether the steps of a run were counted anew, so that they can't be compared."""
+    return any(task.counted_anew for task in result.analysis.tasks.values())
+
+
+def _bytes(record: Record) -> int:
+    """Return how much a run had saved, of what was seen."""
+    return sum(save["bytes"] for save in load_result(record).analysis.saves if not save["removed"])
+
+
+def _not_without_fault(result: Result) -> ProgramFailed:
+    """Return why there is no sweep: the program does not succeed without a fault."""
+    words = "".join(f"\n  {line}" for line in next(iter(result.last_words.values()), ()))
+    return ProgramFailed(
+        f"Without a fault the job {result.outcome}: {result.end.reason.rstrip('.')}.{words}",
+        f"Its record is in {result.folder}.",
+    )
+
+
 class _Together:
     """The runs of a sweep, several at once; an interrupt ends them, and is raised after that."""
 
-    def __init__(self, sweep: Sweep, engine: str, lease: Lease, count: int) -> None:
+    def __init__(
+        self, sweep: Sweep, engine: str, lease: Lease, count: int, twins: Mapping[str, Any]
+    ) -> None:
         self._sweep, self._engine, self._lease = sweep, engine, lease
+        self._twins = {**header(), **twins}
         self._moments = sweep._moments
         self._left: queue.SimpleQueue[int] = queue.SimpleQueue()
         for number in range(len(self._moments)):
@@ -393,12 +617,20 @@ class _Together:
                 stop()
 
         requested = sweep.question.at_moment(moment)
-        run = sweep._run(requested, f"{number + 1}", self._engine, self._lease, stoppable=stoppable)
+        run = sweep._run(
+            requested,
+            f"{number + 1}",
+            self._engine,
+            self._lease,
+            stoppable=stoppable,
+            reads_results=True,
+            uninterrupted=self._twins,
+        )
         with self._lock:
             self._stops.pop(number, None)
             if self._error is not None:
                 return
-        point = sweep._point(moment, run)
+        point = sweep._point(moment, run, self._twins)
         self._points[number] = point
         sweep.done(point, len(self._moments))
 
@@ -434,32 +666,22 @@ def has_ended(folder: Path) -> bool:
 def calls_in(record: Record, target: str) -> Recorded:
     """Return the calls of the task whose saves count: the fault's target, or who saves instead."""
     plan: Plan = record.plan
-    history = record.history
-    names = [task.name for task in plan.in_training]
-    found = {name: recorded(history, name) for name in names}
+    found = {task.name: _recorded(record, task.name) for task in plan.in_training}
     own = found.get(target)
     if own is not None and own.saves:
         return own
     saving = [one for one in found.values() if one.saves]
-    return saving[0] if saving else (own or found[names[0]])
+    return saving[0] if saving else (own or next(iter(found.values())))
+
+
+def _recorded(record: Record, task: str) -> Recorded:
+    return recorded(record.history, task, record.plan.step_rules(record.plan.task(task)))
 
 
 def _folders(record: Record, task: str) -> list[tuple[str, str]]:
     """Return the folders that are another's in each run, with what a trigger has for them."""
     folder = record.path.resolve()
     return [(f"{folder}/shared", "/shared/"), (f"{folder}/work/{task}", "")]
-
-
-def _kind(question: Question) -> str:
-    from emulator.faults.kinds import FAULTS
-
-    kinds = [key for key in question.fault if key in FAULTS]
-    if len(kinds) != 1:
-        raise UsageError(
-            f"--fault {json.dumps(dict(question.fault))} is no fault.",
-            "For example: --fault '{preempt: worker-1, grace: 5s}'.",
-        )
-    return kinds[0]
 
 
 def _state(path: Path) -> dict[str, Any]:
@@ -484,4 +706,4 @@ def _recover(claim: Claim) -> None:
             remove(run.run_id, run.engine, run.folder)
 
 
-__all__ = ["Class", "Point", "Question", "Result", "Sweep", "SweepResult"]
+__all__ = ["Point", "Question", "Result", "Sweep", "SweepResult"]

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from emulator.analysis.uninterrupted import UNINTERRUPTED
 from emulator.api.server import ApiServer
 from emulator.engines.base import Configuring, Engine, Warming
 from emulator.engines.capabilities import capable
@@ -198,6 +199,8 @@ def up(
         session = _Session(plan, engine, clock, callbacks, deferral, options.keep, endpoint, origin)
         given = requested.given
         record = RunWriter(folder, plan, given.text, clock, given.kept)
+        if options.uninterrupted is not None:
+            record.write_result(UNINTERRUPTED, options.uninterrupted)
         with session.open(record, reports=options.reports) as run:
             run.supervisor.run()
         return run.result

@@ -14,6 +14,7 @@ has replaced its target.
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import signal
 import threading
@@ -30,6 +31,7 @@ from emulator.engines.base import (
     Looking,
     Publishing,
     Queueing,
+    Reading,
     Shaping,
     Witnessing,
 )
@@ -38,6 +40,7 @@ from emulator.errors import EmulatorError, EngineLost, NotRunning
 from emulator.faults.platforms.notices import Announcing
 from emulator.faults.spec import NOTHING_MORE, Effect, FaultContext, ending_grace
 from emulator.record.events import SavedFiles
+from emulator.runtime.programs import program_of
 from emulator.supervisor.task_processes import described, listed
 from emulator.supervisor.tracing import Tracing
 
@@ -47,6 +50,8 @@ if TYPE_CHECKING:
     from emulator.planning.plan import Plan, Task
     from emulator.runtime.clock import Clock, Workers
 
+READER = ("faults.saved_files", "supervisor.witness.arrays")
+"""The program that reads what tasks have left."""
 BASE = ""
 """In place of a fault's id: the links that a scenario has all the time."""
 
@@ -233,6 +238,34 @@ class EngineCalls:
         with contextlib.suppress(EmulatorError):
             return SavedFiles(**self._engine.look(task, self._first_starts[task]), task=task)
         return None
+
+    def read_results(self, known: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """Return what the tasks of the training have left, as `results.json` has it; blocks.
+
+        Of a file whose digest is `known`, only that is read.
+        """
+        found: dict[str, Any] = {"files": {}, "unread": []}
+        if not isinstance(self._engine, Reading) or not self._first_starts:
+            return found
+        since = min(self._first_starts.values())
+        places = ["shared", *(task.name for task in self._plan.in_training)]
+        program = program_of(*READER, main=READER[-1])
+        for where in places:
+            begin = f"/{where}/" if where == "shared" else f"{where}/"
+            digests = {
+                path.removeprefix(begin): file["digest"]
+                for path, file in known.items()
+                if path.startswith(begin) and "digest" in file
+            }
+            asked = {"known": digests, "since": self._first_starts.get(where, since)}
+            try:
+                printed = self._engine.read_files(where, program, asked)
+                files = json.loads(printed.splitlines()[-1])["files"]
+            except (EmulatorError, ValueError, LookupError) as error:
+                found["unread"].append(f"what is in {begin}: {error}")
+                continue
+            found["files"].update({f"{begin}{path}": file for path, file in files.items()})
+        return found
 
     # --- On a worker ----------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from emulator.analysis.incurable import incurable
+from emulator.analysis.uninterrupted import RESULTS, UNINTERRUPTED, from_data
 from emulator.engines.base import (
     REST,
     Engine,
@@ -48,6 +49,7 @@ from emulator.record.events import (
     observed,
 )
 from emulator.record.folder import RunFolder
+from emulator.record.version import header
 from emulator.supervisor import restart_policy as policy
 from emulator.supervisor.control import Asked, Interrupted, RunControl
 from emulator.supervisor.engine_calls import Called, EngineCalls, Preparing
@@ -188,6 +190,7 @@ class Supervisor:
                 self.inbox.hurried = self._is_hurried()
             self._saves.end()
             self._look_at_end()
+            self._read_results()
         finally:
             self._sampling.end()
         assert self._job.end is not None
@@ -203,6 +206,14 @@ class Supervisor:
         look = self._calls.look_at_end(next(trains, ""))
         if look is not None and look.saved:
             self._history.write(look)
+
+    def _read_results(self) -> None:
+        """Read what the tasks have left, where that is to be compared with other runs."""
+        assert self._job.end is not None
+        if self._plan.reads_results and self._job.end.outcome == "succeeded":
+            before = RunFolder(self._history.path).result(UNINTERRUPTED) or {}
+            found = self._calls.read_results(from_data(before).files)
+            self._history.write_result(RESULTS, {**header(), **found})
 
     def _begin_tasks(self) -> None:
         """Start every task, once the helpers run that are to be there before them."""

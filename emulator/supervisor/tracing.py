@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 LIST = "list"
 """The id of the rule that records calls."""
-PHASES = r'"phase"|[Cc]heckpoint|[Ss]av(?:e|ing)'
+LINES = r'\d|"phase"|[Cc]heckpoint|[Ss]av(?:e|ing)'
 """The lines of output that are recorded with the calls: they tell one save from the next."""
 
 
@@ -101,7 +101,7 @@ class Tracing:
         self._tasks = {task.name: _Traced() for task in plan.tasks}
         for task in plan.in_training if plan.calls_of else ():
             of = path_pattern(plan.calls_of)
-            rule = {"do": "list", "id": LIST, "of": of, "lines": PHASES}
+            rule = {"do": "list", "id": LIST, "of": of, "lines": LINES}
             self._tasks[task.name].rules[LIST] = rule
 
     def begin(self, task: str, ran: Callable[[], object]) -> None:

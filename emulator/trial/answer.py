@@ -273,10 +273,11 @@ def saved_outside(timeline: Timeline, run: str) -> list[str]:
             began.pop(one.path, None)
         if one.call != "unlink" and not PurePosixPath(path).is_relative_to(run):
             began.setdefault(path, one.t)
-    return [path for path in began if _is_kept(path)]
+    return [path for path in began if is_kept(path)]
 
 
-def _is_kept(path: str) -> bool:
+def is_kept(path: str) -> bool:
+    """Return whether a file is no cache, and nothing that is made again."""
     parts = PurePosixPath(path).parts
     if parts[:2] in (("/", "dev"), ("/", "proc"), ("/", "sys")) or CACHES & {*parts}:
         return False

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from emulator.planning.plan import new_run_id
 from emulator.planning.requested import RequestedScenario, RunOptions
@@ -16,7 +15,6 @@ from emulator.record.reader import Record
 from emulator.record.task_log import printed
 from emulator.record.timeline import Timeline
 from emulator.results import Result, RunCallbacks
-from emulator.scenario.given import Given
 from emulator.session.launch import make_available, perform
 from emulator.trial.answer import Answer, answer_of, is_answered, saved_outside
 from emulator.trial.moments import Seen, is_seen, moment, seen_in
@@ -107,9 +105,9 @@ def perform_trial(
     Raises EmulatorError; UsageError if the program can't be copied.
     """
     run_id = options.run_id or new_run_id(question.name)
-    plain = _asked(question, folder, (), f"timeout={PLAIN}s", "restart.policy=never")
+    plain = question.asked(folder, (), f"timeout={PLAIN}s", "restart.policy=never")
     for target in question.targets:
-        _asked(question, folder, [question.fault_at(target, "1s")])  # its mistakes come first
+        question.asked(folder, [question.fault_at(target, "1s")])  # its mistakes come first
     name, _ = make_available([plain], engine, options.out, tick)
     watch = _Watch(is_seen)
     result = _run(plain, name, options, f"{run_id}-plain", shown, watch, traced=True)
@@ -134,7 +132,7 @@ def perform_trial(
     moments = {target: moment(seen, target) for target in question.targets}
     runs: list[tuple[Answer, Result]] = []
     for target, when in moments.items():
-        asked = _asked(question, folder, [question.fault_at(target, when.at)])
+        asked = question.asked(folder, [question.fault_at(target, when.at)])
         # A moment by time is that of a run as slow as the one without a fault.
         looks = not seen.ended and not outside and not blind
         traced = looks or not seen.reads_steps
@@ -178,15 +176,6 @@ def write(folder: Path, text: str) -> tuple[Path | None, str]:
     except OSError as error:
         return None, reason(error)
     return path, ""
-
-
-def _asked(
-    question: Question, folder: Path, faults: Sequence[Mapping[str, Any]], *sets: str
-) -> RequestedScenario:
-    given = Given(folder / NAME, question.text(faults), title="the command")
-    requested = RequestedScenario(given, None, last=sets, by_call=True)
-    _ = requested.scenario  # raises here, not later
-    return requested
 
 
 def _run(

@@ -1,16 +1,24 @@
-"""The scenario of a trial, as text that its user goes on with (pure)."""
+"""A scenario for one's own program, as text: of a trial, or of a sweep of a command."""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import yaml
 
-from emulator.trial.command import Program
+from emulator.errors import UsageError
+from emulator.planning.requested import RequestedScenario
+from emulator.scenario.frameworks.spec import FrameworkName
+from emulator.scenario.given import Given
+from emulator.scenario.program import parts
+from emulator.trial.command import Program, look
+from emulator.validation.units import parse_duration
 
 NAME = "emulate-try.yaml"
 FAULT: Mapping[str, Any] = {"grace": "10s", "down": "2s"}
@@ -34,13 +42,18 @@ class Question:
     """Seconds, of each run."""
     fault: Mapping[str, Any] | None = None
     """In place of the preemptions."""
+    restarts: int = 3
+    """As many at most."""
+    verb: str = "try"
+    """The command that asks."""
 
     @property
     def name(self) -> str:
         """The name of the scenario."""
         script = self.program.script
         words = (script.stem if script else self.program.command[0].rpartition("/")[2]).lower()
-        return f"try-{re.sub('[^a-z0-9]+', '-', words).strip('-') or 'it'}"[:30].rstrip("-")
+        stem = re.sub("[^a-z0-9]+", "-", words).strip("-") or "it"
+        return f"{self.verb}-{stem}"[:30].rstrip("-")
 
     @property
     def targets(self) -> Sequence[str]:
@@ -66,15 +79,16 @@ class Question:
         inside.append(f"  command: {_inline(list(program.command))}")
         scope = "job" if program.is_distributed else "task"
         lines = [
-            f"# Of `emulate try -- {shlex.join(program.command)}`. Edit it, and run it again with",
-            f"# `emulate up {NAME}`, or as a test with `pytest {NAME}`.",
+            f"# Of `emulate {self.verb} -- {shlex.join(program.command)}`. Edit it, and run it",
+            f"# again with `emulate up {NAME}`, or as a test with `pytest {NAME}`.",
             f"name: {self.name}",
             f"framework: {program.framework}" + _about(seen),
             f"image: {_inline(self.image or 'auto')}" + _about("where tasks are containers"),
             "program:",
             *inside,
             f"cluster: {{worker: {program.workers}}}" + _about(program.why),
-            f"restart: {{policy: on-failure, scope: {scope}, limit: 3, backoff: 500ms}}",
+            f"restart: {{policy: on-failure, scope: {scope}, limit: {self.restarts}, "
+            "backoff: 500ms}",
             f"timeout: {self.timeout:g}s",
             *([f"metrics: {_inline({'steps': self.steps})}"] if self.steps else []),
         ]
@@ -82,6 +96,64 @@ class Question:
             lines += ["faults:" + _about(why), *(f"  - {_inline(dict(one))}" for one in faults)]
             lines += ["expect:", "  outcome: succeeded", "  never_from_scratch: true"]
         return "\n".join(lines) + "\n"
+
+    def asked(
+        self, folder: Path, faults: Sequence[Mapping[str, Any]] = (), *sets: str
+    ) -> RequestedScenario:
+        """Return the scenario as one that was asked for in a folder. Raises UsageError."""
+        given = Given(folder / NAME, self.text(faults), title="the command")
+        requested = RequestedScenario(given, None, last=sets, by_call=True)
+        _ = requested.scenario  # raises here, not later
+        return requested
+
+
+def question_of(
+    command: Sequence[str],
+    path: str | None,
+    *,
+    workers: int | None = None,
+    framework: FrameworkName | None = None,
+    source: Path = Path(),
+    timeout: str = "3m",
+    **more: Any,  # noqa: ANN401  of Question
+) -> Question:
+    """Return what is asked of a command; None is what its script shows.
+
+    `path` are the folders in which its program is looked for; None: it is in an image. Raises
+    UsageError.
+    """
+    folder = source if source.is_dir() else source.parent
+    program = look(command, folder.absolute(), path)
+    exclude = _ignored(folder)
+    try:
+        parts(source.absolute(), exclude)
+    except ValueError as error:
+        hint = "--source names another folder, or a file, that is copied for each worker."
+        raise UsageError(f"{error}.", hint) from None
+    if framework is not None:
+        program = replace(program, framework=framework, imported="")
+    if workers is not None:
+        program = replace(program, workers=workers, why="as --workers says")
+    try:
+        seconds = parse_duration(timeout)
+    except ValueError as error:
+        raise UsageError(f"--timeout: {error}.") from None
+    return Question(program=program, source=str(source), exclude=exclude, timeout=seconds, **more)
+
+
+def path_for(python: str | None) -> str:
+    """Return the folders in which a task finds programs: also those beside its Python."""
+    beside = [] if python is None else [str(Path(python).parent)]
+    return os.pathsep.join([*beside, os.environ.get("PATH", os.defpath)])
+
+
+def _ignored(folder: Path) -> list[str]:
+    """Return the patterns of a folder's .gitignore."""
+    try:
+        lines = (folder / ".gitignore").read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return []
+    return [line.rstrip() for line in lines if line.strip() and not line.startswith("#")]
 
 
 def _about(words: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from emulator.engines.base import Engine, Looking, Watched
+from emulator.engines.base import Engine, Looking, Reading, Watched
 from emulator.engines.capabilities import capable
 from emulator.engines.docker import DockerEngine
 from emulator.engines.process import ProcessEngine
@@ -132,6 +132,25 @@ def test_what_a_task_has_saved_is_seen_when_it_has_ended(saving: Stage) -> None:
     assert engine.look("shared", after) == {"saved": [], "others": []}
     with pytest.raises(EngineError):
         engine.look("worker-9", 0.0)
+
+
+def test_what_tasks_have_left_is_read_with_their_packages(saving: Stage) -> None:
+    engine = saving.engine
+    assert isinstance(engine, Looking)
+    saving.engine.signal("worker-0", 9)
+    saving.until_exit()
+    (shared,) = engine.look("shared", 0.0)["saved"]
+    assert isinstance(engine, Reading)
+    program = (
+        "import json, pathlib, sys, numpy; asked = json.loads(sys.argv[1]); "
+        "print(*(one.read_text() for one in pathlib.Path(asked['folder']).rglob('*.pt')), "
+        "asked['mine'])"
+    )
+    asked = {"mine": 7, "since": shared["wall"] - 60}
+    assert engine.read_files("shared", program, asked) == "12345678 7\n"
+    assert engine.read_files("worker-0", program, asked) == "abcdef 7\n"
+    with pytest.raises(EngineError, match="Reading files failed: one two"):
+        engine.read_files("shared", "import sys; sys.exit('one two')", asked)
 
 
 def test_what_becomes_of_files_is_seen_from_outside(saving: Stage) -> None:

@@ -239,7 +239,7 @@ random: {partition: [[ps-0], [worker-0]], for: 1s}, every: 1s -> : `random` has 
 kill: ps-0, at: {after: nobody} -> .at: there is no fault 'nobody' (faults are
 kill: ps-0, at: {recovery: 0} -> .at: it waits for itself
 kill: ps-0, at: {after: 0, task: ps-0} -> .at: `after` belongs to no task
-kill: ps-0, at: {step: 3, of: '*'} -> .at: `of` goes with write, fsync, rename, unlink
+kill: ps-0, at: {step: 3, of: '*'} -> .at: `of` goes with write, truncate, fsync, rename, unlink
 kill: ps-0, at: {write: 0} -> .at.write: 0 should be greater than or equal to 1
 kill: ps-0, at: {write: 1, task: 'worker-*'} -> .at: a `write` is of one task; name it in `task`
 kill: ps-0, at: {write: 1, task: x-1} -> .at.task: no task is called 'x-1'

@@ -56,11 +56,11 @@ SWEPT = SweepResult(
     [
         Point(
             Moment("write 5 of /shared/model-*.bin.tmp (8,192 bytes)", {"write": 5}),
-            Outcome("wrong", WHY, 10, 20, 0),
+            Outcome("silently different", WHY, 10, 20, 0),
             "ok",
             None,
         ),
-        Point(Moment("step 10", {"step": 10}), Outcome("unknown", WHY), "unknown", None),
+        Point(Moment("step 10", {"step": 10}), Outcome("undecided", WHY), "unknown", None),
     ],
 )
 FIGURES = dict(zip(LISTED, (1041.5, 0.043, 991, 85.25), strict=True))

@@ -10,7 +10,7 @@ import pytest
 from emulator.errors import UsageError
 from emulator.record.events import Entry, KernelCall
 from emulator.scenario.loader import parse as scenario
-from emulator.search.moments import CallsOfSave, Moment, parse, spread
+from emulator.search.moments import CallsOfSave, Moment, Whole, parse, spread
 from emulator.search.saves import of_second_save, recorded
 
 
@@ -31,6 +31,8 @@ def triggers(text: str) -> list[object]:
         ("times 5s..10s", [{"time": "5s"}, {"time": "10s"}]),
         ("every write of a save", [("write", "*")]),
         ("each rename", [("rename", "*")]),
+        ("each call of a save", [("call", "*")]),
+        ("each call of *.pt", [("call", "*.pt")]),
         ("every write of *.pt of a save", [("write", "*.pt")]),
         ("every fsync of *.pt,  phase  eval", [{"phase": "eval"}, ("fsync", "*.pt")]),
     ],
@@ -47,7 +49,7 @@ def test_a_list_of_moments(text: str, meant: Sequence[object]) -> None:
     [
         ("", "--at has no moments."),
         (" , ", "--at has no moments."),
-        ("soon", "Known are: steps 10..200 by 10,"),
+        ("soon", "Known are: each call of a save,"),
         ("phase lunch", "Phases are startup, data,"),
         ("steps ten", "Steps are numbers:"),
         ("steps 20..10", "A range goes up"),
@@ -56,7 +58,7 @@ def test_a_list_of_moments(text: str, meant: Sequence[object]) -> None:
         ("times 1s..2", "Times have a unit:"),
         ("times 0s..9s", "A range goes up"),
         ("times 0s..3h by 1s", "more than 1,000 moments"),
-        ("every save", "Calls are write, fsync, rename, unlink."),
+        ("every save", "Calls are write, truncate, fsync, rename, unlink; `call`"),
         ("every write of a b", "For example `every write of *.pt`"),
     ],
 )
@@ -140,12 +142,97 @@ def test_a_name_that_changes_becomes_a_glob(first: str, second: str, of: str) ->
 
 def test_without_phases_a_save_is_what_is_done_again_and_again() -> None:
     calls = [one for number in (10, 20, 30) for one in whole_save(f"m-{number}.pt")]
-    assert [(one.first, one.end) for one in recorded(calls, "worker-0").saves] == [
-        (0, 4),
-        (4, 8),
-        (8, 12),
-    ]
+    found = [[*one.calls] for one in recorded(calls, "worker-0").saves]
+    assert found == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
     assert aimed(calls, CallsOfSave("fsync")) == [{"fsync": 2, "of": "/shared/m-*.pt.tmp"}]
+
+
+def printed(text: str) -> KernelCall:
+    return KernelCall(task="worker-0", line=text)
+
+
+def steps(first: int, last: int, *, log: bool = False) -> list[Entry]:
+    """Return lines of steps; with a log that is written after each."""
+    after = [call("write", "/runs/a/work/worker-0/log.csv")] if log else []
+    return [
+        one
+        for step in range(first, last + 1)
+        for one in (printed(f"step {step} loss 0.{step}"), *after)
+    ]
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_without_phases_a_save_is_what_is_called_between_two_steps(log: bool) -> None:
+    """Not what is written after each step, nor before the first one."""
+    begin = [CACHE, call("write", "/runs/a/work/worker-0/config.json")]
+    old, new = "/runs/a/shared/m-10.pt", whole_save("m-20.pt")
+    history = [*begin, *steps(1, 10, log=log), *whole_save("m-10.pt"), *steps(11, 20, log=log)]
+    history += [*new, call("unlink", old), *steps(21, 25, log=log)]
+    saves = recorded(history, "worker-0").saves
+    assert [(one.step, one.is_exact) for one in saves] == [(10, False), (20, False)]
+    assert aimed(history, CallsOfSave("write"), CallsOfSave("unlink")) == [
+        {"write": 3, "of": "/shared/m-*.pt.tmp"},
+        {"write": 4, "of": "/shared/m-*.pt.tmp"},
+        {"unlink": 1, "of": "/shared/m-10.pt"},
+    ]
+
+
+def test_a_program_that_saves_after_each_step_has_no_log() -> None:
+    history = [
+        one for step in range(1, 6) for one in (*steps(step, step), *whole_save(f"m-{step}.pt"))
+    ]
+    assert [one.step for one in recorded(history, "worker-0").saves] == [1, 2, 3, 4, 5]
+
+
+def test_a_save_of_whole_files_is_whole_once_nothing_is_left_but_to_keep_and_remove() -> None:
+    """What the kernel has, it keeps when a task is killed."""
+    history: list[Entry] = []
+    for number in (10, 20):
+        rest = [call("fsync", "/runs/a/shared/m.pt"), call("unlink", f"/runs/a/shared/x-{number}")]
+        history += [*steps(number - 9, number), *whole_save("m.pt"), *rest]
+    found = recorded(history, "worker-0")
+    moments = of_second_save([CallsOfSave("call")], found, FOLDERS, "worker-0")
+    known = [one.whole for one in moments if one.whole is not None]
+    assert [(one.step, one.earlier, one.is_exact) for one in known] == [
+        *[(10, 0, False)] * 4,
+        *[(20, 10, False)] * 2,
+    ]
+
+
+def test_calls_are_counted_where_the_first_save_has_fewer() -> None:
+    """It empties nothing: its files are new."""
+    first = [call("write", f"/runs/a/shared/{name}") for name in ("a.json", "b.json")]
+    again = [
+        call(kind, f"/runs/a/shared/{name}")
+        for name in ("a.json", "b.json")
+        for kind in ("truncate", "write")
+    ]
+    history = [*steps(1, 5), *first, *steps(6, 9), *again, *steps(10, 11)]
+    assert aimed(history, CallsOfSave("call")) == [
+        {"truncate": 1, "of": "/shared/a.json"},
+        {"write": 2, "of": "/shared/a.json"},
+        {"truncate": 1, "of": "/shared/b.json"},
+        {"write": 2, "of": "/shared/b.json"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("whole", "resumed", "older"),
+    [
+        (Whole(20, 10), 19, True),
+        (Whole(20, 10), 20, False),
+        # Of a step that is known about, the nearer save counts.
+        (Whole(19, 9, is_exact=False), 20, False),
+        (Whole(21, 11, is_exact=False), 20, False),
+        (Whole(21, 11, is_exact=False), 10, True),
+        (Whole(19, 17, is_exact=False), 18, True),
+        (Whole(10, 0, is_exact=False), 0, True),
+    ],
+)
+def test_a_training_that_went_on_from_an_older_save(
+    whole: Whole, resumed: int, *, older: bool
+) -> None:
+    assert whole.is_newer_than(resumed) == older
 
 
 @pytest.mark.parametrize(

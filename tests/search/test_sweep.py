@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,9 @@ from emulator.cli.sweep import fault_of
 from emulator.errors import UsageError
 from emulator.planning.claims import Capacity, Need
 from emulator.record.reader import Record
-from emulator.search.page import render
-from emulator.search.sweep import WORST, Question, Sweep, side_by_side
+from emulator.search.moments import ALL, Moment
+from emulator.search.page import junit, markdown, render
+from emulator.search.sweep import Question, Sweep, about, side_by_side
 from emulator.session.launch import read
 from tests.conftest import Emulate, left, wait_for_line
 from tests.engines.test_calls import MAY_TRACE
@@ -43,32 +46,104 @@ def swept(emulate: Emulate, saves: str, at: str, *more: str, mended: bool = Fals
 @pytest.mark.parametrize(
     ("saves", "at", "what"),
     [
-        ("in-place", "every write of weights.bin", "wrong"),
-        ("newest", "every write of a save", "wrong"),
-        ("tracker", "every write of *.bin.tmp, each rename of *.bin", "lost"),
+        ("in-place", "every write of weights.bin", "silently different"),
+        ("newest", "every write of a save", "silently different"),
+        ("tracker", "every write of *.bin.tmp, each rename of *.bin", "lost work"),
     ],
 )
 def test_a_program_that_saves_wrongly_is_caught_and_its_mended_version_passes(
     saves: str, at: str, what: str, emulate: Emulate
 ) -> None:
-    code, found = swept(emulate, saves, at, "--most=2", "--run-id=wrong")
+    code, found = swept(emulate, saves, at, "--max-moments=2", "--run-id=wrong")
     assert (code, found["counts"][what]) == (1, 2), found
     assert {point["last_save"] for point in found["points"]} == {10}
     assert found["left_out"] > 0
-    worst = emulate("up", emulate.out / "wrong" / WORST, f"--out={emulate.out}", ON_PROCESSES)
-    worst.ended(1)  # it expects what was not met
+    (name,) = found["kept"].values()
+    assert name.startswith("kill-before-")
+    again = emulate("plan", emulate.out / "wrong" / name, ON_PROCESSES)
+    assert "worker-0" in again.ended(0).stdout
     assert "<h1>wrong</h1>" in (emulate.out / "wrong" / "sweep.html").read_text()
     at = "every write of a save, each rename"
-    code, found = swept(emulate, saves, at, "--most=2", mended=True)
-    assert (code, found["counts"]["right"]) == (0, 2), found
-    assert found["worst"] is None
+    code, found = swept(emulate, saves, at, "--max-moments=2", mended=True)
+    assert (code, found["counts"]["passed"]) == (0, 2), found
+    assert found["kept"] == {}
+
+
+@traced
+@pytest.mark.parametrize("engine", ["process", pytest.param("docker", marks=pytest.mark.docker)])
+@pytest.mark.parametrize(
+    ("bug", "words"),
+    [
+        ("two-files", {"silently different": 1, "lost work": 1}),
+        ("newest", {"silently different": 1}),
+        ("tracker", {"lost work": 1, "passed": 1}),
+        ("no-optimizer", {"silently different": 2}),
+        ("data-order", {"silently different": 2}),
+        ("counter", {"silently different": 2}),
+        ("", {"passed": 2}),
+    ],
+)
+def test_the_command_of_a_program_is_swept_without_a_scenario(
+    bug: str,
+    words: dict[str, int],
+    engine: str,
+    emulate: Emulate,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:
+    """Each bug has the right word, and without a bug each moment passes."""
+    if engine == "docker":
+        request.getfixturevalue("docker_engine")  # or skip
+    shutil.copy(Path(__file__).parent / "planted" / "train.py", tmp_path)
+    options = [f"--engine={engine}", f"--out={emulate.out}", "--json", *AT.get(bug, [])]
+    command = ["python", "train.py", "--out", "{out}", *(["--bug", bug] if bug else [])]
+    most = str(sum(words.values()))
+    done = emulate("sweep", *options, "--max-moments", most, "--", *command, cwd=tmp_path)
+    assert done.returncode == int(words.keys() != {"passed"}), done.stderr
+    counts = {word: count for word, count in done.json["counts"].items() if count}
+    assert counts == words, done.stderr
+    assert done.json["not_compared"] == []
+
+
+AT = {
+    "two-files": ["--at=each truncate of rest.json, every write of weights.json"],
+    "newest": ["--at=every write of model-*.json"],
+}
+"""Where it is not at each call."""
+
+
+@traced
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        ("print('step 1'); raise ValueError('no data')", 1, "ValueError: no data"),
+        ("[print('step', n) for n in range(20)]", 2, "made no save that can be told"),
+        (
+            "[(print('step', n), open(f'{FOLDER}/m.json', 'w').write(str(n))) for n in range(9)]",
+            2,
+            "such as FOLDER/m.json: all moments would go on from each other's saves.",
+        ),
+    ],
+)
+def test_what_can_t_be_swept_is_said_before_the_first_fault(
+    command: str, code: int, said: str, emulate: Emulate, tmp_path: Path
+) -> None:
+    folder = tmp_path / "of-the-user"
+    folder.mkdir()
+    (tmp_path / "program").mkdir()
+    text = f"FOLDER = {str(folder)!r}\n{command}\n"
+    (tmp_path / "program" / "train.py").write_text(text)
+    words = ["sweep", f"--out={emulate.out}", "--run-id=none", "--", "python", "train.py"]
+    done = emulate(*words, cwd=tmp_path / "program").ended(code)
+    assert said.replace("FOLDER", str(folder)) in done.stderr
+    assert not (emulate.out / "none" / "none-1").exists()
 
 
 @traced
 def test_a_killed_sweep_goes_on_where_it_was(emulate: Emulate) -> None:
     asked = (
         *("sweep", "saves-tracker", KILL, "--at=every write of a save", ON_PROCESSES),
-        *(command_of("tracker", mended=True), "--at-once=1", "--most=4"),
+        *(command_of("tracker", mended=True), "--at-once=1", "--max-moments=4"),
         *(f"--out={emulate.out}", "--run-id=again", "--json"),
     )
     process = emulate.start(*asked)
@@ -84,6 +159,7 @@ def test_a_killed_sweep_goes_on_where_it_was(emulate: Emulate) -> None:
     assert (folder / "sweep.json").read_text() == state
     runs = [point["run"] for point in done.json["points"]]
     assert runs[:2] == ["again-1", "again-2"]
+    assert {"again-twin-1", "again-twin-2"} <= {path.name for path in folder.iterdir()}
     assert [left("process", name) for name in (*runs, *ended)] == [[]] * (len(runs) + len(ended))
     for run in runs:
         assert Record(folder / run).result("summary.json") is not None
@@ -112,10 +188,14 @@ def test_a_sweep_of_a_job_that_never_saves_twice_says_so(tmp_path: Path) -> None
 # --- Without a run --------------------------------------------------------------------------------
 
 
-def question(at: str = "step 10", fault: Any = None) -> Question:
+KILLED = {"kill": "worker-0"}
+
+
+def question(at: str = "step 10", fault: Any = KILLED, workers: int = 1, **more: Any) -> Question:
     scenario = {"name": "a", "framework": "none", "program": {"command": ["a"]},
-                "cluster": {"worker": 1}, "faults": [{"kill": "worker-0", "at": "1s"}]}  # fmt: skip
-    return Question(read(scenario, [Path.cwd()]), fault or {"kill": "worker-0"}, at)
+                "cluster": {"worker": workers}, "faults": [{"kill": "worker-0", "at": "1s"}],
+                **more}  # fmt: skip
+    return Question(read(scenario, [Path.cwd()]), fault, at)
 
 
 def test_the_faults_of_the_scenario_are_left_out() -> None:
@@ -125,6 +205,40 @@ def test_the_faults_of_the_scenario_are_left_out() -> None:
     assert fault.at is not None
     assert fault.at.step == 10
     assert question().variant([]).scenario.faults == []
+
+
+def test_without_a_fault_a_task_is_killed_or_all_are_at_once() -> None:
+    asked = question(fault=None, workers=3)
+    assert asked.tasks == ["worker-0", "worker-1", "worker-2"]
+
+    def faults(moment: Moment) -> list[object]:
+        found = asked.at_moment(moment).scenario.faults
+        return [one.model_dump(exclude_unset=True, exclude_none=True) for one in found]
+
+    at = {"write": 3, "of": "*.pt"}
+    assert faults(Moment("", at, "worker-1")) == [{"kill": "worker-1", "at": at}]
+    assert faults(Moment("", {**at, "task": "worker-1"}, ALL)) == [
+        {"name": "first", "kill": "worker-1", "at": at},
+        {"kill": "worker-0", "at": {"after": "first"}},
+        {"kill": "worker-2", "at": {"after": "first"}},
+    ]
+    assert [str(one["kill"]) for one in faults(Moment("", {"step": 9}, ALL))] == [*asked.tasks]  # type: ignore[index]
+
+
+def test_what_never_restarts_is_restarted_by_the_sweep() -> None:
+    for policy, chosen in (("never", "on-failure"), ("always", "always")):
+        asked = question(restart={"policy": policy})
+        assert asked.variant([]).scenario.restart.policy == chosen
+        assert asked.restarts_by_itself == (policy == "never")
+
+
+def test_an_estimate_has_no_more_digits_than_it_is_worth() -> None:
+    assert [about(seconds) for seconds in (0.4, 12.6, 59, 184.4)] == [
+        "0 s",
+        "13 s",
+        "59 s",
+        "3m 04s",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -186,4 +300,20 @@ def test_the_page_has_every_moment() -> None:
     page = render(SWEPT)
     assert WHY in page
     assert "write 5 of /shared/model-*.bin.tmp" in page
-    assert "silently wrong" in page
+    assert "silently different" in page
+
+
+def test_ci_gets_a_summary_and_a_test_case_for_each_moment() -> None:
+    from tests.report.test_tables import SWEPT, WHY
+
+    text = markdown(SWEPT)
+    assert text.startswith("## ❌ failed: ")
+    assert f"| step 10 | undecided | {WHY} |" in text
+    suite = ET.fromstring(junit(SWEPT))[0]
+    assert {key: suite.get(key) for key in ("tests", "failures", "errors")} == {
+        **{"tests": "2", "failures": "1", "errors": "1"}
+    }
+    assert [[(one.tag, one.get("type")) for one in case] for case in suite] == [
+        [("failure", "silently different")],
+        [("error", "undecided")],
+    ]

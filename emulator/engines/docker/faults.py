@@ -7,6 +7,8 @@ import contextlib
 import json
 import signal
 import socket
+import tarfile
+import tempfile
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -59,6 +61,10 @@ PYTHON = (
     'exec python3 -I -S -c "$0" "$1"',
 )
 """What a program and its argument follow."""
+WITH_PACKAGES = (*PYTHON[:2], PYTHON[2].replace(" -I -S", ""))
+"""The same, with the packages of the image."""
+LEFT = "left"
+"""The folder of a helper in which it has what a task has left on its own disk."""
 TO_ALL = r"""
 for folder in /proc/[0-9]*; do
     pid=${folder#/proc/} state= parent=
@@ -332,6 +338,55 @@ class Faults(TaskContainers):
         if "error" in answer:
             raise EngineError(f"{answer['error']}.")
         return dict(answer)
+
+    def read_files(self, where: str, program: str, request: Mapping[str, Any]) -> str:
+        """Run a program in a helper of a task's image; it has copies of what a container has saved.
+
+        Nothing but saves is copied: among the rest are the files of the image.
+        """
+        plan = self._run
+        task = plan.task(where) if where != "shared" else next(iter(plan.in_training))
+        with translate_errors(f"read the files of {where}"), contextlib.ExitStack() as end:
+            if where == "shared":
+                since = seconds(self.api.inspect_volume(plan.resources)["CreatedAt"])
+                asked = json.dumps({**request, "folder": SHARED, "since": since})
+            else:
+                asked = json.dumps({**request, "folder": f"/{LEFT}", "since": 0.0})
+            command = [*WITH_PACKAGES, program, asked]
+            body = files_request(task.image, plan.resources, command, self._labels)
+            helper: str = self.api.create_container_from_config(body)["Id"]
+            end.callback(remove_container, self.api, helper)
+            if where != "shared" and not self._copy_saves(where, helper, request["since"]):
+                return json.dumps({"files": {}})
+            self.api.start(helper)
+            code = self.api.wait(helper, timeout=FILES_TIMEOUT)["StatusCode"]
+            output: bytes = self.api.logs(helper, stdout=True, stderr=bool(code))
+            text = output.decode("utf-8", "replace")
+            if code:
+                raise EngineError(f"Reading files failed: {text.strip()[-300:]}")
+            return text
+
+    def _copy_saves(self, task: str, helper: str, since: float) -> int:
+        """Copy what a task has saved on its own disk into a helper; return how many files."""
+        container = self._container(task)
+        changed = self.api.diff(container) or ()
+        saved = [file.path for file in self._own_files(task, changed, since)]
+        for path in saved:
+            pieces, _ = self.api.get_archive(container, f"/{path}")
+            with tempfile.TemporaryFile() as whole, tempfile.TemporaryFile() as moved:
+                whole.writelines(pieces)
+                whole.seek(0)
+                with (
+                    tarfile.open(fileobj=whole) as old,
+                    tarfile.open(fileobj=moved, mode="w") as new,
+                ):
+                    for one in old:
+                        one.name = f"{LEFT}/{path}"
+                        if one.isreg():
+                            new.addfile(one, old.extractfile(one))
+                moved.seek(0)
+                self.api.put_archive(helper, "/", moved)
+        return len(saved)
 
     def _own_files(
         self, task: str, changed: Sequence[Mapping[str, Any]], since: float

@@ -70,6 +70,8 @@ REMOVAL_TIMEOUT = 30.0
 """Seconds to wait for killed processes to end, before that is an error."""
 WITNESS = "witness"
 """The name of the program that watches files, in place of a task's."""
+READER = "reader"
+"""The same of that which reads what tasks have left."""
 SECRET = "EMULATOR_API_TOKEN"
 """The token of every run's API, if the user sets one; tasks must not get it."""
 
@@ -383,6 +385,25 @@ class ProcessEngine:
         asked = json.dumps({**request, "folder": str(folder)})
         command = [sys.executable, "-I", "-S", "-c", program, asked]
         return command, {**os.environ, **labelled(run_id, where, run_folder)}
+
+    def read_files(self, where: str, program: str, request: Mapping[str, Any]) -> str:
+        """Run a program, with the Python of the tasks, for the folder of one or the shared one."""
+        scratch = self._scratch
+        assert scratch is not None, "prepare comes first"
+        folder = scratch.shared() if where == "shared" else scratch.home(where)
+        inherited = {name: value for name, value in os.environ.items() if name != SECRET}
+        found = subprocess.run(
+            [self._python, "-c", program, json.dumps({**request, "folder": str(folder)})],
+            env={**inherited, **labelled(scratch.run_id, READER, scratch.folder)},
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if found.returncode:
+            raise EngineError(f"Reading files failed: {found.stderr.strip()[-300:]}")
+        return found.stdout
 
     def look(self, where: str, since: float) -> Mapping[str, Any]:
         """Look into the folder of a task, or into the shared one."""

@@ -1,0 +1,233 @@
+"""Whether a run ended as it does without a fault: what it reported of its steps, and what it left.
+
+`figures_of` has what can be compared of a run, `agreed` what two runs without a fault have alike,
+and `differences` what is not so in another one (all pure). Numbers are alike if they differ by no
+more than `tolerance`, as a share of the greater one; of an array, its distance from the other as a
+share of the greater norm, which sketches estimate (`supervisor/witness/arrays.py`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from emulator.record.events import Step
+from emulator.record.timeline import Timeline
+from emulator.validation.units import format_count
+
+TOLERANCE = 1e-6
+SHOWN = 5
+"""Differences that are named."""
+RESULTS, UNINTERRUPTED = "results.json", "uninterrupted.json"
+"""What a run has left, and the figures that it is compared with; in its folder."""
+
+_MACHINE = re.compile(
+    r"(?i)time|second|elapsed|eta(?![a-z])|duration|throughput|speed|per_?s|_rate$|/s|\bmem|memory|util"
+)
+"""Names of what measures the machine: two runs may have it alike by luck. (Not `learning_rate`.)"""
+WITHOUT, OTHER = "without a fault", "in the other"
+File = Mapping[str, Any]
+"""What is known of a file, or of a save that is several: see `witness/arrays.py`."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What can be compared of a run."""
+
+    steps: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
+    """What tasks reported, by task and name and the number of the step."""
+    last_step: int | None = None
+    files: Mapping[str, File] = field(default_factory=dict)
+    """By path, which begins with `/shared/` or the name of a task."""
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it for a file."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A run beside those without a fault."""
+
+    compared: Sequence[str] = ()
+    """What was, in words."""
+    differs: Sequence[str] = ()
+    """What is not alike; a sentence each."""
+    missing: Sequence[str] = ()
+    """What could not be compared, and why."""
+
+
+def figures_of(
+    timeline: Timeline, results: Mapping[str, Any] | None, since: int = -1, *, is_anew: bool = False
+) -> Figures:
+    """Return what can be compared of a run; of its steps, of those after an event of the history.
+
+    The last report of a step counts. `is_anew`: its counter began anew, so that its numbers are
+    those of other steps. Evaluators read whatever save is there.
+    """
+    steps: dict[str, dict[str, dict[str, float]]] = {}
+    last: int | None = None
+    evaluators = timeline.plan.evaluators
+    for entry in timeline.history if not is_anew else ():
+        if not isinstance(entry, Step) or entry.task in evaluators:
+            continue
+        last = entry.step if last is None else max(last, entry.step)
+        if entry.n <= since or entry.count > 1:  # of steps in one event, only the last is known
+            continue
+        for name in entry.values:
+            if (number := entry.number(name)) is not None and not _MACHINE.search(name):
+                own = steps.setdefault(entry.task, {}).setdefault(name, {})
+                own[str(entry.step)] = number
+    files = (results or {}).get("files", {})
+    return Figures(steps, last, files)
+
+
+def from_data(data: Mapping[str, Any]) -> Figures:
+    """Return figures from a file."""
+    return Figures(data.get("steps", {}), data.get("last_step"), data.get("files", {}))
+
+
+def agreed(one: Figures, other: Figures, tolerance: float) -> tuple[Figures, Sequence[str]]:
+    """Return what two runs have alike, and what they have not: a sentence each."""
+    differs: list[str] = []
+    steps: dict[str, dict[str, Mapping[str, float]]] = {}
+    for task, name, mine, theirs in _series(one, other):
+        if (what := _first_apart(task, name, mine, theirs, tolerance)) is None:
+            both = {step: value for step, value in mine.items() if step in theirs}
+            steps.setdefault(task, {})[name] = both
+        else:
+            differs.append(f"{what[0]} {what[1]:.8g} and {what[2]:.8g}")
+    last = one.last_step
+    if last != other.last_step:
+        differs.append(f"the last step is {last} and {other.last_step}")
+        last = None
+    files: dict[str, File] = {}
+    for path in sorted({*one.files} & {*other.files}):
+        alike, wrong = _alike(path, one.files[path], other.files[path], tolerance, OTHER)
+        if alike is not None:
+            files[path] = alike
+        if wrong:
+            differs.append(wrong[0])
+    return Figures(steps, last, files), differs
+
+
+def differences(run: Figures, twin: Figures, tolerance: float) -> Comparison:
+    """Return how a run compares with those without a fault."""
+    compared, differs, missing = list[str](), list[str](), list[str]()
+    for task, name, mine, theirs in _series(run, twin):
+        count = len({*mine} & {*theirs})
+        if (what := _first_apart(task, name, mine, theirs, tolerance)) is not None:
+            differs.append(f"{what[0]} {what[1]:.8g}, and without a fault {what[2]:.8g}")
+        elif count:
+            compared.append(f"{name} of {format_count(count, 'step')} of {task}")
+    ends = (run.last_step, twin.last_step)
+    if None not in ends and run.last_step != twin.last_step:
+        differs.append(f"it ended with step {ends[0]}, and without a fault with {ends[1]}")
+    for path, theirs_of in twin.files.items():
+        if (own := run.files.get(path)) is None:
+            missing.append(f"{path} is not there")
+            continue
+        if "unread" in own or "unread" in theirs_of:
+            missing.append(f"{path}: {own.get('unread') or theirs_of.get('unread')}")
+            continue
+        alike, wrong = _alike(path, own, theirs_of, tolerance, WITHOUT)
+        differs += wrong
+        if alike is not None and not wrong:
+            compared.append(path)
+    return Comparison(tuple(compared), tuple(differs), tuple(missing))
+
+
+def _series(
+    one: Figures, other: Figures
+) -> Iterator[tuple[str, str, Mapping[str, float], Mapping[str, float]]]:
+    """Yield what both have reported: task, name, and the values by step."""
+    for task, names in one.steps.items():
+        for name, mine in names.items():
+            if theirs := other.steps.get(task, {}).get(name):
+                yield task, name, mine, theirs
+
+
+def _first_apart(
+    task: str,
+    name: str,
+    mine: Mapping[str, float],
+    theirs: Mapping[str, float],
+    tolerance: float,
+) -> tuple[str, float, float] | None:
+    """Return the first step of which two values are not alike, in words, and both."""
+    for step in sorted({*mine} & {*theirs}, key=int):
+        if _apart(mine[step], theirs[step]) > tolerance:
+            return f"{name} of step {int(step):,} of {task} is", mine[step], theirs[step]
+    return None
+
+
+def _apart(one: float, other: float) -> float:
+    """Return how far two numbers are apart, as a share of the greater one."""
+    if one == other:
+        return 0.0
+    return abs(one - other) / max(abs(one), abs(other))
+
+
+def _alike(
+    path: str, mine: File, theirs: File, tolerance: float, where: str
+) -> tuple[File | None, Sequence[str]]:
+    """Return what two files have alike (None: nothing to compare), and sentences of what is not.
+
+    What the bytes are does not matter where both were read.
+    """
+    if mine.get("digest") == theirs.get("digest"):
+        return (mine if "values" in mine else theirs), ()
+    if "unread" in mine or "unread" in theirs:
+        return None, ()
+    if "broken" in mine or "broken" in theirs:
+        why = mine.get("broken") or theirs.get("broken")
+        return None, (f"{path} can't be read: {why}",)
+    if "values" not in mine or "values" not in theirs:
+        return None, (f"{path} has other bytes than {where}",)
+    wrong = list(_values_apart(path, mine["values"], theirs["values"], tolerance, where))
+    if not wrong:
+        return mine, ()
+    alike = {
+        name: value
+        for name, value in mine["values"].items()
+        if (other := theirs["values"].get(name)) and _distance(value, other) <= tolerance
+    }
+    about = {key: mine[key] for key in ("format",) if key in mine}
+    return ({**about, "values": alike} if alike else None), wrong
+
+
+def _values_apart(
+    path: str,
+    mine: Mapping[str, Any],
+    theirs: Mapping[str, Any],
+    tolerance: float,
+    where: str,
+) -> Iterator[str]:
+    for name, other in theirs.items():
+        if (value := mine.get(name)) is None:
+            yield f"{name} is missing in {path}"
+        elif "number" in other and _MACHINE.search(name):
+            continue
+        elif (distance := _distance(value, other)) > tolerance:
+            words = f"{name} in {path}"
+            if "number" in value and "number" in other:
+                yield f"{words} is {value['number']}, and {where} {other['number']}"
+            else:
+                share = f", by about {distance:.1g} of its size" if distance < math.inf else ""
+                yield f"{words} differs from what it is {where}{share}"
+
+
+def _distance(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
+    """Return how far two values are apart, as a share of the greater one; infinite: not known."""
+    if one.get("digest") == other.get("digest"):
+        return 0.0
+    if "number" in one and "number" in other:
+        return _apart(one["number"], other["number"])
+    if "sketch" not in one or "sketch" not in other or one.get("shape") != other.get("shape"):
+        return math.inf
+    square = sum((a - b) ** 2 for a, b in zip(one["sketch"], other["sketch"], strict=True))
+    greater = max(one["norm"], other["norm"])
+    return math.sqrt(square / len(one["sketch"])) / greater if greater else 0.0

@@ -1,0 +1,131 @@
+"""A run beside those without a fault: what is alike, and what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from emulator.analysis.uninterrupted import (
+    TOLERANCE,
+    Comparison,
+    Figures,
+    agreed,
+    differences,
+    figures_of,
+)
+from tests.histories import happened, step, timeline
+
+
+def of_steps(*losses: float, last: int | None = None, name: str = "loss") -> Figures:
+    values = {str(number): loss for number, loss in enumerate(losses, start=1)}
+    return Figures({"worker-0": {name: values}}, last or len(losses))
+
+
+def of_files(**files: Mapping[str, Any]) -> Figures:
+    return Figures(files={f"/shared/{name}.pt": file for name, file in files.items()})
+
+
+def read(digest: str, **values: Any) -> dict[str, Any]:
+    return {"format": "torch", "digest": digest, "values": values}
+
+
+def array(digest: str, norm: float, *sketch: float) -> dict[str, Any]:
+    return {"digest": digest, "shape": [4], "norm": norm, "sketch": [*sketch]}
+
+
+def number(value: float) -> dict[str, Any]:
+    return {"digest": str(value), "number": value}
+
+
+def test_the_figures_are_the_last_report_of_each_step_after_the_fault() -> None:
+    history = [
+        happened(0, "start", "worker-0"),
+        step(1, "worker-0", 1, loss=3.0, note="x"),
+        step(2, "worker-0", 2, loss=2.0),
+        step(3, "worker-0", 3, loss=1.5),
+        step(4, "worker-0", 2, loss=2.5),
+        step(5, "worker-0", 3, loss=1.0),
+        step(6, "evaluator-0", 9, loss=9.0),
+    ]
+    seen = timeline(history, "{worker: 1, evaluator: 1}")
+    files = {"/shared/a.pt": {"digest": "a"}}
+    every = figures_of(seen, {"files": files})
+    assert every == Figures({"worker-0": {"loss": {"1": 3.0, "2": 2.5, "3": 1.0}}}, 3, files)
+    assert figures_of(seen, None, since=3).steps == {"worker-0": {"loss": {"2": 2.5, "3": 1.0}}}
+    assert figures_of(seen, None, is_anew=True) == Figures()
+
+
+def test_what_two_runs_without_a_fault_have_not_alike_is_not_compared() -> None:
+    one, other = of_steps(3.0, 2.0, 1.0), of_steps(3.0, 2.0 + 1e-9, 1.0)
+    assert agreed(one, other, TOLERANCE) == (one, [])
+    both, differs = agreed(one, of_steps(3.0, 2.5), TOLERANCE)
+    assert both.steps == {}
+    assert both.last_step is None
+    assert differs == ["loss of step 2 of worker-0 is 2 and 2.5", "the last step is 3 and 2"]
+    assert differences(of_steps(9.0), both, TOLERANCE) == Comparison()
+
+
+def test_losses_are_compared_by_step() -> None:
+    twin = of_steps(3.0, 2.0, 1.0)
+    found = differences(of_steps(3.0, 2.0, 1.0), twin, TOLERANCE)
+    assert found == Comparison(("loss of 3 steps of worker-0",))
+    found = differences(of_steps(3.0, 2.1, 1.1), twin, TOLERANCE)
+    assert found.differs == ("loss of step 2 of worker-0 is 2.1, and without a fault 2",)
+    assert differences(of_steps(3.0, 2.1, 1.1), twin, 0.1).differs == ()
+    found = differences(of_steps(3.0, 2.0), twin, TOLERANCE)
+    assert found.differs == ("it ended with step 2, and without a fault with 3",)
+
+
+@pytest.mark.parametrize("name", ["seconds", "step_time", "tokens_per_second", "eta", "mem_gb"])
+def test_what_measures_the_machine_is_not_compared(name: str) -> None:
+    """Two runs may have it alike by luck."""
+    seen = timeline([happened(0, "start", "worker-0"), step(1, "worker-0", 1, **{name: 1.0})])
+    assert figures_of(seen, None).steps == {}
+
+
+def test_files_of_the_same_bytes_are_alike_and_others_by_what_they_have() -> None:
+    twin = of_files(a=read("a", w=array("w", 2.0, 1.0, -1.0), step=number(3)))
+    assert differences(of_files(a={"digest": "a"}), twin, 0.0).compared == ("/shared/a.pt",)
+    near = read("b", w=array("x", 2.0, 1.0 + 1e-8, -1.0), step=number(3))
+    assert differences(of_files(a=near), twin, TOLERANCE) == Comparison(("/shared/a.pt",))
+    far = read("b", w=array("x", 2.0, 1.002, -1.002), step=number(4))
+    assert differences(of_files(a=far), twin, TOLERANCE).differs == (
+        "w in /shared/a.pt differs from what it is without a fault, by about 0.001 of its size",
+        "step in /shared/a.pt is 4, and without a fault 3",
+    )
+    lacks = read("b", step=number(3))
+    assert differences(of_files(a=lacks), twin, TOLERANCE).differs == (
+        "w is missing in /shared/a.pt",
+    )
+    other = read("b", w={**array("x", 2.0, 1.0, -1.0), "shape": [5]}, step=number(3))
+    assert differences(of_files(a=other), twin, TOLERANCE).differs == (
+        "w in /shared/a.pt differs from what it is without a fault",
+    )
+
+
+def test_what_can_t_be_read_differs_and_what_is_not_there_is_missing() -> None:
+    twin = of_files(a=read("a", step=number(3)), b={"digest": "b"}, c={"digest": "c"})
+    run = of_files(a={"digest": "x", "broken": "it is cut off"}, b={"digest": "y"})
+    assert differences(run, twin, TOLERANCE) == Comparison(
+        differs=(
+            "/shared/a.pt can't be read: it is cut off",
+            "/shared/b.pt has other bytes than without a fault",
+        ),
+        missing=("/shared/c.pt is not there",),
+    )
+    unread = of_files(a={"digest": "x", "unread": "there is no module torch"})
+    found = differences(unread, of_files(a=read("a", step=number(3))), TOLERANCE)
+    assert found == Comparison(missing=("/shared/a.pt: there is no module torch",))
+
+
+def test_values_that_two_runs_have_not_alike_are_not_compared() -> None:
+    """Such as when a file was saved, or how long that took."""
+    one = of_files(a=read("a", step=number(3), when=number(100)))
+    other = of_files(a=read("b", step=number(3), when=number(200)))
+    both, differs = agreed(one, other, TOLERANCE)
+    assert both.files == {"/shared/a.pt": {"format": "torch", "values": {"step": number(3)}}}
+    assert differs == ["when in /shared/a.pt is 100, and in the other 200"]
+    third = of_files(a=read("c", step=number(3), when=number(300)))
+    assert differences(third, both, TOLERANCE) == Comparison(("/shared/a.pt",))

@@ -14,7 +14,9 @@ from emulator.analysis.analyse import Analysis, TaskResult, analyse
 from emulator.analysis.expectations import Status, Verdict
 from emulator.analysis.explanation import NOTHING, Explanation, explain
 from emulator.analysis.figures import FIGURES, put_in_summary, rounded
+from emulator.analysis.same_as_uninterrupted import Ends
 from emulator.analysis.throughput import Rate
+from emulator.analysis.uninterrupted import RESULTS, UNINTERRUPTED
 from emulator.metrics.samples import Sample, gpu_totals, totals
 from emulator.planning.plan import Plan
 from emulator.record.events import Entry, Outcome
@@ -220,7 +222,10 @@ def judge(record: Record) -> Judged:
     """Judge a run from its folder alone."""
     timeline, samples = record.timeline, record.samples
     plan, analysis = timeline.plan, analyse(timeline, samples)
-    verdicts = expectations.judge(plan.scenario.expect, analysis, timeline, plan.reference)
+    expect, ends = plan.scenario.expect, Ends()
+    if expect.same_as_uninterrupted is not None:
+        ends = Ends(record.result(RESULTS), record.result(UNINTERRUPTED))
+    verdicts = expectations.judge(expect, analysis, timeline, plan.reference, ends)
     why = explain(timeline, analysis, record.tail)
     data = summary(plan, analysis, verdicts, samples, why, conditions_of(timeline))
     return Judged(analysis, verdicts, data)

@@ -15,6 +15,7 @@ from emulator.analysis.invariants import ALWAYS, INVARIANTS
 from emulator.analysis.notices import NOTICED
 from emulator.analysis.observed import Observed
 from emulator.analysis.promises import PROMISES
+from emulator.analysis.same_as_uninterrupted import NAME, NOTHING_LEFT, Ends, answers
 from emulator.planning.plan import ThroughputReference
 from emulator.record.timeline import Timeline
 from emulator.scenario.schema import Expectations, RelativeBounds, TrafficBounds
@@ -28,6 +29,7 @@ ABOUT_FAULTS = (
     "max_lost_steps",
     "max_restarts",
     "recovers_within",
+    NAME,
     *NOTICED,
     "throughput.during",
     "throughput.after",
@@ -66,16 +68,19 @@ def judge(
     analysis: Analysis,
     timeline: Timeline,
     reference: ThroughputReference | None = None,
+    ends: Ends = NOTHING_LEFT,
 ) -> list[Verdict]:
     """Judge every expectation that is set, and the outcome always.
 
-    `reference` is what the rate is compared with if a share of another rate is expected.
+    `reference` is what the rate is compared with if a share of another rate is expected, and `ends`
+    have what the run has left if it is expected to end as without a fault.
     """
     invariants = {name: partial(_invariant, name, timeline) for name in OBSERVED}
     noticed: dict[str, Check] = {name: partial(_noticed, name, timeline) for name in NOTICED}
     always = {name: partial(_always, name, timeline) for name in ALWAYS}
     share: dict[str, Check] = {AT_LEAST: partial(_share_of_reference, reference)}
-    checks: dict[str, Check] = {**_CHECKS, **noticed, **invariants, **always, **share}
+    same: dict[str, Check] = {NAME: partial(_same_as_uninterrupted, timeline, ends)}
+    checks: dict[str, Check] = {**_CHECKS, **noticed, **invariants, **always, **share, **same}
     verdicts: list[Verdict] = []
     for name, check in checks.items():
         try:
@@ -129,6 +134,17 @@ SIZE = partial(format_size, digits=2)
 
 def _status(holds: bool | None) -> Status:
     return "unknown" if holds is None else "ok" if holds else "failed"
+
+
+def _same_as_uninterrupted(
+    timeline: Timeline, ends: Ends, expect: Expectations, analysis: Analysis
+) -> Iterator[Verdict]:
+    if expect.same_as_uninterrupted is None:
+        return
+    is_anew = any(task.counted_anew for task in analysis.tasks.values())
+    for one in answers(expect.same_as_uninterrupted, timeline, ends, is_anew=is_anew):
+        cut = one.status != "unknown" and analysis.outcome in CUT_OFF
+        yield Verdict(one.name, "unknown" if cut else one.status, one.expected, one.actual)
 
 
 def _outcome(expect: Expectations, analysis: Analysis) -> Iterator[Verdict]:

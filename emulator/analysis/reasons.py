@@ -20,6 +20,7 @@ from emulator.analysis.notices import NOTICED, NoticeResult
 from emulator.analysis.observed import Observed
 from emulator.analysis.progress import ProgressIndex
 from emulator.analysis.promises import PROMISES
+from emulator.analysis.same_as_uninterrupted import NAME
 from emulator.analysis.values import step_sources
 from emulator.analysis.why import why_lost
 from emulator.record.events import Step
@@ -352,6 +353,16 @@ MEANS: Mapping[str, str] = {
 }
 """What it means if one was violated, by key in `expect:`."""
 
+
+def _same(verdict: Verdict, _: Evidence) -> str:
+    if verdict.status == "unknown":
+        return f"It could not be compared: {verdict.actual}."
+    return (
+        f"After the fault it was not the same training: {verdict.actual}. What a save often lacks "
+        "is the state of the optimizer, of random numbers, and the place in the data."
+    )
+
+
 Reason = Callable[[Verdict, Evidence], str]
 
 
@@ -377,6 +388,7 @@ REASONS: Mapping[str, Reason] = {
     "max_lost_steps": _lost_steps,
     "recovers_within": _recovers,
     "min_goodput": _goodput,
+    NAME: _same,
     **dict(_observed()),
 }
 """By the first part of an expectation's name."""

@@ -14,13 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from emulator.record.events import Step
+from emulator.record.events import Samples, Step, TaskStart
 from emulator.record.timeline import Timeline
 from emulator.validation.units import format_count
 
 TOLERANCE = 1e-6
-SHOWN = 5
-"""Differences that are named."""
 RESULTS, UNINTERRUPTED = "results.json", "uninterrupted.json"
 """What a run has left, and the figures that it is compared with; in its folder."""
 
@@ -42,6 +40,8 @@ class Figures:
     last_step: int | None = None
     files: Mapping[str, File] = field(default_factory=dict)
     """By path, which begins with `/shared/` or the name of a task."""
+    samples: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """What tasks have read, by task and the number of the step: a digest."""
 
     def as_data(self) -> dict[str, Any]:
         """Return it for a file."""
@@ -61,33 +61,55 @@ class Comparison:
 
 
 def figures_of(
-    timeline: Timeline, results: Mapping[str, Any] | None, since: int = -1, *, is_anew: bool = False
+    timeline: Timeline,
+    results: Mapping[str, Any] | None,
+    since: int = -1,
+    until: float = math.inf,
+    *,
+    is_anew: bool = False,
 ) -> Figures:
-    """Return what can be compared of a run; of its steps, of those after an event of the history.
+    """Return what can be compared of a run; of its steps, of those between two events.
 
-    The last report of a step counts. `is_anew`: its counter began anew, so that its numbers are
-    those of other steps. Evaluators read whatever save is there.
+    These are numbers of the history, and neither is included. The last report of a step counts.
+    `is_anew`: its counter began anew, so that its numbers are those of other steps. Evaluators read
+    whatever save is there.
     """
     steps: dict[str, dict[str, dict[str, float]]] = {}
+    samples: dict[str, dict[str, str]] = {}
+    read: dict[str, list[str]] = {}
     last: int | None = None
     evaluators = timeline.plan.evaluators
     for entry in timeline.history if not is_anew else ():
-        if not isinstance(entry, Step) or entry.task in evaluators:
-            continue
-        last = entry.step if last is None else max(last, entry.step)
-        if entry.n <= since or entry.count > 1:  # of steps in one event, only the last is known
-            continue
-        for name in entry.values:
-            if (number := entry.number(name)) is not None and not _MACHINE.search(name):
-                own = steps.setdefault(entry.task, {}).setdefault(name, {})
-                own[str(entry.step)] = number
-    files = (results or {}).get("files", {})
-    return Figures(steps, last, files)
+        is_meant = since < entry.n < until
+        if isinstance(entry, Samples) and entry.step is not None:
+            if is_meant:
+                samples.setdefault(entry.task, {})[str(entry.step)] = entry.digest
+        elif isinstance(entry, Samples):
+            read.setdefault(entry.task, []).append(entry.digest)
+        elif isinstance(entry, TaskStart):
+            read.pop(entry.task, None)
+        elif isinstance(entry, Step) and entry.task not in evaluators:
+            last = entry.step if last is None else max(last, entry.step)
+            digests = read.pop(entry.task, None)
+            if not is_meant or entry.count > 1:  # of several in one event, only the last is known
+                continue
+            if digests:
+                samples.setdefault(entry.task, {})[str(entry.step)] = " ".join(digests)
+            for name in entry.values:
+                if (number := entry.number(name)) is not None and not _MACHINE.search(name):
+                    own = steps.setdefault(entry.task, {}).setdefault(name, {})
+                    own[str(entry.step)] = number
+    return Figures(steps, last, (results or {}).get("files", {}), samples)
 
 
 def from_data(data: Mapping[str, Any]) -> Figures:
     """Return figures from a file."""
-    return Figures(data.get("steps", {}), data.get("last_step"), data.get("files", {}))
+    return Figures(
+        data.get("steps", {}),
+        data.get("last_step"),
+        data.get("files", {}),
+        data.get("samples", {}),
+    )
 
 
 def agreed(one: Figures, other: Figures, tolerance: float) -> tuple[Figures, Sequence[str]]:
@@ -100,6 +122,12 @@ def agreed(one: Figures, other: Figures, tolerance: float) -> tuple[Figures, Seq
             steps.setdefault(task, {})[name] = both
         else:
             differs.append(f"{what[0]} {what[1]:.8g} and {what[2]:.8g}")
+    samples: dict[str, Mapping[str, str]] = {}
+    for task, digests in one.samples.items():
+        if words := _other_samples(task, digests, other.samples.get(task, {})):
+            differs.append(words)
+        else:
+            samples[task] = digests
     last = one.last_step
     if last != other.last_step:
         differs.append(f"the last step is {last} and {other.last_step}")
@@ -111,7 +139,7 @@ def agreed(one: Figures, other: Figures, tolerance: float) -> tuple[Figures, Seq
             files[path] = alike
         if wrong:
             differs.append(wrong[0])
-    return Figures(steps, last, files), differs
+    return Figures(steps, last, files, samples), differs
 
 
 def differences(run: Figures, twin: Figures, tolerance: float) -> Comparison:
@@ -123,17 +151,23 @@ def differences(run: Figures, twin: Figures, tolerance: float) -> Comparison:
             differs.append(f"{what[0]} {what[1]:.8g}, and without a fault {what[2]:.8g}")
         elif count:
             compared.append(f"{name} of {format_count(count, 'step')} of {task}")
+    for task, own in run.samples.items():
+        theirs_of = twin.samples.get(task, {})
+        if words := _other_samples(task, own, theirs_of):
+            differs.append(f"{words} than without a fault")
+        elif count := len({*own} & {*theirs_of}):
+            compared.append(f"samples of {format_count(count, 'step')} of {task}")
     ends = (run.last_step, twin.last_step)
     if None not in ends and run.last_step != twin.last_step:
         differs.append(f"it ended with step {ends[0]}, and without a fault with {ends[1]}")
-    for path, theirs_of in twin.files.items():
-        if (own := run.files.get(path)) is None:
+    for path, before in twin.files.items():
+        if (file := run.files.get(path)) is None:
             missing.append(f"{path} is not there")
             continue
-        if "unread" in own or "unread" in theirs_of:
-            missing.append(f"{path}: {own.get('unread') or theirs_of.get('unread')}")
+        if "unread" in file or "unread" in before:
+            missing.append(f"{path}: {file.get('unread') or before.get('unread')}")
             continue
-        alike, wrong = _alike(path, own, theirs_of, tolerance, WITHOUT)
+        alike, wrong = _alike(path, file, before, tolerance, WITHOUT)
         differs += wrong
         if alike is not None and not wrong:
             compared.append(path)
@@ -162,6 +196,14 @@ def _first_apart(
         if _apart(mine[step], theirs[step]) > tolerance:
             return f"{name} of step {int(step):,} of {task} is", mine[step], theirs[step]
     return None
+
+
+def _other_samples(task: str, mine: Mapping[str, str], theirs: Mapping[str, str]) -> str:
+    """Return the first step for which other samples were read, in words; empty: there is none."""
+    for step in sorted({*mine} & {*theirs}, key=int):
+        if mine[step] != theirs[step]:
+            return f"{task} has read other samples for step {int(step):,}"
+    return ""
 
 
 def _apart(one: float, other: float) -> float:

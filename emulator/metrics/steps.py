@@ -13,6 +13,7 @@ until it has advanced twice; then it may have the steps, and what it had before 
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import math
 import re
@@ -720,4 +721,21 @@ def json_event(line: str, wall: float = 0.0) -> Observation | None:
             return observation_of("step", data, wall)
         case {"emulate": "phase", "phase": str(), "state": "begin" | "end"}:
             return observation_of("phase", data, wall)
+    return None
+
+
+def samples_in(line: str) -> tuple[str, int | None] | None:
+    """Return the digest of the ids of samples that a JSON line reports, and its step, if any."""
+    if not line.startswith("{") or '"samples"' not in line:
+        return None
+    try:
+        data = DECODER.decode(line)
+    except (ValueError, RecursionError):
+        return None
+    match data:
+        case {"emulate": "samples", "ids": ids}:
+            text = json.dumps(ids, sort_keys=True).encode()
+            step = data.get("step")
+            number = step if isinstance(step, int) and not isinstance(step, bool) else None
+            return hashlib.sha256(text).hexdigest()[:16], number
     return None

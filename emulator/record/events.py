@@ -345,6 +345,17 @@ class Phase(Entry):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Samples(Entry):
+    """A task reported which samples it has read."""
+
+    event: ClassVar = "samples"
+    digest: str
+    """Of their ids."""
+    step: int | None = None
+    """The step for which; else they are for the next one that the task reports."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class PortPublished(Entry):
     """A port of a running task or helper can be reached from the engine's machine."""
 
@@ -701,6 +712,7 @@ KINDS: Mapping[str, type[Entry]] = {
         StepSource,
         Unread,
         Phase,
+        Samples,
         PortPublished,
         EngineNote,
         Witness,

@@ -78,7 +78,7 @@ def _task_prefix(task: str) -> str:
 
 def _call_in_words(call: events.KernelCall) -> str:
     if call.line is not None:
-        return f"{call.task} was about to print {call.line}"
+        return ""
     size = "" if call.bytes is None else f" of {call.bytes:,} bytes"
     to = "" if call.to is None else f" to {call.to}"
     return f"{call.task} was about to make a {call.call}{size}: {call.path}{to}"

@@ -56,6 +56,7 @@ from emulator.validation.fields import (
     Ratio,
     Share,
     Size,
+    Text,
     is_stored,
 )
 from emulator.validation.limits import FAULTS, HELPERS, MIB, TASKS
@@ -317,6 +318,39 @@ class Throughput(Model):
         return self
 
 
+_SMALL = re.compile(r"\d+e-?\d+", re.IGNORECASE)
+
+
+class SameAsUninterrupted(Model):
+    """What a run has alike with one of the same scenario without its faults, which is made first.
+
+    Of numbers a tolerance is a share of the greater one.
+    """
+
+    loss: Annotated[
+        Literal["exact"] | PositiveRatio | None,
+        # In YAML 1.1, `1e-4` is text.
+        BeforeValidator(lambda v: float(v) if isinstance(v, str) and _SMALL.fullmatch(v) else v),
+    ] = Field(default=None, examples=["exact", 1e-4])
+    """`exact`, or by what losses may differ, of each step after the first fault; of a program that
+    reports no loss, whatever numbers it reports with its steps."""
+    result: Text | None = Field(default=None, examples=["ckpt/*.pt"])
+    """The files that are left and match this glob: their arrays, or else their bytes."""
+    samples: bool = Field(strict=True, default=False)
+    """What tasks report that they have read, step by step."""
+
+    @model_validator(mode="after")
+    def _any(self) -> SameAsUninterrupted:
+        if self.loss is None and self.result is None and not self.samples:
+            raise ValueError("it needs `loss`, `result` or `samples`")
+        return self
+
+    @property
+    def tolerance(self) -> float | None:
+        """What numbers may differ by; None: nothing is said of losses."""
+        return 0.0 if self.loss == "exact" else self.loss
+
+
 ValueName = Annotated[str, Field(min_length=1, max_length=100)]
 
 
@@ -429,6 +463,8 @@ class Expectations(Model):
     """Never two incarnations of the chief at once, nor a step of one that had ended."""
     steps_exactly_once: bool = Field(strict=True, default=False)
     """The leading task reports every step exactly once: none repeated, none missing."""
+    same_as_uninterrupted: SameAsUninterrupted | None = None
+    """It ends as without its faults."""
 
 
 def _at_least_a_mebibyte(size: int) -> int:

@@ -28,6 +28,7 @@ from emulator.runtime import signals
 from emulator.runtime.clock import Clock, RealClock
 from emulator.runtime.signals import Deferral
 from emulator.session.ready import make_ready
+from emulator.session.uninterrupted import compared
 from emulator.supervisor.cleanup import let_settle
 from emulator.supervisor.control import Interrupted
 from emulator.supervisor.supervisor import Supervisor
@@ -183,6 +184,9 @@ def up(
     """
     clock = clock or RealClock()
     plan, folder = make_ready(requested, engine, options)
+    if clock.is_real and requested.scenario.expect.same_as_uninterrupted is not None:
+        options = compared(requested, engine, plan, options, callbacks, _another)
+        plan, folder = make_ready(requested, engine, replace(options, run_id=plan.run_id))
     warm = options.warm and not options.begins_held(plan.scenario)
     if options.warm:
         require_of(engine, [("a warm start", "warm")])
@@ -204,6 +208,12 @@ def up(
         with session.open(record, reports=options.reports) as run:
             run.supervisor.run()
         return run.result
+
+
+def _another(
+    requested: RequestedScenario, engine: Engine, options: RunOptions, callbacks: RunCallbacks
+) -> Result:
+    return up(requested, engine, options, callbacks=callbacks)
 
 
 def attach(

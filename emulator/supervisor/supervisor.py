@@ -29,6 +29,7 @@ from emulator.engines.base import (
 from emulator.engines.capabilities import capable
 from emulator.errors import EngineLost
 from emulator.metrics.event_steps import EventSteps
+from emulator.metrics.steps import samples_in
 from emulator.metrics.unread import UnreadWatch
 from emulator.record.events import (
     AllRunning,
@@ -41,6 +42,7 @@ from emulator.record.events import (
     Refused,
     Restart,
     RunStarted,
+    Samples,
     SecondInterrupt,
     StepSource,
     TaskExit,
@@ -318,6 +320,10 @@ class Supervisor:
             if not read and (told := self._unread.note(line.task, line.text, line.wall)):
                 self._history.write(Unread(task=line.task, line=told.line, pattern=told.pattern))
             self._requeue_if_asked(line)
+            if not read and (samples := samples_in(line.text)) is not None:
+                self._history.write(
+                    Samples(task=line.task, digest=samples[0], step=samples[1]), wall=line.wall
+                )
         else:
             self._on_steps(line.task, state.reader.read_part(line.text, line.wall))
 

@@ -172,7 +172,10 @@ def test_every_expectation_that_can_be_written_is_judged() -> None:
         "single_chief": True,
         "steps_exactly_once": True,
     }
-    assert everything.keys() | {"steps"} == Expectations.model_fields.keys()
+    # test_same_as_uninterrupted.py has the last one
+    assert (
+        everything.keys() | {"steps", "same_as_uninterrupted"} == Expectations.model_fields.keys()
+    )
     comparison = ThroughputReference(reference=10.0, reference_run="r")
     resumes = timeline([*HISTORY.history, *RESUMES])
     result = judge(Expectations.model_validate(everything), RAN, resumes, comparison)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from emulator.metrics import steps
 from emulator.metrics.formats import FORMATS
-from emulator.metrics.steps import PHASES, Observation, Seen, StepReader
+from emulator.metrics.steps import PHASES, Observation, Seen, StepReader, samples_in
 
 
 @pytest.fixture(autouse=True)
@@ -392,3 +392,22 @@ def test_a_pattern_may_count_across_epochs() -> None:
 def test_a_value_never_takes_the_place_of_the_step() -> None:
     seen = read(StepReader(), "Epoch 0: 50%|█| 5/10 [00:01<00:01, 5it/s, step=3.5, loss=1]")
     assert seen == step(step=5, loss=1)
+
+
+@pytest.mark.parametrize(
+    ("line", "step"),
+    [
+        ('{"emulate": "samples", "ids": [4, 2]}', None),
+        ('{"emulate": "samples", "step": 7, "ids": [4, 2]}', 7),
+        ('{"emulate": "samples", "step": true, "ids": [4, 2]}', None),
+    ],
+)
+def test_samples_have_the_digest_of_their_ids(line: str, step: int | None) -> None:
+    assert samples_in(line) == ("40c817682000b8d7", step)
+
+
+@pytest.mark.parametrize(
+    "line", ['{"emulate": "samples"}', '{"emulate": "samples", "ids": [', '{"a": "samples"}', "x"]
+)
+def test_what_reports_no_samples(line: str) -> None:
+    assert samples_in(line) is None

@@ -40,7 +40,8 @@ EXPECTATIONS = [
         "qqq: unknown key (known here: accuracy, bytes_per_step, final_step, loads_what_was_saved,"
         " max_lost_steps, max_restarts, min_goodput, monotone_checkpoints, never_from_scratch,"
         " nothing_outlives,"
-        " outcome, ranks_agree, recovers_within, restores_only_complete, saved_within_grace,"
+        " outcome, ranks_agree, recovers_within, restores_only_complete,"
+        " same_as_uninterrupted, saved_within_grace,"
         " single_chief, steps, steps_exactly_once, throughput, values)",
     ),
     ("throughput: 5", "throughput: 5 should be a mapping of keys"),

@@ -326,7 +326,7 @@ def _may_be(path: str) -> bool:
 
 def found_in(files: Sequence[saved_files.File]) -> Iterator[tuple[str, str, Any]]:
     """Yield what is read, with its format and its files: the newest saves, and what is no save."""
-    roles, known = set[tuple[str, ...]](), set[str]()
+    roles, known, series = set[tuple[str, ...]](), set[str](), set[str]()
     for save in saved_files.checkpoints(files):  # the latest first
         known.update(file.path for file in save.files)
         role = tuple(sorted(part.role for part in save.parts))
@@ -340,8 +340,13 @@ def found_in(files: Sequence[saved_files.File]) -> Iterator[tuple[str, str, Any]
                 for file in part.files:
                     yield file.path, _format(file.path), [file]
     rest = [one for one in files if not one.is_folder and one.path not in known]
-    for file in sorted(rest, key=lambda one: -one.time)[:OTHERS]:
-        yield file.path, _format(file.path), [file]
+    rest.sort(key=lambda one: one.time)
+    named = saved_files.names([file.path for file in rest])
+    for file in rest[::-1][:OTHERS]:
+        of = named[file.path].role if named[file.path].step is not None else file.path
+        if of not in series:
+            series.add(of)
+            yield file.path, _format(file.path), [file]
 
 
 def _format(path: str) -> str:

@@ -1,6 +1,6 @@
 """A training of a line, as people write one: it prints its loss, and nothing for the emulator.
 
-    python train.py --out FOLDER [--bug NAME] [--steps 30] [--every 10]
+    python train.py --out FOLDER [--bug NAME] [--steps 30] [--every 10] [--pause 0]
 
 Each bug is one that a run without a fault does not show:
 
@@ -21,6 +21,7 @@ import json
 import os
 import random
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,7 @@ def main() -> None:
     parser.add_argument("--bug", choices=BUGS, default="")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--every", type=int, default=10)
+    parser.add_argument("--pause", type=float, default=0.0, help="Seconds that a step takes.")
     options = parser.parse_args()
     saves = Saves(options.out, options.bug)
     state: dict[str, Any] = {
@@ -128,6 +130,7 @@ def main() -> None:
         weights = [weight - 0.05 * m for weight, m in zip(weights, momentum, strict=True)]
         loss = sum(error * error for error in errors) / SIZE
         print(f"step {step} loss {loss:.6f}", flush=True)
+        time.sleep(options.pause)
         if step % options.every == 0:
             drawn = state["drawn"] + step - state["step"]
             saves.save({"step": step, "momentum": momentum, "drawn": drawn, "weights": weights})

@@ -87,6 +87,15 @@ def test_of_several_saves_the_newest_is_read_and_of_a_known_file_only_the_digest
     assert read(tmp_path, since=1_796_000_100.0) == {}
 
 
+def test_of_a_series_of_files_that_are_no_saves_by_their_format_the_newest_is_read(
+    tmp_path: Path,
+) -> None:
+    for number, name in enumerate(("state-10.json", "state-20.json", "log.json")):
+        (tmp_path / name).write_text("1")
+        os.utime(tmp_path / name, (1_796_000_000 + number,) * 2)
+    assert [*read(tmp_path)] == ["log.json", "state-20.json"]
+
+
 def test_no_link_is_followed(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "secret.json").write_text("1")

@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from emulator.record.events import Samples, Step, TaskStart
 from emulator.record.timeline import Timeline
@@ -42,6 +42,9 @@ class Figures:
     """By path, which begins with `/shared/` or the name of a task."""
     samples: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """What tasks have read, by task and the number of the step: a digest."""
+    unlike: str = ""
+    """Of what two runs have alike: the first number, or save, that they have not. Then what is
+    alike tells little: a step may be, and the weights are not."""
 
     def as_data(self) -> dict[str, Any]:
         """Return it for a file."""
@@ -109,12 +112,14 @@ def from_data(data: Mapping[str, Any]) -> Figures:
         data.get("last_step"),
         data.get("files", {}),
         data.get("samples", {}),
+        data.get("unlike", ""),
     )
 
 
 def agreed(one: Figures, other: Figures, tolerance: float) -> tuple[Figures, Sequence[str]]:
     """Return what two runs have alike, and what they have not: a sentence each."""
     differs: list[str] = []
+    unlike = ""
     steps: dict[str, dict[str, Mapping[str, float]]] = {}
     for task, name, mine, theirs in _series(one, other):
         if (what := _first_apart(task, name, mine, theirs, tolerance)) is None:
@@ -122,6 +127,7 @@ def agreed(one: Figures, other: Figures, tolerance: float) -> tuple[Figures, Seq
             steps.setdefault(task, {})[name] = both
         else:
             differs.append(f"{what[0]} {what[1]:.8g} and {what[2]:.8g}")
+            unlike = unlike or differs[-1]
     samples: dict[str, Mapping[str, str]] = {}
     for task, digests in one.samples.items():
         if words := _other_samples(task, digests, other.samples.get(task, {})):
@@ -134,12 +140,13 @@ def agreed(one: Figures, other: Figures, tolerance: float) -> tuple[Figures, Seq
         last = None
     files: dict[str, File] = {}
     for path in sorted({*one.files} & {*other.files}):
-        alike, wrong = _alike(path, one.files[path], other.files[path], tolerance, OTHER)
+        alike, apart = _alike(path, one.files[path], other.files[path], tolerance, OTHER)
         if alike is not None:
             files[path] = alike
-        if wrong:
-            differs.append(wrong[0])
-    return Figures(steps, last, files, samples), differs
+        if apart:
+            differs.append(apart[0].words)
+            unlike = unlike or next((what.words for what in apart if what.tells), "")
+    return Figures(steps, last, files, samples, unlike), differs
 
 
 def differences(run: Figures, twin: Figures, tolerance: float) -> Comparison:
@@ -167,10 +174,13 @@ def differences(run: Figures, twin: Figures, tolerance: float) -> Comparison:
         if "unread" in file or "unread" in before:
             missing.append(f"{path}: {file.get('unread') or before.get('unread')}")
             continue
-        alike, wrong = _alike(path, file, before, tolerance, WITHOUT)
-        differs += wrong
-        if alike is not None and not wrong:
+        alike, apart = _alike(path, file, before, tolerance, WITHOUT)
+        differs += [what.words for what in apart]
+        if alike is not None and not apart:
             compared.append(path)
+    if twin.unlike:
+        missing.append(f"two runs without a fault differ: {twin.unlike}")
+        compared.clear()
     return Comparison(tuple(compared), tuple(differs), tuple(missing))
 
 
@@ -213,10 +223,24 @@ def _apart(one: float, other: float) -> float:
     return abs(one - other) / max(abs(one), abs(other))
 
 
+class _Apart(NamedTuple):
+    """Something that two files have not alike."""
+
+    words: str
+    tells: bool = True
+    """It is a number, or a save: not when or how fast something was done."""
+
+
+_NO_SAVES = ("file", "text", "JSON")
+"""Formats of files that may be a log."""
+_DATES = [(1.5e9 * unit, 4e9 * unit) for unit in (1, 1e3, 1e6, 1e9)]
+"""Times since 1970 of these years, in seconds down to nanoseconds."""
+
+
 def _alike(
     path: str, mine: File, theirs: File, tolerance: float, where: str
-) -> tuple[File | None, Sequence[str]]:
-    """Return what two files have alike (None: nothing to compare), and sentences of what is not.
+) -> tuple[File | None, Sequence[_Apart]]:
+    """Return what two files have alike (None: nothing to compare), and what is not.
 
     What the bytes are does not matter where both were read.
     """
@@ -226,11 +250,12 @@ def _alike(
         return None, ()
     if "broken" in mine or "broken" in theirs:
         why = mine.get("broken") or theirs.get("broken")
-        return None, (f"{path} can't be read: {why}",)
+        return None, [_Apart(f"{path} can't be read: {why}")]
     if "values" not in mine or "values" not in theirs:
-        return None, (f"{path} has other bytes than {where}",)
-    wrong = list(_values_apart(path, mine["values"], theirs["values"], tolerance, where))
-    if not wrong:
+        tells = mine.get("format") not in _NO_SAVES
+        return None, [_Apart(f"{path} has other bytes than {where}", tells)]
+    apart = list(_values_apart(path, mine["values"], theirs["values"], tolerance, where))
+    if not apart:
         return mine, ()
     alike = {
         name: value
@@ -238,7 +263,7 @@ def _alike(
         if (other := theirs["values"].get(name)) and _distance(value, other) <= tolerance
     }
     about = {key: mine[key] for key in ("format",) if key in mine}
-    return ({**about, "values": alike} if alike else None), wrong
+    return ({**about, "values": alike} if alike else None), apart
 
 
 def _values_apart(
@@ -247,19 +272,22 @@ def _values_apart(
     theirs: Mapping[str, Any],
     tolerance: float,
     where: str,
-) -> Iterator[str]:
+) -> Iterator[_Apart]:
     for name, other in theirs.items():
+        words = f"{name} in {path}"
         if (value := mine.get(name)) is None:
-            yield f"{name} is missing in {path}"
+            yield _Apart(f"{name} is missing in {path}")
         elif "number" in other and _MACHINE.search(name):
             continue
         elif (distance := _distance(value, other)) > tolerance:
-            words = f"{name} in {path}"
             if "number" in value and "number" in other:
-                yield f"{words} is {value['number']}, and {where} {other['number']}"
+                one, two = value["number"], other["number"]
+                is_date = any(low < one < high and low < two < high for low, high in _DATES)
+                yield _Apart(f"{words} is {one}, and {where} {two}", not is_date)
             else:
                 share = f", by about {distance:.1g} of its size" if distance < math.inf else ""
-                yield f"{words} differs from what it is {where}{share}"
+                is_number = "sketch" in value or "number" in value
+                yield _Apart(f"{words} differs from what it is {where}{share}", is_number)
 
 
 def _distance(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:

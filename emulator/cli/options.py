@@ -220,6 +220,35 @@ Images = Annotated[
         help="Of a manifest: the image to use for a container, a role or an image reference.",
     ),
 ]
+# Of a program of one's own, without a scenario:
+OwnWorkers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers", min=1, help="Of a command [default: 2 where it trains distributed, else 1]"
+    ),
+]
+OwnFramework = Annotated[
+    Framework | None,
+    typer.Option("--framework", help="Of a command [default: by its imports]", show_default=False),
+]
+OwnSource = Annotated[
+    Path | None,
+    typer.Option(
+        "--source", help="Of a command: the folder, or file, that is copied [default: this one]"
+    ),
+]
+OwnSteps = Annotated[
+    str | None,
+    typer.Option(
+        "--steps",
+        metavar="REGEX",
+        help="Of a command: how it prints a step, with a group called step.",
+    ),
+]
+OwnTimeout = Annotated[
+    str | None,
+    typer.Option("--timeout", help="Of a command: the most time of each run [default: 3m]"),
+]
 Faults = Annotated[
     Path | None,
     typer.Option(

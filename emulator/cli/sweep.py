@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from emulator.cli.options import (
-    Framework,
     Out,
+    OwnFramework,
+    OwnSource,
+    OwnSteps,
+    OwnTimeout,
+    OwnWorkers,
     Python,
     ScenarioFile,
     Sets,
@@ -26,7 +30,7 @@ from emulator.cli.options import (
     requested,
 )
 from emulator.cli.up import RunId, Seed, Warm
-from emulator.errors import EmulatorError, UsageError
+from emulator.errors import EmulatorError, ProgramFailed, UsageError
 from emulator.runtime.signals import Interruption
 
 if TYPE_CHECKING:
@@ -34,7 +38,8 @@ if TYPE_CHECKING:
 
     from emulator.planning.requested import RequestedScenario
     from emulator.record.reader import Record
-    from emulator.search.sweep import Point, Sweep, SweepResult
+    from emulator.search.points import Point, SweepResult
+    from emulator.search.sweep import Sweep
 
 OUT = "{out}"
 """In a command: the folder in which it is to save."""
@@ -100,27 +105,11 @@ def sweep(
             help="The image of a command, with Docker; of a manifest as for `up`.",
         ),
     ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(min=1, help="Of a command [default: 2 where it trains distributed, else 1]"),
-    ] = None,
-    framework: Annotated[
-        Framework | None,
-        typer.Option(help="Of a command [default: by its imports]", show_default=False),
-    ] = None,
-    source: Annotated[
-        Path | None,
-        typer.Option(
-            help="Of a command: the folder, or file, that is copied [default: the current one]"
-        ),
-    ] = None,
-    steps: Annotated[
-        str | None,
-        typer.Option(metavar="REGEX", help="Of a command: how it prints a step, as for `try`."),
-    ] = None,
-    timeout: Annotated[
-        str | None, typer.Option(help="Of a command: the most time of each run [default: 3m]")
-    ] = None,
+    workers: OwnWorkers = None,
+    framework: OwnFramework = None,
+    source: OwnSource = None,
+    steps: OwnSteps = None,
+    timeout: OwnTimeout = None,
 ) -> None:
     """Kill a training at each call of a save, one by one.
 
@@ -143,10 +132,9 @@ def sweep(
     is_command = len(words or ()) > 1
     if is_command:
         engine = ("docker" if images else "process") if engine == "auto" else engine
-        more = {key: value for key, value in of_command.items() if value is not None}
         image = images[-1] if images else None
         changes = [*(sets or ()), *([] if seed is None else [f"seed={seed}"])]
-        asked = _of_command(words or [], engine, python, changes, image=image, **more)
+        asked = _of_command(words or [], engine, python, changes, image=image, **of_command)
     else:
         if given := next((key for key, value in of_command.items() if value is not None), ""):
             raise UsageError(
@@ -160,7 +148,8 @@ def sweep(
     from emulator.planning.plan import new_run_id
     from emulator.search.moments import EACH_CALL, joined
     from emulator.search.page import write
-    from emulator.search.sweep import Question, Sweep
+    from emulator.search.question import Question
+    from emulator.search.sweep import Sweep
 
     chosen = None if fault is None else fault_of(fault)
     question = Question(asked, chosen, joined(at or []) or EACH_CALL, max_moments, tolerance)
@@ -205,11 +194,9 @@ SAVES = "out"
 
 def _performed(found: Sweep, folder: Path) -> SweepResult:
     """Perform a sweep; where it is stopped, say how to go on with it."""
-    from emulator.errors import ProgramFailed
-
     try:
         return found.perform()
-    except ProgramFailed:
+    except (ProgramFailed, UsageError):
         raise  # and would again
     except (KeyboardInterrupt, Interruption, EmulatorError):
         if folder.exists():
@@ -250,7 +237,8 @@ class _Progress:
         self._first: float | None = None
 
     def __call__(self, point: Point, of: int) -> None:
-        from emulator.search.sweep import about, said
+        from emulator.search.points import said
+        from emulator.search.sweep import about
 
         self._count += 1
         now = time.monotonic()

@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from emulator.cli.options import (
-    Framework,
     Out,
+    OwnFramework,
+    OwnSource,
+    OwnSteps,
+    OwnTimeout,
+    OwnWorkers,
     Python,
     console,
     note,
@@ -39,14 +43,8 @@ def try_(
         list[str] | None,
         typer.Argument(metavar="-- COMMAND", help="What runs, with its arguments."),
     ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(min=1, help="[default: 2 where it trains distributed, else 1]"),
-    ] = None,
-    framework: Annotated[
-        Framework | None,
-        typer.Option(help="[default: by its imports]", show_default=False),
-    ] = None,
+    workers: OwnWorkers = None,
+    framework: OwnFramework = None,
     engine: Annotated[
         str | None, typer.Option(help="process or docker [default: process; docker with --image]")
     ] = None,
@@ -54,22 +52,17 @@ def try_(
         str | None, typer.Option(help="The image in which it runs, with Docker.")
     ] = None,
     python: Python = None,
-    source: Annotated[
-        Path, typer.Option(help="The folder, or file, that is copied for each worker.")
-    ] = Path(),
+    source: OwnSource = None,
     shared: Annotated[
         str | None,
         typer.Option(metavar="FOLDER", help="A folder of the program that outlives a worker."),
     ] = None,
-    steps: Annotated[
-        str | None,
-        typer.Option(metavar="REGEX", help="How it prints a step, with a group called step."),
-    ] = None,
+    steps: OwnSteps = None,
     fault: Annotated[
         str | None,
         typer.Option(metavar="FAULT", help="In place of the preemptions, as in a scenario."),
     ] = None,
-    timeout: Annotated[str, typer.Option(help="The most time of each run.")] = "3m",
+    timeout: OwnTimeout = None,
     out: Out = Path("runs"),
     run_id: RunId = None,
     verbose: Annotated[

@@ -41,7 +41,7 @@ from emulator.session.threaded import Running, RunningCluster
 from emulator.supervisor.cleanup import remove
 
 if TYPE_CHECKING:
-    from emulator.search.sweep import SweepResult
+    from emulator.search.points import SweepResult
 
 log = logging.getLogger("emulator")
 
@@ -166,7 +166,8 @@ class Emulator:
         """
         __tracebackhide__ = True
         from emulator.search.moments import joined
-        from emulator.search.sweep import Question, Sweep
+        from emulator.search.question import Question
+        from emulator.search.sweep import Sweep
 
         try:
             chosen = overrides(set, seed)

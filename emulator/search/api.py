@@ -10,7 +10,9 @@ from emulator.analysis.uninterrupted import TOLERANCE
 from emulator.errors import UsageError
 from emulator.planning.plan import new_run_id
 from emulator.search.moments import EACH_CALL, joined, parse
-from emulator.search.sweep import MAX_MOMENTS, Question, Sweep, SweepResult
+from emulator.search.points import SweepResult
+from emulator.search.question import MAX_MOMENTS, Question
+from emulator.search.sweep import Sweep
 from emulator.session.launch import NO_IMAGES, ScenarioLike, Sets, additions, overrides, read
 
 

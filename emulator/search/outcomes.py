@@ -103,9 +103,9 @@ def classify(
         why = f"it went on {start}, although step {whole.step} was saved whole: {about}{steps}"
         return found("lost work", why, "" if resumed else never_from_scratch.__name__)
     start = f"it went on from {f'step {resumed}' if resumed else 'nothing, since none was saved'}"
-    if not comparison.compared:
+    if comparison.missing or not comparison.compared:
         missing = "; ".join(comparison.missing) or "what it left and its losses are not known"
-        return found("undecided", f"{start}; nothing was compared: {missing}")
+        return found("undecided", f"{start}, and how it ended can't be compared: {missing}")
     return found("passed", f"{start}, and ended as without a fault")
 
 

@@ -20,7 +20,7 @@ from emulator.report.files import (
 )
 from emulator.report.tables import Table
 from emulator.report.text import printable
-from emulator.search.sweep import SweepResult, said
+from emulator.search.points import SweepResult, said
 
 PAGE = "sweep.html"
 HEIGHT = 260

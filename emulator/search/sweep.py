@@ -15,13 +15,12 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from emulator.analysis.uninterrupted import (
     RESULTS,
-    TOLERANCE,
     UNINTERRUPTED,
     Figures,
     agreed,
@@ -40,8 +39,10 @@ from emulator.results import Result, RunCallbacks, load_result
 from emulator.runtime.files import FOR_OWNER, atomic_write, os_errors
 from emulator.runtime.waiting import Event, for_event, start
 from emulator.scenario.matrix import to_overrides
-from emulator.search.moments import ALL, EACH_CALL, Asked, Moment, Whole, parse, spread
-from emulator.search.outcomes import Outcome, Word, classify, exit_code, figure, worst
+from emulator.search.moments import ALL, Asked, Moment, Whole, parse, spread
+from emulator.search.outcomes import Word, classify, worst
+from emulator.search.points import Point, SweepResult, said
+from emulator.search.question import Question
 from emulator.search.saves import Recorded, of_second_save, recorded
 from emulator.session.launch import make_available, perform
 from emulator.supervisor.cleanup import remove
@@ -52,175 +53,7 @@ if TYPE_CHECKING:
 
 STATE = "sweep.json"
 TWINS = ("twin-1", "twin-2")
-MAX_MOMENTS = 100
-"""Moments of a sweep, unless more are asked for."""
 Say = Callable[[str], None]
-FIRST = "first"
-"""The name of the fault after which all other tasks are killed."""
-
-
-@dataclass(frozen=True)
-class Question:
-    """What a sweep is to find out."""
-
-    requested: RequestedScenario
-    """Its own faults are left out."""
-    fault: Mapping[str, Any] | None = None
-    """As a scenario has it, without `at`; None: a kill of each task that saves, and of all."""
-    at: str = EACH_CALL
-    max_moments: int = MAX_MOMENTS
-    tolerance: float = TOLERANCE
-
-    def as_data(self) -> dict[str, Any]:
-        """Return it for the state of a sweep: what must be the same when that goes on."""
-        return {
-            "scenario": self.requested.scenario.to_yaml(),
-            "fault": None if self.fault is None else dict(self.fault),
-            "at": self.at,
-            "max_moments": self.max_moments,
-            "tolerance": self.tolerance,
-        }
-
-    def variant(self, faults: Sequence[Mapping[str, Any]]) -> RequestedScenario:
-        """Return the scenario with these faults alone, which restarts. Raises UsageError."""
-        own = self.requested
-        chosen: dict[str, Any] = {"faults": list(faults)}
-        if self.restarts_by_itself:
-            chosen["restart.policy"] = "on-failure"
-        return replace(own, last=(*own.last, *to_overrides(chosen)))
-
-    @cached_property
-    def restarts_by_itself(self) -> bool:
-        """Whether the sweep restarts the tasks, since the scenario does not."""
-        scenario = self.requested.scenario
-        return scenario.rules is None and scenario.restart.policy == "never"
-
-    @cached_property
-    def kind(self) -> str:
-        """The kind of the fault. Raises UsageError."""
-        from emulator.faults.kinds import FAULTS
-
-        if self.fault is None:
-            return "kill"
-        kinds = [key for key in self.fault if key in FAULTS]
-        if len(kinds) != 1:
-            raise UsageError(
-                f"--fault {json.dumps(dict(self.fault))} is no fault.",
-                "For example: --fault '{preempt: worker-1, grace: 5s}'.",
-            )
-        return kinds[0]
-
-    def at_moment(self, moment: Moment) -> RequestedScenario:
-        """Return the scenario with the fault at a moment. Raises UsageError."""
-        if self.fault is not None:
-            return self.variant([{**self.fault, "at": moment.at}])
-        if moment.target != ALL:
-            return self.variant([{"kill": moment.target, "at": moment.at}])
-        by = str(moment.at.get("task", self.tasks[0]))
-        others = [name for name in self.tasks if name != by]
-        at = {key: value for key, value in moment.at.items() if key != "task"}
-        return self.variant(
-            [
-                {"name": FIRST, "kill": by, "at": at},
-                *({"kill": name, "at": {"after": FIRST}} for name in others),
-            ]
-        )
-
-    @cached_property
-    def tasks(self) -> Sequence[str]:
-        """The tasks that train together."""
-        scenario = self.requested.scenario
-        return [
-            f"{role}-{index}"
-            for role, spec in scenario.in_training.items()
-            for index in range(spec.replicas)
-        ]
-
-
-@dataclass(frozen=True)
-class Point:
-    """A moment, and what became of the training."""
-
-    moment: Moment
-    outcome: Outcome
-    verdict: str
-    """Of the run's expectations."""
-    run: Path | None
-    """Its folder."""
-
-    @property
-    def is_ok(self) -> bool:
-        """Whether it passed, and all that the scenario expects was met."""
-        return (self.outcome.what, self.verdict) == ("passed", "ok")
-
-    def as_data(self, place: Path) -> dict[str, Any]:
-        """Return it as `--json` prints it; its run is relative to the folder `place`."""
-        return {
-            "moment": self.moment.words,
-            "at": self.moment.at,
-            "outcome": self.outcome.what,
-            "why": self.outcome.why,
-            "compared": list(self.outcome.compared),
-            "verdict": self.verdict,
-            "lost_steps": self.outcome.lost,
-            "resumed_from": self.outcome.resumed,
-            "last_save": self.outcome.saved,
-            "run": None if self.run is None else self.run.relative_to(place).as_posix(),
-        }
-
-
-@dataclass(frozen=True)
-class SweepResult:
-    """All moments of a sweep."""
-
-    folder: Path
-    points: Sequence[Point]
-    left_out: int = 0
-    """Moments beyond the most that were asked for."""
-    not_compared: Sequence[str] = ()
-    """What differs between two runs without a fault: a sentence each."""
-    kept: Mapping[Word, Path] = field(default_factory=dict)
-    """The worst moment of each word but `passed`, as a scenario; the worst word first."""
-
-    @property
-    def figure(self) -> str:
-        """All outcomes in one line."""
-        return figure([one.outcome.what for one in self.points])
-
-    @property
-    def exit_code(self) -> int:
-        """1 if a moment did not pass, 3 if one could not be judged, else 0."""
-        return exit_code([(one.outcome.what, one.verdict) for one in self.points])
-
-    def as_data(self) -> dict[str, Any]:
-        """Return what `--json` prints."""
-        words = get_args(Word)
-        counts = {word: sum(one.outcome.what == word for one in self.points) for word in words}
-        return {
-            **header(),
-            "sweep": self.folder.name,
-            "figure": self.figure,
-            "counts": counts,
-            "left_out": self.left_out,
-            "not_compared": list(self.not_compared),
-            "kept": {word: path.name for word, path in self.kept.items()},
-            "points": [one.as_data(self.folder) for one in self.points],
-        }
-
-    def check(self) -> None:
-        """Raise AssertionError unless every moment is ok; the text names each that is not."""
-        __tracebackhide__ = True
-        if wrong := [one for one in self.points if not one.is_ok]:
-            texts = (f"{one.moment.words}: {said(one)}" for one in wrong)
-            raise AssertionError("\n".join([self.figure, *texts]))
-
-
-def said(point: Point) -> str:
-    """Return what became of a training at a moment, in words."""
-    words = f"{point.outcome.what}; {point.outcome.why}"
-    if point.outcome.what != "passed" or point.verdict == "ok":
-        return words
-    return f"{words}; an expectation {'failed' if point.verdict == 'failed' else 'is unknown'}"
 
 
 @dataclass(frozen=True)
@@ -704,6 +537,3 @@ def _recover(claim: Claim) -> None:
     for run in claim.runs:
         with contextlib.suppress(EmulatorError):  # `emulate clean` finds it
             remove(run.run_id, run.engine, run.folder)
-
-
-__all__ = ["Point", "Question", "Result", "Sweep", "SweepResult"]

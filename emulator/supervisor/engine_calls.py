@@ -242,7 +242,8 @@ class EngineCalls:
     def read_results(self, known: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """Return what the tasks of the training have left, as `results.json` has it; blocks.
 
-        Of a file whose digest is `known`, only that is read.
+        What is `known` of files is what another run has left: of one of the same digest, only that
+        is read.
         """
         found: dict[str, Any] = {"files": {}, "unread": []}
         if not isinstance(self._engine, Reading) or not self._first_starts:
@@ -252,12 +253,16 @@ class EngineCalls:
         program = program_of(*READER, main=READER[-1])
         for where in places:
             begin = f"/{where}/" if where == "shared" else f"{where}/"
-            digests = {
-                path.removeprefix(begin): file["digest"]
+            here = {
+                path.removeprefix(begin): file
                 for path, file in known.items()
-                if path.startswith(begin) and "digest" in file
+                if path.startswith(begin)
             }
-            asked = {"known": digests, "since": self._first_starts.get(where, since)}
+            asked = {
+                "known": {path: file["digest"] for path, file in here.items() if "digest" in file},
+                "wanted": [*here],
+                "since": self._first_starts.get(where, since),
+            }
             try:
                 printed = self._engine.read_files(where, program, asked)
                 files = json.loads(printed.splitlines()[-1])["files"]

@@ -113,8 +113,8 @@ def question_of(
     *,
     workers: int | None = None,
     framework: FrameworkName | None = None,
-    source: Path = Path(),
-    timeout: str = "3m",
+    source: Path | None = None,
+    timeout: str | None = None,
     **more: Any,  # noqa: ANN401  of Question
 ) -> Question:
     """Return what is asked of a command; None is what its script shows.
@@ -122,6 +122,7 @@ def question_of(
     `path` are the folders in which its program is looked for; None: it is in an image. Raises
     UsageError.
     """
+    source = source or Path()
     folder = source if source.is_dir() else source.parent
     program = look(command, folder.absolute(), path)
     exclude = _ignored(folder)
@@ -135,7 +136,7 @@ def question_of(
     if workers is not None:
         program = replace(program, workers=workers, why="as --workers says")
     try:
-        seconds = parse_duration(timeout)
+        seconds = parse_duration(timeout or "3m")
     except ValueError as error:
         raise UsageError(f"--timeout: {error}.") from None
     return Question(program=program, source=str(source), exclude=exclude, timeout=seconds, **more)

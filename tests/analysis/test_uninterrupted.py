@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -64,7 +65,41 @@ def test_what_two_runs_without_a_fault_have_not_alike_is_not_compared() -> None:
     assert both.steps == {}
     assert both.last_step is None
     assert differs == ["loss of step 2 of worker-0 is 2 and 2.5", "the last step is 3 and 2"]
-    assert differences(of_steps(9.0), both, TOLERANCE) == Comparison()
+
+
+def test_where_numbers_differ_without_a_fault_nothing_else_tells() -> None:
+    """The step that was saved last is the same, whatever the weights are."""
+    files = of_files(a=read("a", step=number(3))).files
+    one, other = (replace(of_steps(loss), files=files) for loss in (3.0, 2.0))
+    both, _ = agreed(one, other, TOLERANCE)
+    found = differences(replace(of_steps(9.0), files=files), both, TOLERANCE)
+    why = "two runs without a fault differ: loss of step 1 of worker-0 is 3 and 2"
+    assert found == Comparison(missing=(why,))
+    late = replace(of_steps(9.0, last=7), files=of_files(a=read("b", step=number(2))).files)
+    assert differences(late, both, TOLERANCE).differs == (
+        "it ended with step 7, and without a fault with 1",
+        "step in /shared/a.pt is 2, and without a fault 3",
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "tells"),
+    [
+        ({"format": "file", "digest": "a"}, {"format": "file", "digest": "b"}, False),
+        ({"format": "torch", "digest": "a"}, {"format": "torch", "digest": "b"}, True),
+        (read("a", when=number(1.796e9)), read("b", when=number(1.7961e9)), False),
+        (read("a", when=number(1.796e12)), read("b", when=number(1.7961e12)), False),
+        (read("a", host={"digest": "x"}), read("b", host={"digest": "y"}), False),
+        (read("a", w=array("w", 2.0, 1.0)), read("b", w=array("x", 2.0, 1.5)), True),
+        (read("a", w=number(0.5)), read("b", w=number(0.6)), True),
+    ],
+)
+def test_a_log_or_when_a_file_was_saved_says_nothing_of_the_training(
+    one: Any, other: Any, *, tells: bool
+) -> None:
+    both, differs = agreed(of_files(a=one), of_files(a=other), TOLERANCE)
+    assert len(differs) == 1
+    assert bool(both.unlike) == tells
 
 
 def test_losses_are_compared_by_step() -> None:
@@ -121,11 +156,12 @@ def test_what_can_t_be_read_differs_and_what_is_not_there_is_missing() -> None:
 
 
 def test_values_that_two_runs_have_not_alike_are_not_compared() -> None:
-    """Such as when a file was saved, or how long that took."""
-    one = of_files(a=read("a", step=number(3), when=number(100)))
-    other = of_files(a=read("b", step=number(3), when=number(200)))
-    both, differs = agreed(one, other, TOLERANCE)
+    """Such as when a file was saved."""
+    one, other, third = (
+        of_files(a=read(str(when), step=number(3), when=number(1_796_000_000 + when)))
+        for when in (1, 2, 3)
+    )
+    both, differs = agreed(one, other, 0.0)
     assert both.files == {"/shared/a.pt": {"format": "torch", "values": {"step": number(3)}}}
-    assert differs == ["when in /shared/a.pt is 100, and in the other 200"]
-    third = of_files(a=read("c", step=number(3), when=number(300)))
-    assert differences(third, both, TOLERANCE) == Comparison(("/shared/a.pt",))
+    assert differs == ["when in /shared/a.pt is 1796000001, and in the other 1796000002"]
+    assert differences(third, both, 0.0) == Comparison(("/shared/a.pt",))

@@ -31,7 +31,7 @@ from emulator.report.tables import Column, Table, print_table, table_of
 from emulator.report.terminal import print_comparison, print_summary
 from emulator.search.moments import Moment
 from emulator.search.outcomes import Outcome
-from emulator.search.sweep import Point, SweepResult
+from emulator.search.points import Point, SweepResult
 from tests.report.test_expected import compared, many, rich
 from tests.report.test_terminal import rows_of
 

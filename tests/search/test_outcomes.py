@@ -109,6 +109,13 @@ def test_where_nothing_can_be_compared_what_was_loaded_decides(
     assert ("there is no module torch" in found.why) == (what == "undecided")
 
 
+def test_a_file_that_is_not_there_leaves_it_undecided() -> None:
+    gone = Comparison(ALIKE.compared, missing=("/shared/a.pt is not there",))
+    found = found_of([*BEGIN, *STEPS, *save(2, 3), *KILLED, *restored(3), job(9)], gone)
+    assert found.what == "undecided"
+    assert found.why.endswith("how it ended can't be compared: /shared/a.pt is not there")
+
+
 def test_the_save_of_the_moment_is_known_from_the_run_without_a_fault() -> None:
     history = [*BEGIN, *STEPS, *KILLED, *restored(3), job(9)]
     assert found_of(history, whole=Whole(3)).what == "passed"

@@ -17,7 +17,8 @@ from emulator.planning.claims import Capacity, Need
 from emulator.record.reader import Record
 from emulator.search.moments import ALL, Moment
 from emulator.search.page import junit, markdown, render
-from emulator.search.sweep import Question, Sweep, about, side_by_side
+from emulator.search.question import Question
+from emulator.search.sweep import Sweep, about, side_by_side
 from emulator.session.launch import read
 from tests.conftest import Emulate, left, wait_for_line
 from tests.engines.test_calls import MAY_TRACE

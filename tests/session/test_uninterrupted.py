@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import Emulate, Finished
+from tests.conftest import Emulate, Finished, left
 
 PROGRAM = Path(__file__).parent.parent / "search" / "planted" / "train.py"
 
@@ -78,3 +79,30 @@ def test_a_program_that_fails_without_a_fault_leaves_it_unknown(
     path = scenario(tmp_path, program={"command": ["python", "-c", "raise SystemExit(3)"]})
     done = emulate.up(path, "--engine=process").ended(1)
     assert verdicts(done) == {"loss": "unknown", "result": "unknown"}
+
+
+def test_two_that_want_it_make_it_once_and_a_killed_one_is_made_again(
+    emulate: Emulate, tmp_path: Path
+) -> None:
+    path, pipe = scenario(tmp_path), tmp_path / "begun"
+    begins = f"import os\nif os.path.exists({str(pipe)!r}):\n    open({str(pipe)!r}, 'w').close()\n"
+    (tmp_path / "train.py").write_text(
+        PROGRAM.read_text().replace("import json\n", f"import json\n{begins}", 1)
+    )
+    os.mkfifo(pipe)
+    asked = ("up", path, "--engine=process", f"--out={emulate.out}")
+    process = emulate.start(*asked, "--run-id=killed")
+    pipe.read_bytes()  # until the program has begun
+    process.kill()
+    process.wait()
+    pipe.unlink()
+    both = [emulate.start(*asked, f"--run-id={name}") for name in ("one", "two")]
+    ends = [process.communicate(timeout=540) for process in both]
+    assert [process.returncode for process in both] == [0, 0], ends
+    made = sorted(one.name for one in emulate.out.iterdir() if "-uninterrupted-" in one.name)
+    assert len(made) == 2
+    assert made[1] == f"{made[0]}-2"
+    assert [(one / "summary.json").exists() for one in map(emulate.out.joinpath, made)] == [
+        *(False, True)
+    ]
+    assert [left("process", name) for name in made] == [[], []]

@@ -161,14 +161,19 @@ def tracer_request(
 
 
 def files_request(
-    image: str, volume: str, command: list[str], common: Mapping[str, str]
+    image: str,
+    volume: str,
+    command: list[str],
+    common: Mapping[str, str],
+    *,
+    reads: bool = False,
 ) -> dict[str, Any]:
     """Return the body for a helper that has the volume of a run, and its files whoever owns them.
 
-    LEASE: it may ask the kernel which of them nobody has open.
+    LEASE: it may ask the kernel which of them nobody has open. One that `reads` can't change them.
     """
-    mount = {"Type": "volume", "Source": volume, "Target": SHARED}
-    rights = {"CapAdd": ["DAC_OVERRIDE", "FOWNER", "CHOWN", "LEASE"]}
+    mount = {"Type": "volume", "Source": volume, "Target": SHARED, "ReadOnly": reads}
+    rights = {"CapAdd": ["DAC_OVERRIDE", *([] if reads else ["FOWNER", "CHOWN", "LEASE"])]}
     return {
         "Image": image,
         "Entrypoint": command,

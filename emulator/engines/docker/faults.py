@@ -353,7 +353,7 @@ class Faults(TaskContainers):
             else:
                 asked = json.dumps({**request, "folder": f"/{LEFT}", "since": 0.0})
             command = [*WITH_PACKAGES, program, asked]
-            body = files_request(task.image, plan.resources, command, self._labels)
+            body = files_request(task.image, plan.resources, command, self._labels, reads=True)
             helper: str = self.api.create_container_from_config(body)["Id"]
             end.callback(remove_container, self.api, helper)
             if where != "shared" and not self._copy_saves(where, helper, request["since"]):

@@ -72,6 +72,8 @@ WITNESS = "witness"
 """The name of the program that watches files, in place of a task's."""
 READER = "reader"
 """The same of that which reads what tasks have left."""
+READING_TIMEOUT = 150.0
+"""Seconds for it."""
 SECRET = "EMULATOR_API_TOKEN"
 """The token of every run's API, if the user sets one; tasks must not get it."""
 
@@ -329,17 +331,7 @@ class ProcessEngine:
     def run_at_files(self, where: str, program: str, request: Mapping[str, Any]) -> str:
         """Run a program for the folder of a task, or for the shared one; it ends with the run."""
         command, environment = self._at_files(where, program, request)
-        found = subprocess.run(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if found.returncode:
-            raise EngineError(f"Changing files failed: {found.stderr.strip()[-300:]}")
-        return found.stdout
+        return _output(command, environment, "Changing files failed")
 
     def talk_at_files(
         self, where: str, program: str, request: Mapping[str, Any], said: str
@@ -392,18 +384,10 @@ class ProcessEngine:
         assert scratch is not None, "prepare comes first"
         folder = scratch.shared() if where == "shared" else scratch.home(where)
         inherited = {name: value for name, value in os.environ.items() if name != SECRET}
-        found = subprocess.run(
-            [self._python, "-c", program, json.dumps({**request, "folder": str(folder)})],
-            env={**inherited, **labelled(scratch.run_id, READER, scratch.folder)},
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if found.returncode:
-            raise EngineError(f"Reading files failed: {found.stderr.strip()[-300:]}")
-        return found.stdout
+        environment = {**inherited, **labelled(scratch.run_id, READER, scratch.folder)}
+        asked = json.dumps({**request, "folder": str(folder)})
+        command = [self._python, "-c", program, asked]
+        return _output(command, environment, "Reading files failed", READING_TIMEOUT)
 
     def look(self, where: str, since: float) -> Mapping[str, Any]:
         """Look into the folder of a task, or into the shared one."""
@@ -659,6 +643,28 @@ def _cores() -> int:
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def _output(
+    command: Sequence[str], environment: Mapping[str, str], doing: str, timeout: float | None = None
+) -> str:
+    """Return what a program prints. Raises EngineError if it fails, or has not ended in time."""
+    try:
+        found = subprocess.run(
+            command,
+            env=environment,
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout,
+        )
+    except subprocess.TimeoutExpired:
+        raise EngineError(f"{doing}: it takes more than {timeout:g} s.") from None
+    if found.returncode:
+        raise EngineError(f"{doing}: {found.stderr.strip()[-300:]}")
+    return found.stdout
 
 
 def _python(plan: Plan) -> str:

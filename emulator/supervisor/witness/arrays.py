@@ -3,7 +3,7 @@
 It runs where the files are, with the packages of the tasks, from a copy of this file and of
 `faults/saved_files.py`. Its one argument is a request, and the last line that it prints an answer:
 
-    {"folder": "/shared", "since": 1796009000.0, "known": {}}
+    {"folder": "/shared", "since": 1796009000.0, "known": {}, "wanted": []}
     {"files": {"model-20.pt": {"format": "torch", "digest": "8254e1a456dd811c", "values": {
         "step": {"digest": "...", "number": 20},
         "model.weight": {"digest": "...", "shape": [8, 4], "norm": 3.2, "sketch": [...]}}}}}
@@ -324,27 +324,33 @@ def _may_be(path: str) -> bool:
         return file.read(4).startswith(begins)
 
 
-def found_in(files: Sequence[saved_files.File]) -> Iterator[tuple[str, str, Any]]:
-    """Yield what is read, with its format and its files: the newest saves, and what is no save."""
+def found_in(
+    files: Sequence[saved_files.File], wanted: Sequence[str] = ()
+) -> Iterator[tuple[str, str, Any]]:
+    """Yield what is read, with its format and its files: the newest saves, and what is no save.
+
+    Also what is `wanted` of other saves: what is left of one may be newer than the last one.
+    """
     roles, known, series = set[tuple[str, ...]](), set[str](), set[str]()
     for save in saved_files.checkpoints(files):  # the latest first
         known.update(file.path for file in save.files)
         role = tuple(sorted(part.role for part in save.parts))
-        if role in roles:
-            continue
+        is_newest = role not in roles
         roles.add(role)
         for part in save.parts:
             if part.format in FOLDERS:
-                yield part.path, part.format, part.files
+                if is_newest or part.path in wanted:
+                    yield part.path, part.format, part.files
             else:
                 for file in part.files:
-                    yield file.path, _format(file.path), [file]
+                    if is_newest or file.path in wanted:
+                        yield file.path, _format(file.path), [file]
     rest = [one for one in files if not one.is_folder and one.path not in known]
     rest.sort(key=lambda one: one.time)
     named = saved_files.names([file.path for file in rest])
     for file in rest[::-1][:OTHERS]:
         of = named[file.path].role if named[file.path].step is not None else file.path
-        if of not in series:
+        if of not in series or file.path in wanted:
             series.add(of)
             yield file.path, _format(file.path), [file]
 
@@ -360,7 +366,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     with contextlib.closing(saved_files.Folder(root)) as folder:
         files = folder.files(request.get("since", 0.0))
     found = {}
-    for path, form, members in found_in(files):
+    for path, form, members in found_in(files, request.get("wanted", ())):
         try:
             found[path] = _read(root, path, members, form, known)
         except OSError as error:

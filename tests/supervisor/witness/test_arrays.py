@@ -85,6 +85,7 @@ def test_of_several_saves_the_newest_is_read_and_of_a_known_file_only_the_digest
     again = read(tmp_path, known=known)
     assert again == {"model-20.npz": {"format": "NumPy", "digest": known["model-20.npz"]}}
     assert read(tmp_path, since=1_796_000_100.0) == {}
+    assert [*read(tmp_path, wanted=["model-10.npz"])] == ["model-20.npz", "model-10.npz"]
 
 
 def test_of_a_series_of_files_that_are_no_saves_by_their_format_the_newest_is_read(

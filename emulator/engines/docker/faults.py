@@ -696,9 +696,9 @@ def is_awake(refusal: APIError) -> bool:
     """Whether the engine refuses because the container is not frozen, no longer runs, or is gone.
 
     Docker 20.10 answers 500 for a container that is not paused, and for one that a signal which
-    thawed it has ended, of which the engine itself does not know yet.
+    thawed it has ended, or has thawed, of which the engine itself does not know yet.
     """
-    words = ("is not paused", "stopped container", "container not running")
+    words = ("is not paused", "stopped container", "container not running", "a running process")
     return refusal.status_code in (404, 409) or any(word in str(refusal) for word in words)
 
 

@@ -52,6 +52,8 @@ def test_a_freeze_that_was_given_up_is_asked_for_again(
     [
         # Docker 20.10, of a container that a signal sent while it was frozen has just ended.
         ("Cannot unpause container 01c5: cannot resume a stopped container: unknown", True),
+        # The same, of one that goes on: the signal has thawed it.
+        ("Cannot unpause container 01c5: cannot resume a running process: unknown", True),
         ("Container 01c5 is not paused", True),
         ("Cannot unpause container 01c5: freezer: read-only file system", False),
     ],

@@ -15,7 +15,6 @@ from emulator.analysis.uninterrupted import (
     figures_of,
     from_data,
 )
-from emulator.faults.spec import path_pattern
 from emulator.record.timeline import Timeline
 from emulator.scenario.schema import SameAsUninterrupted
 
@@ -102,16 +101,9 @@ def _part(figures: Figures, key: str, expect: SameAsUninterrupted) -> Figures:
     if key == "samples":
         return Figures(samples=figures.samples)
     if key == "result":
-        matches = re.compile(path_pattern(expect.result or "**")).match
-        files = figures.files.items()
-        return Figures(files={path: one for path, one in files if any(map(matches, _paths(path)))})
+        return Figures(files=figures.with_files(expect.result or "**").files)
     losses = {
         task: {name: values for name, values in names.items() if _LOSS.search(name)}
         for task, names in figures.steps.items()
     }
     return Figures(losses if any(losses.values()) else figures.steps, figures.last_step)
-
-
-def _paths(path: str) -> tuple[str, str]:
-    """Return a path as it is named, and as a task has it, whose name it may begin with."""
-    return path, path[path.find("/") :]

@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
+from emulator.faults.spec import path_pattern
 from emulator.record.events import Samples, Step, TaskStart
 from emulator.record.timeline import Timeline
 from emulator.validation.units import format_count
@@ -49,6 +50,17 @@ class Figures:
     def as_data(self) -> dict[str, Any]:
         """Return it for a file."""
         return asdict(self)
+
+    def with_files(self, glob: str) -> Figures:
+        """Return the same with the files alone that a glob means."""
+        matches = re.compile(path_pattern(glob)).match
+        files = {path: one for path, one in self.files.items() if any(map(matches, _paths(path)))}
+        return replace(self, files=files)
+
+
+def _paths(path: str) -> tuple[str, str]:
+    """Return a path as it is named, and as a task has it, whose name it may begin with."""
+    return path, path[path.find("/") :]
 
 
 @dataclass(frozen=True)

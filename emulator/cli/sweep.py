@@ -88,6 +88,10 @@ def sweep(
             min=0.0, metavar="SHARE", help="What losses and results may differ by, as a share."
         ),
     ] = 1e-6,
+    result: Annotated[
+        str,
+        typer.Option(metavar="GLOB", help="Compare these files alone.", show_default=False),
+    ] = "",
     at_once: AtOnce = None,
     sets: Sets = None,
     engine: WhichEngine = "auto",
@@ -152,7 +156,8 @@ def sweep(
     from emulator.search.sweep import Sweep
 
     chosen = None if fault is None else fault_of(fault)
-    question = Question(asked, chosen, joined(at or []) or EACH_CALL, max_moments, tolerance)
+    moments = joined(at or []) or EACH_CALL
+    question = Question(asked, chosen, moments, max_moments, tolerance, result)
     folder = out / (run_id or new_run_id(f"{asked.scenario.name}-sweep"))
     if engine == "auto":
         with contextlib.closing(choose(engine, note)) as there:
@@ -160,13 +165,13 @@ def sweep(
     options: dict[str, Any] = {"warm": warm, "at_once": at_once, "python": python, "say": note}
     if is_command:
         options["refuse"] = _Saves(named=any(OUT in word for word in words or ()))
-    result = _performed(Sweep.open(question, engine, folder, done=_Progress(), **options), folder)
-    page = write(result)
+    swept = _performed(Sweep.open(question, engine, folder, done=_Progress(), **options), folder)
+    page = write(swept)
     with perhaps_unread():
-        print_sweep(result, folder / page.name, console(stderr=json))
+        print_sweep(swept, folder / page.name, console(stderr=json))
         if json:
-            print_json(result.as_data())
-    raise typer.Exit(result.exit_code)
+            print_json(swept.as_data())
+    raise typer.Exit(swept.exit_code)
 
 
 def _of_command(
@@ -255,11 +260,13 @@ def print_sweep(result: SweepResult, page: Path, screen: Console) -> None:
     """Print what became of each moment, and where the page is."""
     from emulator.report.tables import print_table
     from emulator.search.page import table
+    from emulator.validation.units import format_count
 
     print_table(screen, table(result))
     screen.out(result.figure, highlight=False)
     if result.left_out:
-        screen.out(f"{result.left_out} moments between these were left out (--max-moments).")
+        left_out = format_count(result.left_out, "moment")
+        screen.out(f"{left_out} left out between these (--max-moments).")
     for what in result.not_compared:
         screen.out(f"Not compared, since two runs without a fault differ: {what}", highlight=False)
     for word, path in result.kept.items():

@@ -9,7 +9,8 @@ them. A task has one tracer, whatever is done with it. Its one argument is a req
 `of` is the regular expression of the paths that are meant. The rules, and what they print:
 
     {"do": "begin"}                         the task is held at the beginning, until it may go on
-    {"begun": 2}                            so many threads are held
+    {"begun": 2}                            so many threads are held; with `"filtered": true` if
+                                            the kernel filters its calls
     {"do": "hold", "call": CALL, ...}       it is held before so many a call of a kind
     {"held": "write", "path": "/shared/model.pt", "pid": 7, "number": 3, "bytes": 4096, "id": "0"}
     {"do": "list", "of": ..., "lines": ...} each call to such a file, when it has been made, and
@@ -31,6 +32,10 @@ change what it does:
     {"drop": [ID, ...]}     these rules are over; what is held for one of them goes on; with
                             `"confirm": true` it says `{"dropped": [ID, ...]}`
     {"go": true}            what is held at the beginning goes on
+
+With `"filtered": true` in the request, the gate lets the kernel stop the task at calls that rules
+look at, and at no others (`call_filter.py`). The task then ends with this program, which ends with
+the task alone.
 
 What is held has not made the call, and no thread of the task gets further than its next one. The
 beginning is the first instruction of the command behind the gate (`engines/kit/gate.py`), which
@@ -62,10 +67,12 @@ CONT, DETACH, SYSCALL = 7, 17, 24
 SEIZE, INTERRUPT, LISTEN, GET_SYSCALL_INFO = 0x4206, 0x4207, 0x4208, 0x420E
 OPTIONS = 0x1 | 0x2 | 0x4 | 0x8 | 0x10
 """Calls are told from signals; what the task starts is traced as well: fork, vfork, clone, exec."""
-EVENT_EXEC, EVENT_STOP = 4, 128
+FILTERED = 0x80 | 0x100000
+"""Calls stop in a filter of the kernel; the task ends with this program, since they fail then."""
+EVENT_EXEC, EVENT_FILTER, EVENT_STOP = 4, 7, 128
 ALL = 0x40000000
 """waitpid: also threads that are no children of this one."""
-ENTRY, EXIT = 1, 2
+ENTRY, EXIT, IN_FILTER = 1, 2, 3
 INFO = struct.Struct("=B3xIQQQ6Q")
 """What GET_SYSCALL_INFO says of a call that is about to be made (linux/ptrace.h)."""
 LONGEST_PATH = 4096
@@ -77,7 +84,7 @@ LOOK = 0.005
 AT_FDCWD = -100
 
 # Numbers of calls (asm/unistd.h): x86-64, and those of all newer architectures.
-_CALLS = {
+NUMBERS = {
     "x86_64": {
         **{1: "write", 18: "pwrite64", 20: "writev", 296: "pwritev", 328: "pwritev2"},
         **{40: "sendfile", 275: "splice", 326: "copy_file_range", 74: "fsync", 75: "fdatasync"},
@@ -291,7 +298,7 @@ def extend(
 ) -> None:
     """Know more calls: their numbers by machine, and which arguments are names; and rules."""
     for machine, known in numbers.items():
-        _CALLS[machine].update(known)
+        NUMBERS[machine].update(known)
     _NAMES.update(names)
     RULES.update(rules)
 
@@ -301,7 +308,7 @@ class Tracer:
 
     def __init__(self, places: Mapping[str, Any]) -> None:
         """`places`: what rules may need to know: `shared`, `home`."""
-        self._numbers, self._places = _CALLS[platform.machine()], places
+        self._numbers, self._places = NUMBERS[platform.machine()], places
         self._threads: set[int] = set()
         self._rules: list[Rule] = []
         self._wanted: dict[int, list[Rule]] = {}
@@ -310,6 +317,10 @@ class Tracer:
         """Those that are not in force at once, or look at the calls of some threads alone."""
         self._everything = False
         """The calls of all threads are looked at."""
+        self._ends_task = bool(places.get("filtered"))
+        """All threads end with it, see `FILTERED`."""
+        self._is_filtered = False
+        """The gate has shown that the kernel stops the task at calls that rules look at."""
         self._held: set[object] = set()
         """The rules for which all are held; None among them: the beginning."""
         self._caught = 0
@@ -392,7 +403,8 @@ class Tracer:
             for thread in new:
                 with contextlib.suppress(Gone):
                     try:
-                        ptrace(SEIZE, thread, 0, OPTIONS)
+                        options = OPTIONS | (FILTERED if self._ends_task else 0)
+                        ptrace(SEIZE, thread, 0, options)
                     except PermissionError:
                         # Else one that we trace has started it, or it waits to be waited for.
                         if tracer_of(thread) != os.getpid() and not has_ended(thread):
@@ -413,7 +425,7 @@ class Tracer:
     def _begin(self, thread: int, count: int) -> None:
         """Hold all, since the task begins."""
         self._begins, self._held, self._caught = False, {None}, thread
-        say({"begun": count})
+        say({"begun": count, **({"filtered": True} if self._is_filtered else {})})
 
     def run(self, told: queue.SimpleQueue[Mapping[str, Any]]) -> None:
         """Follow the rules, and what is told, until none is left or all threads have ended.
@@ -423,7 +435,8 @@ class Tracer:
         while True:
             while not told.empty():
                 self.obey(told.get())
-            if not (self._rules or self._begins or self._held or self._leaving):
+            needed = self._rules or self._begins or self._held or self._leaving
+            if not (needed or self._ends_task):
                 return
             try:
                 thread, status = os.waitpid(-1, ALL | os.WNOHANG)
@@ -486,6 +499,10 @@ class Tracer:
             if number == signal.SIGTRAP | 0x80:
                 if not self._called(thread, status):
                     self._let_run(thread)
+            elif event == EVENT_FILTER:
+                self._is_filtered = True
+                if not self._called(thread, status):
+                    self._let_run(thread)
             elif event == EVENT_STOP and number in (19, 20, 21, 22):
                 ptrace(LISTEN, thread)  # it was stopped by a signal, and stays so
             elif event == EVENT_EXEC and self._begins and not is_gate(thread):
@@ -499,7 +516,7 @@ class Tracer:
     def _let_run(self, thread: int, number: int = 0) -> None:
         """Let a thread run on, to its next call if one is to be looked at. Raises Gone."""
         looked_at = (
-            self._everything
+            (self._everything and not self._is_filtered)
             or thread in self._leaving
             or any(rule.only and thread in rule.only for rule in self._coming)
         )
@@ -527,11 +544,13 @@ class Tracer:
     def _called(self, thread: int, status: int) -> bool:
         """Let the rules look at a call that is about to be made; return whether one holds it."""
         kind, number, arguments = self._call_of(thread)
+        if kind == ENTRY and self._is_filtered:
+            return False  # it stops again in the filter
         if kind == EXIT and self._leaving:
             for rule in self._leaving.pop(thread, ()):
                 with contextlib.suppress(OSError):
                     rule.left(thread, ctypes.c_long(number).value)
-        wanted = self._wanted.get(number) if kind == ENTRY else None
+        wanted = None if kind == EXIT else self._wanted.get(number)
         if not wanted or self._begins:  # what the gate does is not the task's
             return False
         late = 0.0
@@ -548,6 +567,8 @@ class Tracer:
                 elif held:
                     self._held.add(rule.id)
                     self._caught = thread
+                    if self._is_filtered:
+                        interrupt(self._threads - {thread})  # else they stop at their next call
                     say({**held, "id": rule.id})
         if late:
             self._caught = 0  # it goes on when its time has come
@@ -654,7 +675,7 @@ NO_REPLACE, EXCHANGE = 1, 2
 """Flags of unlinkat, linkat and renameat2 (linux/fcntl.h, linux/fs.h)."""
 
 
-_FLAGS = {"open": 1, "openat": 2}
+FLAGS = {"open": 1, "openat": 2}
 """Which argument has the flags of an open."""
 
 
@@ -663,7 +684,7 @@ def flags_of(thread: int, call: Call) -> int:
     if call.name == "creat":
         return os.O_CREAT | os.O_WRONLY | os.O_TRUNC
     if call.name != "openat2":
-        return call.arguments[_FLAGS[call.name]]
+        return call.arguments[FLAGS[call.name]]
     return int.from_bytes(bytes_at(thread, call.arguments[2], 8), sys.byteorder)
 
 
@@ -821,7 +842,7 @@ def _listen(told: queue.SimpleQueue[Mapping[str, Any]]) -> None:
 def main(arguments: Sequence[str]) -> None:
     """Answer one request."""
     request = json.loads(arguments[0])
-    if platform.machine() not in _CALLS:
+    if platform.machine() not in NUMBERS:
         return say({"error": f"calls on {platform.machine()} can't be told apart"})
     told: queue.SimpleQueue[Mapping[str, Any]] = queue.SimpleQueue()
     signal.pthread_sigmask(signal.SIG_BLOCK, WAKING)

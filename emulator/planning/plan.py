@@ -90,6 +90,9 @@ class Task(ContainerSettings, _Member):
     held: bool = False
     """It begins held, until it is traced and all tasks run: its calls to the kernel count from the
     first on."""
+    filtered: bool = False
+    """Held, it is stopped only at calls that count, by a filter of the kernel, and ends with its
+    tracer."""
 
     @property
     def copied(self) -> Copied | None:

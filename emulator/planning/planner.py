@@ -46,21 +46,24 @@ def make_plan(
     reference: ThroughputReference | None = None,
     notes: Sequence[str] = (),
     calls_of: str = "",
+    disposable: bool = False,
     reads_results: bool = False,
 ) -> Plan:
     """Return the plan of `scenario` for the engine that `context` describes.
 
     `notes` are warnings about what the scenario was made from, and about this machine. `calls_of`
-    is the glob of the files whose calls are recorded; `reads_results`: what the tasks have left is
-    read at the end. Raises Unsupported if there are too few GPUs,
-    UsageError if `run_id` is not valid.
+    is the glob of the files whose calls are recorded; `disposable`: held tasks may end with the
+    emulator; `reads_results`: what the tasks have left is read at the end. Raises Unsupported if
+    there are too few GPUs, UsageError if `run_id` is not valid.
     """
     check_run_id(run_id)
     planner = _Planner(scenario, run_id, context)
     tasks = tuple(planner.tasks())
     names = [task.name for task in tasks]
     faults = build_schedule(scenario.faults, scenario.seed, names)
-    tasks = tuple(_held(tasks, {fault.watched for fault in faults}, listed=bool(calls_of)))
+    filtered = disposable and all(fault.spec.rule is None for fault in faults)
+    watched = {fault.watched for fault in faults}
+    tasks = tuple(_held(tasks, watched, listed=bool(calls_of), filtered=filtered))
     return Plan(
         run_id=run_id,
         engine=context.engine,
@@ -79,17 +82,20 @@ def make_plan(
     )
 
 
-def _held(tasks: Sequence[Task], watched: Collection[str], *, listed: bool) -> Iterator[Task]:
+def _held(
+    tasks: Sequence[Task], watched: Collection[str], *, listed: bool, filtered: bool
+) -> Iterator[Task]:
     """Yield the tasks, held at their beginning where calls of one of them count.
 
     Of those of the training, or before it, all: the others would run ahead of that one.
-    `listed`: the calls of all of the training are recorded.
+    `listed`: the calls of all of the training are recorded; `filtered`: a filter tells which count.
     """
     counted = {task.before for task in tasks if task.name in watched} | (
         {None} if listed else set()
     )
+    held = {"held": True, "filtered": filtered}
     for task in tasks:
-        yield task.model_copy(update={"held": True}) if task.before in counted else task
+        yield task.model_copy(update=held) if task.before in counted else task
 
 
 class _Planner:

@@ -41,6 +41,8 @@ class RunOptions:
     """The Python in which tasks run that are processes here; None: the caller's."""
     calls_of: str = ""
     """Record the calls to the kernel for these files: a glob; after a `!` for all others."""
+    disposable: bool = False
+    """Nobody goes on with the run after its emulator was killed: its held tasks may end then."""
     reads_results: bool = False
     """Read what the tasks have left, at the end."""
     uninterrupted: Mapping[str, Any] | None = None

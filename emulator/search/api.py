@@ -29,6 +29,7 @@ def sweep(
     run_id: str | None = None,
     max_moments: int = MAX_MOMENTS,
     tolerance: float = TOLERANCE,
+    result: str = "",
     at_once: int | None = None,
     warm: bool = False,
 ) -> SweepResult:
@@ -37,12 +38,13 @@ def sweep(
     `fault` is as in a scenario, without `at`: `{"preempt": "worker-1", "grace": "5s"}`; None: a
     kill of each task that saves, and of all at once. `at` is the list of moments as `emulate sweep
     --at` takes it. Losses and results are alike if they differ by no more than `tolerance`, as a
-    share. A `run_id` that was used before goes on with that sweep. `at_once` runs are side by side;
-    None: as many as the machine has room for. The others are those of `emulator.run`, and so are
+    share; `result` is the glob of the files that are compared, empty: all that is left. A `run_id`
+    that was used before goes on with that sweep. `at_once` runs are side by side; None: as many as
+    the machine has room for. The others are those of `emulator.run`, and so are
     the errors; ProgramFailed if the program does not succeed without a fault.
     """
     requested = read(scenario, [Path.cwd()], overrides(set, seed), added=additions(images, None))
-    question = Question(requested, fault, joined(at), max_moments, tolerance)
+    question = Question(requested, fault, joined(at), max_moments, tolerance, result)
     folder = Path(out) / (run_id or new_run_id(f"{requested.scenario.name}-sweep"))
     found = Sweep.open(question, engine or "auto", folder, warm=warm, at_once=at_once)
     return found.perform()

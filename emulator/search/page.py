@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from collections.abc import Mapping
 from pathlib import Path
 
 from emulator.report.charts import Axis, Group, line_chart
@@ -20,6 +21,7 @@ from emulator.report.files import (
 )
 from emulator.report.tables import Table
 from emulator.report.text import printable
+from emulator.search.outcomes import Word
 from emulator.search.points import SweepResult, said
 
 PAGE = "sweep.html"
@@ -27,6 +29,12 @@ HEIGHT = 260
 """Pixels of the chart."""
 RESUMED, SAVED = "resumed from", "last complete save"
 _STATUS = {"passed": "ok", "undecided": "unknown"}
+"""Other words have failed."""
+_TONES: Mapping[Word, str] = {
+    **{"passed": "ok", "lost work": "lost", "failed": "failed"},
+    **{"silently different": "silent", "undecided": "unknown"},
+}
+"""The colours of the words, see style.css."""
 
 
 def write(result: SweepResult) -> Path:
@@ -84,7 +92,7 @@ def render(result: SweepResult) -> str:
     rows = [
         {
             "moment": point.moment.words,
-            "status": _STATUS.get(point.outcome.what, "failed"),
+            "tone": _TONES[point.outcome.what],
             "what": point.outcome.what,
             "cells": (point.outcome.saved, point.outcome.resumed, point.outcome.lost),
             "verdict": point.verdict,
@@ -107,7 +115,15 @@ def render(result: SweepResult) -> str:
     axis = Axis("moments", 1.0, float(max(2, len(result.points))))
     chart = line_chart(lines, groups, "step", HEIGHT, axis)
     chart["layout"]["xaxis"]["ticksuffix"] = ""
-    return document("sweep.html.j2", {"steps": chart}, result=result, rows=rows, series=groups)
+    seen = {point.outcome.what for point in result.points}
+    return document(
+        "sweep.html.j2",
+        {"steps": chart},
+        result=result,
+        rows=rows,
+        series=groups,
+        words=[(word, tone) for word, tone in _TONES.items() if word in seen],
+    )
 
 
 def _link(result: SweepResult, number: int) -> str:

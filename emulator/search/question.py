@@ -32,6 +32,8 @@ class Question:
     at: str = EACH_CALL
     max_moments: int = MAX_MOMENTS
     tolerance: float = TOLERANCE
+    result: str = ""
+    """The glob of the files that are compared; empty: all that tasks have left."""
 
     def as_data(self) -> dict[str, Any]:
         """Return it for the state of a sweep: what must be the same when that goes on."""
@@ -41,6 +43,7 @@ class Question:
             "at": self.at,
             "max_moments": self.max_moments,
             "tolerance": self.tolerance,
+            "result": self.result,
         }
 
     def variant(self, faults: Sequence[Mapping[str, Any]]) -> RequestedScenario:

@@ -10,9 +10,7 @@ is removed and done again under another name.
 from __future__ import annotations
 
 import json
-import queue
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -29,6 +27,7 @@ from emulator.analysis.uninterrupted import (
     from_data,
 )
 from emulator.errors import EmulatorError, EngineError, ProgramFailed, UsageError, shown
+from emulator.metrics.samples import totals
 from emulator.planning.claims import Capacity, Claim, Need, need_of
 from emulator.planning.leases import Broker, Lease
 from emulator.planning.requested import RequestedScenario, RunOptions
@@ -37,13 +36,13 @@ from emulator.record.reader import Record
 from emulator.record.version import header
 from emulator.results import Result, RunCallbacks, load_result
 from emulator.runtime.files import FOR_OWNER, atomic_write, os_errors
-from emulator.runtime.waiting import Event, for_event, start
 from emulator.scenario.matrix import to_overrides
 from emulator.search.moments import ALL, Asked, Moment, Whole, parse, spread
 from emulator.search.outcomes import Word, classify, worst
 from emulator.search.points import Point, SweepResult, said
 from emulator.search.question import Question
 from emulator.search.saves import Recorded, of_second_save, recorded
+from emulator.search.together import Stoppable, together
 from emulator.session.launch import make_available, perform
 from emulator.supervisor.cleanup import remove
 from emulator.validation.units import format_count, format_duration, format_size
@@ -140,46 +139,47 @@ class Sweep:
         with Broker().acquire(
             f"sweep {self.folder.name}", whole, capacity, recover=_recover, waiting=waits
         ) as lease:
-            twins = self._twins(asked, plain, name, lease)
+            twins = self._twins(asked, plain, name, lease, count)
             if not self._moments:
                 found = list(self._found(asked, twins.runs[0]))
                 self._moments = spread(found, question.max_moments)
                 self._left_out = len(found) - len(self._moments)
                 self._write_state()
-            self._say_what_comes(twins, count)
-            points = _Together(self, name, lease, count, twins.figures.as_data()).points()
+            cores, memory = _used(twins.runs[1])
+            if self.at_once is None and not need.cpus and not need.gpus:
+                count = as_measured(count, cores, memory, capacity)
+            count = min(count, len(self._moments))
+            self._say_what_comes(twins, count, count * cores / capacity.cpus)
+            points = self._points(name, lease, count, twins.figures)
         kept = self._keep_worst(points)
         return SweepResult(self.folder, points, self._left_out, twins.differs, kept)
 
-    def _twins(self, asked: Asked, plain: RequestedScenario, engine: str, lease: Lease) -> Twins:
+    def _twins(
+        self, asked: Asked, plain: RequestedScenario, engine: str, lease: Lease, count: int
+    ) -> Twins:
         """Run the scenario twice without a fault; return what that has shown."""
-        runs, figures = list[Record](), list[Figures]()
-        for number, name in enumerate(TWINS):
-            calls_of = ""
-            if asked.calls and not number:
-                of = asked.calls[0].of if len(asked.calls) == 1 else "**"
-                calls_of = "**" if of == "*" else of
-            self.say(f"run {number + 1} of 2 without a fault")
-            before = figures[0].as_data() if figures else None
-            folder = self._run(
-                plain,
-                name,
-                engine,
-                lease,
-                calls_of=calls_of,
-                reads_results=True,
-                uninterrupted=before,
-            )
-            record = Record(folder)
-            result = load_result(record)
+        calls_of = ""
+        if asked.calls:
+            of = asked.calls[0].of if len(asked.calls) == 1 else "**"
+            calls_of = "**" if of == "*" else of
+        self.say("two runs without a fault")
+        first, second = TWINS
+        run = partial(self._run, plain, engine=engine, lease=lease, reads_results=True)
+        jobs = [partial(run, first, calls_of=calls_of), partial(run, second)]
+
+        def done(number: int, folder: Path) -> None:
+            result = load_result(Record(folder))
             if result.outcome != "succeeded":
                 raise _not_without_fault(result)
             if not number:
-                self.refuse(record)
-            runs.append(record)
-            figures.append(
-                figures_of(record.timeline, record.result(RESULTS), is_anew=_anew(result))
-            )
+                self.refuse(Record(folder))
+
+        runs = [Record(folder) for folder in together(jobs, count, done)]
+        figures = []
+        for record in runs:
+            anew = _anew(load_result(record))
+            found = figures_of(record.timeline, record.result(RESULTS), is_anew=anew)
+            figures.append(self._of_results(found))
         alike, differs = agreed(figures[0], figures[1], self.question.tolerance)
         with os_errors(EngineError, "Can't write what runs without a fault have alike"):
             text = json.dumps({**header(), **alike.as_data(), "differs": differs}, indent=1)
@@ -188,6 +188,19 @@ class Sweep:
             self.say(f"not compared, since two runs without a fault differ: {what}")
         seconds = max(record.timeline.duration for record in runs)
         return Twins(alike, differs, runs, seconds, _bytes(runs[0]))
+
+    def _of_results(self, figures: Figures) -> Figures:
+        """Return them with the files that are to be compared. Raises UsageError: there is none."""
+        if not (glob := self.question.result):
+            return figures
+        meant = figures.with_files(glob)
+        if not meant.files:
+            left = ", ".join([*figures.files][:FEW]) or "there is none"
+            raise UsageError(
+                f"--result {glob!r} means none of the files that are left: {left}.",
+                "A glob of the end of a path, such as '*.pt', or of all of it with a leading '/'.",
+            )
+        return meant
 
     def _found(self, asked: Asked, twin: Record) -> Iterator[Moment]:
         """Yield the moments, of which those of a save are in a run without a fault."""
@@ -231,10 +244,30 @@ class Sweep:
             for moment in of_second_save(calls, one, _folders(twin, one.task), ALL):
                 yield replace(moment, words=f"all, {moment.words}", target=ALL)
 
-    def _say_what_comes(self, twins: Twins, count: int) -> None:
-        """Say how many moments there are, and about how long and how much disk that takes."""
+    def _points(self, engine: str, lease: Lease, count: int, twins: Figures) -> list[Point]:
+        """Run each moment that was not; return all, in order."""
+        compared, points = {**header(), **twins.as_data()}, dict[int, Point]()
+        run = partial(self._run, engine=engine, lease=lease, reads_results=True)
+
+        def job(number: int, stoppable: Stoppable) -> Path:
+            requested = self.question.at_moment(self._moments[number])
+            return run(requested, f"{number + 1}", stoppable=stoppable, uninterrupted=compared)
+
+        def done(number: int, folder: Path) -> None:
+            points[number] = self._point(self._moments[number], folder, compared)
+            self.done(points[number], len(self._moments))
+
+        jobs = [partial(job, number) for number in range(len(self._moments))]
+        together(jobs, count, done)
+        return [points[number] for number in range(len(jobs))]
+
+    def _say_what_comes(self, twins: Twins, count: int, busy: float) -> None:
+        """Say how many moments there are, and about how long and how much disk that takes.
+
+        `busy` is the share of the cores that so many runs without a fault use.
+        """
         moments = len(self._moments)
-        seconds = twins.seconds * AGAIN * -(-moments // count)
+        seconds = twins.seconds * max(AGAIN, 2 * busy) * -(-moments // max(1, count))
         left = f", {self._left_out} left out (--max-moments)" if self._left_out else ""
         saves = f", {format_size(twins.bytes * count)} of saves at a time" if twins.bytes else ""
         self.say(
@@ -246,10 +279,10 @@ class Sweep:
         self,
         requested: RequestedScenario,
         stem: str,
+        stoppable: Stoppable,
+        *,
         engine: str,
         lease: Lease,
-        *,
-        stoppable: Callable[[Callable[[], None]], None] = lambda stop: None,
         **more: Any,  # noqa: ANN401  of RunOptions
     ) -> Path:
         """Run a scenario to its end, unless that was done; return the folder of its run."""
@@ -264,6 +297,7 @@ class Sweep:
             warm=self.warm and not more.get("calls_of"),
             gpus=lease.gpus if need_of(requested.scenario).gpus else None,
             python=self.python,
+            disposable=True,
             **more,
         )
         perform(requested, engine, options, RunCallbacks(stoppable=stoppable))
@@ -346,10 +380,13 @@ class Sweep:
             atomic_write(self.folder / STATE, json.dumps(state, indent=1) + "\n")
 
 
+FEW = 5
+"""Files that are named."""
 LONGEST = 120
 """Characters of the last words of a task."""
 AGAIN = 1.5
-"""How much longer a run with a fault takes than one without, about."""
+"""How much longer a run with a fault takes than one without, about; its cores have twice the work,
+since its tasks start twice."""
 
 
 def about(seconds: float) -> str:
@@ -381,93 +418,6 @@ def _not_without_fault(result: Result) -> ProgramFailed:
     )
 
 
-class _Together:
-    """The runs of a sweep, several at once; an interrupt ends them, and is raised after that."""
-
-    def __init__(
-        self, sweep: Sweep, engine: str, lease: Lease, count: int, twins: Mapping[str, Any]
-    ) -> None:
-        self._sweep, self._engine, self._lease = sweep, engine, lease
-        self._twins = {**header(), **twins}
-        self._moments = sweep._moments
-        self._left: queue.SimpleQueue[int] = queue.SimpleQueue()
-        for number in range(len(self._moments)):
-            self._left.put(number)
-        self._threads = max(1, min(count, len(self._moments)))
-        self._lock = threading.Lock()
-        self._stops: dict[int, Callable[[], None]] = {}
-        self._points: dict[int, Point] = {}
-        self._error: BaseException | None = None
-        self._ended, self._over = 0, Event()
-
-    def points(self) -> list[Point]:
-        """Return all moments, in order."""
-        for _ in range(self._threads):
-            start(self._work)
-        interrupt: BaseException | None = None
-        while not self._over.is_set():
-            try:
-                for_event(self._over)
-            except BaseException as error:
-                interrupt = interrupt or error
-                self._stop(error)
-        if interrupt is not None or self._error is not None:
-            raise interrupt or self._error  # type: ignore[misc]
-        return [self._points[number] for number in range(len(self._moments))]
-
-    def _stop(self, error: BaseException) -> None:
-        """Begin no more runs, and end those under way as Ctrl-C does."""
-        with self._lock:
-            self._error = self._error or error
-            stops = list(self._stops.values())
-        for stop in stops:
-            stop()
-
-    def _work(self) -> None:
-        try:
-            while self._error is None:
-                try:
-                    number = self._left.get_nowait()
-                except queue.Empty:
-                    break
-                self._do(number)
-        except BaseException as error:  # it must end the sweep, not this thread alone
-            self._stop(error)
-        finally:
-            with self._lock:
-                self._ended += 1
-                if self._ended == self._threads:
-                    self._over.set()
-
-    def _do(self, number: int) -> None:
-        sweep, moment = self._sweep, self._moments[number]
-
-        def stoppable(stop: Callable[[], None]) -> None:
-            with self._lock:
-                self._stops[number] = stop
-                asked = self._error is not None
-            if asked:
-                stop()
-
-        requested = sweep.question.at_moment(moment)
-        run = sweep._run(
-            requested,
-            f"{number + 1}",
-            self._engine,
-            self._lease,
-            stoppable=stoppable,
-            reads_results=True,
-            uninterrupted=self._twins,
-        )
-        with self._lock:
-            self._stops.pop(number, None)
-            if self._error is not None:
-                return
-        point = sweep._point(moment, run, self._twins)
-        self._points[number] = point
-        sweep.done(point, len(self._moments))
-
-
 def side_by_side(need: Need, tasks: int, capacity: Capacity) -> int:
     """Return how many runs the machine has room for (pure).
 
@@ -480,6 +430,26 @@ def side_by_side(need: Need, tasks: int, capacity: Capacity) -> int:
     if need.gpus:
         count = 1  # which devices a run gets is said for one alone
     return max(1, count)
+
+
+def as_measured(count: int, cores: float, memory: int, capacity: Capacity) -> int:
+    """Return how many runs of tasks without limits are side by side, from what one used (pure).
+
+    `cores` are in use on average. Runs that mostly wait leave them to others: there are more than
+    `count` then, up to two for each core. In memory, all of them need at most half of the machine.
+    """
+    if cores:
+        count = max(count, min(round(capacity.cpus / cores), int(2 * capacity.cpus)))
+    return max(1, min(count, capacity.memory // (2 * memory)) if memory else count)
+
+
+def _used(record: Record) -> tuple[float, int]:
+    """Return the cores that a run used on average, and the bytes of memory at most; 0: unknown."""
+    samples = record.samples
+    found = [totals(samples, task.name) for task in record.plan.tasks]
+    used = [one for one in found if one is not None]
+    seconds = sum(one.cpu_seconds or 0.0 for one in used)
+    return seconds / samples[-1].t if used else 0.0, sum(one.memory_peak or 0 for one in used)
 
 
 def len_of(requested: RequestedScenario) -> int:

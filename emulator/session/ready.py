@@ -66,6 +66,7 @@ def make_ready(
         reference=options.reference,
         notes=(*requested.given.warnings, *full, *cold),
         calls_of=options.calls_of,
+        disposable=options.disposable,
         reads_results=options.reads_results,
     )
     try:

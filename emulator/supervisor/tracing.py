@@ -41,6 +41,8 @@ LINES = r'\d|"phase"|[Cc]heckpoint|[Ss]av(?:e|ing)'
 class _Traced:
     """What is done with a task, and how far its tracer is."""
 
+    filtered: bool = False
+    """A filter of the kernel stops it, and it ends with its tracer."""
     turn: threading.Lock = field(default_factory=threading.Lock)
     """The kernel lets one program trace a task: the next begins when the one before has ended."""
     rules: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -70,9 +72,14 @@ class _Traced:
     has_begun: bool = False
     """It runs, and nobody traces it any more because nothing was to be done."""
 
+    @property
+    def is_needed(self) -> bool:
+        """Return whether its tracer stays."""
+        return self.filtered or bool(self.rules)
+
     def end(self) -> None:
-        """Its tracer ends, since nothing is left for it."""
-        if self.stage != "none":
+        """Its tracer ends by itself, if nothing is left for it."""
+        if self.stage != "none" and not self.is_needed:
             self.stage, self.program, self.has_begun = "none", None, True
 
 
@@ -98,7 +105,7 @@ class Tracing:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._lost, self._numbers = lost, itertools.count()
-        self._tasks = {task.name: _Traced() for task in plan.tasks}
+        self._tasks = {task.name: _Traced(task.filtered) for task in plan.tasks}
         for task in plan.in_training if plan.calls_of else ():
             of = path_pattern(plan.calls_of)
             rule = {"do": "list", "id": LIST, "of": of, "lines": LINES}
@@ -125,8 +132,7 @@ class Tracing:
                 if traced.is_held:
                     traced.is_held = False
                     self._tell(task, traced, {"go": True})
-                    if not traced.rules:  # its tracer ends by itself
-                        traced.end()
+                    traced.end()
 
     def miss(self, task: str) -> None:
         """A task has run while nobody traced it: its calls can't be counted any more."""
@@ -154,7 +160,7 @@ class Tracing:
             del traced.rules[fault.id]
             if traced.waiting:
                 self._count(traced.waiting.pop(0), traced)
-            if traced.rules:
+            if traced.is_needed:
                 self._tell(fault.watched, traced, {"drop": [fault.id]})
             else:
                 traced.end()
@@ -195,7 +201,7 @@ class Tracing:
                 traced.dropping |= {*gone}
             told = {"add": [*new.values()], "drop": gone, "confirm": bool(gone)}
             self._tell(task, traced, told)
-        if not traced.rules and not traced.is_held:  # its tracer ends by itself
+        if not traced.is_held:
             traced.end()
 
     def _await_followed(self, task: str, traced: _Traced, wanted: Collection[str]) -> None:
@@ -272,7 +278,8 @@ class Tracing:
                     traced.stage, traced.lines = "begun", []
                 told = partial(self._told, task, traced, program, begun, given)
                 try:
-                    capable(self._engine, Holding).hold(task, tracer(), {"rules": rules}, told)
+                    request = {"rules": rules, "filtered": traced.filtered}
+                    capable(self._engine, Holding).hold(task, tracer(), request, told)
                 finally:
                     with self._lock:
                         traced.dropping.clear()

@@ -101,7 +101,7 @@ class Stage:
 
 @contextlib.contextmanager
 def staged(
-    engine: Engine, scenario: Scenario, folder: Path, clock: Clock | None = None
+    engine: Engine, scenario: Scenario, folder: Path, clock: Clock | None = None, **options: Any
 ) -> Iterator[Stage]:
     """Prepare a run of a scenario below a folder; at the end nothing is left of it."""
     if isinstance(engine, Configuring):
@@ -109,7 +109,7 @@ def staged(
     run_id = new_run_id(scenario.name)
     own = folder / run_id
     own.mkdir()
-    plan = make_plan(scenario, run_id, engine.plan_context(run_id, own))
+    plan = make_plan(scenario, run_id, engine.plan_context(run_id, own), **options)
     (own / "plan.json").write_text(plan.model_dump_json())  # as `RunWriter` does
     with going_on(own), contextlib.closing(engine):
         try:

@@ -148,7 +148,7 @@ class Watch:
         program = Path(held_call.__file__).read_text()
         if not rules:
             rules = ({"do": "hold", "id": "0", **request, "of": path_pattern(request["of"])},)
-        asked = {"rules": [*rules]}
+        asked = {"rules": [*rules], "filtered": stage.plan.task("worker-0").filtered}
 
         self.error: EngineError | None = None
 
@@ -191,23 +191,30 @@ MAY_TRACE = sys.platform == "linux" and (
 EITHER = ["process", pytest.param("docker", marks=pytest.mark.docker)]
 
 
+FILTERED = [
+    *("process", "process filtered"),
+    *(pytest.param(one, marks=pytest.mark.docker) for one in ("docker", "docker filtered")),
+]
+
+
 @contextlib.contextmanager
 def staged_on(
     request: pytest.FixtureRequest, tmp_path: Path, program: str, **keys: Any
 ) -> Iterator[Stage]:
     """Yield a stage of the engine that is the parameter, whose worker-0 is a program."""
     image = "none"
-    if request.param == "process" and not MAY_TRACE:
+    name, _, filtered = request.param.partition(" ")
+    if name == "process" and not MAY_TRACE:
         pytest.skip("this machine does not let a user trace what others have started")
-    if request.param == "docker":
+    if name == "docker":
         request.getfixturevalue("docker_engine")  # or skip
         image = "cpu"
-    engine = ENGINES[request.param]()
+    engine = ENGINES[name]()
     cluster = {"worker": {"command": ["python3", "-c", program]}}
     scenario = shells({}, image, cluster=cluster, **keys)
     if image != "none":
         engine.ensure_images(scenario, lambda line: None)
-    with staged(engine, scenario, tmp_path, RealClock()) as stage:
+    with staged(engine, scenario, tmp_path, RealClock(), disposable=bool(filtered)) as stage:
         yield stage
 
 
@@ -229,7 +236,16 @@ def eager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
         yield stage
 
 
-@pytest.fixture(params=EITHER)
+@pytest.fixture(params=[one for one in FILTERED if "filtered" in str(one)])
+def filtered(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
+    """Yield a stage with a task that is behind its gate, which asks for a filter of its calls."""
+    faults = [{"kill": "worker-0", "at": {"write": 1}}]
+    with staged_on(request, tmp_path, EAGER, faults=faults) as stage:
+        stage.start()
+        yield stage
+
+
+@pytest.fixture(params=FILTERED)
 def committing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
     """Yield a stage with a task that is behind its gate, and then makes COMMITS."""
     faults = [{"kill": "worker-0", "at": {"write": 1}}]
@@ -398,6 +414,25 @@ def test_a_task_is_held_no_longer_than_its_tracer_lives(eager: Stage) -> None:
     assert watch.next()["begun"] == 1
     watch.let_go()
     eager.until_line("worker-0", "wrote")
+
+
+def test_a_task_with_a_filter_of_its_calls_is_traced_to_its_end(filtered: Stage) -> None:
+    watch = Watch(filtered, {"do": "begin"}, first_write(3))
+    assert watch.next() == {"begun": 1, "filtered": True}
+    watch.tell(go=True)
+    assert watch.next()["number"] == 3
+    watch.tell(drop=["0"])
+    filtered.until_line("worker-0", "wrote")  # it could write without a rule, too
+    watch.until_over()
+    assert filtered.until_exit().exit_code == 0
+
+
+def test_a_task_with_a_filter_of_its_calls_ends_with_its_tracer(filtered: Stage) -> None:
+    watch = Watch(filtered, {"do": "begin"}, first_write(3))
+    assert watch.next()["begun"] == 1
+    watch.let_go()
+    assert filtered.until_exit().exit_code == 128 + signal.SIGKILL
+    assert filtered.lines == {}
 
 
 def test_a_task_whose_tracer_never_comes_begins_when_it_is_told(eager: Stage) -> None:

@@ -406,3 +406,19 @@ def test_something_is_left_for_the_machine_and_for_the_task(
 def test_the_pid_max_of_a_machine_that_nobody_set_grows_with_its_cores() -> None:
     """As in Linux, kernel/pid.c."""
     assert [usual_pid_max(cores) for cores in (2, 32, 64)] == [32_768, 32_768, 65_536]
+
+
+@pytest.mark.parametrize(
+    ("fault", "disposable", "filtered"),
+    [
+        ("{kill: worker-0, at: {write: 1}}", True, True),
+        ("{kill: worker-0, at: {write: 1}}", False, False),
+        ("{disk: readonly, for: 1s, at: {write: 1, task: worker-0}}", True, False),
+    ],
+)
+def test_a_filter_of_calls_is_for_tasks_that_nothing_else_traces_and_may_end(
+    fault: str, disposable: bool, filtered: bool
+) -> None:
+    scenario = parse(f"{BASE}cluster: {{worker: 1}}\nfaults: [{fault}]")
+    made = make_plan(scenario, "run-1", SITE, disposable=disposable)
+    assert [(one.held, one.filtered) for one in made.tasks] == [(True, filtered)]

@@ -18,7 +18,7 @@ from emulator.record.reader import Record
 from emulator.search.moments import ALL, Moment
 from emulator.search.page import junit, markdown, render
 from emulator.search.question import Question
-from emulator.search.sweep import Sweep, about, side_by_side
+from emulator.search.sweep import Sweep, about, as_measured, side_by_side
 from emulator.session.launch import read
 from tests.conftest import Emulate, left, wait_for_line
 from tests.engines.test_calls import MAY_TRACE
@@ -104,6 +104,47 @@ def test_the_command_of_a_program_is_swept_without_a_scenario(
     counts = {word: count for word, count in done.json["counts"].items() if count}
     assert counts == words, done.stderr
     assert done.json["not_compared"] == []
+
+
+GRACE = """
+import json, os, signal, sys
+path, told = os.path.join(sys.argv[1], "model.ckpt"), []
+os.makedirs(sys.argv[1], exist_ok=True)
+signal.signal(signal.SIGTERM, lambda *_: told.append(1))
+begin = json.load(open(path))["step"] if os.path.exists(path) else 0
+for step in range(begin + 1, 31):
+    print(f"step {step} loss {1 / step}", flush=True)
+    if step % 10 == 0 or told:
+        with open(path + ".tmp", "w") as file:
+            file.write(json.dumps({"step": step}))
+        os.replace(path + ".tmp", path)
+    if told:
+        sys.exit()
+"""
+"""It saves when it is told to end."""
+
+
+@traced
+def test_a_task_that_is_told_to_end_at_a_moment_still_saves(
+    emulate: Emulate, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(GRACE)
+    fault = "--fault={preempt: worker-0, grace: 1m}"
+    words = ["sweep", ON_PROCESSES, fault, "--result=*.ckpt", f"--out={emulate.out}", "--json"]
+    done = emulate(*words, "--", "python", "train.py", "{out}", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    points = {one["moment"].partition(" ")[0]: one for one in done.json["points"]}
+    assert points.keys() == {"write", "rename"}
+    assert {one["resumed_from"] for one in points.values()} == {20}  # whose save it was told in
+
+
+@traced
+def test_files_that_are_to_be_compared_have_to_be_there(emulate: Emulate, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(GRACE)
+    words = ["sweep", ON_PROCESSES, "--result=*.pt", f"--out={emulate.out}"]
+    done = emulate(*words, "--", "python", "train.py", "{out}", cwd=tmp_path).ended(2)
+    assert "--result '*.pt' means none of the files that are left: /shared/" in done.stderr
+    assert "moments" not in done.stderr
 
 
 AT = {
@@ -293,6 +334,24 @@ def test_as_many_runs_are_side_by_side_as_the_machine_has_room_for(
     need: Need, tasks: int, count: int
 ) -> None:
     assert side_by_side(need, tasks, Capacity(4, 10)) == count
+
+
+@pytest.mark.parametrize(
+    ("count", "cores", "memory", "now"),
+    [
+        (4, 4.0, 1, 4),
+        (4, 1.0, 1, 4),
+        (4, 0.6, 1, 7),
+        (4, 0.1, 1, 8),
+        (4, 0.6, 10, 5),
+        (4, 0.6, 90, 1),
+        (2, 0.0, 0, 2),
+    ],
+)
+def test_more_runs_are_side_by_side_where_one_leaves_cores_to_others(
+    count: int, cores: float, memory: int, now: int
+) -> None:
+    assert as_measured(count, cores, memory, Capacity(4, 100)) == now
 
 
 def test_the_page_has_every_moment() -> None:

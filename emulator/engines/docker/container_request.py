@@ -250,7 +250,7 @@ def container_request(
         # One empty word: the engine's way to write that there is no entry point.
         body["Entrypoint"] = [""]
     if task.held:
-        body["Entrypoint"] = gate()
+        body["Entrypoint"] = gate(filtered=task.filtered)
     if home := home_of(task):
         body["WorkingDir"] = home
     if has_pod(task):

@@ -682,7 +682,9 @@ def _spawn(task: Task, run_id: str, folder: Path, home: Path, output: int, pytho
     name, *words = task.command
     # By its path: its folder may have no `python`, or that of another version.
     command = [python if name in interpreter.NAMES else name, *words]
-    executable, *arguments = gated(command, sys.executable) if task.held else command
+    executable, *arguments = command
+    if task.held:
+        executable, *arguments = gated(command, sys.executable, filtered=task.filtered)
     if "/" not in executable:
         executable = shutil.which(executable, path=environment["PATH"]) or executable
     order = keeper.order([executable, *arguments], environment)

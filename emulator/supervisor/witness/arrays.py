@@ -26,9 +26,10 @@ import io
 import json
 import math
 import os
+import pickle
 import sys
 import zipfile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from emulator.faults import saved_files
 
@@ -145,13 +146,80 @@ def _torch() -> Any:  # noqa: ANN401
 # --- Files ----------------------------------------------------------------------------------------
 
 
+class _Dict(dict[str, "Any"]):
+    """A dict that may have attributes, as a state of PyTorch has."""
+
+
+class _Tensors(pickle.Unpickler):
+    """Reads the tensors of a file of `torch.save` as arrays, without the seconds of `import torch`.
+
+    Raises UnpicklingError for what is neither a tensor nor a container of Python.
+    """
+
+    KINDS: ClassVar[dict[str, str]] = {
+        **{"DoubleStorage": "<f8", "FloatStorage": "<f4", "HalfStorage": "<f2"},
+        "BFloat16Storage": "<u2",  # the upper half of a float
+        **{"LongStorage": "<i8", "IntStorage": "<i4", "ShortStorage": "<i2"},
+        **{"CharStorage": "|i1", "ByteStorage": "|u1", "BoolStorage": "|b1"},
+    }
+
+    def __init__(self, archive: zipfile.ZipFile, name: str) -> None:
+        self._archive, self._folder = archive, name.rpartition("/")[0]
+        super().__init__(io.BytesIO(archive.read(name)))
+
+    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401
+        """Return what stands for a class; nothing of the file is called."""
+        if (module, name) == ("collections", "OrderedDict"):
+            return _Dict
+        if (module, name) == ("torch", "Size"):
+            return tuple
+        if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
+            return self._tensor
+        if (module, name) == ("torch._utils", "_rebuild_parameter"):
+            return lambda data, *_: data
+        if module == "torch" and name in self.KINDS:
+            return name
+        raise pickle.UnpicklingError(f"{module}.{name}")
+
+    def persistent_load(self, pid: Any) -> Any:  # noqa: ANN401
+        """Return the numbers that a tensor is a part of."""
+        import numpy as np
+
+        _, kind, key, _, count = pid
+        content = self._archive.read(f"{self._folder}/data/{key}")
+        return np.frombuffer(content, self.KINDS[kind], count)
+
+    @staticmethod
+    def _tensor(numbers: Any, offset: int, size: Any, stride: Any, *_: Any) -> Any:  # noqa: ANN401
+        import numpy as np
+
+        last = sum((n - 1) * step for n, step in zip(size, stride))  # noqa: B905  Python 3.8
+        if 0 in size:
+            return np.empty(size, numbers.dtype)
+        if min(*stride, offset, 0) < 0 or offset + last >= numbers.size:
+            raise pickle.UnpicklingError("a tensor has more numbers than are there")
+        steps = [one * numbers.itemsize for one in stride]
+        found = np.lib.stride_tricks.as_strided(numbers[offset:], size, steps)
+        if numbers.dtype == "<u2":
+            return (found.astype("<u4") << np.uint32(16)).view("<f4")
+        return found.astype("<f4") if numbers.dtype == "<f2" else found
+
+
 def torch_file(path: str) -> Iterator[Leaf]:
     """Yield what `torch.save` has saved."""
-    torch = _torch()
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception:  # classes of its own, which only the program's own way of loading takes
-        content = torch.load(path, map_location="cpu", weights_only=False)
+        with zipfile.ZipFile(path) as archive:
+            (name,) = [one for one in archive.namelist() if one.endswith("/data.pkl")]
+            order = f"{name[: -len('data.pkl')]}byteorder"
+            if order in archive.namelist() and archive.read(order) != b"little":
+                raise pickle.UnpicklingError("its bytes are in another order")
+            content = _Tensors(archive, name).load()
+    except Exception:  # broken, or of other classes: torch says which
+        torch = _torch()
+        try:
+            content = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception:  # classes of its own, which only the program's own way of loading takes
+            content = torch.load(path, map_location="cpu", weights_only=False)
     yield from leaves(content)
 
 

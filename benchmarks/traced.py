@@ -98,14 +98,14 @@ def main() -> None:
                 found[case].append(measured(case, Path(out)))
     for case, times in found.items():
         said = []
-        for which, name in enumerate(("write", "other call")):
+        for which, name in enumerate(("a write", "another call")):
             pairs = [
                 (one[which], base[which])
                 for one, base in zip(times, found["no fault"], strict=True)
             ]
             median = statistics.median(one for one, _ in pairs)
             ratio = statistics.median(one / base for one, base in pairs)
-            said.append(f"{median:.2f} µs a {name}, {ratio:.2f} of a task without a fault")
+            said.append(f"{median:.2f} µs {name}, {ratio:.2f} of a task without a fault")
         print(f"{case}: {'; '.join(said)}")
 
 

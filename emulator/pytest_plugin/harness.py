@@ -159,6 +159,7 @@ class Emulator:
         images: Mapping[str, str] = NO_IMAGES,
         max_moments: int = 100,
         tolerance: float = 1e-6,
+        result: str = "",
     ) -> SweepResult:
         """Run a scenario once for each moment of a fault, as `emulate sweep`; otherwise as `run`.
 
@@ -172,7 +173,7 @@ class Emulator:
         try:
             chosen = overrides(set, seed)
             requested = self._read(scenario, chosen, additions(images, None))
-            question = Question(requested, fault, joined(at), max_moments, tolerance)
+            question = Question(requested, fault, joined(at), max_moments, tolerance, result)
             folder = self.out / RunOptions().named(requested.scenario)
             with self.untimed(), self._skipping(requested):
                 return Sweep.open(

@@ -44,8 +44,10 @@ class Recorded:
     saves: Sequence[Save]
 
 
-def recorded(history: Sequence[Entry], task: str, rules: Sequence[str] = ("auto",)) -> Recorded:
-    """Return the calls of a task in their order, and its saves.
+def recorded(
+    history: Sequence[Entry], task: str, rules: Sequence[str] = ("auto",), run: str = ""
+) -> Recorded:
+    """Return the calls of a task in their order, and its saves; `run` is the folder of the run.
 
     Where it reports the phase `checkpoint`, a save is what it calls in one. Where its steps are
     read of its lines, by the `rules` of the scenario, it is what it calls between two of them to
@@ -65,7 +67,7 @@ def recorded(history: Sequence[Entry], task: str, rules: Sequence[str] = ("auto"
     reader = reader.again()
     for one in own:
         if one.line is None:
-            if not is_kept(one.path):
+            if not is_kept(one.path, run):
                 continue
             gaps[-1].append(len(calls))
             calls.append(one)

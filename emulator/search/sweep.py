@@ -478,7 +478,8 @@ def calls_in(record: Record, target: str) -> Recorded:
 
 
 def _recorded(record: Record, task: str) -> Recorded:
-    return recorded(record.history, task, record.plan.step_rules(record.plan.task(task)))
+    rules = record.plan.step_rules(record.plan.task(task))
+    return recorded(record.history, task, rules, str(record.path.resolve()))
 
 
 def _folders(record: Record, task: str) -> list[tuple[str, str]]:

@@ -276,8 +276,12 @@ def saved_outside(timeline: Timeline, run: str) -> list[str]:
     return [path for path in began if is_kept(path)]
 
 
-def is_kept(path: str) -> bool:
-    """Return whether a file is no cache, and nothing that is made again."""
+def is_kept(path: str, run: str = "") -> bool:
+    """Return whether a file is no cache, and nothing that is made again.
+
+    Where the folder of the `run` is says nothing of what is in it.
+    """
+    path = path.removeprefix(f"{run}/") if run else path
     parts = PurePosixPath(path).parts
     if parts[:2] in (("/", "dev"), ("/", "proc"), ("/", "sys")) or CACHES & {*parts}:
         return False

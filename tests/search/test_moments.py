@@ -184,6 +184,16 @@ def test_a_program_that_saves_after_each_step_has_no_log() -> None:
     assert [one.step for one in recorded(history, "worker-0").saves] == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("run", ["/tmp/tmpab12cd34/runs/a", "/home/me/.cache/a"])
+def test_where_the_folder_of_a_run_is_says_nothing_of_its_files(run: str) -> None:
+    path = f"{run}/shared/m.pt"
+    cache = call("write", f"{run}/work/worker-0/.cache/x")
+    saved = [call("write", path), call("rename", path)]
+    history = [*steps(1, 10), cache, *saved, *steps(11, 20), cache, *saved, *steps(21, 22)]
+    saves = recorded(history, "worker-0", run=run).saves
+    assert [(one.step, len(one.calls)) for one in saves] == [(10, 2), (20, 2)]
+
+
 def test_a_save_of_whole_files_is_whole_once_nothing_is_left_but_to_keep_and_remove() -> None:
     """What the kernel has, it keeps when a task is killed."""
     history: list[Entry] = []

@@ -96,7 +96,7 @@ def test_two_that_want_it_make_it_once_and_a_killed_one_is_made_again(
     process.kill()
     process.wait()
     pipe.unlink()
-    both = [emulate.start(*asked, f"--run-id={name}") for name in ("one", "two")]
+    both = [emulate.start(*asked, f"--run-id={name}") for name in ("first", "second")]
     ends = [process.communicate(timeout=540) for process in both]
     assert [process.returncode for process in both] == [0, 0], ends
     made = sorted(one.name for one in emulate.out.iterdir() if "-uninterrupted-" in one.name)

@@ -1,7 +1,7 @@
 """Measure docs/gallery/formats.json: `python -m benchmarks.gallery.clinic [FORMAT...]`.
 
-Each cell of the table is a run of its own, and of kills one for each call of a save. What is stored
-of other formats and ways stays. Then `python -m benchmarks.gallery runs/gallery formats` writes the
+Each cell of the table is a run of its own, and of kills a sweep. What is stored of other formats
+and ways stays. Then `python -m benchmarks.gallery runs/gallery formats` writes the
 page.
 """
 
@@ -31,9 +31,8 @@ from benchmarks.gallery.formats import (
 from emulator.faults.kinds import FAULTS
 from emulator.record.reader import Record
 from emulator.results import Result
+from emulator.search.points import Point, SweepResult
 
-FIRST, KILLED = 10, 20
-"""The steps of the first save, and of the one that is killed: it has a whole one before it."""
 HOLD = 25
 """The step at which the program waits to be killed, after that save."""
 IN_PLACE = 11
@@ -48,54 +47,30 @@ ON_DISK: Mapping[str, Any] = {
 """What a scenario needs for a disk that is broken during a save."""
 DISK_FOR = "15s"
 """From the step after the first save on; the second one comes in the middle of it."""
-MOST = 200
-"""Calls of a kind before the save that is killed has to come."""
-
 RunScenario = Callable[[str, dict[str, Any]], Result]
 """Runs a bundled scenario with keys of it changed."""
+SweepScenario = Callable[[str, dict[str, Any]], SweepResult]
+"""Kills its worker at each call of a save."""
 
 
 def ways() -> Iterator[str]:
     """Yield what can be measured with the kinds of faults that there are; what takes long last."""
-    quick_ones = [way for way in WAYS if way not in (*CALLS, *DISK)]
-    yield from (*quick_ones, *(DISK if "disk" in FAULTS else ()), *reversed(CALLS))
+    quick_ones = [way for way in WAYS if way not in (CALLS, *DISK)]
+    yield from (*quick_ones, *(DISK if "disk" in FAULTS else ()), CALLS)
 
 
-def measure(name: str, way: str, run: RunScenario) -> list[Seen]:
+def measure(name: str, way: str, run: RunScenario, sweep: SweepScenario) -> list[Seen]:
     """Return what comes back from a save of a format to which this is done."""
-    return killed_at_each(name, way, run) if way in CALLS else [_one(name, way, run)]
+    if way != CALLS:
+        return [_one(name, way, run)]
+    swept = sweep(FORMATS[name].scenario, {"program.command": _command(name), "expect": {}})
+    return [seen_in(point) for point in swept.points]
 
 
-def killed_at_each(name: str, call: str, run: RunScenario) -> list[Seen]:
-    """Kill the second save before each of its calls of a kind.
-
-    The calls are counted from the start, so the first one of this save is looked for: saves of one
-    format make the same calls. Nothing is returned if a save makes none.
-    """
-    known: dict[int, Seen] = {}
-
-    def at(number: int) -> Seen:
-        if number not in known:
-            kill = {"kill": "worker-0", "at": {call: number, "of": FORMATS[name].files}}
-            known[number] = _run(name, [kill], run)
-        return known[number]
-
-    low, high = 0, 1
-    while _place(at(high)) < KILLED and high < MOST:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if _place(at(middle)) < KILLED else (low, middle)
-    found = []
-    while _place(at(high)) == KILLED:
-        found.append(at(high))
-        high += 1
-    return found
-
-
-def _place(one: Seen) -> float:
-    """Return the step of the save in which it was killed; beyond all if it never was."""
-    return float("inf") if not one.at else one.save or 0
+def seen_in(point: Point) -> Seen:
+    """Return what one moment of a sweep showed."""
+    outcome = point.outcome
+    return Seen(outcome.what, outcome.resumed, outcome.why, point.moment.words)
 
 
 def _one(name: str, way: str, run: RunScenario) -> Seen:
@@ -123,16 +98,15 @@ def _with_disk(name: str, way: str, run: RunScenario) -> Seen:
 def _run(
     name: str, faults: list[dict[str, Any]], run: RunScenario, more: Sequence[str] = ()
 ) -> Seen:
-    scenario = FORMATS[name].scenario
-    program = f"{scenario.replace('-', '_')}.py"
-    changed = {
-        "program.command": ["python", program, "--format", name, *more],
-        "faults": faults,
-        "expect": {},
-    }
-    result = run(scenario, changed)
+    changed = {"program.command": _command(name, *more), "faults": faults, "expect": {}}
+    result = run(FORMATS[name].scenario, changed)
     words = [line for lines in result.last_words.values() for line in lines]
     return seen(Record(result.folder).timeline, words)
+
+
+def _command(name: str, *more: str) -> list[str]:
+    program = f"{FORMATS[name].scenario.replace('-', '_')}.py"
+    return ["python", program, "--format", name, *more]
 
 
 def main() -> int:
@@ -146,7 +120,7 @@ def main() -> int:
     parser.add_argument("--warm", action="store_true", help="start tasks warm")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time (2)")
     given = parser.parse_args()
-    results, lock = read(), threading.Lock()
+    lock = threading.Lock()
 
     def run(scenario: str, changed: dict[str, Any]) -> Result:
         return emulator.run(
@@ -158,24 +132,35 @@ def main() -> int:
             progress=False,
         )
 
+    def sweep(scenario: str, changed: dict[str, Any]) -> SweepResult:
+        return emulator.sweep(
+            scenario,
+            fault={"kill": "worker-0"},
+            set=changed,
+            engine=given.engine,
+            out=given.out,
+        )
+
     def fill(cell: tuple[str, str]) -> bool:
         name, way = cell
         try:
-            found = measure(name, way, run)
+            found = measure(name, way, run, sweep)
         except Exception as error:
             print(f"{name} {way}: {error!r}", file=sys.stderr, flush=True)
             return False
         with lock:
+            results = read()  # others may measure as well
             results.setdefault(name, {})[way] = found
             Path(STORED).write_text(stored(results), encoding="utf-8")
         print(name, way, [one.came_back for one in found], flush=True)
         return True
 
+    known = read()
     cells = [
         (name, way)
         for way in given.ways or ways()
         for name in given.formats or FORMATS
-        if applies(FORMATS[name], way) and not (given.missing and way in results.get(name, {}))
+        if applies(FORMATS[name], way) and not (given.missing and way in known.get(name, {}))
     ]
     with ThreadPoolExecutor(given.jobs) as pool:
         return 0 if all([*pool.map(fill, cells)]) else 1

@@ -25,6 +25,8 @@ STORED = Path(__file__).parents[2] / "docs" / "gallery" / "formats.json"
 
 _EXCEPTION = re.compile(r"(?:\w+\.)*(\w+(?:Error|Exception)\b.*)")
 
+SWEPT = ("passed", "lost work", "failed", "silently different", "undecided")
+"""The words of `emulate sweep` for a moment at which a save was killed."""
 WORDS: Mapping[str, str] = {
     "newest": "newest",
     "before": "one before",
@@ -32,6 +34,7 @@ WORDS: Mapping[str, str] = {
     "error": "error",
     "wrong": "SILENTLY WRONG",
     "unknown": "unknown",
+    **{word: word for word in SWEPT},
 }
 """What came back, from the best to the worst, with the word of the table."""
 COLOURS: Mapping[str, str] = {
@@ -41,7 +44,13 @@ COLOURS: Mapping[str, str] = {
     "error": "#f4a261",
     "wrong": "#d62828",
     "unknown": "#adb5bd",
+    "passed": "#2a9d8f",
+    "lost work": "#e9c46a",
+    "failed": "#f4a261",
+    "silently different": "#d62828",
+    "undecided": "#adb5bd",
 }
+NOT_KNOWN = {"unknown", "undecided"}
 
 
 @dataclass(frozen=True)
@@ -51,34 +60,41 @@ class Format:
     title: str
     scenario: str
     """The bundled scenario whose program saves it."""
+    mended: str
+    """What makes a kill at any call of a save harmless."""
     numbered: bool = True
     """Each save has a name of its own, with a number."""
-    files: str = "saves/**"
-    """Glob of what the second save writes, and of what all saves do where names are the same."""
 
 
+RENAME = "write beside it, then `os.replace`"
+COMPLETE = "resume from the newest folder whose `trainer_state.json` is whole"
+MANAGER = "save with `CheckpointManager`"
+NOTHING = "nothing to mend"
+NOT_TRIED = "not tried"
 FORMATS: Mapping[str, Format] = {
-    "torch": Format("`torch.save`", "formats-torch", numbered=False),
-    "torch-rename": Format("`torch.save`, then a rename", "formats-torch", numbered=False),
-    "dcp": Format("DCP, one folder", "formats-torch", numbered=False),
-    "dcp-steps": Format("DCP, a folder a save", "formats-torch", files="saves/step-20**"),
-    "lightning": Format("Lightning, `last.ckpt`", "formats-torch", numbered=False),
-    "manager": Format("TF `CheckpointManager`", "formats-tensorflow"),
-    "backup": Format("Keras `BackupAndRestore`", "formats-tensorflow", numbered=False),
-    "weights": Format("Keras `.weights.h5`", "formats-tensorflow", files="saves/0002**"),
-    "orbax": Format("Orbax `CheckpointManager`", "formats-jax", files="saves/20**"),
+    "torch": Format("`torch.save`", "formats-torch", RENAME, numbered=False),
+    "torch-rename": Format("`torch.save`, then a rename", "formats-torch", NOTHING, numbered=False),
+    "dcp": Format("DCP, one folder", "formats-torch", "a folder a save", numbered=False),
+    "dcp-steps": Format("DCP, a folder a save", "formats-torch", NOTHING),
+    "lightning": Format("Lightning, `last.ckpt`", "formats-torch", NOT_TRIED, numbered=False),
+    "trainer": Format("Hugging Face `Trainer`", "formats-torch", COMPLETE),
+    "trainer-complete": Format("`Trainer`, newest complete folder", "formats-torch", NOTHING),
+    "manager": Format("TF `CheckpointManager`", "formats-tensorflow", NOTHING),
+    "backup": Format("Keras `BackupAndRestore`", "formats-tensorflow", MANAGER, numbered=False),
+    "weights": Format("Keras `.weights.h5`", "formats-tensorflow", RENAME),
+    "orbax": Format("Orbax `CheckpointManager`", "formats-jax", NOTHING),
 }
 """By what the programs call it, in the order of the page."""
 
-CALLS = ("write", "rename", "unlink")
-"""The calls to the kernel before each of which a save is killed."""
+CALLS = "calls"
+"""The way that is a sweep: a save is killed before each of its calls to the kernel."""
 BROKEN = ("torn", "bitflip", "missing", "stale", "empty-newer")
 """What is done to the newest save; also kinds of the fault `checkpoint`."""
 DISK = ("full", "readonly")
 """What the disk does during a save, where there is the fault `disk`."""
 WAYS: Mapping[str, str] = {
     "between": "killed between saves",
-    **{call: f"killed at each {call}" for call in CALLS},
+    CALLS: "killed at each call",
     "torn": "torn",
     "bitflip": "bit flipped",
     "missing": "missing",
@@ -233,7 +249,7 @@ def blocks(runs: Sequence[Run]) -> dict[str, str]:
     """Return the tables of the page; they are of what is stored, not of these runs."""
     del runs
     results = read()
-    return {"formats": table(results), "calls": calls(results), "errors": errors(results)}
+    return {"formats": table(results), "sweeps": sweeps(results), "errors": errors(results)}
 
 
 def charts(runs: Sequence[Run]) -> dict[str, Figure]:
@@ -254,11 +270,9 @@ def cell(results: Results, name: str, way: str) -> str:
     runs = results.get(name, {}).get(way)
     if runs is None:
         return NOT_MEASURED
-    if not runs:
-        return "makes none"
     counted = Counter(one.came_back for one in runs)
     found = [(key, counted[key]) for key in WORDS if counted[key]]
-    if way not in CALLS:
+    if way != CALLS:
         return WORDS[found[0][0]]
     return ", ".join(f"{WORDS[key]} {count}" for key, count in found)
 
@@ -266,7 +280,7 @@ def cell(results: Results, name: str, way: str) -> str:
 def worst(runs: Iterable[Seen]) -> str | None:
     """Return the worst of what came back; what is unknown counts where nothing else is known."""
     order, keys = [*WORDS], {one.came_back for one in runs}
-    return max(keys - {"unknown"} or keys, key=order.index, default=None)
+    return max(keys - NOT_KNOWN or keys, key=order.index, default=None)
 
 
 def table(results: Results) -> str:
@@ -286,20 +300,18 @@ def _marked(text: str) -> str:
     return text.replace(wrong, f"**{wrong.lower()}**")
 
 
-def calls(results: Results) -> str:
-    """Return what each format calls the kernel for in a save, and what a kill before it leaves."""
-    rows = [
-        [format.title, call, f"{number}", seen.at, _marked(_came_back(seen))]
-        for name, format in FORMATS.items()
-        for call in CALLS
-        for number, seen in enumerate(results.get(name, {}).get(call, []), 1)
-    ]
-    return markdown(["", "killed before", "", "which is", "came back"], rows)
-
-
-def _came_back(one: Seen) -> str:
-    step = "" if one.step is None else f" (step {one.step})"
-    return f"{WORDS[one.came_back]}{step}"
+def sweeps(results: Results) -> str:
+    """Return how often each word was said of the moments of a save, and which was the worst."""
+    rows = []
+    for name, format in FORMATS.items():
+        runs = results.get(name, {}).get(CALLS, [])
+        counted = Counter(one.came_back for one in runs)
+        bad = next((one for one in runs if one.came_back == worst(runs) != "passed"), Seen(""))
+        numbers = [f"{counted[word]}" if counted[word] else "" for word in SWEPT]
+        where = f"{bad.came_back}: {bad.at}" if bad.at else ""
+        rows.append([format.title, *numbers, where, format.mended])
+    heads = ["", *SWEPT, "the worst moment", "mended by"]
+    return markdown(heads, [[_marked(text) for text in row] for row in rows])
 
 
 def errors(results: Results) -> str:

@@ -64,6 +64,8 @@ class Moment:
     """The task that the fault is on, or ALL; empty: the fault says it."""
     whole: Whole | None = None
     """The save that is whole then, where a run without a fault has shown it."""
+    during: int | None = None
+    """The last step that is made before it, if that was shown."""
 
 
 @dataclass(frozen=True)

@@ -61,11 +61,13 @@ def classify(
     lost: int | None,
     comparison: Comparison,
     whole: Whole | None = None,
+    during: int | None = None,
 ) -> Outcome:
     """Return what became of the training; `outcome`, `reason` and `lost` are the analysis's.
 
     `whole` is the save that was whole at the moment, where that is known from a run without a
-    fault; else it is what this run has reported, or what was seen of its files.
+    fault; else it is what this run has reported, or what was seen of its files. `during` is the
+    step after which the fault was to come.
     """
     faults = list(timeline.faults.values())
     applied = [one.stages["applied"] for one in faults if "applied" in one.stages]
@@ -94,6 +96,9 @@ def classify(
     for check in (loads_what_was_saved, ranks_agree, restores_only_complete):
         if not comparison.compared and (violations := check(timeline).violations):
             return found("silently different", violations[0], check.__name__)
+    if during is not None and (reached := _reached(timeline)) < during:
+        why = f"its calls differ from run to run: the fault came after step {reached}, not {during}"
+        return found("undecided", why)
     if resumed is None:
         return found("undecided", "nothing says from which step it went on")
     if whole is not None and whole.is_newer_than(at_most):
@@ -107,6 +112,14 @@ def classify(
         missing = "; ".join(comparison.missing) or "what it left and its losses are not known"
         return found("undecided", f"{start}, and how it ended can't be compared: {missing}")
     return found("passed", f"{start}, and ended as without a fault")
+
+
+def _reached(timeline: Timeline) -> int:
+    """Return the last step that was made before anything was started again."""
+    first = [one.incarnations[0] for one in timeline.tasks.values() if one.incarnations]
+    steps = [one.step for life in first for one in life.steps]
+    saves = [one.step for life in first for one in life.reports if isinstance(one, Phase)]
+    return max((one for one in (*steps, *saves) if one is not None), default=0)
 
 
 def whole_before(timeline: Timeline, applied: FaultEvent) -> Whole | None:

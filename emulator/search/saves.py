@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby, takewhile
 from typing import Any
@@ -49,7 +49,8 @@ def recorded(
 ) -> Recorded:
     """Return the calls of a task in their order, and its saves; `run` is the folder of the run.
 
-    Where it reports the phase `checkpoint`, a save is what it calls in one. Where its steps are
+    Where it reports the phase `checkpoint`, a save is what it calls in one, or in several for the
+    same step. Where its steps are
     read of its lines, by the `rules` of the scenario, it is what it calls between two of them to
     files that it writes again and again, but not each time. Otherwise it is what it does again and
     again: the same kinds of calls to files of the same names, but for numbers.
@@ -87,8 +88,11 @@ def recorded(
                     number, is_exact = steps[-1], False
                 else:
                     is_exact = True
-                saves.append(Save(task, range(begins, len(calls)), number, is_exact))
+                save = Save(task, range(begins, len(calls)), number, is_exact)
                 begins = None
+                if saves and is_exact and saves[-1].is_exact and saves[-1].step == number:
+                    save = replace(save, calls=[*saves.pop().calls, *save.calls])
+                saves.append(save)
     if not saves and len(gaps) > ENOUGH:
         saves = list(_between_steps(task, calls, gaps, steps))
     if not saves:
@@ -184,7 +188,7 @@ def of_second_save(
         whole = (
             _whole(before, None) if any(map(CHANGES.__contains__, left)) else _whole(save, before)
         )
-        moments.setdefault(words, Moment(words, trigger, whole=whole))
+        moments.setdefault(words, Moment(words, trigger, whole=whole, during=save.step))
     if not moments:
         kinds = ", ".join(f"{one.kind} of {one.of}" for one in asked)
         others = ", ".join(sorted({found.calls[one].call for one in save.calls}))
@@ -232,15 +236,28 @@ def without_numbers(path: str) -> str:
 def _glob(path: str, twin: str | None, folders: Sequence[tuple[str, str]]) -> str:
     """Return the glob that means a file in every run and in every save."""
     own, other = _shortened(path, folders), _shortened(twin or path, folders)
-    if own == other:  # the same file each time, whatever its name
+    parts, others = own.split("/"), other.split("/")
+    if len(parts) != len(others):
+        others = parts
+    return "/".join(map(_glob_of_name, parts, others))
+
+
+def _glob_of_name(own: str, other: str) -> str:
+    """Return the glob of the name of a file or a folder, which may be another in another save."""
+    if own == other:
         return _escaped(own)
     glob = without_numbers(_escaped(own))
     if glob != without_numbers(_escaped(other)):  # at random
         begin = _common(own, other)
         rest = min(len(own), len(other)) - len(begin)
-        end = _common(own[::-1], other[::-1])[:rest][::-1]
-        glob = f"{_escaped(begin)}*{_escaped(end)}"
+        end = _common(own[::-1], other[::-1])[:rest]
+        glob = f"{_escaped(_no_chance(begin))}*{_escaped(_no_chance(end)[::-1])}"
     return glob
+
+
+def _no_chance(common: str) -> str:
+    """Return what two random names have not in common by chance, as one or two characters are."""
+    return common if len(common) > 2 else re.sub(r"[a-zA-Z0-9]+$", "", common)
 
 
 def _common(one: str, other: str) -> str:

@@ -335,6 +335,7 @@ class Sweep:
             result.lost_steps,
             comparison,
             moment.whole,
+            moment.during,
         )
         return Point(moment, outcome, result.verdict, run)
 

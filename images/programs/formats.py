@@ -1,9 +1,9 @@
 """What the programs of the clinic of formats share: a state, its digest, a loop that saves.
 
 Each of `formats_torch.py`, `formats_tensorflow.py` and `formats_jax.py` saves by the format that
-`--format` names, and resumes as the documentation of its library does it. Steps cost nothing, and
-the state follows from the step, so that whoever resumes from step 20 has what step 20 had. Every
-save and every restore is reported with the digest of the arrays.
+`--format` names, and resumes as the documentation of its library does it. Steps cost nothing. Each
+makes its state from the one before, so that whoever goes on from a wrong state ends with another.
+Every save and every restore is reported with the digest of the arrays.
 """
 
 import argparse
@@ -28,8 +28,12 @@ both is one of the weights.
 Arrays = dict[str, np.ndarray]
 
 
+KEPT = np.float32(0.9)
+"""How much of its state a step keeps."""
+
+
 def arrays_of(step: int) -> Arrays:
-    """Return the state after a step: weights, momentum and bias."""
+    """Return what a step learns: weights, momentum and bias."""
     count = np.arange(SIZE, dtype=np.float32)
     weights = np.sin(count * 1e-3 + step, dtype=np.float32)
     momentum = np.cos(count[::3] * 1e-3 + step, dtype=np.float32)
@@ -38,6 +42,17 @@ def arrays_of(step: int) -> Arrays:
         "momentum": momentum,
         "bias": weights[:16].copy(),
     }
+
+
+def learned(arrays: Arrays, step: int) -> Arrays:
+    """Return the state after a step, from the one before it."""
+    new = arrays_of(step)
+    return {name: KEPT * array + (1 - KEPT) * new[name] for name, array in arrays.items()}
+
+
+def loss(arrays: Arrays) -> float:
+    """Return a number that tells one state from another."""
+    return float(np.square(arrays["bias"]).mean())
 
 
 def digest(arrays: Iterable[np.ndarray]) -> str:
@@ -97,10 +112,10 @@ class Steps:
         self.first_life = not lived.exists()
         lived.touch()
 
-    def made(self, step: int) -> None:
+    def made(self, step: int, loss: float) -> None:
         """Report a step."""
         time.sleep(self.options.step_cost)
-        events.step(step)
+        events.step(step, loss=loss)
         if step == self.options.hold_at and self.first_life:
             signal.pause()
         if step == self.options.end_at and self.first_life:
@@ -117,8 +132,8 @@ def train(formats: Mapping[str, Callable[[], Format]], description: str) -> None
     if first is not None:
         restored(first, saver.state.values())
     for step in range((first or 0) + 1, options.steps + 1):
-        saver.state = arrays_of(step)
-        steps.made(step)
+        saver.state = learned(saver.state, step)
+        steps.made(step, loss(saver.state))
         if step % options.save_every == 0:
             with saving(step, saver.state.values()):
                 saver.save(step)

@@ -72,9 +72,12 @@ class Before(keras.callbacks.Callback):
         """Give the weights the values of the step."""
         del batch, logs
         self.step += 1
+        layer = self.model.layers[-1]
+        state = dict(zip(formats.arrays_of(0), layer.get_weights(), strict=True))
         if self.step % self.every == 0:
-            self.model.layers[-1].set_weights([*formats.arrays_of(self.step).values()])
-        self.steps.made(self.step)
+            state = formats.learned(state, self.step)
+            layer.set_weights([*state.values()])
+        self.steps.made(self.step, formats.loss(state))
 
     def on_epoch_end(self, epoch: int, logs: object = None) -> None:
         """Report the begin of a save."""

@@ -3,15 +3,17 @@
 `torch` and `torch-rename` are torch.save: onto the file, and beside it with a rename after. `dcp`
 is distributed checkpoint into one folder, as its tutorial has it, and `dcp-steps` into a folder for
 each save, of which the newest that has `.metadata` is loaded. `lightning` is Lightning's
-ModelCheckpoint, resumed by `ckpt_path="last"` (needs Lightning).
+ModelCheckpoint, resumed by `ckpt_path="last"` (needs Lightning). `trainer` is Hugging Face's
+Trainer, resumed by `resume_from_checkpoint=True`, and `trainer-complete` the same, resumed from the
+newest folder that is complete (both need transformers and accelerate).
 """
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import events
 import formats
+import numpy as np
 import torch
 import torch.distributed.checkpoint as dcp
 from formats import SAVES, Arrays
@@ -104,6 +106,89 @@ class DcpSteps(Dcp):
         return SAVES / f"step-{step}"
 
 
+def fill(model: torch.nn.Module) -> None:
+    """Make the state the parameters of a model."""
+    for name, tensor in tensors(formats.arrays_of(0)).items():
+        model.register_parameter(name, torch.nn.Parameter(tensor))
+
+
+def values(model: torch.nn.Module) -> list[np.ndarray]:
+    """Return the state that a model has."""
+    return [*arrays(dict(model.named_parameters())).values()]
+
+
+def learn(model: torch.nn.Module, step: int, steps: formats.Steps) -> None:
+    """Give the parameters of a model the values of a step, and report it."""
+    state = formats.learned(arrays(dict(model.named_parameters())), step)
+    with torch.no_grad():
+        for name, tensor in tensors(state).items():
+            model.get_parameter(name).copy_(tensor)
+    steps.made(step, formats.loss(state))
+
+
+def trainer() -> None:
+    """Train with the Trainer of Hugging Face, which saves and resumes by itself."""
+    from transformers import Trainer, TrainerCallback, TrainerState, TrainingArguments
+    from transformers.trainer_utils import get_last_checkpoint
+
+    options = formats.arguments(FORMATS, __doc__ or "")
+    steps = formats.Steps(options)
+
+    class Model(torch.nn.Module):
+        """Its parameters are the state."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            fill(self)
+
+        def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"loss": self.bias.sum() * 0 + x.sum() * 0}
+
+    class Step(TrainerCallback):
+        """Gives the parameters the values of the step; the Trainer saves after it."""
+
+        def on_train_begin(
+            self, args: object, state: TrainerState, control: object, model: Model, **_: object
+        ) -> None:
+            if state.global_step:
+                formats.restored(state.global_step, values(model))
+
+        def on_step_end(
+            self, args: object, state: TrainerState, control: object, model: Model, **_: object
+        ) -> None:
+            learn(model, state.global_step, steps)
+
+    class Reporting(Trainer):
+        """Reports each save."""
+
+        def _save_checkpoint(self, model: Model, *given: object, **named: object) -> None:
+            with formats.saving(self.state.global_step, values(model)):
+                super()._save_checkpoint(model, *given, **named)
+
+    arguments = TrainingArguments(
+        output_dir=str(SAVES),
+        max_steps=options.steps,
+        save_steps=options.save_every,
+        per_device_train_batch_size=1,
+        learning_rate=0.0,
+        use_cpu=True,
+        report_to=[],
+        disable_tqdm=True,
+        logging_steps=1000,
+    )
+    data = [{"x": torch.zeros(1)}] * 1000
+    training = Reporting(Model(), arguments, train_dataset=data, callbacks=[Step()])
+    events.phase("restore", "begin")
+    SAVES.mkdir(parents=True, exist_ok=True)
+    found: bool | str = get_last_checkpoint(str(SAVES)) is not None
+    if options.format == "trainer-complete":
+        told = SAVES.glob("checkpoint-*/trainer_state.json")  # written last; empty at first
+        complete = [path.parent for path in told if path.read_text().endswith("}\n")]
+        newest = max(complete, key=lambda path: int(path.name.partition("-")[2]), default=None)
+        found = str(newest) if newest else False
+    training.train(resume_from_checkpoint=found)
+
+
 def lightning() -> None:
     """Train with Lightning's Trainer, which saves and resumes by itself."""
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -118,8 +203,7 @@ def lightning() -> None:
 
         def __init__(self) -> None:
             super().__init__()
-            for name, tensor in tensors(formats.arrays_of(0)).items():
-                self.register_parameter(name, torch.nn.Parameter(tensor))
+            fill(self)
 
         def training_step(self, batch: torch.Tensor, _: int) -> torch.Tensor:
             return self.bias.sum() * 0 + batch.sum() * 0
@@ -127,27 +211,21 @@ def lightning() -> None:
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.parameters(), lr=0.0)
 
-        def values(self) -> list[Any]:
-            return [*arrays(dict(self.named_parameters())).values()]
-
         def on_train_start(self) -> None:
             if self.global_step:
-                formats.restored(self.global_step, self.values())
+                formats.restored(self.global_step, values(self))
 
     class Step(Callback):
         """Gives the parameters the values of the step; what saves is always called after it."""
 
         def on_train_batch_end(self, trainer: Trainer, model: LightningModule, *_: object) -> None:
-            with torch.no_grad():
-                for name, tensor in tensors(formats.arrays_of(trainer.global_step)).items():
-                    model.get_parameter(name).copy_(tensor)
-            steps.made(trainer.global_step)
+            learn(model, trainer.global_step, steps)
 
     class Reporting(Trainer):
         """Reports each save."""
 
         def save_checkpoint(self, *given: object, **named: object) -> None:
-            with formats.saving(self.global_step, self.lightning_module.values()):
+            with formats.saving(self.global_step, values(self.lightning_module)):
                 super().save_checkpoint(*given, **named)
 
     saver = ModelCheckpoint(
@@ -172,11 +250,15 @@ FORMATS = {
     "dcp": Dcp,
     "dcp-steps": DcpSteps,
     "lightning": lightning,
+    "trainer": trainer,
+    "trainer-complete": trainer,
 }
 
 if __name__ == "__main__":
     torch.set_num_threads(1)  # the tasks share the machine's cores
     if "lightning" in sys.argv:
         lightning()
+    elif "trainer" in sys.argv or "trainer-complete" in sys.argv:
+        trainer()
     else:
         formats.train(FORMATS, __doc__ or "")

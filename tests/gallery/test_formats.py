@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.gallery import formats as page
-from benchmarks.gallery.clinic import KILLED, killed_at_each, measure, ways
+from benchmarks.gallery.clinic import measure, seen_in, ways
 from benchmarks.gallery.formats import (
     BROKEN,
     CALLS,
@@ -27,6 +27,7 @@ from benchmarks.gallery.formats import (
     read,
     seen,
     stored,
+    sweeps,
     table,
     within,
     worst,
@@ -35,6 +36,9 @@ from benchmarks.gallery.pages import filled
 from emulator.pytest_plugin.harness import Emulator
 from emulator.record.events import Entry
 from emulator.results import Result
+from emulator.search.moments import Moment
+from emulator.search.outcomes import Outcome
+from emulator.search.points import Point, SweepResult
 from tests.histories import happened, step, timeline
 
 PAGE = Path(__file__).parents[2] / "docs" / "gallery" / "formats.md"
@@ -131,75 +135,52 @@ def test_a_disk_counts_that_was_broken_when_a_save_began(until: float | None, hi
     assert within([2.0, 4.0], 3.0, until) == hit
 
 
-# --- The calls of a save --------------------------------------------------------------------------
+# --- Sweeps ---------------------------------------------------------------------------------------
 
 
-class Program:
-    """A program whose saves make so many calls; it stands for runs."""
-
-    def __init__(self, calls: int) -> None:
-        self.calls, self.runs = calls, list[int]()
-
-    def measured(self, monkeypatch: pytest.MonkeyPatch) -> list[Seen]:
-        monkeypatch.setattr("benchmarks.gallery.clinic._run", self.run)
-        return killed_at_each("torch", "write", self.no_run)
-
-    def run(self, _: str, faults: list[dict[str, Any]], *__: object) -> Seen:
-        number = faults[0]["at"]["write"]
-        self.runs.append(number)
-        save = (number + self.calls - 1) // self.calls * 10 if self.calls else 50
-        if save > 40:
-            return Seen("unknown", words="it never came")
-        return Seen("before", 10, at=f"write {number}", save=save)
-
-    @staticmethod
-    def no_run(_: str, __: dict[str, Any]) -> Result:
-        raise AssertionError
-
-
-@pytest.mark.parametrize("calls", [0, 1, 2, 3, 8, 13])
-def test_the_second_save_is_killed_before_each_of_its_calls(
-    calls: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program = Program(calls)
-    found = program.measured(monkeypatch)
-    assert [one.at for one in found] == [f"write {n}" for n in range(calls + 1, 2 * calls + 1)]
-    assert {one.save for one in found} <= {KILLED}
-    assert len(program.runs) == len({*program.runs})  # none twice
+def test_a_moment_of_a_sweep_has_its_word_and_the_step_that_came_back() -> None:
+    moment = Moment("write 4 of /shared/a.pt", {"write": 4})
+    point = Point(moment, Outcome("failed", "it did not train again", resumed=0), "ok", None)
+    assert seen_in(point) == Seen("failed", 0, "it did not train again", moment.words)
 
 
 # --- The page -------------------------------------------------------------------------------------
 
 RESULTS = {
     "torch": {
-        "write": [
-            Seen("before", 10),
-            Seen("error", words="EOFError"),
-            Seen("error", words="x | y"),
+        "calls": [
+            Seen("passed", 10, at="truncate 1"),
+            Seen("failed", words="EOFError", at="write 1"),
+            Seen("failed", words="x | y", at="write 2"),
         ],
-        "rename": [],
+        "torn": [Seen("error", words="x | y")],
         "bitflip": [Seen("wrong", 20)],
     },
-    "manager": {"bitflip": [Seen("unknown", words="late")], "rename": [Seen("newest", 20)]},
+    "manager": {"bitflip": [Seen("unknown", words="late")], "torn": [Seen("newest", 20)]},
 }
 
 
 def test_a_cell_says_how_often_each_came_back() -> None:
-    assert cell(RESULTS, "torch", "write") == "one before 1, error 2"
-    assert cell(RESULTS, "torch", "rename") == "makes none"
+    assert cell(RESULTS, "torch", "calls") == "passed 1, failed 2"
+    assert cell(RESULTS, "torch", "torn") == "error"
     assert cell(RESULTS, "torch", "bitflip") == "SILENTLY WRONG"
     assert cell(RESULTS, "orbax", "bitflip") == "not measured"
     assert cell(RESULTS, "torch", "empty-newer") == "no number in its name"
 
 
 def test_the_table_has_the_ways_that_were_measured_and_the_chart_its_colours() -> None:
-    assert columns(RESULTS) == ["write", "rename", "bitflip"]
-    line = "| `torch.save` | one before 1, error 2 | makes none | **silently wrong** |"
+    assert columns(RESULTS) == ["calls", "torn", "bitflip"]
+    line = "| `torch.save` | passed 1, failed 2 | error | **silently wrong** |"
     assert line in table(RESULTS).splitlines()
-    assert table(RESULTS).endswith("\n\n22 cells are not measured yet.")
+    assert table(RESULTS).endswith("\n\n28 cells are not measured yet.")
     (heatmap,) = chart(RESULTS).data
-    assert [*heatmap.z[0]] == [[*WORDS].index("error"), None, [*WORDS].index("wrong")]
-    assert "| `torch.save` | killed at each write | `x / y` |" in errors(RESULTS)
+    assert [*heatmap.z[0]] == [[*WORDS].index(one) for one in ("failed", "error", "wrong")]
+    assert "| `torch.save` | torn | `x / y` |" in errors(RESULTS)
+
+
+def test_the_table_of_sweeps_has_the_words_and_the_first_of_the_worst_moments() -> None:
+    lines = sweeps(RESULTS).splitlines()
+    assert lines[2].startswith("| `torch.save` | 1 |  | 2 |  |  | failed: write 1 | write beside")
 
 
 def test_the_worst_counts_and_what_is_unknown_only_alone() -> None:
@@ -226,7 +207,7 @@ def test_all_that_can_be_broken_at_rest_is_measured() -> None:
     missing = [
         (name, way)
         for name in FORMATS
-        for way in ("between", *BROKEN)
+        for way in ("between", CALLS, *BROKEN)
         if applies(FORMATS[name], way) and way not in results[name]
     ]
     assert missing == []
@@ -255,7 +236,7 @@ def test_the_same_comes_back_as_on_the_page(emulator: Emulator, name: str, way: 
     if expected is None:
         pytest.skip("the page does not have it")
     found = measured(emulator, name, way)
-    if way in CALLS:  # threads may write in another order, and so many calls more or less
+    if way == CALLS:  # threads may write in another order, and so many calls more or less
         assert worst(found) == worst(expected)
     else:
         assert Counter(one.came_back for one in found) == Counter(one.came_back for one in expected)
@@ -267,4 +248,8 @@ def measured(emulator: Emulator, name: str, way: str) -> list[Seen]:
     def run(scenario: str, changed: dict[str, Any]) -> Result:
         return emulator.run(scenario, set=changed, engine="docker")
 
-    return measure(name, way, run)
+    def sweep(scenario: str, changed: dict[str, Any]) -> SweepResult:
+        kill = {"kill": "worker-0"}
+        return emulator.sweep(scenario, fault=kill, set=changed, engine="docker")
+
+    return measure(name, way, run, sweep)

@@ -83,8 +83,10 @@ def call(kind: str, path: str, to: str | None = None, task: str = "worker-0") ->
     return KernelCall(task=task, call=kind, path=path, to=to, bytes=size)
 
 
-def line(state: str, task: str = "worker-0", phase: str = "checkpoint") -> KernelCall:
-    told = {"emulate": "phase", "phase": phase, "state": state, "step": 1}
+def line(
+    state: str, task: str = "worker-0", phase: str = "checkpoint", step: int | None = None
+) -> KernelCall:
+    told = {"emulate": "phase", "phase": phase, "state": state, "step": step}
     return KernelCall(task=task, line=json.dumps(told))
 
 
@@ -96,8 +98,8 @@ def whole_save(name: str) -> list[Entry]:
     ]
 
 
-def in_phase(calls: Sequence[Entry]) -> list[Entry]:
-    return [line("begin"), *calls, line("end")]
+def in_phase(calls: Sequence[Entry], step: int | None = None) -> list[Entry]:
+    return [line("begin", step=step), *calls, line("end", step=step)]
 
 
 FOLDERS = [("/runs/a/shared", "/shared/"), ("/runs/a/work/worker-0", "")]
@@ -130,8 +132,10 @@ def test_the_moments_are_those_of_the_second_save_and_count_from_the_beginning()
         ("m.pt", "m.pt", "/shared/m.pt"),
         ("gpt2.pt", "gpt2.pt", "/shared/gpt2.pt"),
         ("tmpk3x/m.pt", "tmpaab/m.pt", "/shared/tmp*/m.pt"),
+        ("d/6daa8", "d/6c778", "/shared/d/*"),  # the same by chance
+        ("v2/10/.tmpQ87Dn1", "v2/20/.tmpq4Sd5A", "/shared/v2/*/.tmp*"),
         ("a[1].pt", "a[2].pt", "/shared/a?*?.pt"),
-        ("aa.pt", "aaa.pt", "/shared/aa*.pt"),
+        ("aa.pt", "aaa.pt", "/shared/*.pt"),
     ],
 )
 def test_a_name_that_changes_becomes_a_glob(first: str, second: str, of: str) -> None:
@@ -145,6 +149,15 @@ def test_without_phases_a_save_is_what_is_done_again_and_again() -> None:
     found = [[*one.calls] for one in recorded(calls, "worker-0").saves]
     assert found == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
     assert aimed(calls, CallsOfSave("fsync")) == [{"fsync": 2, "of": "/shared/m-*.pt.tmp"}]
+
+
+def test_phases_for_the_same_step_are_one_save() -> None:
+    history: list[Entry] = []
+    for step in (10, 20):
+        for name in (f"{step}.pt", "last.pt"):
+            history += in_phase(whole_save(name), step)
+    saves = recorded(history, "worker-0").saves
+    assert [(one.step, len(one.calls)) for one in saves] == [(10, 8), (20, 8)]
 
 
 def printed(text: str) -> KernelCall:

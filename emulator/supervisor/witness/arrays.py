@@ -301,9 +301,8 @@ def distributed_checkpoint(folder: str) -> Iterator[Leaf]:
     loader = importlib.import_module("torch.distributed.checkpoint.state_dict_loader")
     state: dict[str, Any] = {}
     load = loader._load_state_dict  # as `torch.distributed.checkpoint.format_utils` does
-    load(
-        state, dcp.FileSystemReader(folder), planner=planner._EmptyStateDictPlanner(), no_dist=True
-    )
+    whole = planner._EmptyStateDictLoadPlanner()
+    load(state, dcp.FileSystemReader(folder), planner=whole, no_dist=True)
     yield from leaves(state)
 
 

@@ -1,8 +1,8 @@
 """A filter of the kernel with which only the calls that count stop a task for its tracer (pure).
 
-A tracer that looks at each call makes all of them slow: a program that imports PyTorch makes 50,000
-before its first step, of which 200 count. The filter has to be there before the program starts, and
-stays for good. Without the tracer the calls in it fail with ENOSYS (seccomp(2)), so that it is for
+A tracer that looks at each call makes all of them slow: a short training with PyTorch makes 50,000,
+mostly to import it, and few of them count. The filter has to be there before the program starts,
+and stays for good. Without the tracer the calls in it fail with ENOSYS (seccomp(2)), so it is for
 tasks that end with their tracer.
 """
 

@@ -91,6 +91,8 @@ class Job:
     """Seconds of a step."""
     codes: frozenset[int] = frozenset({0})
     """With which a run of it may end that nobody disturbs."""
+    command: tuple[str, ...] = ("up",)
+    """Of `emulate`."""
 
 
 PREEMPTED = Job(
@@ -127,6 +129,35 @@ TRACED = Job(
     "cluster: {worker: 2}\nfaults:\n- {kill: worker-1, at: {write: 4, of: save}}\n",
 )
 """All tasks begin held, until a tracer is attached to each; one is then held before a write."""
+
+SWEPT = Job(
+    LEAVES
+    + """cd "$EMULATOR_SHARED"; n=$(cat save 2>&1) || n=0
+while [ $n -lt 12 ]; do
+    n=$((n + 1)); echo "{{\\"emulate\\": \\"step\\", \\"step\\": $n}}"; sleep {pace}
+    [ $((n % 4)) -gt 0 ] || {{ echo $n > save.tmp; mv save.tmp save; }}
+done
+""",
+    "cluster: {worker: 2}\n",
+    codes=frozenset({0, 1, 3}),
+    command=("sweep", "--max-moments=4", "--fault={kill: worker-0}"),
+)
+"""Two runs without a fault, then one for each call of a save; tasks have the kernel's filter."""
+
+MID_FAULT = Job(
+    STEPS.replace('echo "{{', 'echo $n > "$EMULATOR_SHARED/save" || true; echo "{{'),
+    "cluster: {worker: 2}\n"
+    "faults:\n"
+    "- {hang: worker-1, at: {step: 3}, for: 500ms}\n"
+    "- {disk: slow, by: 50ms, at: {step: 3}, for: 1s}\n"
+    "- {disk: readonly, at: {step: 6}, for: 500ms}\n"
+    "- {disk: error, errno: EIO, of: save, at: {step: 9}, for: 500ms}\n",
+    "- {disk: full, at: {step: 5}, for: 500ms}\n"
+    "- {visibility: late, by: 500ms, to: worker-1, at: {step: 4}, for: 1s}\n",
+    pace=0.1,
+    codes=frozenset({0, 1, 3}),
+)
+"""Faults of the disk, and a hang: most of them are in what the tracer does."""
 
 
 @dataclass
@@ -186,7 +217,8 @@ class Round:
     def arguments(self) -> list[str]:
         """Those of `emulate` to start the run."""
         place = [f"--out={self.out}", f"--run-id={self.run_id}"]
-        return ["up", str(self.scenario), f"--engine={self.engine}", *place]
+        command, *more = self.job.command
+        return [command, str(self.scenario), f"--engine={self.engine}", *place, *more]
 
     def up(self, *more: str) -> subprocess.Popen[bytes]:
         """Start the run."""
@@ -220,26 +252,32 @@ class Round:
     def look(self) -> Seen:
         """Note what is left, and whether the record can be read."""
         seen = self.seen
-        if things := left(self.engine, self.run_id):
-            seen.wrong.append(f"left: {things}")
+        folders = [self.folder, *(path.parent for path in self.folder.glob("*/plan.json"))]
+        for folder in folders:  # those of a sweep have its run folders in them
+            self._look_at(folder)
         if lost := [p.pid for p in psutil.process_iter() if self._is_ours(p)]:
             seen.wrong.append(f"left: processes {lost}")
         if self.engine == "docker" and (probes := probes_of(self.run_id)):
             seen.wrong.append(f"left: containers that probe the kernel {probes}")
+        if not seen.wrong:
+            shutil.rmtree(self.folder, ignore_errors=True)  # some have a gigabyte
+        return seen
+
+    def _look_at(self, folder: Path) -> None:
+        seen = self.seen
+        if things := left(self.engine, folder.name):
+            seen.wrong.append(f"left: {things}")
         for name in ("work", "shared", "api.sock"):
-            if os.path.lexists(self.folder / name):
-                seen.wrong.append(f"left: {name}")
-        if (self.folder / "plan.json").exists():
+            if os.path.lexists(folder / name):
+                seen.wrong.append(f"left: {folder.name}/{name}")
+        if (folder / "plan.json").exists():
             try:
-                analysis, verdicts, _ = judge(Record.open(self.folder))
+                analysis, verdicts, _ = judge(Record.open(folder))
                 seen.outcome = analysis.outcome
                 failed = [one for one in verdicts if one.status == "failed"]
                 seen.wrong += [str(one) for one in failed if one.expectation != "outcome"]
             except Exception as error:  # whatever it is, it is what this looks for
                 seen.wrong.append(f"the record can't be read: {error!r}")
-        if not seen.wrong:
-            shutil.rmtree(self.folder, ignore_errors=True)  # some have a gigabyte
-        return seen
 
     def _is_ours(self, process: psutil.Process) -> bool:
         with contextlib.suppress(psutil.Error):
@@ -490,6 +528,13 @@ ATTACKS: dict[str, Attack] = {
         killed_while_attaching("attach"),
         TRACED,
         lasts=1.0,
+    ),
+    "sweep-kill-clean": Attack("SIGKILL of a sweep, then `clean`", killed("clean"), SWEPT),
+    "fault-kill-clean": Attack(
+        "SIGKILL under faults of the disk and a hang, then `clean`", killed("clean"), MID_FAULT
+    ),
+    "fault-kill-attach": Attack(
+        "SIGKILL under faults of the disk and a hang, then `attach`", killed("attach"), MID_FAULT
     ),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class PlanContext:
     """Whether such a Python can import a module; True where that depends on an image."""
     disks: Callable[[Scenario], Sequence[Disk]] = lambda scenario: ()
     """Disks of this machine that a run writes to, other than the disk of its folder."""
+    out: Path | None = None
+    """The folder of run folders, which is not copied with a program that it is in."""
 
 
 PROCESSES = 32_768

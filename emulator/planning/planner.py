@@ -26,6 +26,7 @@ from emulator.scenario.addresses import DEFAULT_NAMESPACE, naming
 from emulator.scenario.container import Container, ContainerBase, PodContainer
 from emulator.scenario.frameworks.registry import FRAMEWORKS, module_of, roles_of
 from emulator.scenario.frameworks.spec import Job, Member, role_of
+from emulator.scenario.program import pattern_of
 from emulator.scenario.schema import EVENTS, AnyImage, Helper, Role, Scenario
 from emulator.scenario.values import Expander, Values, values_of_variables, variables
 from emulator.validation.run_id import check_run_id
@@ -156,10 +157,16 @@ class _Planner:
                 command=self._command(spec.command, values),
                 env=self._env(spec.env, values),
                 source=spec.source,
-                exclude=tuple(self._scenario.program.exclude),
+                exclude=self._excluded(spec.source),
                 defaults=self._limits,
                 **_container_fields(spec),
             )
+
+    def _excluded(self, source: Path | None) -> tuple[str, ...]:
+        """Return what of a program is not copied; run folders change while it is."""
+        out = self._context.out
+        runs = [] if source is None or out is None else pattern_of(out, source)
+        return (*self._scenario.program.exclude, *runs)
 
     def warnings(self) -> Iterator[str]:
         """Yield what the engine, and the operator of a manifest, do unlike the scenario."""
@@ -224,7 +231,7 @@ class _Planner:
                 **env,
             },
             source=spec.source,
-            exclude=tuple(self._scenario.program.exclude),
+            exclude=self._excluded(spec.source),
             shared_link=self._scenario.program.shared or "",
             defaults=self._limits,
             gpus=gpus,

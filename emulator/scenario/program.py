@@ -7,6 +7,7 @@ file, so that the copy works anywhere; other links and special files are refused
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -95,6 +96,15 @@ def excluding(patterns: Sequence[str]) -> Callable[[str], object]:
         return GitIgnoreSpec.from_lines(patterns).match_file
     except ValueError as error:
         raise ValueError(f"`exclude` has what is no pattern: {error}") from None
+
+
+def pattern_of(folder: Path, root: Path) -> list[str]:
+    """Return the pattern that excludes a folder from the copy of another; none: it is outside."""
+    folder, root = folder.resolve(), root.resolve()
+    if root not in folder.parents:
+        return []
+    name = re.sub(r"([][*? \\])", r"\\\1", folder.relative_to(root).as_posix())
+    return [f"/{name}/"]
 
 
 def _inside(

@@ -52,7 +52,7 @@ def make_ready(
         require_of(engine, [("recording the calls of a save", "calls")])
     run_id = options.named(scenario)
     folder = _as_text(options.out.resolve() / run_id)
-    context = engine.plan_context(run_id, folder)
+    context = replace(engine.plan_context(run_id, folder), out=folder.parent)
     if (gpus := options.gpus) is not None:
         context = replace(context, gpus=lambda: gpus)
     if options.python is not None:

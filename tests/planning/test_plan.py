@@ -331,6 +331,13 @@ cluster:
     assert [(task.source, task.command, task.image) for task in made.tasks] == [train, serve, train]
 
 
+def test_run_folders_are_not_copied_with_a_program_that_they_are_in(tmp_path: Path) -> None:
+    folder = f"name: a\nprogram: {{source: {tmp_path}, exclude: [data], command: [sh]}}\n"
+    given = parse(folder + "cluster: {worker: 1}\n")
+    (task,) = make_plan(given, "test-1", replace(SITE, out=tmp_path / "runs")).tasks
+    assert task.exclude == ("data", "/runs/")
+
+
 def test_a_framework_that_tasks_can_not_import_is_a_warning() -> None:
     text = "name: a\nframework: pytorch\nprogram: {command: [python, a.py]}\ncluster: {worker: 1}\n"
     bare = replace(SITE, python="/env/bin/python", has_module=lambda python, module: False)

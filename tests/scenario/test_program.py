@@ -14,7 +14,7 @@ import pytest
 from emulator.engines.docker.container_request import program_archive
 from emulator.errors import EngineError
 from emulator.scenario import program
-from emulator.scenario.program import Copied, parts
+from emulator.scenario.program import Copied, parts, pattern_of
 from emulator.validation import limits
 
 
@@ -98,6 +98,20 @@ def test_processes_and_containers_get_the_same(folder: Path, tmp_path: Path, sou
 )
 def test_what_is_excluded_is_not_copied(folder: Path, exclude: list[str], left: list[str]) -> None:
     assert {part.name for part in parts(folder, exclude)} == {*left, "train.py"}
+
+
+@pytest.mark.parametrize("name", ["runs", "a [b]*", "in\\out?", "#1/!x", " y "])
+def test_a_folder_is_excluded_by_its_pattern_and_no_other_is(folder: Path, name: str) -> None:
+    runs = folder / name
+    (runs / "one").mkdir(parents=True)
+    (folder / "of" / name).mkdir(parents=True)
+    names = {part.name for part in parts(folder, pattern_of(runs, folder))}
+    assert f"of/{name}" in names
+    assert not {name, f"{name}/one"} & names
+
+
+def test_a_folder_outside_needs_no_pattern(folder: Path) -> None:
+    assert pattern_of(folder, folder) == pattern_of(folder.parent, folder) == []
 
 
 def test_what_is_excluded_does_not_count_for_the_size(

@@ -153,7 +153,7 @@ MID_FAULT = Job(
     "- {disk: readonly, at: {step: 6}, for: 500ms}\n"
     "- {disk: error, errno: EIO, of: save, at: {step: 9}, for: 500ms}\n",
     "- {disk: full, at: {step: 5}, for: 500ms}\n"
-    "- {visibility: late, by: 500ms, to: worker-1, at: {step: 4}, for: 1s}\n",
+    "- {visibility: late, by: 500ms, seen_by: worker-1, at: {step: 4}, for: 1s}\n",
     pace=0.1,
     codes=frozenset({0, 1, 3}),
 )

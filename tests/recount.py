@@ -393,9 +393,15 @@ def fault_times(folder: Path, fault: str, target: str) -> dict[str, float | None
     back = stages.get("healed", next(again, None))
     steps = [] if back is None else [e for e in events[back:] if e["event"] == "step"]
     before = max((e["step"] for e in events[:begin] if e["event"] == "step"), default=-1)
-    ends = [e for e in events[begin:back] if e["event"] == "exit" and e["task"] != target]
-    failed = [e for e in ends if e["exit_code"] and not e["told_to_stop"]]
-    signs = [e for e in events[begin:back] if e["event"] == "stall" or e in failed]
+    over = events.index(steps[0]) if steps else None
+    ends_it = events[applied]["kind"] in ("preempt", "kill", "terminate", "restart", "oom")
+    others = [e for e in events[begin:over] if not ends_it or e.get("task") != target]
+    failed = [e for e in others if e["event"] == "exit" and e["exit_code"]]
+    signs = [e for e in failed if not e["told_to_stop"]]
+    signs += [e for e in others if e["event"] == "complaint"]
+    signs += [e for e in events[begin:over] if e["event"] == "stall"]
+    signs += [e for e in events[begin:over] if (e["event"], e.get("scope")) == ("restart", "job")]
+    signs.sort(key=events.index)
     phases = [e for e in events[begin:applied] if e["event"] == "phase"]
     saves = [e for e in phases if (e["phase"], e["state"]) == ("checkpoint", "end")]
     own = [e for e in saves if e["task"] == target]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from emulator.analysis import goodput
 from emulator.analysis.checkpoints import checkpoints_of
+from emulator.analysis.detected import first_sign
 from emulator.analysis.notices import NoticeResult, notices, saved_in
 from emulator.analysis.progress import ProgressIndex
 from emulator.analysis.setbacks import setbacks
@@ -22,10 +23,8 @@ from emulator.record.events import (
     EngineNote,
     Entry,
     HelperEvent,
-    Stall,
     Step,
     StepSource,
-    TaskExit,
 )
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ class FaultResult:
     applied_after: float | None = None
     """Until the fault took effect: the task had ended, was frozen, throttled or cut off."""
     detected_after: float | None = None
-    """Until the first other task failed, or the watchdog detected a stall."""
+    """Until its first sign beyond its target, see `detected.first_sign`."""
     restored_after: float | None = None
     """Until the task ran again, or was healed."""
     first_step_after: float | None = None
@@ -113,6 +112,8 @@ class FaultResult:
     """The same of the target alone, if it is a task that reports steps."""
     target_rate_during: float | None = None
     target_rate_after: float | None = None
+    detected_by: str = ""
+    """Who has noticed it, and by what."""
     effect: str = ""
     """What the engine says that it did."""
     notes: Sequence[str] = field(default_factory=list)
@@ -358,6 +359,7 @@ def _fault(
     def since(entry: Entry | None) -> float | None:
         return None if entry is None else round(entry.t - trigger.t, 6)
 
+    sign = first_sign(planned, progress.signs(first, first_step))
     saved = None
     if planned.spec.gives_notice:
         during = progress.between(trigger, applied)
@@ -366,7 +368,8 @@ def _fault(
         result,
         triggered=trigger.t,
         applied_after=since(applied),
-        detected_after=since(_detected(planned, progress.ends(first, restored))),
+        detected_after=since(sign and sign.entry),
+        detected_by=sign.words if sign else "",
         saved_after=None if saved is None else round(saved.t - trigger.t, 6),
         killed=bool(applied.killed),
         silent=bool(applied.silent),
@@ -414,16 +417,6 @@ def _wrong_source(
                 return before
             source[entry.task] = entry.source
     return ""
-
-
-def _detected(fault: PlannedFault, ends: Sequence[TaskExit | Stall]) -> Entry | None:
-    """Return the first sign of a fault beyond its target: a failed task, or a stall."""
-    for entry in ends:
-        if isinstance(entry, Stall):
-            return entry
-        if entry.task != fault.target and entry.exit_code and not entry.told_to_stop:
-            return entry
-    return None
 
 
 def _notes(fault: PlannedFault, during: Sequence[Entry]) -> list[str]:

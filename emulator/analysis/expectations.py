@@ -11,6 +11,7 @@ from functools import partial
 from typing import Literal
 
 from emulator.analysis.analyse import Analysis, FaultResult
+from emulator.analysis.detected import noticed_within
 from emulator.analysis.invariants import ALWAYS, INVARIANTS
 from emulator.analysis.notices import NOTICED
 from emulator.analysis.observed import Observed
@@ -29,6 +30,7 @@ ABOUT_FAULTS = (
     "max_lost_steps",
     "max_restarts",
     "recovers_within",
+    "noticed_within",
     NAME,
     *NOTICED,
     "throughput.during",
@@ -330,6 +332,12 @@ def _recovers_within(expect: Expectations, analysis: Analysis) -> Iterator[Verdi
     yield Verdict("recovers_within", _status(holds), expected, actual)
 
 
+def _noticed_within(expect: Expectations, analysis: Analysis) -> Iterator[Verdict]:
+    if (limit := expect.noticed_within) is not None:
+        found = noticed_within(limit, analysis.faults, analysis.duration)
+        yield _observed("noticed_within", found)
+
+
 def _lost_steps(expect: Expectations, analysis: Analysis) -> Iterator[Verdict]:
     """Compare the steps that were done again; those of a restart that no step followed are not."""
     for verdict in _bound("max_lost_steps", "lost_steps", COUNT, expect, analysis):
@@ -399,6 +407,7 @@ _CHECKS: Mapping[str, Check] = {
     "max_restarts": partial(_bound, "max_restarts", "restarts", COUNT),
     "max_lost_steps": _lost_steps,
     "recovers_within": _recovers_within,
+    "noticed_within": _noticed_within,
     "min_goodput": partial(_counted, "min_goodput", "goodput", SHARE),
 }
 

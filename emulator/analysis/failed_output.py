@@ -353,6 +353,16 @@ HINTS: Sequence[Hint] = (
         "in the DataLoader.",
     ),
     Hint(
+        "disk-full",
+        _any(
+            r"No space left on device",
+            r"\bENOSPC\b",
+            r"inline_container\.cc:\d+\] \. unexpected pos \d+ vs \d+",  # of torch.save
+        ),
+        "The disk that the task wrote to was full: the shared volume has room for `shared_size`, "
+        "or for 256 MiB where the scenario has a `disk: full`, and is else on the machine's disk.",
+    ),
+    Hint(
         "name-resolution",
         _any(
             r"Name or service not known",

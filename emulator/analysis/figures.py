@@ -131,7 +131,7 @@ BEFORE_SIGNAL = "left before the signal"
 FAULT_STAGES: Mapping[str, tuple[str, str]] = {
     "saved_after": ("saved", "a checkpoint was saved, before the fault took effect"),
     "applied_after": ("applied", "the task had ended, was frozen, throttled or cut off"),
-    "detected_after": ("detected", "another task failed, or the job stalled"),
+    "detected_after": ("detected", "another task failed or complained, or the job stalled"),
     "restored_after": ("restored", "the task ran again, or was healed"),
     "first_step_after": ("first step", "the job's first step with the task restored"),
     "caught_up_after": (

@@ -7,8 +7,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from emulator.analysis.detected import SIGNS
 from emulator.analysis.steps_made import JobSteps, beside
-from emulator.record.events import Entry, Stall, Step, TaskExit, TaskRunning
+from emulator.record.events import Entry, Step, TaskRunning
 
 if TYPE_CHECKING:
     from emulator.record.timeline import Timeline
@@ -29,8 +30,8 @@ class ProgressIndex:
         self.advances: list[Step] = []
         """The steps that were further than all before them."""
         self._step_places: list[int] = []
-        self._ends: list[TaskExit | Stall] = []
-        self._end_places: list[int] = []
+        self._signs: list[Entry] = []
+        self._sign_places: list[int] = []
         self._places: dict[int, int] = {}
         """By the event's `n`; without steps."""
         self.beside = beside(timeline.plan, (step.task for _, step in timeline.steps))
@@ -50,9 +51,9 @@ class ProgressIndex:
                 self._step_places.append(place)
                 continue
             self._places[entry.n] = place
-            if isinstance(entry, TaskExit | Stall):
-                self._ends.append(entry)
-                self._end_places.append(place)
+            if isinstance(entry, SIGNS):
+                self._signs.append(entry)
+                self._sign_places.append(place)
 
     def place(self, entry: Entry) -> int:
         """Return the place of an event that is no step."""
@@ -84,8 +85,12 @@ class ProgressIndex:
         numbers = range(max(first, bisect_right(self.furthest, than)), len(self.steps))
         return next((self.steps[n] for n in numbers if self.steps[n].step > than), None)
 
-    def ends(self, since: Entry, until: Entry | None) -> Sequence[TaskExit | Stall]:
-        """Return the exits and stalls from `since` until before `until` (None: the end)."""
-        first = bisect_left(self._end_places, self.place(since))
-        last = None if until is None else bisect_left(self._end_places, self.place(until))
-        return self._ends[first:last]
+    def signs(self, since: Entry, until: Step | None) -> Sequence[Entry]:
+        """Return what may be the sign of a fault (`SIGNS`), from `since` until before a step.
+
+        None: until the end.
+        """
+        first = bisect_left(self._sign_places, self.place(since))
+        if until is None:
+            return self._signs[first:]
+        return [one for one in self._signs[first:] if one.t < until.t]

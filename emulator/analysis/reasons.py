@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from emulator.analysis.analyse import Analysis, FaultResult, Recovery
+from emulator.analysis.detected import noticed_within
 from emulator.analysis.ends import LISTED, end_in_words, sentence, several
 from emulator.analysis.expectations import CUT_OFF, Verdict
 from emulator.analysis.invariants import ALWAYS, INVARIANTS
@@ -297,6 +298,13 @@ def recovery_in_words(one: Recovery, found: Evidence) -> str:
     return f"{what}: {format_duration(one.seconds)}, of which {parts}"
 
 
+def _noticed_late(verdict: Verdict, found: Evidence) -> str:
+    limit = found.timeline.plan.scenario.expect.noticed_within or 0.0
+    observed = noticed_within(limit, found.analysis.faults, found.analysis.duration)
+    means = "A job that does not notice a fault waits, or trains on without a task, at full price."
+    return _seen(lambda _: observed, means, verdict, found)
+
+
 def _faults(_: Verdict, found: Evidence) -> str:
     words = []
     for fault in found.analysis.faults:
@@ -387,6 +395,7 @@ REASONS: Mapping[str, Reason] = {
     "max_restarts": _restarts,
     "max_lost_steps": _lost_steps,
     "recovers_within": _recovers,
+    "noticed_within": _noticed_late,
     "min_goodput": _goodput,
     NAME: _same,
     **dict(_observed()),

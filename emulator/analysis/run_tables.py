@@ -87,6 +87,7 @@ _FAULT = (
     Column("target_rate_before", "float", "steps/s", "of the target alone, as the three before"),
     Column("target_rate_during", "float", "steps/s", "likewise"),
     Column("target_rate_after", "float", "steps/s", "likewise"),
+    Column("detected_by", "text", "", "who noticed it, and by what"),
     Column("effect", "text", "", "what the engine says that it did"),
     Column("notes", "text", "", "what the engine said of the target until it was restored"),
     Column("wrong_source", "text", "", "what its step was read from, if that was given up later"),

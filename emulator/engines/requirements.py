@@ -96,8 +96,8 @@ def needs_of_keys(scenario: Scenario) -> Iterator[tuple[KeyPath, str, str]]:
         yield from _at(("helpers", name), _helper_needs(name, helper))
     yield from _at((), _port_needs(scenario))
     yield from _at(("network",), _network_needs(scenario))
-    if scenario.volumes.shared.size is not None:
-        yield ("volumes", "shared", "size"), "a shared volume of a given size", "volume-size"
+    if scenario.shared_size is not None:
+        yield ("shared_size",), "a shared volume of a given size", "volume-size"
     for number, fault in enumerate(scenario.faults):
         for what, capability in fault.needs():
             yield ("faults", number), what, capability

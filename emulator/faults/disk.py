@@ -22,7 +22,7 @@ from emulator.validation.fields import Duration, Glob, Text
 
 FILLED = Path(__file__).with_name("disk_filled.py")
 """The program that fills a volume."""
-SIZE_HINT = "give it a size: `volumes: {shared: {size: 64m}}`"
+SIZE_HINT = "give it a size from the start: `shared_size: 64m`"
 FULL_NEEDS_SIZE = "the volume shared has no size, and is as large as the machine's disk"
 LONGEST_DELAY = 60.0
 """Seconds by which a call can be late."""
@@ -110,7 +110,7 @@ class Disk(HeldFault):
             raise ValueError("`calls` goes with `disk: slow` and `disk: error`")
         if self.task is not None and self.on != SHARED:
             raise ValueError("`task` goes with `on: shared`; on the disk of a task: `on: worker-0`")
-        if self.is_volume and (self.task is not None or self.of is not None):
+        if self.fills_volume and (self.task is not None or self.of is not None):
             key = "task" if self.task is not None else "of"
             raise ValueError(f"a full volume is full for all tasks and files; leave `{key}` out")
         of = self.of or ""
@@ -119,25 +119,25 @@ class Disk(HeldFault):
         return self
 
     @property
-    def is_volume(self) -> bool:
-        """Whether it is the volume itself that is in this state, whoever uses it."""
+    def fills_volume(self) -> bool:
+        """Whether it is the volume itself that is full, whoever uses it."""
         return self.disk == "full" and self.on == SHARED
 
     @property
     def hits_tasks(self) -> bool:
         """Whether its targets are tasks."""
-        return not self.is_volume
+        return not self.fills_volume
 
     @property
     def target(self) -> str:
         """The volume, or the tasks whose calls are meant."""
         if self.on != SHARED:
             return self.on
-        return SHARED if self.is_volume else self.task or "*"
+        return SHARED if self.fills_volume else self.task or "*"
 
     def aimed_at(self, target: str) -> FaultSpec:
         """Return the same fault of one of its targets."""
-        if self.is_volume:
+        if self.fills_volume:
             return self
         return self.model_copy(update={"on" if self.on != SHARED else "task": target})
 
@@ -153,7 +153,7 @@ class Disk(HeldFault):
     def needs(self) -> Iterator[tuple[str, str]]:
         """Yield requests to the engine, in words, each with the capability that it needs."""
         yield from super().needs()
-        if self.is_volume:
+        if self.fills_volume:
             yield f"filling the volume {SHARED}", "fill"
         else:
             yield f"a disk of {self.target} that is {self.in_words}", "calls"
@@ -173,7 +173,7 @@ class Disk(HeldFault):
     @property
     def rule(self) -> dict[str, Any] | None:
         """What the tracer of a task does for it, see `disk_calls`."""
-        if self.is_volume:
+        if self.fills_volume:
             return None
         match self.disk:
             case "slow":
@@ -210,7 +210,7 @@ class Disk(HeldFault):
     @property
     def _words(self) -> str:
         """What it does, and what it does not."""
-        if self.is_volume:
+        if self.fills_volume:
             return "the volume shared has no room for another byte"
         of = f", {self.of}" if self.of else ""
         where = "the shared volume" if self.on == SHARED else "its own disk"

@@ -189,6 +189,11 @@ class RandomFaults(Entry):
     """How many such faults there are at most."""
     jitter: Duration = Field(default=0.0, description="Seconds, give or take, around `every`.")
 
+    @property
+    def fills_volume(self) -> bool:
+        """Whether its faults fill the shared volume."""
+        return self.random.fills_volume
+
     @model_validator(mode="after")
     def _checked(self) -> RandomFaults:
         if self.random.lists_groups:

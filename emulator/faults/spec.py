@@ -155,6 +155,11 @@ class Entry(Model):
     ] = Field(default=None, examples=[{"step": 120}])
     """When it happens: a time, or another trigger."""
 
+    @property
+    def fills_volume(self) -> bool:
+        """Whether it fills the shared volume, which then needs a size."""
+        return False
+
     @classmethod
     def key_fields(cls) -> dict[str, str]:
         """Return the keys that users write, each with the name of its field."""
@@ -366,6 +371,8 @@ class FaultSpec(Entry):
     """It lasts for a time and is then healed; the target's processes stay."""
     is_held: ClassVar[bool] = False
     """It is a state of its target's processes: those that replace them have it as well."""
+    ends_with_target: ClassVar[bool] = False
+    """It is over when its target ends: what starts again is as the scenario says."""
     ends_target: ClassVar[bool] = False
     restarts_target: ClassVar[bool] = False
     """It restarts its target itself; otherwise the restart policy decides."""

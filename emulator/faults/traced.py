@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from emulator.errors import EngineError
 from emulator.faults.spec import Effect, FaultContext, HeldFault, Holding, Rule, path_pattern
 from emulator.validation.fields import Duration, Glob, Text
 
@@ -32,12 +33,12 @@ class Traced(HeldFault):
 
 
 class Hang(Traced):
-    """The main thread of each of its processes stops `for` a time; its other threads go on."""
+    """Its training processes stop `for` a time; their other threads, and launchers, go on."""
 
     kind = "hang"
     request = "hanging {}"
-    blocks_job = True
-    applied = "the main threads of {} hang"
+    blocks_job, ends_with_target = True, True
+    applied = "{} hangs"
     state, colour = "hangs", "paused"
 
     hang: Glob
@@ -49,19 +50,25 @@ class Hang(Traced):
         return {"do": "hang"}
 
     def done(self, said: Mapping[str, Any]) -> str:
-        """Return how many threads hang, and where (pure)."""
-        hung, elsewhere = int(said.get("hung", 0)), int(said.get("elsewhere", 0))
-        where = "in a call in which it waits" if hung == 1 else "in calls in which they wait"
+        """Return how many processes hang, and where (pure). Raises EngineError if none does."""
+        hung, elsewhere, go_on = (int(said.get(key, 0)) for key in ("hung", "elsewhere", "go_on"))
+        if not hung and go_on:
+            raise EngineError("None of its processes can hang: each waits for one that it started.")
+        words = "1 process, whose main thread waits in a call"
+        if hung != 1:
+            words = f"{hung} processes, whose main threads wait in calls"
         if elsewhere:
-            where += f", but {elsewhere} elsewhere, because it did not come to wait"
-        return f"{hung} of them, {where}"
+            words += f", but {elsewhere} elsewhere, because it did not come to wait"
+        if go_on:
+            words += f"; {go_on} that look after them go on"
+        return words
 
 
 class Visibility(Traced):
     """What is new on the shared volume is there for it only `by` a time later, `for` a time."""
 
     kind = "visibility"
-    target_key: ClassVar[str] = "to"
+    target_key: ClassVar[str] = "seen_by"
     request = "late visibility for {}"
     applied = "{} sees new files late"
     healed = "{} sees all files"
@@ -69,7 +76,7 @@ class Visibility(Traced):
 
     visibility: Literal["late"]
     """`late`: a name that appears is not there for the task until later."""
-    to: Glob = Field(description="The task that sees it late, or a glob such as `worker-*`.")
+    seen_by: Glob = Field(description="The task that sees it late, or a glob such as `worker-*`.")
     by: Annotated[Duration, Field(gt=0)] = Field(
         description="Seconds until it is seen.", examples=["29s"]
     )

@@ -30,7 +30,7 @@ from emulator.scenario.program import pattern_of
 from emulator.scenario.schema import EVENTS, AnyImage, Helper, Role, Scenario
 from emulator.scenario.values import Expander, Values, values_of_variables, variables
 from emulator.validation.run_id import check_run_id
-from emulator.validation.units import format_duration
+from emulator.validation.units import format_duration, format_size
 
 _STEPS = re.compile(r"--?(?:(?:max|num|total|train|training|num[-_]train)[-_])?steps(?:=(\d+))?")
 """Options that commonly are the number of steps of a whole training: `--steps`, `--max_steps`."""
@@ -188,6 +188,11 @@ class _Planner:
             )
         for name in self._replaced:
             yield f"{name} of the scenario is replaced: the operator sets it"
+        if scenario.shared_size is None and (size := scenario.shared_limit) is not None:
+            yield (
+                f"`disk: full` needs a shared volume with a size: it has {format_size(size)}, in "
+                "memory, from the start; `shared_size` sets another"
+            )
 
     def _member(self, role: str, index: int) -> Member:
         """Return a task as the others see it: as the scenario names it, if the engine can."""

@@ -623,6 +623,16 @@ class Reaction(Entry):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Complaint(Entry):
+    """A task printed a line that names another task, a time-out, a lost connection or a failing
+    disk, after a fault and unlike all before it; the first few after each fault."""
+
+    event: ClassVar = "complaint"
+    line: str
+    """Its beginning."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class TaskProcesses(Entry):
     """The processes of a task that a fault signals, where the engine can see them."""
 
@@ -726,6 +736,7 @@ KINDS: Mapping[str, type[Entry]] = {
         HelperEvent,
         FaultEvent,
         Reaction,
+        Complaint,
         TaskProcesses,
         SamplingStarted,
         SamplingFailed,

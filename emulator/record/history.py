@@ -9,6 +9,7 @@ from emulator.record.events import (
     CheckpointRead,
     CheckpointRemoved,
     CheckpointSaved,
+    Complaint,
     Entry,
     FaultEvent,
     Phase,
@@ -21,7 +22,7 @@ from emulator.record.events import (
     TaskStart,
 )
 
-STAMPED = (Step, Phase, Reaction, TaskExit)
+STAMPED = (Step, Phase, Reaction, Complaint, TaskExit)
 """Events that carry the engine's stamp: what a task did itself."""
 
 SEEN = (CheckpointSaved, CheckpointRead, CheckpointRemoved)

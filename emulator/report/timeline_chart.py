@@ -225,7 +225,8 @@ def _fault_in_words(fault: FaultResult) -> str:
     lines.append(f"triggered at {format_duration(fault.triggered or 0.0)}")
     code = "" if fault.exit_code is None else f", exit code {fault.exit_code}"
     how = " (lost power)" if fault.silent else " (had to be killed)" if fault.killed else ""
-    details = {"applied_after": f"{code}{how}"}
+    by = f", by {escape(fault.detected_by)}" if fault.detected_by else ""
+    details = {"applied_after": f"{code}{how}", "detected_after": by}
     for key, text in fault_stages(vars(fault)).items():
         if text:
             lines.append(f"{FAULT_STAGES[key][0]} after {text}{details.get(key, '')}")

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from emulator.errors import shown
-from emulator.faults.disk import FULL_NEEDS_SIZE, SIZE_HINT, Disk
-from emulator.faults.kinds import RandomFaults
 from emulator.faults.schedule import cross_errors
 from emulator.faults.spec import matches
 from emulator.scenario import rendezvous
@@ -282,7 +280,6 @@ def _check_ports(scenario: Scenario) -> Iterator[CrossError]:
 def _check_faults(scenario: Scenario, tasks: Sequence[str]) -> Iterator[CrossError]:
     """Yield faults that can't be with these tasks, or with one another."""
     yield from _check_targets(scenario, tasks)
-    yield from _check_disks(scenario)
     for number, key, message, hint in cross_errors(scenario.faults, tasks):
         yield CrossError(("faults", number, key), message, hint)
     yield from _check_order(scenario, tasks)
@@ -300,18 +297,6 @@ def _check_targets(scenario: Scenario, tasks: Sequence[str]) -> Iterator[CrossEr
                     continue
                 hint = closest(pattern, tasks) or f"tasks: {', '.join(tasks[:8])}"
                 yield CrossError(("faults", number, *keys), f"no task is called {pattern!r}", hint)
-
-
-def _check_disks(scenario: Scenario) -> Iterator[CrossError]:
-    """Yield faults that fill a volume which has no size: they would fill the machine's disk."""
-    if scenario.volumes.shared.size is not None:
-        return
-    for number, fault in enumerate(scenario.faults):
-        spec, keys = (
-            (fault, ()) if not isinstance(fault, RandomFaults) else (fault.random, ("random",))
-        )
-        if isinstance(spec, Disk) and spec.is_volume:
-            yield CrossError(("faults", number, *keys, "disk"), FULL_NEEDS_SIZE, SIZE_HINT)
 
 
 def _check_order(scenario: Scenario, tasks: Sequence[str]) -> Iterator[CrossError]:

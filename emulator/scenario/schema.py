@@ -43,7 +43,6 @@ from emulator.scenario.program import excluding
 from emulator.scenario.pytest_options import Marks, Parametrize, Reference
 from emulator.scenario.restart import Restart, RestartPolicy
 from emulator.scenario.sections import RULES, SECTIONS, JobRules, section_fields
-from emulator.scenario.volumes import Volumes
 from emulator.validation.fields import (
     Command,
     Cores,
@@ -443,6 +442,8 @@ class Expectations(Model):
     """Steps that a task repeats after restarts and restores, at most."""
     recovers_within: Duration | None = Field(default=None, examples=["90s"])
     """The most time from a failure to the next step, for each recovery."""
+    noticed_within: Duration | None = Field(default=None, examples=["60s"])
+    """The most time from when a fault takes effect until another task shows it, for each fault."""
     min_goodput: Share | None = Field(default=None, examples=["80%"])
     """The least share of the time that was productive."""
     saved_within_grace: bool = Field(strict=True, default=False)
@@ -469,8 +470,12 @@ class Expectations(Model):
 
 def _at_least_a_mebibyte(size: int) -> int:
     if size < MIB:
-        raise ValueError("a log can't be smaller than 1m")
+        raise ValueError("it can't be smaller than 1m")
     return size
+
+
+FILLED_SIZE = 2**28
+"""Bytes of a shared volume that a fault fills, where the scenario names no size."""
 
 
 class _Core(Model):
@@ -536,8 +541,11 @@ class _Core(Model):
     """The seed of random faults, and EMULATOR_SEED of the tasks."""
     network: Network = Network()
     """The network between the tasks."""
-    volumes: Volumes = Volumes()
-    """The volumes that the run makes."""
+    shared_size: Annotated[Size, AfterValidator(_at_least_a_mebibyte)] | None = Field(
+        default=None, examples=["64m"]
+    )
+    """The size of the shared volume. With Docker it is then in memory, and full when so much is
+    written; on Kubernetes it is what the claim asks for. Default: the machine's disk, or 1g."""
     metrics: Metrics = Metrics()
     """How steps are read, and how often usage is measured."""
     expect: Expectations = Expectations()
@@ -548,6 +556,12 @@ class _Core(Model):
     """Overrides of the reference variant, which pytest runs to compare rates."""
     marks: Marks = Field(default=[], examples=[["slow", {"timeout": 300}]])
     """Marks of its tests in pytest: a name, or `{name: arguments}`."""
+
+    @property
+    def shared_limit(self) -> int | None:
+        """The bytes that the shared volume has room for; None: as many as the disk it is on."""
+        fills = any(one.fills_volume for one in self.faults)
+        return FILLED_SIZE if fills and self.shared_size is None else self.shared_size
 
     @model_validator(mode="after")
     def _for_all_faults(self, info: ValidationInfo) -> _Core:

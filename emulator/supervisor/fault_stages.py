@@ -309,6 +309,12 @@ def _heal(one: ActiveFault, *_: object) -> Step:
     return replace(one, healing=True), [] if waits else ["heal"]
 
 
+def _left_alone(one: ActiveFault, event: Exited, now: Situation) -> Step:
+    """Let a fault end with its target, if its kind does."""
+    ends = one.fault.spec.ends_with_target and one.applied_at < math.inf
+    return _heal(one, event, now) if ends else (one, [])
+
+
 def _go_on(one: ActiveFault, *_: object) -> Step:
     if one.applied_at == math.inf:
         inject: Call = "find" if one.fault.spec.is_found_first else "inject"
@@ -485,6 +491,7 @@ STAGES: Mapping[Stage, Mapping[object, Row]] = {
         "refused": _refused,
         "start": _held,
         "time over": _heal,
+        Exited: _left_alone,
         "resumed": _go_on,
         JobOver: _heal,
     },

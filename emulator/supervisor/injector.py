@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from emulator.faults.schedule import PlannedFault, is_part_of, to_json, trigger_matches
 from emulator.record.events import FaultEvent, Reaction
+from emulator.supervisor.complaints import Complaints
 from emulator.supervisor.fault_stages import (
     ActiveFault,
     At,
@@ -64,6 +65,7 @@ class Injector:
         self._noticed: dict[str, tuple[str, float]] = {}
         """The tasks that have got a notice and shown no reaction: the fault, and when (seconds
         since 1970)."""
+        self._complaints = Complaints(state.task for state in job.tasks.values())
 
     # --- The run --------------------------------------------------------------------------------
 
@@ -178,7 +180,9 @@ class Injector:
             return False
 
     def on_line(self, task: str, line: str, wall: float) -> None:
-        """A task has printed a line that is no step or phase: its reaction to a notice, if any."""
+        """A task has printed a line that is no step or phase: it may react to a fault with it."""
+        if (complaint := self._complaints.on_line(task, line)) is not None:
+            self._job.history.write(complaint, wall=wall)
         fault, since = self._noticed.get(task, ("", math.inf))
         if wall >= since and line.strip():
             del self._noticed[task]
@@ -211,6 +215,9 @@ class Injector:
         if replacing and event.outlived is not None:
             # Before the fault has taken effect, which stands just before the exit.
             self._job.history.write(listed(event.task, replacing[0], "end", event.outlived))
+        for one in self._faults.values():
+            if one.stage == "active" and one.fault.target == event.task:
+                self._advance(one, event)
         for one in causes:
             self._job.tasks[event.task].leaving_since = self._calls.asked_at(one.fault)
             self._advance(one, event)
@@ -365,7 +372,9 @@ class Injector:
         written = self._job.history.write(entry, wall=what.wall)
         if fault.spec.replaces_target:
             self._note_notice(fault, what.stage, written.wall)
-        if what.stage == "applied":
+        if what.stage == "triggered":
+            self._complaints.after_fault()
+        elif what.stage == "applied":
             self._trigger_followers("after")
 
     def _note_notice(self, fault: PlannedFault, stage: FaultStage, wall: float) -> None:

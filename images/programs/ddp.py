@@ -22,9 +22,9 @@ SEED = int(os.environ.get("EMULATOR_SEED", "0"))
 LEARNING_RATE = 0.3
 HIDDEN = 64
 REPORT_EVERY = 10
-# Of one collective. The loss of a rank mostly shows at once, but gloo (PyTorch 2.13) can miss it
-# while it sends: then this ends the wait, which would else be half an hour.
-PATIENCE = timedelta(seconds=90)
+# Seconds of one collective. The loss of a rank mostly shows at once, but gloo (PyTorch 2.13) can
+# miss it while it sends: then this ends the wait, which would else be half an hour.
+PATIENCE = 90
 
 
 def arguments() -> argparse.Namespace:
@@ -32,6 +32,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Train on all ranks in step; save nothing.")
     parser.add_argument("--steps", type=int, default=200, help="steps to train (200)")
     parser.add_argument("--batch", type=int, default=64, help="examples per rank and step (64)")
+    parser.add_argument(
+        "--patience", type=float, default=PATIENCE, help="seconds to wait for other ranks (90)"
+    )
     return parser.parse_args()
 
 
@@ -72,7 +75,7 @@ def main() -> None:
     options = arguments()
     torch.set_num_threads(1)  # the tasks share the machine's cores
     # Reads the environment, waits for all ranks.
-    distributed.init_process_group("gloo", timeout=PATIENCE)
+    distributed.init_process_group("gloo", timeout=timedelta(seconds=options.patience))
     events.phase("startup", "end")
     train(options)
     # DistributedDataParallel is part of reference cycles and refers to the process group. If it is

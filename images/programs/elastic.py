@@ -28,7 +28,7 @@ CHECKPOINT = Path(os.environ.get("EMULATOR_SHARED", ".")) / "elastic.pt"
 LEARNING_RATE = 0.3
 HIDDEN = 64
 REPORT_EVERY = 10
-PATIENCE = timedelta(seconds=90)  # of one collective, see ddp.py
+PATIENCE = 90  # seconds of one collective, see ddp.py
 
 
 def arguments() -> argparse.Namespace:
@@ -39,6 +39,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--save-every", type=int, default=100, help="steps between saves (100)")
     parser.add_argument(
         "--step-cost", type=float, default=0, help="additional seconds of each step (0)"
+    )
+    parser.add_argument(
+        "--patience", type=float, default=PATIENCE, help="seconds to wait for other ranks (90)"
     )
     return parser.parse_args()
 
@@ -109,7 +112,7 @@ def main() -> None:
     options = arguments()
     torch.set_num_threads(1)  # the tasks share the machine's cores
     # Reads the environment, waits for all ranks.
-    distributed.init_process_group("gloo", timeout=PATIENCE)
+    distributed.init_process_group("gloo", timeout=timedelta(seconds=options.patience))
     events.phase("startup", "end")
     train(options)
     gc.collect()  # see ddp.py

@@ -38,6 +38,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--step-cost", type=float, default=0, help="additional seconds of each step (0)"
     )
+    parser.add_argument(
+        "--patience", type=float, help="seconds to wait for other workers (without end)"
+    )
     options = parser.parse_args()
     if options.steps % options.steps_per_epoch:
         parser.error("--steps must be a multiple of --steps-per-epoch")
@@ -103,7 +106,8 @@ def main() -> None:
     # Without this, a thread of tf.data autotunes, and the end of fit may wait for it: seconds,
     # and more after longer training. No other option affects the internal datasets of fit.
     tf.data.experimental.enable_debug_mode()
-    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    waits = tf.distribute.experimental.CommunicationOptions(timeout_seconds=options.patience)
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=waits)
     events.phase("startup", "end")
 
     with events.during("data"):

@@ -278,10 +278,15 @@ def test_helpers_are_told_of_with_what_they_said() -> None:
         ([ended(13, "worker-0", 0)], None),  # it had finished
         ([ended(13, "worker-0", 143, told=True)], None),  # with the job, it did not fail
         ([ended(9, "worker-0", 1)], None),  # before the fault
-        ([ended(21, "worker-0", 1)], None),  # when the target was back
+        ([ended(21, "worker-0", 1)], 11),  # when the target was back, and made no step
+        ([ended(26, "worker-0", 1)], None),  # when the job went on
+        ([happened(12, "complaint", "worker-0", line="timed out")], 2),
+        ([happened(12, "complaint", "worker-1", line="timed out")], None),  # by its own end
+        ([happened(12, "restart", "worker-1", scope="job", number=1, delay=0)], 2),
+        ([happened(12, "restart", "worker-1", scope="task", number=1, delay=0)], None),
     ],
 )
-def test_a_fault_is_noticed_where_another_task_fails_before_the_target_is_back(
+def test_a_fault_is_noticed_where_another_task_shows_it_before_the_job_goes_on(
     others: Sequence[Told], noticed: float | None
 ) -> None:
     entries = [*began_again(0, "worker-0", "worker-1"), fault(10, "worker-1", "triggered")]

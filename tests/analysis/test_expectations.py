@@ -161,6 +161,7 @@ def test_every_expectation_that_can_be_written_is_judged() -> None:
         "max_restarts": 9,
         "max_lost_steps": 99,
         "recovers_within": "1m",
+        "noticed_within": "1m",
         "min_goodput": 0.1,
         "saved_within_grace": True,
         "nothing_outlives": True,
@@ -178,7 +179,8 @@ def test_every_expectation_that_can_be_written_is_judged() -> None:
     )
     comparison = ThroughputReference(reference=10.0, reference_run="r")
     resumes = timeline([*HISTORY.history, *RESUMES])
-    result = judge(Expectations.model_validate(everything), RAN, resumes, comparison)
+    noticed = replace(RAN, faults=[replace(RAN.faults[0], detected_after=3.0)])
+    result = judge(Expectations.model_validate(everything), noticed, resumes, comparison)
     judged = {verdict.expectation.partition(".")[0] for verdict in result}
     assert judged == everything.keys() | {"faults"}
     assert len(result) == len(judged) + 2  # throughput three times

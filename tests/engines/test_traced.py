@@ -157,11 +157,11 @@ def test_a_task_that_hangs_lives_and_sees_what_is_new_late_until_it_is_healed(
     answering: Stage,
 ) -> None:
     stage, hang, traced = answering, Hang(hang="worker-0", for_=60), tracing(answering)
-    late = Visibility(visibility="late", to="worker-0", by=3600, for_=60)
+    late = Visibility(visibility="late", seen_by="worker-0", by=3600, for_=60)
     make(stage, "old")
     late.apply(at(stage, [late], traced))
     make(stage, "new", "step-5/model")
-    assert "of them, in call" in words(hang.apply(at(stage, [late, hang], traced)))
+    assert words(hang.apply(at(stage, [late, hang], traced))).startswith("2 processes, w")
     stage.engine.signal("worker-0", signal.SIGUSR2)
     stage.engine.signal("worker-0", signal.SIGUSR1)
     stage.until_line("worker-0", "beat 1")
@@ -180,6 +180,32 @@ def test_a_task_that_hangs_lives_and_sees_what_is_new_late_until_it_is_healed(
     make(stage, "soon", "at-once")
     assert "at-once" in answer(stage, 4)[0]
     stage.until_line("worker-0", "late True")
+
+
+LAUNCHES = """
+import os, signal, subprocess, sys, threading, time
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+rank = {**os.environ, "LOCAL_RANK": "0"}
+train = "print('ready', flush=True); input()"
+started = subprocess.Popen([sys.executable, "-c", train], env=rank, stdin=subprocess.PIPE)
+def end():
+    signal.sigwait({signal.SIGUSR1})
+    started.kill()
+threading.Thread(target=end, daemon=True).start()
+while started.poll() is None:
+    time.sleep(0.01)
+print("it ended with", started.returncode, flush=True)
+time.sleep(1000)
+"""
+"""Looks after another process in its main thread, as torchrun does."""
+
+
+def test_what_looks_after_a_process_that_hangs_sees_its_end(engine: str, tmp_path: Path) -> None:
+    with running(engine, LAUNCHES, tmp_path) as stage:
+        hang, traced = Hang(hang="worker-0", for_=60), tracing(stage)
+        assert "; 1 that look after them go on" in words(hang.apply(at(stage, [hang], traced)))
+        stage.engine.signal("worker-0", signal.SIGUSR1)
+        stage.until_line("worker-0", "it ended with -9")
 
 
 def test_a_task_that_another_program_traces_or_that_has_ended_does_not_hang(
@@ -211,7 +237,7 @@ def test_a_disk_late_visibility_a_hang_and_a_write_that_counts_share_a_tracer(
         traced.go()
         stage.until_line("worker-0", "ready")
         slow = Disk.model_validate({"disk": "slow", "by": "300ms", "of": "old", "for": "60s"})
-        late = Visibility(visibility="late", to="worker-0", by=3600, for_=60)
+        late = Visibility(visibility="late", seen_by="worker-0", by=3600, for_=60)
         hang = Hang(hang="worker-0", for_=60)
         make(stage, "old")
         slow.apply(at(stage, [slow], traced))
@@ -221,7 +247,7 @@ def test_a_disk_late_visibility_a_hang_and_a_write_that_counts_share_a_tracer(
         called = inbox.get(timeout=60)
         assert "worker-0 was about to make write 2 of 1 bytes: " in called.effect.words
         # It is in force though all are held; it is held by this when that goes on.
-        assert words(hang.apply(at(stage, [slow, late, hang], traced))).startswith("1 of them")
+        assert words(hang.apply(at(stage, [slow, late, hang], traced))).startswith("1 process, ")
         traced.let_go(written)
         stage.until_quiet()
         assert stage.lines["worker-0"] == ["ready"]

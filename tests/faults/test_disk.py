@@ -15,7 +15,9 @@ from emulator.faults.disk import Disk
 from emulator.faults.disk_calls import KINDS, NAMES, NUMBERS, Place, is_refused
 from emulator.faults.held_call import KINDS as HELD_KINDS
 from emulator.faults.schedule import build_schedule, from_json, to_json
+from emulator.planning.planner import make_plan
 from emulator.scenario.loader import parse
+from tests.histories import SITE
 from tests.scenario.mistakes import only_problem
 
 BASE = "name: a\nframework: none\nprogram: {command: [a]}\ncluster: {worker: 2}\n"
@@ -93,16 +95,28 @@ def test_what_says_too_little_or_too_much_is_refused(fault: dict[str, Any], mess
         Disk.model_validate({**fault, "for": "1s"})
 
 
-def test_a_volume_can_be_filled_only_if_it_has_a_size() -> None:
-    faults = "faults: [{disk: full, for: 5s, at: 1s}]\n"
-    problem = only_problem(BASE + faults)
-    assert "the volume shared has no size" in str(problem)
-    assert "volumes: {shared: {size: 64m}}" in str(problem)
-    seldom = "faults: [{random: {disk: full, for: 5s}, every: 1m}]\n"
-    assert "the volume shared has no size" in str(only_problem(BASE + seldom))
-    volumes = "volumes: {shared: {size: 64m}}\n"
-    assert parse(BASE + faults + volumes).volumes.shared.size == 64 * 2**20
-    assert "can't be smaller than 1m" in str(only_problem(BASE + volumes.replace("64m", "64k")))
+@pytest.mark.parametrize(
+    ("fault", "size"),
+    [
+        ("disk: full, for: 5s, at: 1s", 2**28),
+        ("random: {disk: full, for: 5s}, every: 1m", 2**28),
+        ("disk: full, on: worker-0, for: 5s, at: 1s", None),
+        ("disk: readonly, for: 5s, at: 1s", None),
+    ],
+)
+def test_a_volume_that_a_fault_fills_has_a_size(fault: str, size: int | None) -> None:
+    faults = f"{BASE}faults: [{{{fault}}}]\n"
+    assert parse(faults).shared_limit == size
+    assert parse(f"{faults}shared_size: 64m\n").shared_limit == 2**26
+    warned = make_plan(parse(faults), "r-1", SITE).warnings
+    assert [one for one in warned if "it has 256 MiB, in memory" in one][1:] == []
+    assert any("it has 256 MiB" in one for one in warned) == (size is not None)
+
+
+def test_a_shared_volume_has_at_least_a_mebibyte() -> None:
+    assert "can't be smaller than 1m" in str(only_problem(BASE + "shared_size: 64k\n"))
+    said = str(only_problem(BASE + "volumes: {shared: {size: 64m}}\n"))
+    assert "write `shared_size: 64m`" in said
 
 
 @pytest.mark.parametrize(

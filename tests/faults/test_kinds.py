@@ -41,7 +41,7 @@ TARGETS = {
 OPTIONS: dict[str, dict[str, Any]] = {
     "throttle": {"cpus": 0.5},
     "shape": {"loss": 0.1},
-    "visibility": {"to": "a-0", "by": 29},
+    "visibility": {"seen_by": "a-0", "by": 29},
 }
 ENDS, RESTARTS = "ends_target", "ends_target restarts_target"
 KINDS: dict[str, tuple[str, float | None, float, float]] = {

@@ -14,7 +14,7 @@ import pytest
 
 from emulator.engines.memory import MemoryEngine
 from emulator.engines.requirements import require
-from emulator.errors import Unsupported
+from emulator.errors import EngineError, Unsupported
 from emulator.faults import hang_calls, late_calls
 from emulator.faults.disk import Disk
 from emulator.faults.held_call import RULES, STAYS, Call
@@ -27,7 +27,7 @@ from emulator.scenario.loader import parse
 from tests.scenario.mistakes import only_problem
 
 BASE = "name: t\nframework: none\nprogram: {command: [a]}\ncluster: {worker: 2}\n"
-LATE = Visibility(visibility="late", to="worker-1", by=29, for_=60)
+LATE = Visibility(visibility="late", seen_by="worker-1", by=29, for_=60)
 
 
 def with_fault(fault: str) -> str:
@@ -62,7 +62,7 @@ def test_a_kind_that_was_removed_says_what_to_do_instead(fault: str, instead: st
 
 
 def test_late_visibility_is_of_the_task_that_sees_late() -> None:
-    late = "visibility: late, by: 29s, to: 'worker-*', for: 2m"
+    late = "visibility: late, by: 29s, seen_by: 'worker-*', for: 2m"
     found = build_schedule(parse(with_fault(f"{late}, at: 5s")).faults, 0, ["worker-0", "worker-1"])
     assert [(one.id, one.target) for one in found] == [
         ("0:worker-0", "worker-0"),
@@ -70,18 +70,18 @@ def test_late_visibility_is_of_the_task_that_sees_late() -> None:
     ]
     drawn = with_fault(f"random: {{{late}}}, every: 5s, max: 2")
     for one in build_schedule(parse(drawn).faults, 0, ["worker-0", "worker-1"]):
-        assert one.spec.model_dump(include={"visibility", "to"}) == {
+        assert one.spec.model_dump(include={"visibility", "seen_by"}) == {
             "visibility": "late",
-            "to": one.target,
+            "seen_by": one.target,
         }
-    problem = only_problem(with_fault("visibility: late, by: 29s, to: ps-0, for: 2m, at: 5s"))
-    assert ".to: no task is called 'ps-0'" in problem
+    problem = only_problem(with_fault("visibility: late, by: 29s, seen_by: ps-0, for: 2m, at: 5s"))
+    assert ".seen_by: no task is called 'ps-0'" in problem
 
 
 def test_an_engine_without_the_means_refuses_them_before_the_start() -> None:
     for fault, what in [
         ("hang: worker-1, for: 5s", "hanging worker-1"),
-        ("visibility: late, by: 1s, to: worker-1, for: 5s", "late visibility for worker-1"),
+        ("visibility: late, by: 1s, seen_by: worker-1, for: 5s", "late visibility for worker-1"),
     ]:
         engine = MemoryEngine(ManualClock())
         engine.capabilities = frozenset()
@@ -113,7 +113,7 @@ class Follows:
 
 
 def test_a_task_has_one_tracer_for_all_its_faults() -> None:
-    follows = Follows(hung=2, elsewhere=1)
+    follows = Follows(hung=2, elsewhere=1, go_on=3)
     hang = Hang(hang="a", for_=5)
     slow = Disk.model_validate({"disk": "slow", "by": "200ms", "task": "a", "for": "5s"})
 
@@ -123,7 +123,8 @@ def test_a_task_has_one_tracer_for_all_its_faults() -> None:
     effect = hang.apply(target(slow, LATE, hang))
     assert effect is not None
     assert effect.words == (
-        "2 of them, in calls in which they wait, but 1 elsewhere, because it did not come to wait"
+        "2 processes, whose main threads wait in calls, but 1 elsewhere, because it did not come "
+        "to wait; 3 that look after them go on"
     )
     late = {"do": "late", "seconds": 29.0, "of": r"(?:.*/)?[^/]*\Z"}
     assert follows.asked.pop() == [slow.rule, late, {"do": "hang"}]
@@ -146,13 +147,54 @@ def test_a_main_thread_hangs_where_it_waits_and_where_others_need_nothing_of_it(
     assert not hang.only
 
 
+@pytest.mark.parametrize(
+    ("processes", "go_on"),
+    [
+        # Python alone; with workers that it forks
+        ({7: (1, True, False), 8: (7, True, False), 9: (8, True, False)}, set[int]()),
+        # an init, a shell and Python; and what Python runs
+        ({1: (0, False, False), 7: (1, False, False), 8: (7, True, False)}, {1, 7}),
+        ({7: (1, True, False), 8: (7, False, False)}, set[int]()),
+        # torchrun below a shell, with two ranks and a worker that the first has forked
+        (
+            {
+                **{5: (1, False, False), 6: (5, True, False), 7: (6, True, True)},
+                **{8: (6, True, False), 9: (7, True, True)},
+            },
+            {5, 6},
+        ),
+        # everything has the first rank: an operator set it
+        ({5: (1, True, True), 6: (5, True, True)}, set[int]()),
+    ],
+)
+def test_what_only_looks_after_others_goes_on(
+    processes: dict[int, tuple[int, bool, bool]], go_on: set[int]
+) -> None:
+    seen = {one: hang_calls.Process(*facts) for one, facts in processes.items()}
+    assert hang_calls.launchers(seen) == go_on
+
+
+def test_a_main_thread_that_waits_for_the_end_of_a_process_goes_on() -> None:
+    hang = hang_calls.Hang({"id": "0"})
+    hang.only.update({7, 8})
+    looks, waits = Call("wait4", [-1, 0, 1]), Call("waitid", [0, 0, 0, 4])
+    assert [hang.entered(7, call) for call in (looks, waits)] == [None, None]
+    assert hang.only == {8}
+
+
+def test_a_task_of_which_nothing_hangs_is_said() -> None:
+    with pytest.raises(EngineError, match="None of its processes can hang: each waits for one"):
+        Hang(hang="a", for_=5).done({"hung": 0, "go_on": 2})
+
+
 def test_what_is_held_hangs_already_and_has_the_time_to_come_to_wait_when_it_goes_on(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     hang = hang_calls.Hang({"id": "0"})
     hang.only.add(-7)  # no thread
     assert hang.look(is_held=True) == pytest.approx(hang_calls.PATIENCE)
-    assert json.loads(capsys.readouterr().out) == {"added": ["0"], "hung": 1, "elsewhere": 0}
+    said = {"added": ["0"], "hung": 1, "elsewhere": 0, "go_on": 0}
+    assert json.loads(capsys.readouterr().out) == said
     left = hang.look(is_held=False)
     assert left is not None
     assert left > 0

@@ -39,7 +39,7 @@ EXPECTATIONS = [
         "qqq: 5",
         "qqq: unknown key (known here: accuracy, bytes_per_step, final_step, loads_what_was_saved,"
         " max_lost_steps, max_restarts, min_goodput, monotone_checkpoints, never_from_scratch,"
-        " nothing_outlives,"
+        " nothing_outlives, noticed_within,"
         " outcome, ranks_agree, recovers_within, restores_only_complete,"
         " same_as_uninterrupted, saved_within_grace,"
         " single_chief, steps, steps_exactly_once, throughput, values)",

@@ -216,7 +216,7 @@ def test_a_percentage_is_the_share_that_it_says() -> None:
         ({"image": {"dockerfile": "nowhere"}}, "there is no /"),
         ({"expect": {"bytes_per_step": {"worker": {}}}}, "needs `sent`, `received` or both"),
         ({"image": "a" * 501}, "is not an image reference"),
-        ({"log_limit": "1048575b"}, "a log can't be smaller than 1m"),
+        ({"log_limit": "1048575b"}, "it can't be smaller than 1m"),
         ({"expect": {"values": {"loss": {}}}}, "needs `min`, `max` or both"),
         (bytes_sent({}), "needs `min` or `max`"),
         (bytes_sent({"of": "model"}), "`of` needs `at_least` or `at_most`"),

@@ -17,7 +17,7 @@ from emulator.results import Result
 from emulator.runtime.clock import ManualClock
 from tests.supervisor.in_memory import run_on, trains
 
-SIZE = "volumes: {shared: {size: 64m}}\n"
+SIZE = "shared_size: 64m\n"
 
 
 class Disks(MemoryEngine):

@@ -41,6 +41,7 @@ KINDS = {
     "killed-writing": "kill: worker-0, at: {write: 3, of: '*.pt'}",
     "paused-writing": "pause: worker-0, for: 6s, at: {rename: 1, task: worker-1}",
     "told-writing": "preempt: worker-0, notice: 9s, at: {write: 3}",
+    "hang": "hang: worker-0, at: 5s, for: 6s",
     "one-of-many": "random: {kill: worker-0}, every: 5s, max: 1, at: {write: 3, task: worker-1}",
 }
 ENTRIES = "".join(f"  - {{{entry}}}\n" for entry in KINDS.values())
@@ -67,6 +68,7 @@ EVENTS = {
     "not started": Called("start", "worker-0", held={FAULTS["pause"].id: NO}),
     "caught": Called("watch", effect=Effect("worker-0 was about to")),
     "not watched": Called("watch", error=NO),
+    "ended": Exited("worker-0", 119.0, 137),
     "job over": JobOver({"worker-0": 3}),
 }
 CASES = """
@@ -146,6 +148,10 @@ pause active, not healed, applied_at=12 -> over: failed Gone.
 pause active, started, applied_at=12 -> active: reapplied @7
 pause active, started -> active:
 pause active, not started -> over: failed worker-0 started again, and No.; heal
+pause active, ended, applied_at=12 -> active:
+hang active, ended, applied_at=12 -> active: heal
+hang active, ended -> active:
+hang active, ended, applied_at=12, healing=True -> active:
 pause active, resumed -> active: inject
 pause active, resumed, applied_at=12 -> active: restore; time over at 18
 

@@ -97,7 +97,7 @@ def volume_request(plan: Plan, common: Mapping[str, str]) -> dict[str, Any]:
     All users may write to it, as to the folder of one that has none.
     """
     request: dict[str, Any] = {"name": plan.resources, "labels": dict(common)}
-    if (size := plan.scenario.volumes.shared.size) is not None:
+    if (size := plan.scenario.shared_limit) is not None:
         options = {"type": "tmpfs", "device": "tmpfs", "o": f"size={size},mode=777"}
         request |= {"driver": "local", "driver_opts": options}
     return request

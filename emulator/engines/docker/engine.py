@@ -216,7 +216,7 @@ class DockerEngine(Faults):
             if not make_volume(self.api, volume_request(plan, self._labels)):
                 self.api.remove_network(network)  # it was made since it was looked for
                 raise NameTaken(*name_taken("volume", name))
-        if plan.scenario.volumes.shared.size is not None:
+        if plan.scenario.shared_limit is not None:
             self._spoil()
             with translate_errors(f"keep the volume {name}"):
                 volumes.hold(self.api, plan.tasks[0].image, name, self._labels)

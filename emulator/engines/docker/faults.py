@@ -436,7 +436,7 @@ class Faults(TaskContainers):
         from emulator.faults.disk import FILLED, FULL_NEEDS_SIZE, SIZE_HINT
 
         plan = self._run
-        if plan.scenario.volumes.shared.size is None:
+        if plan.scenario.shared_limit is None:
             raise EngineError(f"It can't be filled: {FULL_NEEDS_SIZE}; {SIZE_HINT}.")
         self._spoil()
         program = FILLED.read_text("utf-8")

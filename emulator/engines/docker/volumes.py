@@ -46,7 +46,7 @@ def hold(
         raise EngineError(
             f"The shared volume can't be kept: the image {image} has no sh and tail "
             f"({str(error.explanation)[:200]}).",
-            "Use an image that has them, or leave volumes.shared.size out.",
+            "Use an image that has them, or leave shared_size out.",
         ) from None
     return request
 

@@ -90,7 +90,7 @@ class KubernetesEngine:
     name = "kubernetes"
     capabilities = frozenset(
         {"limits", "gpus", "replace", "new-address", "usage", "reattach", "pods", "scratch"}
-        | {"own-grace", "eviction", "nodes", "exec"}
+        | {"own-grace", "eviction", "nodes", "exec", "volume-size"}
     )
     machine_needs: Mapping[str, str] = {"gpus": "gpu"}
     why_no_gpus = "tasks run on a cluster, whose GPUs are not measured"

@@ -77,7 +77,7 @@ def prepared(
     """
     return [
         service_request(plan, common, options, shared),
-        *shared.claim(plan.resources, common),
+        *shared.claim(plan.resources, common, plan.scenario.shared_size),
         *config_maps(plan.resources, archives, common),
     ]
 

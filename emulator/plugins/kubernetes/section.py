@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from emulator.scenario.addresses import CLUSTER_DOMAIN, is_host, is_label
 from emulator.scenario.image import registry_name
-from emulator.validation.fields import Duration, Model, Size
+from emulator.validation.fields import Duration, Model
 
 if TYPE_CHECKING:
     from emulator.scenario.schema import Scenario
@@ -135,7 +135,8 @@ class Kubernetes(Model):
     """How the tasks run as Pods of a cluster."""
 
     removed: ClassVar[Mapping[str, str]] = {
-        "dcgm": "leave it out; a program that measures its GPU reports that as values of its steps"
+        "dcgm": "leave it out; a program that measures its GPU reports that as values of its steps",
+        "shared_size": "write `shared_size` at the top of the scenario",
     }
 
     context: Annotated[str, Field(max_length=253), AfterValidator(_context)] | None = Field(
@@ -168,8 +169,6 @@ class Kubernetes(Model):
     """The storage class of the shared volume; default: the cluster's."""
     shared: SharedKind = "auto"
     """What /shared is: a claim, a folder of the one node, or none."""
-    shared_size: Annotated[Size, Field(ge=MIB)] = Field(2**30, examples=["10g"])
-    """The size that the claim of the shared volume asks for."""
     run_as: int | None = Field(strict=True, default=None, ge=1, le=2**31 - 1, examples=[1000])
     """The user and group id of all programs; default: those of the image."""
     init: bool = Field(strict=True, default=True)

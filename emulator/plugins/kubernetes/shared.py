@@ -51,6 +51,10 @@ SINGLE = (
 """Provisioners of disks, and of folders of one node."""
 
 
+CLAIMED = 2**30
+"""Bytes that a claim asks for where the scenario names no size."""
+
+
 @dataclass(frozen=True)
 class Shared:
     """What /shared is in every Pod of a run."""
@@ -60,20 +64,20 @@ class Shared:
     """Of the claim."""
     storage_class: str | None = None
     """Of the claim; None: the cluster's default."""
-    size: int = 0
-    """Bytes that the claim asks for."""
     node: str = ""
     """Its name in the label of `HOSTNAME`: where all Pods must run."""
     note: str = ""
     """For the user."""
 
-    def claim(self, resources: str, common: names.Common) -> list[dict[str, Any]]:
-        """Return the claim, if there is one."""
+    def claim(
+        self, resources: str, common: names.Common, size: int | None = None
+    ) -> list[dict[str, Any]]:
+        """Return the claim, if there is one, which asks for a size in bytes; None: the default."""
         if self.kind != "claim":
             return []
         spec: dict[str, Any] = {
             "accessModes": [self.mode],
-            "resources": {"requests": {"storage": str(self.size)}},
+            "resources": {"requests": {"storage": str(size or CLAIMED)}},
         }
         if self.storage_class is not None:
             spec["storageClassName"] = self.storage_class
@@ -108,7 +112,6 @@ def decide(
     `nodes` and `classes` are all of the cluster, as its API has them; None: we may not list them.
     Raises Unsupported where Pods may land on several nodes and nothing can be shared by these.
     """
-    size = options.shared_size
     if options.shared == "none":
         note = "/shared is not shared: each Pod begins with an empty one (kubernetes.shared: none)"
         return Shared("none", note=note)
@@ -124,13 +127,13 @@ def decide(
             f"It has {', '.join(sorted(known)) or 'none'}; set kubernetes.storage_class.",
         )
     if single and (chosen or options.shared == "claim"):
-        return Shared("claim", "ReadWriteOnce", chosen, size)
+        return Shared("claim", "ReadWriteOnce", chosen)
     if single and classes is not None:
         return _folder_of_a_node(usable, options)
     if classes is None:  # all that we know is what the scenario says
         named = f"storage class {chosen}" if chosen else "default storage class"
         note = f"/shared is a claim: whether the {named} can be shared by nodes is not known"
-        return Shared("claim", "ReadWriteMany", chosen, size, note=note)
+        return Shared("claim", "ReadWriteMany", chosen, note=note)
     return _among_nodes(options, known, chosen, usable)
 
 
@@ -141,15 +144,14 @@ def _among_nodes(
     usable: Sequence[Data] | None,
 ) -> Shared:
     """Return the claim that several nodes can share. Raises Unsupported."""
-    size = options.shared_size
     if chosen and shares(known[chosen]) is not False and options.storage_class:
-        return Shared("claim", "ReadWriteMany", chosen, size)
+        return Shared("claim", "ReadWriteMany", chosen)
     if chosen and shares(known[chosen]):
-        return Shared("claim", "ReadWriteMany", chosen, size)
+        return Shared("claim", "ReadWriteMany", chosen)
     able = sorted(name for name, one in known.items() if shares(one))
     if able and not options.storage_class:
         note = f"/shared is a claim of the storage class {able[0]}, which nodes can share"
-        return Shared("claim", "ReadWriteMany", able[0], size, note=note)
+        return Shared("claim", "ReadWriteMany", able[0], note=note)
     where = "several nodes" if usable is None else f"any of {len(usable)} nodes"
     what = (
         f"the storage class {chosen} can't be written from more than one"

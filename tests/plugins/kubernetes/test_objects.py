@@ -128,7 +128,7 @@ kubernetes:
 @pytest.mark.parametrize(
     "shared",
     [
-        Shared("claim", "ReadWriteMany", "fast", 2**30),
+        Shared("claim", "ReadWriteMany", "fast"),
         Shared("host-path", node="n1"),
         Shared("none"),
     ],

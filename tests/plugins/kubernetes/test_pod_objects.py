@@ -46,7 +46,7 @@ pytestmark = pytest.mark.usefixtures("in_a_folder")
 SITE = PlanContext(
     "kubernetes", lambda name: (name, 2222), lambda image: "img:1", lambda: "abc", "/shared"
 )
-CLAIM = Shared("claim", "ReadWriteMany", None, 2**30)
+CLAIM = Shared("claim", "ReadWriteMany", None)
 VERSIONS = ("v1.25.0", "v1.31.0", "v1.37.0")
 """Of the API; the real server of the other tests is an older one."""
 Objects = list[dict[str, Any]]

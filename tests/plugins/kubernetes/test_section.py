@@ -21,13 +21,13 @@ def test_every_key_is_read() -> None:
         "node_selector": {"kubernetes.io/arch": "amd64", "pool": ""},
         "tolerations": [{"key": "spot", "effect": "NoExecute", "toleration_seconds": 5}],
         "priority_class": "low", "service_account": "trainer", "storage_class": "fast.ssd",
-        "shared": "claim", "shared_size": "10g", "run_as": 1000, "init": False,
+        "shared": "claim", "run_as": 1000, "init": False,
         "gpu_resource": "nvidia.com/mig-1g.5gb", "cluster_domain": "example.org",
         "start_timeout": "10m", "outage_timeout": "30s",
     }  # fmt: skip
     read = Kubernetes.model_validate(given)
     assert read.model_fields_set == set(Kubernetes.model_fields)
-    assert (read.shared_size, read.start_timeout) == (10 * 2**30, 600.0)
+    assert read.start_timeout == 600.0
     stored = Kubernetes.model_validate(read.model_dump(mode="json"))
     assert stored == read
 
@@ -54,8 +54,6 @@ def test_every_key_is_read() -> None:
         ("node_selector", {"/a": "c"}, "is not the key of a label"),
         ("node_selector", {"a": "c d"}, "is not the value of a label"),
         ("shared", "nfs", "'auto', 'claim', 'host-path' or 'none'"),
-        ("shared_size", "1", "write '512m' or '1g'"),
-        ("shared_size", "1k", "greater than or equal to 1048576"),
         ("run_as", 0, "greater than or equal to 1"),
         ("run_as", "1000", "valid integer"),
         ("init", "no", "valid boolean"),

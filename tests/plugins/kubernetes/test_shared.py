@@ -22,7 +22,6 @@ from emulator.plugins.kubernetes.shared import (
 from tests.cluster_objects import check
 
 COMMON = names.Common("team", {names.RUN: "run-1"}, {})
-GIB = 2**30
 
 
 def options(**given: Any) -> Kubernetes:
@@ -52,9 +51,8 @@ OTHER = storage("other", "storage.example.org")
 @pytest.mark.parametrize(
     ("given", "nodes", "classes", "expected"),
     [
-        ({}, ONE, [DISK], Shared("claim", "ReadWriteOnce", "disk", GIB)),
-        ({}, ONE, [DISK, FILES], Shared("claim", "ReadWriteOnce", "disk", GIB)),
-        ({"shared_size": "2g"}, ONE, [DISK], Shared("claim", "ReadWriteOnce", "disk", 2 * GIB)),
+        ({}, ONE, [DISK], Shared("claim", "ReadWriteOnce", "disk")),
+        ({}, ONE, [DISK, FILES], Shared("claim", "ReadWriteOnce", "disk")),
         ({"storage_class": "files"}, TWO, [DISK, FILES], Shared("claim", storage_class="files")),
         ({"storage_class": "other"}, TWO, [OTHER], Shared("claim", storage_class="other")),
         ({}, TWO, [BOTH], Shared("claim", storage_class="files")),
@@ -78,8 +76,7 @@ OTHER = storage("other", "storage.example.org")
 )  # fmt: skip
 def test_the_decision(given: Any, nodes: Any, classes: Any, expected: Shared) -> None:
     found = decide(options(**given), nodes, classes)
-    size = expected.size or (GIB if expected.kind == "claim" else 0)
-    assert found == replace(expected, size=size, note=found.note)
+    assert found == replace(expected, note=found.note)
     assert found.kind == "claim" or found.note.startswith("/shared is ")  # less than a claim
 
 
@@ -161,15 +158,16 @@ def test_nodes_on_which_no_pod_can_land() -> None:
 
 
 def test_a_claim_asks_for_the_class_and_the_size() -> None:
-    (claim,) = Shared("claim", "ReadWriteMany", "files", GIB).claim("run-1", COMMON)
+    (claim,) = Shared("claim", "ReadWriteMany", "files").claim("run-1", COMMON)
     check(claim)
     assert claim["spec"] == {
         "accessModes": ["ReadWriteMany"],
         "resources": {"requests": {"storage": "1073741824"}},
         "storageClassName": "files",
     }
-    (default,) = Shared("claim", size=GIB).claim("run-1", COMMON)
+    (default,) = Shared("claim").claim("run-1", COMMON, 2**31)
     assert "storageClassName" not in default["spec"]
+    assert default["spec"]["resources"] == {"requests": {"storage": "2147483648"}}
     assert Shared("none").claim("run-1", COMMON) == []
 
 

@@ -89,7 +89,7 @@ def cold_tasks(plan: Plan) -> dict[str, str]:
             cold[task.name] = "it has init steps"
         elif task.working_dir or plan.files(task):
             cold[task.name] = "it has files or a working directory of its own"
-        elif plan.scenario.volumes.shared.size is not None:
+        elif plan.scenario.shared_limit is not None:
             cold[task.name] = "its shared volume has a size"
         elif task.mounts:
             cold[task.name] = "it has mounts, which a container that waits would keep as they were"

@@ -293,8 +293,8 @@ def summary(
         result["startup"]["training"] = rounded(analysis.training_began)
     if conditions:
         result["conditions"] = conditions
-    if plan.scenario.time_scale != 1:
-        result["time_scale"] = plan.scenario.time_scale
+    if plan.scenario.speed != 1:
+        result["speed"] = plan.scenario.speed
     return result
 
 

@@ -114,8 +114,8 @@ def needs_of(fault: Preempt) -> Iterator[tuple[str, str]]:
 
 
 def scale_in_words(scale: float) -> str:
-    """Return what `time_scale` does to times."""
-    return f"divided by {scale:g} (time_scale)"
+    """Return what `speed` does to times."""
+    return f"divided by {scale:g} (speed)"
 
 
 # --- In words -------------------------------------------------------------------------------------

@@ -181,7 +181,7 @@ class Entry(Model):
         raise NotImplementedError
 
     def at_scale(self, scale: float) -> Entry:
-        """Return it with the times that it has from its platform divided by `time_scale`."""
+        """Return it with the times that it has from its platform divided by `speed`."""
         return self
 
     def by_default(self, whom: Whom) -> Self:
@@ -530,7 +530,7 @@ class FaultSpec(Entry):
         return targets
 
     def at_scale(self, scale: float) -> FaultSpec:
-        """Return it with the times that it has from its platform divided by `time_scale`."""
+        """Return it with the times that it has from its platform divided by `speed`."""
         return self
 
     def conflict(self, tasks: Sequence[str]) -> str:

@@ -355,7 +355,7 @@ def _longer_than_the_timeout(scenario: Scenario) -> Iterator[str]:
             takes, end = format_duration(times[-1]), format_duration(scenario.timeout)
             yield (
                 f"{_called(number, fault)} takes {takes} until its target is back, and the "
-                f"timeout is {end}: write shorter times, or `time_scale: 10`"
+                f"timeout is {end}: write shorter times, or `speed: 10`"
             )
 
 

@@ -172,7 +172,7 @@ def notes(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "hint", f"{found['advice']} See {found['docs']} in the emulator's repository."
     for warning in summary["warnings"]:
         yield "warning", warning
-    if scale := summary.get("time_scale"):
+    if scale := summary.get("speed"):
         yield "note", f"the times of presets are {scale_in_words(scale)}"
 
 

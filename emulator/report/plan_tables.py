@@ -91,7 +91,7 @@ def _rules(plan: Plan) -> Iterator[str]:
     shown = list[Sequence[str]]()
     for fault in plan.faults:
         yield f"fault {fault.id}: {fault.kind} {fault.target} at {fault.trigger.in_words()}"
-        if (lines := list(_timeline(fault.spec, scenario.time_scale))) not in shown:
+        if (lines := list(_timeline(fault.spec, scenario.speed))) not in shown:
             yield from lines
             shown.append(lines)
 

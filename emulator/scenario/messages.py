@@ -115,6 +115,7 @@ _REMOVED: dict[tuple[int | str, ...], str] = {
         "metrics",
         "trainer_status",
     ): "leave it out; steps are read from what the tasks print, or from event files (`events`)",
+    ("time_scale",): "write `speed: 10`",
     ("volumes",): "write `shared_size: 64m`",
     ("expect", "throughput", "of", "baseline"): "write `min:` with a number of steps/s, or "
     "`of: reference`; `emulate compare` compares runs",

@@ -529,7 +529,7 @@ class _Core(Model):
     signals: Whom = Field(default="main", examples=["all"], exclude_if=lambda whom: whom == "main")
     """Who gets the signals of faults: `main`, a task's own command alone, as with Docker and
     Kubernetes, or `all` its processes, as with Slurm; SIGKILL ends all of it."""
-    time_scale: float = Field(
+    speed: float = Field(
         default=1.0, strict=True, gt=0, le=1e6, examples=[10], exclude_if=lambda scale: scale == 1
     )
     """By what the times of presets (`like` of a preemption) are divided; 10 makes 120 s into 12."""
@@ -565,8 +565,8 @@ class _Core(Model):
 
     @model_validator(mode="after")
     def _for_all_faults(self, info: ValidationInfo) -> _Core:
-        if (self.time_scale, self.signals) != (1, "main") and not is_stored(info):
-            scaled = [fault.at_scale(self.time_scale) for fault in self.faults]
+        if (self.speed, self.signals) != (1, "main") and not is_stored(info):
+            scaled = [fault.at_scale(self.speed) for fault in self.faults]
             self.faults[:] = [fault.by_default(self.signals) for fault in scaled]
         return self
 

@@ -121,7 +121,7 @@ class RunControl:
     def inject(self, spec: FaultSpec) -> list[str]:
         """Inject a fault now; return the ids. Raises UsageError, Unsupported."""
         scenario = self._plan.scenario
-        spec = spec.at_scale(scenario.time_scale).by_default(scenario.signals)
+        spec = spec.at_scale(scenario.speed).by_default(scenario.signals)
         require_of(self._engine, spec.needs())
         needed = {capability for _, capability in spec.needs()}
         if needed & {"new-address", "same-address"} and not (

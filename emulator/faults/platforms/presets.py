@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 TIMES = ("notice", "grace", "kill_wait", "down", "keep_away")
-"""The fields that `time_scale` divides."""
+"""The fields that `speed` divides."""
 
 
 @dataclass(frozen=True)

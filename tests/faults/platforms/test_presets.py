@@ -111,7 +111,7 @@ def test_what_is_written_wins_and_the_rest_is_the_platforms() -> None:
 
 
 def test_a_scale_divides_the_times_of_presets_and_not_what_is_written() -> None:
-    more = "time_scale: 10\n"
+    more = "speed: 10\n"
     fault = preempted("like: gce-spot-120, grace: 5s", more)
     assert (fault.notice, fault.grace, fault.down) == (12, 5, 6)
     assert preempted("grace: 20s", more).grace == 20
@@ -125,7 +125,7 @@ def test_a_scale_divides_the_times_of_presets_and_not_what_is_written() -> None:
 
 
 def test_a_scenario_is_written_as_it_was_given_and_read_the_same() -> None:
-    given = scenario("preempt: worker-1, at: 10s, like: gce-spot-120", more="time_scale: 10\n")
+    given = scenario("preempt: worker-1, at: 10s, like: gce-spot-120", more="speed: 10\n")
     text = given.to_yaml()
     assert "notice" not in text
     assert parse(text) == given
@@ -134,7 +134,7 @@ def test_a_scenario_is_written_as_it_was_given_and_read_the_same() -> None:
 def test_a_stored_plan_has_all_values_which_no_later_preset_changes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    more = scenario("preempt: worker-1, at: 10s, like: ec2-spot", more="time_scale: 10\n")
+    more = scenario("preempt: worker-1, at: 10s, like: ec2-spot", more="speed: 10\n")
     (planned,) = build_schedule(more.faults, 0, TASKS)
     stored = to_json(planned)
     spec = stored["spec"]
@@ -159,7 +159,7 @@ def test_a_preemption_without_a_preset_is_stored_as_before_there_were_any() -> N
     }
     new |= {"keep_away", "together"}
     assert not to_json(planned)["spec"].keys() & new
-    assert "time_scale" not in scenario("preempt: worker-1, at: 10s").model_dump()
+    assert "speed" not in scenario("preempt: worker-1, at: 10s").model_dump()
 
 
 @pytest.mark.parametrize(
@@ -388,26 +388,26 @@ def test_a_plan_prints_the_timeline_once_and_says_what_is_too_long() -> None:
     given = scenario(
         "preempt: 'worker-*', at: 10s, like: gce-spot",
         "preempt: worker-1, at: 1s",
-        more="timeout: 1m\ntime_scale: 1.25\n",
+        more="timeout: 1m\nspeed: 1.25\n",
     )
     context = PlanContext("memory", lambda task: (task, 1), lambda image: "", lambda: (), "/shared")
     plan = make_plan(given, "r-1", context)
     with io.StringIO() as out:
         print_plan(plan, [], Console(file=out, width=200))
         printed = out.getvalue()
-    assert printed.count("like gce-spot, its times divided by 1.25 (time_scale):") == 1
+    assert printed.count("like gce-spot, its times divided by 1.25 (speed):") == 1
     assert "    24.0s  power off; its peers get no packet" in printed
     assert "fault 1: preempt worker-1 at time 1s\n" in printed
     (warning,) = plan.warnings
     assert warning.startswith("fault 0 (preempt) takes 1m 12s until its target is back")
-    assert "`time_scale: 10`" in warning
+    assert "`speed: 10`" in warning
 
 
 def test_a_report_says_that_times_were_divided(tmp_path: Path) -> None:
-    result, _ = run(tmp_path, "like: gke", SERVES, "time_scale: 10\n")
-    assert result.summary["time_scale"] == 10
+    result, _ = run(tmp_path, "like: gke", SERVES, "speed: 10\n")
+    assert result.summary["speed"] == 10
     with io.StringIO() as out:
         print_summary(result.summary, Console(file=out, width=200))
-        assert "note: the times of presets are divided by 10 (time_scale)" in out.getvalue()
+        assert "note: the times of presets are divided by 10 (speed)" in out.getvalue()
     markdown = (Record(result.folder).path / "report.md").read_text("utf-8")
     assert "the times of presets are divided by 10" in markdown.replace("\\", "")

@@ -123,10 +123,11 @@ class Sweep:
         asked = parse(question.at)
         _ = question.kind  # raises here, not later
         first = question.tasks[0]
-        for moment in asked.moments or [Moment("", {"time": "1s"})]:
-            question.at_moment(replace(moment, target=first)).scenario  # noqa: B018  the same
+        moments = asked.moments or [Moment("", {"time": "1s"})]
+        tried = [question.at_moment(replace(moment, target=first)) for moment in moments]
         plain = question.variant([])
-        name, capacity = make_available([plain], self.engine, self.folder, self.say)
+        # Refuses what the engine can't do, before the runs without a fault.
+        name, capacity = make_available([plain, *tried], self.engine, self.folder, self.say)
         with os_errors(EngineError, "Can't make the folder of the sweep"):
             self.folder.mkdir(FOR_OWNER, parents=True, exist_ok=True)
         self._write_state()

@@ -139,6 +139,21 @@ def test_a_task_that_is_told_to_end_at_a_moment_still_saves(
 
 
 @traced
+def test_a_preemption_as_a_platform_does_it_is_a_fault_of_a_sweep(
+    emulate: Emulate, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(GRACE)
+    words = ["sweep", ON_PROCESSES, "--max-moments=2", f"--out={emulate.out}", "--json"]
+    fault = ["--fault={preempt: worker-0, like: gke}", "--set=speed=60"]
+    done = emulate(*words, *fault, "--", "python", "train.py", "{out}", cwd=tmp_path)
+    assert (done.returncode, done.json["counts"]["passed"]) == (0, 2), done.stderr
+    silent = "--fault={preempt: worker-0, like: ec2-spot}"
+    done = emulate(*words, silent, "--", "python", "train.py", "{out}", cwd=tmp_path).ended(2)
+    assert "The process engine can't do this: a silent loss of worker-0." in done.stderr
+    assert "two runs" not in done.stderr
+
+
+@traced
 def test_files_that_are_to_be_compared_have_to_be_there(emulate: Emulate, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(GRACE)
     words = ["sweep", ON_PROCESSES, "--result=*.pt", f"--out={emulate.out}"]

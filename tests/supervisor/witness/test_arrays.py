@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from emulator.analysis.uninterrupted import TOLERANCE, Figures, differences
+from emulator.runtime.programs import PACKAGE
 from emulator.supervisor.witness.arrays import SIGNS, answer, leaves, main, value_of
+from tests.conftest import Emulate
 
 
 def read(folder: Path, **more: Any) -> dict[str, Any]:
@@ -153,3 +155,65 @@ def test_the_answer_is_the_last_line(tmp_path: Path, capfd: pytest.CaptureFixtur
     main([json.dumps({"folder": str(tmp_path)})])
     out = capfd.readouterr().out
     assert json.loads(out.splitlines()[-1])["files"]["a.json"]["values"]["value"]["number"] == 1
+
+
+COMPARES = """
+import pickle, sys, zipfile
+import torch
+from emulator.supervisor.witness import arrays
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
+optimizer = torch.optim.AdamW(model.parameters())
+model(torch.randn(4, 3)).sum().backward()
+optimizer.step()
+whole = torch.arange(24.0).reshape(2, 3, 4)
+kinds = {
+    "states": {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": 7},
+    "parameter": torch.nn.Parameter(torch.ones(2)),
+    "views": [whole[0, 1:], whole.transpose(0, 2), whole.t() if whole.dim() < 3 else whole[..., 0]],
+    "shared": {"a": whole, "b": whole[1]},
+    "types": [torch.ones(2, dtype=getattr(torch, one)) for one in (
+        "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")],
+    "sizes": [torch.tensor(3.5), torch.empty(0, 2), whole.shape],
+    "plain": {"epoch": 3, "name": "a", "history": [0.5, None], "rng": torch.get_rng_state()},
+    "complex": torch.ones(2, dtype=torch.complex64),
+    "sparse": torch.eye(3).to_sparse(),
+    "model": model,
+}
+read_by_torch = []
+for name, content in kinds.items():
+    torch.save(content, "file.pt")
+    try:
+        loaded = torch.load("file.pt", weights_only=True)
+    except pickle.UnpicklingError:
+        loaded = torch.load("file.pt", weights_only=False)
+    own = {key: arrays.value_of(one) for key, one in arrays.leaves(loaded)}
+    found = {key: arrays.value_of(one) for key, one in arrays.torch_file("file.pt")}
+    assert found == own, (name, found, own)
+    with zipfile.ZipFile("file.pt") as archive:
+        try:
+            (inner,) = [one for one in archive.namelist() if one.endswith("/data.pkl")]
+            arrays._Tensors(archive, inner).load()
+        except pickle.UnpicklingError:
+            read_by_torch.append(name)
+print("by torch:", *read_by_torch)
+"""
+
+
+@pytest.mark.docker
+def test_a_file_of_torch_is_read_as_torch_reads_it(
+    docker_engine: object, emulate: Emulate, tmp_path: Path
+) -> None:
+    source = tmp_path / "source"
+    for name in ("faults/saved_files", "supervisor/witness/arrays"):
+        copied = source / "emulator" / f"{name}.py"
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        copied.write_text((PACKAGE / f"{name}.py").read_text())
+    (source / "compare.py").write_text(COMPARES)
+    (tmp_path / "s.yaml").write_text(
+        "name: compared\nframework: none\nimage: pytorch\ncluster: {worker: 1}\n"
+        "program: {source: source, command: [python, compare.py]}\nexpect: {steps: none}\n"
+    )
+    done = emulate("up", tmp_path / "s.yaml", "--engine=docker", f"--out={emulate.out}").ended(0)
+    assert "by torch: complex sparse model" in done.stdout + done.stderr

@@ -17,9 +17,11 @@ from emulator.analysis.setbacks import setbacks
 from emulator.analysis.throughput import JOB, Throughput, Work, follow, rates
 from emulator.analysis.traffic import Traffic, TrafficIndex, traffic_of
 from emulator.analysis.values import Values, last_accuracy, last_values
+from emulator.faults.disk import Disk
 from emulator.faults.kinds import FAULTS
 from emulator.faults.schedule import trigger_matches
 from emulator.record.events import (
+    DiskMet,
     EngineNote,
     Entry,
     HelperEvent,
@@ -118,6 +120,8 @@ class FaultResult:
     """What the engine says that it did."""
     notes: Sequence[str] = field(default_factory=list)
     """What the engine said of its target, from the trigger until the task was restored."""
+    unmet: str = ""
+    """Why it has shown nothing: no call of its target was to such a file."""
     wrong_source: str = ""
     """Its step was read from this, which was given up later: it struck at another step."""
 
@@ -385,8 +389,24 @@ def _fault(
         target_rate_after=target[2],
         effect=applied.effect or "",
         notes=_notes(planned, progress.between(trigger, restored)),
+        unmet=_unmet(fault, timeline, progress.between(first, fault.stages.get("healed"))),
         wrong_source=_wrong_source(planned, trigger, timeline, progress),
     )
+
+
+def _unmet(fault: FaultTimeline, timeline: Timeline, during: Sequence[Entry]) -> str:
+    """Return why a fault of a disk has shown nothing; empty: it has, or is of another kind.
+
+    One of several tasks has if any of them has met it: often a single rank saves.
+    """
+    spec, (entry, _, _) = fault.planned.spec, fault.id.partition(":")
+    if not isinstance(spec, Disk) or spec.fills_volume:
+        return ""
+    others = timeline.faults.values()
+    tasks = {one.planned.target for one in others if one.id.partition(":")[0] == entry}
+    if any(isinstance(one, DiskMet) and one.task in tasks for one in during):
+        return ""
+    return f"no call of {' or '.join(sorted(tasks))} met it, while it lasted"
 
 
 def _wrong_source(

@@ -93,7 +93,7 @@ def judge(
         # The job might have met them if it had not been cut off.
         when = "so far" if analysis.outcome == "running" else "when the run was cut off"
         verdicts = _unknown(verdicts, "failed", REACHED, when)
-    if any(fault.status != "applied" or fault.wrong_source for fault in analysis.faults):
+    if any(one.status != "applied" or one.wrong_source or one.unmet for one in analysis.faults):
         # Faults that did not happen were not survived.
         verdicts = _unknown(verdicts, "ok", ABOUT_FAULTS, "but not all faults happened")
     return verdicts
@@ -158,7 +158,7 @@ def _outcome(expect: Expectations, analysis: Analysis) -> Iterator[Verdict]:
 def _faults(expect: Expectations, analysis: Analysis) -> Iterator[Verdict]:
     """Check that all faults happened; otherwise the run proves nothing about them."""
     if faults := analysis.faults:
-        missed = [one for one in faults if one.status != "applied" or one.wrong_source]
+        missed = [one for one in faults if one.status != "applied" or one.wrong_source or one.unmet]
         actual = f"{len(faults) - len(missed)} applied"
         actual += "".join(f"; {_missed(one)}" for one in missed[:3])
         yield Verdict("faults", "unknown" if missed else "ok", f"{len(faults)} applied", actual)
@@ -171,7 +171,7 @@ def _missed(fault: FaultResult) -> str:
             f"fault {fault.id}: {fault.kind} {fault.target} struck at a step of"
             f" {fault.wrong_source}, which has none of the training's"
         )
-    why = f": {reason}" if (reason := fault.reason.removesuffix(".")) else ""
+    why = f": {reason}" if (reason := fault.unmet or fault.reason.removesuffix(".")) else ""
     return f"fault {fault.id}: {fault.kind} {fault.target} {fault.status}{why}"
 
 

@@ -308,10 +308,10 @@ def _noticed_late(verdict: Verdict, found: Evidence) -> str:
 def _faults(_: Verdict, found: Evidence) -> str:
     words = []
     for fault in found.analysis.faults:
-        if fault.status == "applied":
+        if fault.status == "applied" and not fault.unmet:
             continue
         planned = found.timeline.faults[fault.id].planned
-        why = fault.reason or (
+        why = fault.unmet or fault.reason or (
             f"its trigger ({planned.trigger.in_words()}) did not come before the end, at "
             f"{format_duration(found.timeline.end)}"
             if fault.status == "pending"

@@ -90,6 +90,7 @@ _FAULT = (
     Column("detected_by", "text", "", "who noticed it, and by what"),
     Column("effect", "text", "", "what the engine says that it did"),
     Column("notes", "text", "", "what the engine said of the target until it was restored"),
+    Column("unmet", "text", "", "why it has shown nothing"),
     Column("wrong_source", "text", "", "what its step was read from, if that was given up later"),
 )
 

@@ -8,6 +8,10 @@ than that. The rules:
     {"do": "error", "errno": 28, "only": "growth", ...}     ENOSPC: what needs no room is made
     {"do": "delay", "seconds": 0.2, "calls": [...], ...}    the call is made so much later
 
+It says once of a rule, with its id, that a call has met it:
+
+    {"met": "0", "name": "openat", "path": "/shared/model.pt"}
+
 `of` is the regular expression of the paths that are meant, and `in` says where: `shared`, the
 folder that all tasks have; `home`, the working directory of the task and what is below; otherwise
 anywhere. `calls` are of KINDS, by default all. A call that is refused is not made, and its caller
@@ -25,7 +29,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from emulator.faults import held_call
-from emulator.faults.held_call import LEAVING, Call, Rule, flags_of, paths, ptrace
+from emulator.faults.held_call import LEAVING, Call, Rule, flags_of, paths, ptrace, say
 
 POKEUSER, GETREGSET, SETREGSET = 6, 0x4204, 0x4205
 ORIG_RAX, RAX = 15 * 8, 10 * 8
@@ -131,10 +135,17 @@ class DiskRule(Rule):
             self.calls += ATTRIBUTES
         shared, home = asked.get("shared", ""), asked.get("home", "")
         self._place = Place(re.compile(asked.get("of", "")), asked.get("in", ""), shared, home)
+        self._is_met = False
 
     def means(self, thread: int, call: Call) -> str | None:
         """Return the path by which a call is meant; None: it is not. Raises OSError."""
         return next((one for one in paths(thread, call) if self._place.has(one)), None)
+
+    def met(self, call: Call, path: str) -> None:
+        """Say that a call has met it, if it is the first one."""
+        if not self._is_met:
+            self._is_met = True
+            say({"met": self.id, "name": call.name, "path": path})
 
 
 class Error(DiskRule):
@@ -154,6 +165,7 @@ class Error(DiskRule):
             flags, found = flags_of(thread, call), mode_of(thread, path)
         if not is_refused(self._only, call.name, flags, found):
             return None
+        self.met(call, path)
         skip(thread)
         return LEAVING
 
@@ -171,7 +183,10 @@ class Delay(DiskRule):
 
     def entered(self, thread: int, call: Call) -> float | None:
         """Return by how many seconds it is late, if it is meant."""
-        return None if self.means(thread, call) is None else self._seconds
+        if (path := self.means(thread, call)) is None:
+            return None
+        self.met(call, path)
+        return self._seconds
 
 
 def mode_of(thread: int, path: str) -> int | None:

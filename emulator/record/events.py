@@ -697,6 +697,16 @@ class KernelCall(Entry):
     """The line of output."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class DiskMet(Entry):
+    """A task made the first call that a fault of its disk has refused, or made late."""
+
+    event: ClassVar = "disk-met"
+    call: str
+    """Its name, such as openat."""
+    path: str
+
+
 KINDS: Mapping[str, type[Entry]] = {
     kind.event: kind
     for kind in (
@@ -737,6 +747,7 @@ KINDS: Mapping[str, type[Entry]] = {
         FaultEvent,
         Reaction,
         Complaint,
+        DiskMet,
         TaskProcesses,
         SamplingStarted,
         SamplingFailed,

@@ -63,6 +63,8 @@ def describe(entry: events.Entry) -> str:
             return _fault_in_words(entry)
         case events.Reaction():
             return f"{entry.task} printed, for the first time after the notice: {entry.line}"
+        case events.DiskMet():
+            return f"{entry.task} met the disk fault first with {entry.call} of {entry.path}"
         case events.Complaint():
             return f"{entry.task} printed: {entry.line}"
         case events.TaskProcesses():

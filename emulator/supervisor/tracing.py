@@ -23,7 +23,7 @@ from emulator.faults.held_call import LINKS
 from emulator.faults.spec import Effect, Holding, Rule
 from emulator.faults.spec import path_pattern as path_pattern
 from emulator.faults.tracer import program as tracer
-from emulator.record.events import KernelCall, Refused
+from emulator.record.events import DiskMet, KernelCall, Refused
 
 if TYPE_CHECKING:
     from emulator.faults.schedule import PlannedFault
@@ -345,6 +345,8 @@ class Tracing:
                     effect = Effect(held_in_words(task, fault.trigger.call, answer))
                     called = self._answer("watch", fault.id, effect=effect, wall=self._wall())
                     self._inbox.put(called)
+            case {"met": _, "name": name, "path": path}:
+                self._inbox.put(DiskMet(task=task, wall=self._wall(), call=name, path=path))
             case {"call": _} | {"line": _}:
                 known = ("call", "path", "to", "bytes", "line")
                 fields = {key: answer[key] for key in known if key in answer}

@@ -297,6 +297,31 @@ def test_a_fault_is_noticed_where_another_task_shows_it_before_the_job_goes_on(
     assert result.detected_after == noticed
 
 
+@pytest.mark.parametrize(
+    ("met", "unmet"),
+    [
+        ([], "no call of worker-0 or worker-1 met it, while it lasted"),
+        ([happened(15, "disk-met", "worker-1", call="openat", path="/shared/a")], ""),
+        (
+            [happened(25, "disk-met", "worker-1", call="openat", path="/shared/a")],
+            "no call of worker-0 or worker-1 met it, while it lasted",
+        ),
+    ],
+)
+def test_a_disk_fault_that_no_call_has_met_has_shown_nothing(met: list[Told], unmet: str) -> None:
+    entries = [*began_again(0, "worker-0", "worker-1"), *met]
+    for number in (0, 1):
+        id_, task = f"0:worker-{number}", f"worker-{number}"
+        for at, stage in ((10, "triggered"), (11, "applied"), (20, "healed")):
+            entries.append(fault(at + number / 10, task, stage, id=id_, kind="disk"))
+    extra = "faults: [{disk: readonly, for: 9s, at: 10s}]"
+    ran = timeline(in_time([*entries, job(30)]), extra=extra)
+    found = analyse(ran)
+    assert [one.unmet for one in found.faults] == [unmet, unmet]
+    faults = judge(ran.plan.scenario.expect, found, ran)[1]
+    assert (faults.status, unmet in faults.actual) == ("unknown" if unmet else "ok", True)
+
+
 def test_a_task_that_goes_back_as_it_runs_has_lost_steps() -> None:
     """Worker 1 is lost; the session of the chief goes on from a checkpoint of step 20, twice."""
     events = [happened(0, "run"), *began_again(1, "chief-0", "worker-0")]

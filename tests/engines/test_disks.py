@@ -93,11 +93,17 @@ class Traced:
         self.stage, self.told = stage, queue.Queue[dict[str, Any]]()
         self.holding, self.tries = capable(stage.engine, Holding), 0
         asked = {"rules": [{**(disk.rule or {}), "id": id_} for id_, disk in rules.items()]}
+        self.met: list[str] = []
+
+        def told(line: str) -> None:
+            said = json.loads(line)
+            if "met" in said:
+                self.met.append(said["met"])
+            else:
+                self.told.put(said)
 
         def hold() -> None:
-            self.holding.hold(
-                "worker-0", program(), asked, lambda line: self.told.put(json.loads(line))
-            )
+            self.holding.hold("worker-0", program(), asked, told)
 
         self.thread = threading.Thread(target=hold, daemon=True)
         self.thread.start()
@@ -162,6 +168,7 @@ def test_a_task_sees_its_disk_as_its_faults_say(trying: Stage) -> None:
     assert traced.seen()[0] == {**WHOLE, "own": "ENOSPC", "elsewhere": "EDQUOT"}
     traced.replace("full", fine=disk("error", errno="EIO", of="none"))
     assert traced.seen()[0] == {**WHOLE, "elsewhere": "EDQUOT"}
+    assert traced.met == ["readonly", "error", "slow", "full", "other"]
 
     traced.holding.let_go("worker-0")
     traced.thread.join(60)
@@ -195,8 +202,7 @@ for number in range(100):
 def filling(docker_engine: None, tmp_path: Path) -> Iterator[Stage]:
     """Yield a stage with a task that writes to a shared volume of 4 MiB at each SIGUSR1."""
     cluster = {"worker": {"command": ["python3", "-c", PRELUDE + FILLS]}}
-    volumes = {"shared": {"size": "4m"}}
-    scenario, engine = shells({}, "cpu", cluster=cluster, volumes=volumes), DockerEngine()
+    scenario, engine = shells({}, "cpu", cluster=cluster, shared_size="4m"), DockerEngine()
     engine.ensure_images(scenario, lambda line: None)
     with staged(engine, scenario, tmp_path, RealClock()) as stage:
         stage.start(until="ready")

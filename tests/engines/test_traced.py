@@ -244,7 +244,8 @@ def test_a_disk_late_visibility_a_hang_and_a_write_that_counts_share_a_tracer(
         late.apply(at(stage, [slow, late], traced))
         make(stage, "new")
         stage.engine.signal("worker-0", signal.SIGUSR2)
-        called = inbox.get(timeout=60)
+        met, called = inbox.get(timeout=60), inbox.get(timeout=60)
+        assert met.path.endswith("/old")  # by the slow disk
         assert "worker-0 was about to make write 2 of 1 bytes: " in called.effect.words
         # It is in force though all are held; it is held by this when that goes on.
         assert words(hang.apply(at(stage, [slow, late, hang], traced))).startswith("1 process, ")

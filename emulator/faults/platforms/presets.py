@@ -84,7 +84,7 @@ _BACK = {"down": 60.0}
 
 PRESETS: Mapping[str, Preset] = MappingProxyType(
     {
-        "default": _preset(
+        "plain": _preset(
             "What a preemption is without `like`",
             (OURS, {"grace": 30.0, "down": 10.0}),
             remark="Who gets the signal the scenario says: `signals`, `main` by default.",

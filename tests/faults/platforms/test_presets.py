@@ -73,7 +73,7 @@ def test_a_preset_has_values_of_fields_their_sources_and_a_timeline(name: str) -
     written = Preempt.model_validate({"preempt": "worker-1", **texts}, context={})
     filled = Preempt(preempt="worker-1", like=name)
     assert {key: getattr(filled, key) for key in values} == values
-    assert list(filled.timeline()) == list(written.timeline()) or name == "default"
+    assert list(filled.timeline()) == list(written.timeline()) or name == "plain"
     assert filled.model_fields_set == {"preempt", "like"}
     moments = [when for when, _ in filled.timeline()]
     assert moments == sorted(moments)
@@ -88,9 +88,9 @@ def test_the_page_has_the_tables_of_presets() -> None:
     assert all(f"| `{name}` |" in page for name in PRESETS)
 
 
-def test_the_default_preset_is_a_preemption_without_one() -> None:
-    plain, default = Preempt(preempt="a-0"), Preempt(preempt="a-0", like="default")
-    assert default.model_copy(update={"like": None}) == plain
+def test_the_preset_plain_is_a_preemption_without_one() -> None:
+    bare, plain = Preempt(preempt="a-0"), Preempt(preempt="a-0", like="plain")
+    assert plain.model_copy(update={"like": None}) == bare
 
 
 # --- What users write ---------------------------------------------------------------------------

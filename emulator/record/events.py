@@ -705,6 +705,7 @@ class DiskMet(Entry):
     call: str
     """Its name, such as openat."""
     path: str
+    """The file, as the task sees it."""
 
 
 KINDS: Mapping[str, type[Entry]] = {

@@ -64,7 +64,7 @@ def test_a_preset_says_it_before_the_scenario() -> None:
     like = "preempt: worker-1, at: 4s, like"
     assert whom(scenario(f"{like}: slurm-preempt")) == "all"
     assert whom(scenario(f"{like}: kubernetes", "signals: all\n")) == "main"
-    assert whom(scenario(f"{like}: default", "signals: all\n")) == "all"
+    assert whom(scenario(f"{like}: plain", "signals: all\n")) == "all"
     assert whom(scenario(f"{like}: slurm-preempt, signals: main", "signals: all\n")) == "main"
 
 

@@ -40,7 +40,7 @@ IN_PLACE = 11
 STEP_COST = "0.5"
 """Seconds of a step where the emulator has to be in time for the next save."""
 ON_DISK: Mapping[str, Any] = {
-    "volumes": {"shared": {"size": "64m"}},
+    "shared_size": "64m",
     # It starts again once the disk is whole: only a save finds it broken.
     "restart.backoff": "30s",
 }

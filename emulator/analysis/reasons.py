@@ -311,11 +311,15 @@ def _faults(_: Verdict, found: Evidence) -> str:
         if fault.status == "applied" and not fault.unmet:
             continue
         planned = found.timeline.faults[fault.id].planned
-        why = fault.unmet or fault.reason or (
-            f"its trigger ({planned.trigger.in_words()}) did not come before the end, at "
-            f"{format_duration(found.timeline.end)}"
-            if fault.status == "pending"
-            else "the record does not say why"
+        why = (
+            fault.unmet
+            or fault.reason
+            or (
+                f"its trigger ({planned.trigger.in_words()}) did not come before the end, at "
+                f"{format_duration(found.timeline.end)}"
+                if fault.status == "pending"
+                else "the record does not say why"
+            )
         )
         words.append(f"{_title(fault)}, {fault.status}: {why.removesuffix('.')}")
     return sentence(several(words))

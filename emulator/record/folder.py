@@ -23,6 +23,8 @@ from emulator.validation.stored import read_stored, stored_json
 
 GIVEN = ("manifest.yaml", "manifest.json", "given.yaml", "faults.yaml")
 """Beside `scenario.yaml`: what that was made from, as it was given. No other name is written."""
+SWEEP = "sweep.json"
+"""What a sweep has asked for, in its folder, in which its runs are."""
 VERDICTS = ("ok", "failed", "unknown")
 TAIL = 256 * 1024
 """Bytes of a log in which the reason of a failure is looked for."""
@@ -197,6 +199,13 @@ def runs_in(folder: Path) -> list[RunFolder]:
     """Return the runs in a folder, oldest first; other folders are left out."""
     plans = [plan for plan in folder.glob("*/plan.json") if is_run_id(plan.parent.name)]
     return [RunFolder(plan.parent) for plan in sorted(plans, key=lambda p: p.stat().st_mtime)]
+
+
+def all_runs_in(folder: Path) -> list[RunFolder]:
+    """Return the runs in a folder, and those of sweeps in it; other folders are left out."""
+    sweeps = sorted(state.parent for state in folder.glob(f"*/{SWEEP}"))
+    of_sweeps = (runs_in(one) for one in sweeps if is_run_id(one.name) and not one.is_symlink())
+    return [*runs_in(folder), *(run for runs in of_sweeps for run in runs)]
 
 
 def _latest(name: str, runs: Sequence[RunFolder]) -> RunFolder | None:

@@ -32,6 +32,7 @@ from emulator.planning.claims import Capacity, Claim, Need, need_of
 from emulator.planning.leases import Broker, Lease
 from emulator.planning.requested import RequestedScenario, RunOptions
 from emulator.record.events import Refused
+from emulator.record.folder import SWEEP
 from emulator.record.reader import Record
 from emulator.record.version import header
 from emulator.results import Result, RunCallbacks, load_result
@@ -50,7 +51,6 @@ from emulator.validation.units import format_count, format_duration, format_size
 if TYPE_CHECKING:
     from emulator.planning.plan import Plan
 
-STATE = "sweep.json"
 TWINS = ("twin-1", "twin-2")
 Say = Callable[[str], None]
 
@@ -98,7 +98,7 @@ class Sweep:
         Raises UsageError where the folder has something else, or another sweep.
         """
         sweep = cls(question, engine, folder.resolve(), **options)
-        state = sweep.folder / STATE
+        state = sweep.folder / SWEEP
         if state.is_file():
             found = _state(state)
             asked = {**question.as_data(), "engine": engine, "warm": sweep.warm}
@@ -379,7 +379,7 @@ class Sweep:
             "left_out": self._left_out,
         }
         with os_errors(EngineError, "Can't write the state of the sweep"):
-            atomic_write(self.folder / STATE, json.dumps(state, indent=1) + "\n")
+            atomic_write(self.folder / SWEEP, json.dumps(state, indent=1) + "\n")
 
 
 FEW = 5

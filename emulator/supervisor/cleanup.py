@@ -35,7 +35,7 @@ from emulator.errors import (
     UsageError,
     printable,
 )
-from emulator.record.folder import RunFolder, runs_in
+from emulator.record.folder import RunFolder, all_runs_in
 from emulator.record.lock import is_being_removed, is_live, locked, wait_until_over
 from emulator.record.remains import never_began, remains, remove_never_began, remove_remains
 from emulator.record.scratch import is_run_folder
@@ -124,7 +124,7 @@ def _engines(name: str, out: Path, missing: Callable[[EngineMissing], None]) -> 
 def _runs_elsewhere(out: Path) -> dict[str, list[Scenario]]:
     """Return the scenarios of runs that may have left something on an engine of a plug-in."""
     found: dict[str, list[Scenario]] = {}
-    for record in runs_in(out):
+    for record in all_runs_in(out):
         with contextlib.suppress(RecordError):
             engine = record.outline.engine
             if engine not in BUILT_IN and not record.was_removed:
@@ -175,7 +175,7 @@ def clean(
     run folders in `out`. What waits for a warm run only if `warm` is set. Raises EngineError.
     """
     if not dry_run:
-        let_settle((record for record in runs_in(out) if not record.live), say)
+        let_settle((record for record in all_runs_in(out) if not record.live), say)
     count = 0
     for engine in _engines(engine_name, out, lambda error: _say_missing(error, say)):
         try:
@@ -254,8 +254,8 @@ def _clean_folders(out: Path, *, dry_run: bool, say: Say) -> int:
     """
     count = 0
     if not dry_run:
-        _wait_for_removal((record.path for record in runs_in(out)), say)
-    for record in runs_in(out):
+        _wait_for_removal((record.path for record in all_runs_in(out)), say)
+    for record in all_runs_in(out):
         if record.live or not remains(record.path, record.run_id):
             continue
         try:

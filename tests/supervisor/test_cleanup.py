@@ -385,6 +385,21 @@ def test_the_socket_of_a_killed_run_is_removed(
     assert emulate("check", RUN, "--out", emulate.out).returncode == 3  # its record is all there
 
 
+def test_what_runs_of_a_killed_sweep_have_left_is_removed_and_no_link_is_followed(
+    emulate: Emulate, tmp_path: Path
+) -> None:
+    folder = killed(emulate, write(tmp_path, "none"))
+    sweep, linked = tmp_path / "runs" / "a-sweep", tmp_path / "runs" / "linked"
+    sweep.mkdir(parents=True)
+    inner = folder.rename(sweep / folder.name)
+    (sweep / "sweep.json").write_text("{}")
+    linked.symlink_to(sweep)
+    done = emulate("clean", "--engine=process", f"--out={linked.parent}")
+    assert done.returncode == 0, done.stderr
+    assert not {SOCKET, "work", "shared"} & set(os.listdir(inner))
+    assert done.stderr.count(f"{inner}/work") == 1
+
+
 @pytest.fixture
 def waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What `up -d` starts says its pid, and never comes to write anything."""

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 SIGNS = (TaskExit, Stall, Restart, Complaint)
 """Events that may be one."""
 
+SHOWN = 80
+"""Characters of who has noticed a fault, and by what, in a verdict."""
+
 
 class Sign(NamedTuple):
     """The first sign of a fault."""
@@ -56,7 +59,7 @@ def noticed_within(limit: float, faults: Iterable[FaultResult], end: float) -> O
 
     Times are in seconds. A fault that was over before, or whose run was, can't be judged.
     """
-    count, late, undecided = 0, [], []
+    count, late, undecided, slowest = 0, [], [], (-1.0, "")
     for one in faults:
         kind = FAULTS[one.kind]
         if one.applied_after is None or not (kind.lasting or kind.ends_target):
@@ -68,10 +71,17 @@ def noticed_within(limit: float, faults: Iterable[FaultResult], end: float) -> O
         name = f"{one.kind} {one.target}"
         if one.detected_after is not None:
             took = max(0.0, one.detected_after - one.applied_after)
+            by = f"{format_duration(took)}, by {_shortened(one.detected_by)}"
+            slowest = max(slowest, (took, by))
             if took > limit:
-                late.append(f"{name}: {format_duration(took)}, by {one.detected_by}")
+                late.append(f"{name}: {by}")
         elif (passed := over - one.applied_after) > limit:
             late.append(f"{name}: nobody in {format_duration(passed)}")
         else:
             undecided.append(f"{name}: nobody, until it was over after {format_duration(passed)}")
-    return Observed(f"each in {format_duration(limit)}", count, "faults", late, undecided)
+    expected = f"each in {format_duration(limit)}"
+    return Observed(expected, count, "faults", late, undecided, slowest[1])
+
+
+def _shortened(words: str) -> str:
+    return words if len(words) <= SHOWN else f"{words[:SHOWN]}…"

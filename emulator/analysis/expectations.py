@@ -420,7 +420,7 @@ def _observed(name: str, observed: Observed) -> Verdict:
         more = len(said) - 3
         actual = "; ".join(said[:3]) + (f"; and {more} more" if more > 0 else "")
     else:
-        actual = f"{count} of {count} {observed.of}"
+        actual = observed.held or f"{count} of {count} {observed.of}"
     holds = None if not count or (observed.undecided and not violations) else not violations
     return Verdict(name, _status(holds), observed.expected, actual)
 

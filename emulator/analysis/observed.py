@@ -19,3 +19,5 @@ class Observed:
     """A sentence each."""
     undecided: Sequence[str] = ()
     """What may have violated it, and the record does not say; a sentence each."""
+    held: str = ""
+    """What is said if nothing has violated it; empty: how many did not."""

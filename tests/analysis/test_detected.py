@@ -39,7 +39,17 @@ def test_a_fault_is_noticed_in_time_or_late_or_was_over_before(
 ) -> None:
     fault = FaultResult("0", kind, "worker-1", "applied", triggered=10.0, applied_after=2.0)
     found = noticed_within(60.0, [replace(fault, **times)], 110.0)
-    assert found == Observed("each in 1m 00s", 1, "faults", violations, undecided)
+    assert found == Observed("each in 1m 00s", 1, "faults", violations, undecided, found.held)
+
+
+def test_of_several_the_slowest_is_shown() -> None:
+    first = FaultResult("0", "kill", "worker-1", "applied", triggered=1.0, applied_after=0.0)
+    faults = [
+        replace(first, detected_after=2.0, detected_by="worker-0, which printed: " + "x" * 200),
+        replace(first, detected_after=1.0, detected_by="ps-0"),
+    ]
+    found = noticed_within(60.0, faults, 110.0)
+    assert found.held == "2.00s, by worker-0, which printed: " + "x" * 55 + "…"
 
 
 def test_a_fault_that_did_not_happen_or_changes_a_file_is_not_to_be_noticed() -> None:

@@ -73,7 +73,7 @@ def test_a_cluster_can_signal_no_more_than_the_command(entry: str) -> None:
 
 
 def test_which_presets_a_cluster_can_do() -> None:
-    assert possible(KubernetesEngine) >= {"default", "gke", "kubernetes", "sagemaker-spot"}
+    assert possible(KubernetesEngine) >= {"plain", "gke", "kubernetes", "sagemaker-spot"}
     assert not possible(KubernetesEngine) & {"gce-spot", "slurm-preempt", "power-loss"}
 
 

@@ -83,7 +83,7 @@ def words_of(found: dict[str, Any]) -> set[str]:
     return {word for word, count in found["counts"].items() if count}
 
 
-def planted(engine: str, rounds: int, folder: Path) -> int:
+def planted(engine: str, rounds: int, names: list[str], folder: Path) -> int:
     """Sweep what is planted, and what is mended; return how many sweeps said something wrong."""
     shutil.copy(PLANTED, folder)
     cases: list[tuple[str, list[str], set[str]]] = []
@@ -98,6 +98,8 @@ def planted(engine: str, rounds: int, folder: Path) -> int:
             cases.append((name, asked, {"passed"} if mended else words))
     wrong = 0
     for name, asked, words in cases:
+        if names and name.split(",")[0] not in names:
+            continue
         total: Counter[str] = Counter()
         right, seconds = 0, 0.0
         for _ in range(rounds):
@@ -120,11 +122,11 @@ def notes_of(found: dict[str, Any]) -> list[str]:
     return [f"{one['outcome']}: {one['moment']}: {one['why']}" for one in points]
 
 
-def sound(engine: str, names: list[str], most: int, folder: Path) -> int:
+def sound(engine: str, names: list[str], options: list[str], folder: Path) -> int:
     """Sweep the scenarios, and print each moment that did not pass."""
     wrong = 0
     for name in names:
-        found, took = swept([name, f"--max-moments={most}"], engine, folder)
+        found, took = swept([name, *options], engine, folder)
         wrong += bool(words_of(found) & {*WRONG})
         counted = ", ".join(f"{word} {count}" for word, count in found["counts"].items() if count)
         print(f"| {name} | {counted or found} | {took:.0f} s |", flush=True)
@@ -139,13 +141,16 @@ def main() -> None:
     parser.add_argument("--engine", choices=["docker", "process"], default="process")
     parser.add_argument("--rounds", type=int, default=10, help="Of `planted`.")
     parser.add_argument("--max-moments", type=int, default=4, help="Of `sound`.")
-    parser.add_argument("names", nargs="*", default=SOUND, help="Scenarios of `sound`.")
+    parser.add_argument("--python", help="Of `sound`, as processes: one with the frameworks.")
+    parser.add_argument("names", nargs="*", help="These alone.")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
         if options.what == "planted":
-            wrong = planted(options.engine, options.rounds, Path(made))
+            wrong = planted(options.engine, options.rounds, options.names, Path(made))
         else:
-            wrong = sound(options.engine, options.names, options.max_moments, Path(made))
+            more = [f"--max-moments={options.max_moments}"]
+            more += [f"--python={options.python}"] if options.python else []
+            wrong = sound(options.engine, options.names or [*SOUND], more, Path(made))
     sys.exit(wrong > 0)
 
 

@@ -184,6 +184,8 @@ class EngineCalls:
             if fault.links:
                 self._links = {**self._links, fault.id: ()}
             self._held = {id_: one for id_, one in self._held.items() if id_ != fault.id}
+            # A killed supervisor may have put it in force.
+            self._held_locks.setdefault(fault.target, threading.Lock())
         if fault.spec.ends_target:
             self._begin_signal(fault.target)
         if operation == "find":

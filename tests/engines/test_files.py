@@ -29,8 +29,8 @@ mkdir -m 700 $EMULATOR_SHARED/private
 printf 12345678 > $EMULATOR_SHARED/run/model-1.pt
 printf abcdef > own-1.pt
 exec 9>> $EMULATOR_SHARED/run/model-1.pt
-echo saved
 trap 'exec 9>&-; echo closed' USR1
+echo saved
 while :; do sleep 0.05; done
 """
 
@@ -115,6 +115,27 @@ def test_what_came_with_the_program_is_no_checkpoint(saving: Stage) -> None:
     if engine.name == "process":  # another knows when it has made the disk
         told = ask(saving, "worker-0", "torn", **since)["error"]
         assert "older than the run, and not saved by it: own-1.pt" in told
+
+
+@pytest.mark.parametrize(
+    "saving", [pytest.param("docker", marks=pytest.mark.docker)], indirect=True
+)
+def test_what_came_with_the_program_is_the_same_when_something_was_saved(saving: Stage) -> None:
+    engine = saving.engine
+    assert isinstance(engine, DockerEngine)
+    files = capable(engine, FileAccess)
+    tells = "import json, sys; print(json.loads(sys.argv[1])['since'])"
+    makes = "import tempfile; tempfile.mkstemp(dir='/shared')"
+    began = float(files.run_at_files("shared", tells, {}))
+
+    def changed() -> str:
+        """When anything was last made in the volume, which Docker calls `CreatedAt`."""
+        return str(engine.api.inspect_volume(saving.plan.resources)["CreatedAt"])
+
+    first = changed()
+    while changed() == first:
+        files.run_at_files("shared", makes, {})
+    assert float(files.run_at_files("shared", tells, {})) == began
 
 
 def test_what_a_task_has_saved_is_seen_when_it_has_ended(saving: Stage) -> None:

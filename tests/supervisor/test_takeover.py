@@ -328,6 +328,7 @@ KINDS = {
     "shape": "shape: worker-1, loss: 5%, for: 2s",
     "checkpoint": "checkpoint: torn",
     "disk": "disk: readonly, on: worker-1, for: 2s",
+    "disk: full": "disk: full, for: forever",
     "visibility": "visibility: late, by: 1s, seen_by: worker-1, for: 2s",
     "hang": "hang: worker-1, for: 2s",
     "checkpoint: bitflip": "checkpoint: bitflip",

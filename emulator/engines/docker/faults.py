@@ -299,10 +299,17 @@ class Faults(TaskContainers):
     def _files_request(self, program: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """Return the body of a helper for a program that has the shared volume."""
         image, volume = self._run.tasks[0].image, self._run.resources
-        # By the engine's clock: what is older came with the program.
-        since = seconds(self.api.inspect_volume(volume)["CreatedAt"])
-        asked = json.dumps({**request, "folder": SHARED, "since": since})
+        asked = json.dumps({**request, "folder": SHARED, "since": self._began()})
         return files_request(image, volume, [*PYTHON, program, asked], self._labels)
+
+    def _began(self) -> float:
+        """Return when the shared volume was made, by the engine's clock (seconds since 1970).
+
+        What is older there came with the program. `CreatedAt` of a volume is no such time: Docker's
+        is when anything was last made or renamed in its uppermost folder. The run's network is made
+        just before the volume.
+        """
+        return seconds(self.api.inspect_network(self._run.resources)["Created"])
 
     def _asked_of(self, task: str, container: str, request: Mapping[str, Any]) -> str:
         """Return what a program is asked that runs in a container. Raises NotRunning."""
@@ -348,8 +355,7 @@ class Faults(TaskContainers):
         task = plan.task(where) if where != "shared" else next(iter(plan.in_training))
         with translate_errors(f"read the files of {where}"), contextlib.ExitStack() as end:
             if where == "shared":
-                since = seconds(self.api.inspect_volume(plan.resources)["CreatedAt"])
-                asked = json.dumps({**request, "folder": SHARED, "since": since})
+                asked = json.dumps({**request, "folder": SHARED, "since": self._began()})
             else:
                 asked = json.dumps({**request, "folder": f"/{LEFT}", "since": 0.0})
             command = [*WITH_PACKAGES, program, asked]

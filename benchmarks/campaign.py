@@ -586,7 +586,8 @@ def attacked(engine: str, image: str, out: Path, name: str, rounds: int, more: s
             round_.finish("clean", f"--engine={engine}")  # there is no run yet to be taken over
         return round_.look()
 
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    # A `clean` of another round would remove what is about to be taken over.
+    with ThreadPoolExecutor(1 if name.endswith("kill-attach") else AT_ONCE) as pool:
         played = list(pool.map(play, range(1, rounds + 1)))
     sys.stdout.write(told(engine, attack.words, played, whole))
     assert [f"{s.run_id} at {s.moment:.3f} s: {w}" for s in played for w in s.wrong] == []

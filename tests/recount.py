@@ -112,7 +112,7 @@ def happened(folder: Path) -> list[dict[str, Any]]:
         task, name = event.get("task", ""), event["event"]
         event["at"] = event["t"]
         ends = name == "exit" or (name == "fault" and "exit_code" in event)
-        own = name in ("step", "phase", "exit")
+        own = name in ("step", "phase", "reaction", "complaint", "exit")
         if name.startswith("checkpoint-"):  # stamped by the witness, and told once it is over
             event["at"] = max(0.0, min(event["wall"] - began, event["t"]))
         elif own or ends or (name == "fault" and event["stage"] in ("reapplied", "healed")):

@@ -38,9 +38,6 @@ BUGS = {
 OF_SCENARIOS = {"in-place": {"silently different"}, "newest": {"silently different"}}
 OF_SCENARIOS |= {"tracker": {"lost work"}}
 SOUND = (
-    "formats-torch",
-    "formats-tensorflow",
-    "formats-jax",
     "mended",
     "mended-tensorflow",
     "mwms",
@@ -64,7 +61,7 @@ SOUND = (
     "between-graph-sync",
     "quickstart",
 )
-"""Bundled scenarios."""
+"""Bundled scenarios that end by themselves."""
 
 
 def swept(words: list[str], engine: str, cwd: Path) -> tuple[dict[str, Any], float]:

@@ -53,7 +53,7 @@ class Job:
     def train(self, x: digits.Floats, y: digits.Labels, end: float) -> None:
         """Train until the time `end`."""
         cost = self.options.step_cost
-        batches = digits.batches(x, y, self.options.batch, seed=SEED + self.step)
+        batches = digits.batches(x, y, self.options.batch, seed=SEED, skip=self.step)
         due = time.time()
         while time.time() < end:
             self.update(*next(batches))

@@ -5,6 +5,7 @@ README.md names the source. Imports only numpy; tasks that don't train need not 
 """
 
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -33,20 +34,30 @@ def load(seed: int) -> tuple[Floats, Labels, Floats, Labels]:
 
 
 def batches(
-    x: Floats, y: Labels, size: int, *, seed: int, worker: int = 0, workers: int = 1
+    x: Floats,
+    y: Labels,
+    size: int,
+    *,
+    seed: int,
+    worker: int = 0,
+    workers: int = 1,
+    skip: int = 0,
 ) -> Iterator[Batch]:
     """Yield an endless series of batches of `size` examples, from the share of one worker.
 
     All workers use the same order of an epoch, and each takes every `workers`-th example of it, so
     no two train on the same example. Remaining examples of an epoch go into the next batch.
+    The first `skip` batches are left out: those of the steps before a restart, so that a job that
+    resumes goes on with the data that it would have had.
     """
     order = np.random.default_rng(seed)
     share = np.empty(0, dtype=np.intp)
-    while True:
+    for batch in count():
         while len(share) < size:
             share = np.concatenate([share, order.permutation(len(x))[worker::workers]])
         chosen, share = share[:size], share[size:]
-        yield x[chosen], y[chosen]
+        if batch >= skip:
+            yield x[chosen], y[chosen]
 
 
 def _split(table: Floats) -> Batch:

@@ -81,7 +81,7 @@ def train(options: argparse.Namespace) -> None:
     parallel = DistributedDataParallel(model)  # broadcasts rank 0's weights
     optimizer = torch.optim.SGD(parallel.parameters(), LEARNING_RATE)
     batches = digits.batches(
-        train_x, train_y, options.batch, seed=SEED + first, worker=rank, workers=ranks
+        train_x, train_y, options.batch, seed=SEED, worker=rank, workers=ranks, skip=first
     )
 
     loss = torch.zeros(())

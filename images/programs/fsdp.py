@@ -110,7 +110,7 @@ def train(options: argparse.Namespace) -> None:
     first, examples = restore(model, optimizer)
     distributed.barrier()  # all have chosen the save before there is another
     batches = digits.batches(
-        train_x, train_y, options.batch, seed=SEED + first, worker=rank, workers=ranks
+        train_x, train_y, options.batch, seed=SEED, worker=rank, workers=ranks, skip=first
     )
 
     loss = torch.zeros(())

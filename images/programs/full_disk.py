@@ -85,7 +85,7 @@ def main() -> None:
     train_x, train_y, test_x, test_y = digits.load(SEED)
     saves = Saves(round(options.save_size * 2**20))
     weights, step = saves.restore()
-    batches = digits.batches(train_x, train_y, options.batch, seed=SEED + step)
+    batches = digits.batches(train_x, train_y, options.batch, seed=SEED, skip=step)
     while step < options.steps:
         x, y = next(batches)
         scores = x @ weights

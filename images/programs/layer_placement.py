@@ -154,7 +154,7 @@ def train(cluster: Cluster, options: argparse.Namespace) -> None:
         events.phase("restore", "end", step=int(done))
 
     first = int(done) + 1
-    batches = digits.batches(train_x, train_y, options.batch, seed=SEED + first)
+    batches = digits.batches(train_x, train_y, options.batch, seed=SEED, skip=int(done))
     update = step_on_workers if options.backward == "workers" else step_on_chief
     train_step = tf.function(lambda x, y: update(layers, x, y))
     for step in range(first, options.steps + 1):

@@ -90,9 +90,7 @@ def main() -> None:
     with events.during("data"):
         train_x, train_y, test_x, test_y = digits.load(SEED)
         replicas = strategy.num_replicas_in_sync
-        batches = digits.batches(train_x, train_y, options.batch, seed=SEED)
-        for _ in range(int(done)):  # those of the steps before the restart
-            next(batches)
+        batches = digits.batches(train_x, train_y, options.batch, seed=SEED, skip=int(done))
 
         def split(x: digits.Floats, y: digits.Labels) -> tuple[tf.Tensor, tf.Tensor]:
             """Give each replica its part of the batch."""

@@ -64,13 +64,13 @@ def main() -> None:
         train_x, train_y, test_x, test_y = digits.load(SEED)
         replicas = strategy.num_replicas_in_sync
         # One generator for every replica of the job; each task uses those of its own replicas.
-        # After a restart another order of the images begins: seeded by the step, alike everywhere.
         shares = [
             digits.batches(
                 *(train_x, train_y, options.batch),
-                seed=SEED + int(done),
+                seed=SEED,
                 worker=one,
                 workers=replicas,
+                skip=int(done),
             )
             for one in range(replicas)
         ]

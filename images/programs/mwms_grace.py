@@ -103,7 +103,13 @@ def main() -> None:
         replicas = strategy.num_replicas_in_sync
         # One generator for every replica of the job; each task uses those of its own replicas.
         shares = [
-            digits.batches(train_x, train_y, options.batch, seed=SEED, worker=one, workers=replicas)
+            digits.batches(
+                *(train_x, train_y, options.batch),
+                seed=SEED,
+                worker=one,
+                workers=replicas,
+                skip=int(done),
+            )
             for one in range(replicas)
         ]
 
@@ -113,9 +119,6 @@ def main() -> None:
 
         def next_batch() -> tuple[tf.Tensor, tf.Tensor]:
             return strategy.experimental_distribute_values_from_function(share)
-
-        for _ in range(int(done)):  # skip the batches of the steps before the restart
-            next_batch()
 
     def replica_step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:

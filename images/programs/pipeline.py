@@ -128,7 +128,7 @@ def train(options: argparse.Namespace) -> None:
     optimizer = torch.optim.Adam(module.parameters(), LEARNING_RATE)
     done = restore(rank, module, optimizer)
     distributed.barrier()  # all have read the last save before there is another
-    batches = digits.batches(train_x, train_y, options.batch, seed=SEED + done)
+    batches = digits.batches(train_x, train_y, options.batch, seed=SEED, skip=done)
     meter, count = Meter(module), 0
     bubbles: dict[int, list[float]] = defaultdict(list)
     numbers = {"bubble_error": 0.0, "in_flight_error": 0.0}

@@ -84,7 +84,11 @@ def main() -> None:
     weights = jax.jit(spmd.make, out_shardings=same)(jax.random.key(SEED))
     weights, first = restore(manager, weights)
     batches = digits.batches(
-        train_x, train_y, options.batch, seed=SEED + first, worker=process, workers=processes
+        *(train_x, train_y, options.batch),
+        seed=SEED,
+        worker=process,
+        workers=processes,
+        skip=first,
     )
     loss = jnp.zeros(())
     for step in range(first + 1, options.steps + 1):

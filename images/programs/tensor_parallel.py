@@ -99,7 +99,7 @@ def train(options: argparse.Namespace) -> None:
     model = make(init_device_mesh(DEVICE, (distributed.get_world_size(),)))
     done = restore(model)
     optimizer = torch.optim.SGD(model.parameters(), LEARNING_RATE)
-    batches = digits.batches(train_x, train_y, options.batch, seed=SEED + done)
+    batches = digits.batches(train_x, train_y, options.batch, seed=SEED, skip=done)
     all_reduces = 0
 
     for step in range(done + 1, options.steps + 1):

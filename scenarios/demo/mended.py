@@ -45,7 +45,7 @@ done, weights = 0, [0.0, 0.0]
 if saved.exists():  # the training was interrupted
     done, weights = json.loads(saved.read_text())
 for step in range(done + 1, STEPS + 1):
-    x = random.uniform(-1, 1)
+    x = random.Random(f"{index} {step}").uniform(-1, 1)  # each step of each worker has its own
     error = weights[0] * x + weights[1] - (3 * x + 2)
     slope, offset, loss = average([error * x, error, error**2])
     weights = [weights[0] - 0.1 * slope, weights[1] - 0.1 * offset]

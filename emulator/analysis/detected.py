@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SIGNS = (TaskExit, Stall, Restart, Complaint)
 """Events that may be one."""
 
-SHOWN = 80
+SHOWN = 160
 """Characters of who has noticed a fault, and by what, in a verdict."""
 
 

@@ -49,7 +49,7 @@ def test_of_several_the_slowest_is_shown() -> None:
         replace(first, detected_after=1.0, detected_by="ps-0"),
     ]
     found = noticed_within(60.0, faults, 110.0)
-    assert found.held == "2.00s, by worker-0, which printed: " + "x" * 55 + "…"
+    assert found.held == "2.00s, by worker-0, which printed: " + "x" * 135 + "…"
 
 
 def test_a_fault_that_did_not_happen_or_changes_a_file_is_not_to_be_noticed() -> None:

@@ -139,7 +139,9 @@ def kind(schema: Schema) -> str:
     words: dict[str, None] = {}
     if any(str(one.get("pattern")).endswith("%$") for one in _alternatives(schema)):
         number = next(one for one in _alternatives(schema) if one.get("type") == "number")
-        return "share" if "maximum" in number else f"ratio{_bounds(number)}"
+        of_number = "share" if "maximum" in number else f"ratio{_bounds(number)}"
+        fixed = [_single(one) for one in _alternatives(schema) if "const" in one]
+        return " or ".join([*fixed, of_number])
     for one in _alternatives(schema):
         if (unit := named.get(str(one.get("pattern", one)))) is not None:
             words[unit] = None

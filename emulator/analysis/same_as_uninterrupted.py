@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from emulator.analysis.uninterrupted import (
+    LOSS,
     TOLERANCE,
     Figures,
     differences,
@@ -23,7 +23,6 @@ WHY = "why"
 """In `uninterrupted.json`: why there is nothing to compare with."""
 SHOWN = 5
 """Things that are named."""
-_LOSS = re.compile(r"(?i)loss")
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ def _part(figures: Figures, key: str, expect: SameAsUninterrupted) -> Figures:
     if key == "result":
         return Figures(files=figures.with_files(expect.result or "**").files)
     losses = {
-        task: {name: values for name, values in names.items() if _LOSS.search(name)}
+        task: {name: values for name, values in names.items() if LOSS.search(name)}
         for task, names in figures.steps.items()
     }
     return Figures(losses if any(losses.values()) else figures.steps, figures.last_step)

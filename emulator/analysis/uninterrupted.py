@@ -20,6 +20,8 @@ from emulator.record.timeline import Timeline
 from emulator.validation.units import format_count
 
 TOLERANCE = 1e-6
+LOSS = re.compile(r"(?i)loss")
+"""Names of numbers that are losses."""
 RESULTS, UNINTERRUPTED = "results.json", "uninterrupted.json"
 """What a run has left, and the figures that it is compared with; in its folder."""
 
@@ -129,9 +131,13 @@ def from_data(data: Mapping[str, Any]) -> Figures:
 
 
 def agreed(one: Figures, other: Figures, tolerance: float) -> tuple[Figures, Sequence[str]]:
-    """Return what two runs have alike, and what they have not: a sentence each."""
+    """Return what two runs have alike, and what they have not: a sentence each.
+
+    Where arrays of a save are alike, a number that is not a loss says nothing of the training: it
+    may be a measurement.
+    """
     differs: list[str] = []
-    unlike = ""
+    losses, others = list[str](), list[str]()
     steps: dict[str, dict[str, Mapping[str, float]]] = {}
     for task, name, mine, theirs in _series(one, other):
         if (what := _first_apart(task, name, mine, theirs, tolerance)) is None:
@@ -139,7 +145,7 @@ def agreed(one: Figures, other: Figures, tolerance: float) -> tuple[Figures, Seq
             steps.setdefault(task, {})[name] = both
         else:
             differs.append(f"{what[0]} {what[1]:.8g} and {what[2]:.8g}")
-            unlike = unlike or differs[-1]
+            (losses if LOSS.search(name) else others).append(differs[-1])
     samples: dict[str, Mapping[str, str]] = {}
     for task, digests in one.samples.items():
         if words := _other_samples(task, digests, other.samples.get(task, {})):
@@ -151,13 +157,17 @@ def agreed(one: Figures, other: Figures, tolerance: float) -> tuple[Figures, Seq
         differs.append(f"the last step is {last} and {other.last_step}")
         last = None
     files: dict[str, File] = {}
+    saves: list[str] = []
     for path in sorted({*one.files} & {*other.files}):
         alike, apart = _alike(path, one.files[path], other.files[path], tolerance, OTHER)
         if alike is not None:
             files[path] = alike
         if apart:
             differs.append(apart[0].words)
-            unlike = unlike or next((what.words for what in apart if what.tells), "")
+            saves += [what.words for what in apart if what.tells]
+    values = [one for file in files.values() for one in file.get("values", {}).values()]
+    has_arrays = any("sketch" in one for one in values)
+    unlike = [*losses, *saves, *([] if has_arrays else others), ""][0]
     return Figures(steps, last, files, samples, unlike), differs
 
 

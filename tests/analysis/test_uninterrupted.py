@@ -82,6 +82,17 @@ def test_where_numbers_differ_without_a_fault_nothing_else_tells() -> None:
     )
 
 
+@pytest.mark.parametrize(("name", "tells"), [("bubble", False), ("loss", True)])
+def test_where_arrays_are_alike_only_a_loss_that_is_not_tells(name: str, *, tells: bool) -> None:
+    files = of_files(a=read("a", w=array("w", 2.0, 1.0))).files
+    one, other = (replace(of_steps(value, name=name), files=files) for value in (3.0, 2.0))
+    both, differs = agreed(one, other, TOLERANCE)
+    assert differs == [f"{name} of step 1 of worker-0 is 3 and 2"]
+    assert bool(both.unlike) == tells
+    found = differences(replace(of_steps(9.0, name=name), files=files), both, TOLERANCE)
+    assert found.compared == (() if tells else ("/shared/a.pt",))
+
+
 @pytest.mark.parametrize(
     ("one", "other", "tells"),
     [

@@ -27,8 +27,10 @@ RESULTS, UNINTERRUPTED = "results.json", "uninterrupted.json"
 
 _MACHINE = re.compile(
     r"(?i)time|second|elapsed|eta(?![a-z])|duration|throughput|speed|per_?s|_rate$|/s|\bmem|memory|util"
+    r"|^v_num$"
 )
-"""Names of what measures the machine: two runs may have it alike by luck. (Not `learning_rate`.)"""
+"""Names of what measures the machine: two runs may have it alike by luck. (Not `learning_rate`.)
+Lightning shows the number of its log as `v_num`, which is another after a restart."""
 WITHOUT, OTHER = "without a fault", "in the other"
 File = Mapping[str, Any]
 """What is known of a file, or of a save that is several: see `witness/arrays.py`."""

@@ -162,7 +162,8 @@ def resumed_after(timeline: Timeline, applied: FaultEvent) -> tuple[int | None, 
 
     That is the step of its last restore, and of one that restored nothing one before its first, by
     as much as its steps are apart at most; 0 if it began with its first step again. None where no
-    task restored anything or was started again. Evaluators go on from nothing.
+    task restored anything or was started again, or none said a step before, as where a bar is
+    printed at the end alone. Evaluators go on from nothing.
     """
     found: list[tuple[int, int]] = []
     evaluators = timeline.plan.evaluators
@@ -179,8 +180,7 @@ def resumed_after(timeline: Timeline, applied: FaultEvent) -> tuple[int | None, 
             found.append((restored[-1], restored[-1]))
             continue
         again = [one for one in task.incarnations[1:] if one.steps and one.steps[0].n > applied.n]
-        if again:
-            begun = again[-1].steps[0].first
+        if again and ((begun := again[-1].steps[0].first) <= 1 or task.incarnations[0].steps):
             apart = min((two - one for one, two in pairwise(steps) if two > one), default=1)
             found.append((0, 0) if begun <= steps[0] else (begun - apart, begun - 1))
     return min(found, default=(None, 0))

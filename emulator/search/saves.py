@@ -9,10 +9,12 @@ first save as well.
 from __future__ import annotations
 
 import re
+from bisect import bisect
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import groupby, takewhile
+from itertools import pairwise, takewhile
 from typing import Any
 
 from emulator.errors import UsageError
@@ -52,8 +54,9 @@ def recorded(
     Where it reports the phase `checkpoint`, a save is what it calls in one, or in several for the
     same step. Where its steps are
     read of its lines, by the `rules` of the scenario, it is what it calls between two of them to
-    files that it writes again and again, but not each time. Otherwise it is what it does again and
-    again: the same kinds of calls to files of the same names, but for numbers.
+    files that it writes again and again, but not each time. Otherwise it is what it calls between
+    the longest pauses, as long as that is always for the same files. What is kept nowhere is part
+    of no save, such as a cache.
     """
     calls: list[KernelCall] = []
     begins, saves = None, list[Save]()
@@ -61,16 +64,18 @@ def recorded(
     """The calls between two steps."""
     steps: list[int | None] = [None]
     """That before each gap."""
+    kept: set[int] = set()
     own = [one for one in history if isinstance(one, KernelCall) and one.task == task]
+    moved = {one.path for one in own if one.to is not None and is_kept(one.to, run)}
     reader = StepReader(rules)
     for one in own:  # it holds the first steps back, until it knows what has them
         reader.read(one.line or "")
     reader = reader.again()
     for one in own:
         if one.line is None:
-            if not is_kept(one.path, run):
-                continue
-            gaps[-1].append(len(calls))
+            if one.path in moved or is_kept(one.path, run):
+                gaps[-1].append(len(calls))
+                kept.add(len(calls))
             calls.append(one)
             continue
         for seen in reader.read(one.line):
@@ -88,7 +93,8 @@ def recorded(
                     number, is_exact = steps[-1], False
                 else:
                     is_exact = True
-                save = Save(task, range(begins, len(calls)), number, is_exact)
+                between = [call for call in range(begins, len(calls)) if call in kept]
+                save = Save(task, between, number, is_exact)
                 begins = None
                 if saves and is_exact and saves[-1].is_exact and saves[-1].step == number:
                     save = replace(save, calls=[*saves.pop().calls, *save.calls])
@@ -96,7 +102,7 @@ def recorded(
     if not saves and len(gaps) > ENOUGH:
         saves = list(_between_steps(task, calls, gaps, steps))
     if not saves:
-        saves = list(_repeated(task, calls))
+        saves = list(_between_pauses(task, calls, sorted(kept)))
     return Recorded(task, calls, [one for one in saves if one.calls])
 
 
@@ -113,41 +119,94 @@ def _between_steps(
     gaps: Sequence[Sequence[int]],
     steps: Sequence[int | None],
 ) -> Iterator[Save]:
-    """Yield what is called between two steps, to files that are not written after each of them."""
-    keys = [(one.call, without_numbers(one.path)) for one in calls]
+    """Yield what is called between two steps, to files that are not written after each of them.
+
+    A file that only grows is a log as well, if there are others.
+    """
+    names = [without_numbers(one.path) for one in calls]
     files: dict[str, set[int]] = {}
     for number, gap in enumerate(gaps):
         for call in gap:
-            files.setdefault(keys[call][1], set()).add(number)
+            files.setdefault(names[call], set()).add(number)
+    lives: dict[str, set[Life]] = {}
+    for call, life in _lives(calls, [call for gap in gaps for call in gap]).items():
+        if calls[call].call == "write":
+            lives.setdefault(names[call], set()).add(life)
     between = len(gaps) - 2  # not what is before the first, or after the last
-    logs = {file for file, own in files.items() if len(own) >= OFTEN * between}
-    if logs >= {file for file, own in files.items() if len(own) > 1}:
-        logs = set()
-    again = {file for file, own in files.items() if len(own) > 1} - logs
+    several = {file for file, own in files.items() if len(own) > 1}
+    often = {file for file, own in files.items() if len(own) >= OFTEN * between}
+    grow = {file for file in several if len(lives.get(file, ())) == 1}  # a folder has no write
+    logs = next((some for some in (often | grow, often) if several - some), set[str]())
+    again = several - logs
     for number, gap in enumerate(gaps):
-        if any(keys[call][1] in again for call in gap):
-            own = [call for call in gap if keys[call][1] not in logs]
+        if any(names[call] in again for call in gap):
+            own = [call for call in gap if names[call] not in logs]
             yield Save(task, own, steps[number])
 
 
-def _repeated(task: str, calls: Sequence[KernelCall]) -> Iterator[Save]:
-    """Yield what is done again and again, as long as it is the same."""
-    groups: list[tuple[object, int]] = []
-    for key, some in groupby(calls, key=lambda one: (one.call, without_numbers(one.path))):
-        groups.append((key, sum(1 for _ in some)))
-    keys = [key for key, _ in groups]
-    for length in range(2, len(keys) // 2 + 1):  # of one kind alone, one can't be told from two
-        if keys[:length] == keys[length : 2 * length] and len({*keys[:length]}) > 1:
+Life = tuple[str, int]
+"""A path, and how often a file of this name has begun anew."""
+PAUSES = 1000
+"""Pauses that are looked at, the longest ones."""
+SHORT = 0.1
+"""The share of the longest pause below which a pause is within a save: saves come evenly."""
+
+
+def _between_pauses(task: str, calls: Sequence[KernelCall], kept: Sequence[int]) -> Iterator[Save]:
+    """Yield what is called between pauses, if that is always for the same files but for numbers.
+
+    What a file gets until it is emptied, or has another name, is of one save. A file that only
+    grows is a log.
+    """
+    lives, names = _lives(calls, kept), dict[str, set[Life]]()
+    becomes = {calls[call].path: to for call in kept if (to := calls[call].to) is not None}
+    for life in lives.values():
+        names.setdefault(without_numbers(becomes.get(life[0], life[0])), set()).add(life)
+    again = {name for name, own in names.items() if 2 * len(own) >= max(map(len, names.values()))}
+    again = {name for name in again if len(names[name]) > 1}
+    name_of = {life: name for name in again for life in names[name]}
+    own = [
+        call
+        for call in kept
+        if lives.get(call) in name_of
+        or (calls[call].call == "unlink" and without_numbers(calls[call].path) in again)
+    ]
+    places: dict[Life, list[int]] = {}
+    for place, call in enumerate(own):
+        if call in lives:
+            places.setdefault(lives[call], []).append(place)
+    within = {place for some in places.values() for place in range(some[0] + 1, some[-1] + 1)}
+    pauses = [calls[two].t - calls[one].t for one, two in pairwise(own)]
+    longest = sorted(range(1, len(own)), key=lambda place: -pauses[place - 1])[:PAUSES]
+    ends = [0, len(own)]
+    for place in longest:
+        if pauses[place - 1] < SHORT * pauses[longest[0] - 1]:
             break
-    else:
-        return
-    begin = 0
-    for place in range(0, len(keys) - length + 1, length):
-        if keys[place : place + length] != keys[:length]:
-            return
-        end = begin + sum(count for _, count in groups[place : place + length])
-        yield Save(task, range(begin, end))
-        begin = end
+        at = bisect(ends, place)
+        parts = (own[ends[at - 1] : place], own[place : ends[at]])
+        files = [{name_of[lives[one]] for one in part if one in lives} for part in parts]
+        if place not in within and files == [again, again]:
+            ends.insert(at, place)
+    if len(ends) > 2:
+        for begin, end in pairwise(ends):
+            yield Save(task, own[begin:end])
+
+
+def _lives(calls: Sequence[KernelCall], kept: Sequence[int]) -> dict[int, Life]:
+    """Return which life of which path each call is for, but for those that remove a file.
+
+    A life begins when a file is emptied, or is made anew after it got another name.
+    """
+    lives: dict[int, Life] = {}
+    number: Counter[str] = Counter()
+    for call in kept:
+        kind, path = calls[call].call, calls[call].path
+        number[path] += kind in ("truncate", "unlink")
+        if kind != "unlink":
+            lives[call] = (path, number[path])
+        if kind == "rename":
+            number.update([path, calls[call].to or path])
+    return lives
 
 
 CHANGES = ("write", "truncate", "rename")

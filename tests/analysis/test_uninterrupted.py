@@ -124,7 +124,9 @@ def test_losses_are_compared_by_step() -> None:
     assert found.differs == ("it ended with step 2, and without a fault with 3",)
 
 
-@pytest.mark.parametrize("name", ["seconds", "step_time", "tokens_per_second", "eta", "mem_gb"])
+@pytest.mark.parametrize(
+    "name", ["seconds", "step_time", "tokens_per_second", "eta", "mem_gb", "v_num"]
+)
 def test_what_measures_the_machine_is_not_compared(name: str) -> None:
     """Two runs may have it alike by luck."""
     seen = timeline([happened(0, "start", "worker-0"), step(1, "worker-0", 1, **{name: 1.0})])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -151,6 +152,31 @@ def test_without_phases_a_save_is_what_is_done_again_and_again() -> None:
     assert aimed(calls, CallsOfSave("fsync")) == [{"fsync": 2, "of": "/shared/m-*.pt.tmp"}]
 
 
+RANDOM = ["", "k3x9a_b1", "ukh5301z", "9v5gej7n", "72asxl_q", "5_r38j0a", "i29k3y17"]
+
+
+def test_without_steps_a_save_is_what_is_called_between_two_pauses() -> None:
+    """As Lightning does it: beside the folder under a random name, two files, and a log."""
+    run, log = "/runs/a/shared", "/runs/a/shared/events.out.123"
+    calls = [replace(call("write", "/tmp/zvdrktws"), t=1), replace(call("write", log), t=30)]
+    for number in (1, 2, 3):
+        for t, name, at in ((0, "step={}.ckpt", 0), (0.01, "last.ckpt", 1)):
+            tmp, kept = f"/tmp/tmp{RANDOM[2 * number - at]}", f"{run}/{name.format(10 * number)}"
+            calls += [
+                replace(one, t=30 + number + t)
+                for one in (call("write", tmp), call("rename", tmp, kept))
+            ]
+        old = call("unlink", f"{run}/step={10 * number - 10}.ckpt")
+        calls += [replace(old, t=30.02 + number), replace(call("write", log), t=30.5 + number)]
+    saves = recorded(calls, "worker-0", run="/runs/a").saves
+    assert [[*one.calls] for one in saves] == [
+        [2, 3, 4, 5, 6],
+        [8, 9, 10, 11, 12],
+        [*range(14, 19)],
+    ]
+    assert aimed(calls, CallsOfSave("rename", "last.ckpt")) == [{"rename": 4, "of": "/tmp/tmp*"}]
+
+
 def test_phases_for_the_same_step_are_one_save() -> None:
     history: list[Entry] = []
     for step in (10, 20):
@@ -172,6 +198,16 @@ def steps(first: int, last: int, *, log: bool = False) -> list[Entry]:
         for step in range(first, last + 1)
         for one in (printed(f"step {step} loss 0.{step}"), *after)
     ]
+
+
+def test_what_grows_is_no_save_where_there_is_another() -> None:
+    log, saved = call("write", "/runs/a/shared/log"), whole_save("m.pt")
+    history = [*steps(1, 5), log, *steps(6, 9), log, *saved, *steps(10, 15), *saved, *steps(16, 17)]
+    assert [(one.step, len(one.calls)) for one in recorded(history, "worker-0").saves] == [
+        *((9, 4), (15, 4)),
+    ]
+    history = [*steps(1, 5), log, *steps(6, 9), log, *steps(10, 15)]
+    assert [one.step for one in recorded(history, "worker-0").saves] == [5, 9]
 
 
 @pytest.mark.parametrize("log", [False, True])

@@ -84,6 +84,13 @@ def test_a_training_that_ended_as_without_a_fault(
     assert (found.lost, bool(found.why)) == (2, True)
 
 
+def test_who_said_no_step_before_may_have_gone_on_from_anywhere() -> None:
+    """As where a bar is printed at the end alone."""
+    found = found_of([*BEGIN, *KILLED, step(8, "worker-0", 60), job(9)])
+    assert (found.what, found.resumed) == ("undecided", None)
+    assert found_of([*BEGIN, *KILLED, *AGAIN, job(9)]).resumed == 0
+
+
 def test_a_training_that_ended_otherwise_is_silently_different_whatever_it_loaded() -> None:
     for after in (restored(3), AGAIN):
         found = found_of([*BEGIN, *STEPS, *save(2, 3), *KILLED, *after, job(9)], OTHER)

@@ -63,6 +63,8 @@ def digest_of(content: bytes) -> str:
 
 def value_of(leaf: Any) -> Value | None:  # noqa: ANN401  whatever is in a file
     """Return what tells a value from others; None: it can't be compared."""
+    if isinstance(leaf, str) and os.path.isabs(leaf):  # where the folder of a run is
+        leaf = os.path.basename(leaf)
     if leaf is None or isinstance(leaf, (bool, str)):
         return {"digest": digest_of(repr(leaf).encode("utf-8", "replace"))}
     if isinstance(leaf, bytes):
@@ -307,13 +309,30 @@ def distributed_checkpoint(folder: str) -> Iterator[Leaf]:
 
 
 def orbax_checkpoint(folder: str) -> Iterator[Leaf]:
-    """Yield the arrays of a folder of Orbax."""
-    orbax = importlib.import_module("orbax.checkpoint")
+    """Yield the arrays of a folder of Orbax, also of those that several machines have saved.
+
+    Without `restore_type` it would put each array on the devices that it was saved from.
+    """
+    jax, orbax = map(importlib.import_module, ("jax", "orbax.checkpoint"))
+    epath = importlib.import_module("etils.epath")
     inner = [one for one in sorted(os.listdir(folder)) if os.path.isdir(os.path.join(folder, one))]
     for one in ["", *inner]:
         if os.path.exists(os.path.join(folder, one, "_METADATA")):
-            content = orbax.PyTreeCheckpointer().restore(os.path.join(folder, one))
+            path = epath.Path(folder, one)
+            about = orbax.PyTreeCheckpointHandler().metadata(path)
+            kinds = jax.tree.map(_restored, getattr(about, "tree", about))
+            content = orbax.PyTreeCheckpointer().restore(path, restore_args=kinds)
             yield from leaves(content, one)
+
+
+def _restored(about: Any) -> Any:  # noqa: ANN401  of Orbax
+    """Return how Orbax is to restore a value."""
+    orbax = importlib.import_module("orbax.checkpoint")
+    if type(about).__name__ != "ArrayMetadata":
+        return orbax.RestoreArgs()
+    import numpy as np
+
+    return orbax.RestoreArgs(restore_type=np.ndarray)
 
 
 def json_file(path: str) -> Iterator[Leaf]:

@@ -135,6 +135,8 @@ def test_sketches_tell_how_far_arrays_are_apart(share: float) -> None:
         (1, 1, True),
         (True, 1, False),
         ("a", b"a", False),
+        ("/runs/a/best.ckpt", "/runs/b/best.ckpt", True),
+        ("/runs/a/step-10.ckpt", "/runs/a/step-20.ckpt", False),
     ],
 )
 def test_values_have_a_digest(one: Any, other: Any, *, alike: bool) -> None:

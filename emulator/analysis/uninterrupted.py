@@ -174,12 +174,17 @@ def agreed(one: Figures, other: Figures, tolerance: float) -> tuple[Figures, Seq
 
 
 def differences(run: Figures, twin: Figures, tolerance: float) -> Comparison:
-    """Return how a run compares with those without a fault."""
+    """Return how a run compares with those without a fault.
+
+    If these differ, a measured number that they have alike may be so by luck: then only counts
+    tell, such as the last step, and what can't be read.
+    """
     compared, differs, missing = list[str](), list[str](), list[str]()
     for task, name, mine, theirs in _series(run, twin):
         count = len({*mine} & {*theirs})
         if (what := _first_apart(task, name, mine, theirs, tolerance)) is not None:
-            differs.append(f"{what[0]} {what[1]:.8g}, and without a fault {what[2]:.8g}")
+            if not twin.unlike:
+                differs.append(f"{what[0]} {what[1]:.8g}, and without a fault {what[2]:.8g}")
         elif count:
             compared.append(f"{name} of {format_count(count, 'step')} of {task}")
     for task, own in run.samples.items():
@@ -199,7 +204,7 @@ def differences(run: Figures, twin: Figures, tolerance: float) -> Comparison:
             missing.append(f"{path}: {file.get('unread') or before.get('unread')}")
             continue
         alike, apart = _alike(path, file, before, tolerance, WITHOUT)
-        differs += [what.words for what in apart]
+        differs += [what.words for what in apart if what.counts or not twin.unlike]
         if alike is not None and not apart:
             compared.append(path)
     if twin.unlike:
@@ -253,6 +258,8 @@ class _Apart(NamedTuple):
     words: str
     tells: bool = True
     """It is a number, or a save: not when or how fast something was done."""
+    counts: bool = False
+    """It is not a matter of how exact a training is repeated."""
 
 
 _NO_SAVES = ("file", "text", "JSON")
@@ -274,7 +281,7 @@ def _alike(
         return None, ()
     if "broken" in mine or "broken" in theirs:
         why = mine.get("broken") or theirs.get("broken")
-        return None, [_Apart(f"{path} can't be read: {why}")]
+        return None, [_Apart(f"{path} can't be read: {why}", counts=True)]
     if "values" not in mine or "values" not in theirs:
         tells = mine.get("format") not in _NO_SAVES
         return None, [_Apart(f"{path} has other bytes than {where}", tells)]
@@ -300,14 +307,15 @@ def _values_apart(
     for name, other in theirs.items():
         words = f"{name} in {path}"
         if (value := mine.get(name)) is None:
-            yield _Apart(f"{name} is missing in {path}")
+            yield _Apart(f"{name} is missing in {path}", counts=True)
         elif "number" in other and _MACHINE.search(name):
             continue
         elif (distance := _distance(value, other)) > tolerance:
             if "number" in value and "number" in other:
                 one, two = value["number"], other["number"]
                 is_date = any(low < one < high and low < two < high for low, high in _DATES)
-                yield _Apart(f"{words} is {one}, and {where} {two}", not is_date)
+                is_count = isinstance(one, int) and isinstance(two, int)
+                yield _Apart(f"{words} is {one}, and {where} {two}", not is_date, is_count)
             else:
                 share = f", by about {distance:.1g} of its size" if distance < math.inf else ""
                 is_number = "sketch" in value or "number" in value

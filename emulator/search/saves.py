@@ -99,6 +99,7 @@ def recorded(
                 if saves and is_exact and saves[-1].is_exact and saves[-1].step == number:
                     save = replace(save, calls=[*saves.pop().calls, *save.calls])
                 saves.append(save)
+    saves = list(_without_logs(calls, saves))
     if not saves and len(gaps) > ENOUGH:
         saves = list(_between_steps(task, calls, gaps, steps))
     if not saves:
@@ -106,11 +107,33 @@ def recorded(
     return Recorded(task, calls, [one for one in saves if one.calls])
 
 
+Life = tuple[str, int]
+"""A path, and how often a file of this name has begun anew."""
 ENOUGH = 2
 """Steps that tell one save from the next."""
 OFTEN = 0.8
 """The share of steps after which a file is written that is a log, if others are written less
 often."""
+
+
+def _without_logs(calls: Sequence[KernelCall], saves: Sequence[Save]) -> Iterator[Save]:
+    """Yield saves without files that only grow, if there are others."""
+    grow = _that_grow(calls, [save.calls for save in saves])
+    for save in saves:
+        own = [call for call in save.calls if without_numbers(calls[call].path) not in grow]
+        yield replace(save, calls=own or save.calls)
+
+
+def _that_grow(calls: Sequence[KernelCall], groups: Sequence[Sequence[int]]) -> set[str]:
+    """Return the names of files that are written in several groups, and never begin anew."""
+    lives = _lives(calls, [call for group in groups for call in group])
+    written: dict[str, set[tuple[int, Life]]] = {}
+    for number, group in enumerate(groups):
+        for call in group:
+            if calls[call].call == "write":
+                name = without_numbers(calls[call].path)
+                written.setdefault(name, set()).add((number, lives[call]))
+    return {name for name, own in written.items() if len(own) > len({life for _, life in own}) == 1}
 
 
 def _between_steps(
@@ -128,14 +151,10 @@ def _between_steps(
     for number, gap in enumerate(gaps):
         for call in gap:
             files.setdefault(names[call], set()).add(number)
-    lives: dict[str, set[Life]] = {}
-    for call, life in _lives(calls, [call for gap in gaps for call in gap]).items():
-        if calls[call].call == "write":
-            lives.setdefault(names[call], set()).add(life)
     between = len(gaps) - 2  # not what is before the first, or after the last
     several = {file for file, own in files.items() if len(own) > 1}
     often = {file for file, own in files.items() if len(own) >= OFTEN * between}
-    grow = {file for file in several if len(lives.get(file, ())) == 1}  # a folder has no write
+    grow = _that_grow(calls, gaps)
     logs = next((some for some in (often | grow, often) if several - some), set[str]())
     again = several - logs
     for number, gap in enumerate(gaps):
@@ -144,8 +163,6 @@ def _between_steps(
             yield Save(task, own, steps[number])
 
 
-Life = tuple[str, int]
-"""A path, and how often a file of this name has begun anew."""
 PAUSES = 1000
 """Pauses that are looked at, the longest ones."""
 SHORT = 0.1

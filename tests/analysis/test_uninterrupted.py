@@ -75,6 +75,13 @@ def test_where_numbers_differ_without_a_fault_nothing_else_tells() -> None:
     found = differences(replace(of_steps(9.0), files=files), both, TOLERANCE)
     why = "two runs without a fault differ: loss of step 1 of worker-0 is 3 and 2"
     assert found == Comparison(missing=(why,))
+    # What both have alike may be so by luck.
+    alike = replace(both, files=of_files(a=read("a", step=number(3), bias=number(0.5))).files)
+    other_bias = of_files(a=read("b", step=number(3), bias=number(0.6))).files
+    assert differences(replace(of_steps(9.0), files=other_bias), alike, TOLERANCE).differs == ()
+    by_luck = replace(both, steps={"worker-0": {"accuracy": {"1": 0.97}}})
+    found = differences(replace(of_steps(0.96, name="accuracy"), files=files), by_luck, TOLERANCE)
+    assert found.differs == ()
     late = replace(of_steps(9.0, last=7), files=of_files(a=read("b", step=number(2))).files)
     assert differences(late, both, TOLERANCE).differs == (
         "it ended with step 7, and without a fault with 1",

@@ -210,6 +210,14 @@ def test_what_grows_is_no_save_where_there_is_another() -> None:
     assert [one.step for one in recorded(history, "worker-0").saves] == [5, 9]
 
 
+def test_in_a_phase_what_grows_is_no_save_either() -> None:
+    log = call("write", "/runs/a/shared/events.out.1796131225")
+    history = [one for name in "ab" for one in in_phase([log, *whole_save(f"{name}.pt"), log])]
+    assert [len(one.calls) for one in recorded(history, "worker-0").saves] == [4, 4]
+    history = [one for _ in "ab" for one in in_phase([log, log])]
+    assert [len(one.calls) for one in recorded(history, "worker-0").saves] == [2, 2]
+
+
 @pytest.mark.parametrize("log", [False, True])
 def test_without_phases_a_save_is_what_is_called_between_two_steps(log: bool) -> None:
     """Not what is written after each step, nor before the first one."""

@@ -251,8 +251,8 @@ def of_second_save(
         call = found.calls[number]
         if not any(one.means(call.call) and _is_of(one.of, call) for one in asked):
             continue
-        twin = _twin(found, save, before, place)
-        glob = _glob(call.path, None if twin is None else twin.path, folders)
+        twins = [_twin(found, save, other, place) for other in found.saves if other is not save]
+        glob = _glob(call.path, [one.path for one in twins if one is not None], folders)
         earlier = found.calls[: number + 1]
         count = sum(one.call == call.call and _is_of(glob, one) for one in earlier)
         size = "" if call.bytes is None else f" ({call.bytes:,} byte{'s' * (call.bytes != 1)})"
@@ -275,7 +275,7 @@ def of_second_save(
 
 
 def _twin(found: Recorded, save: Save, before: Save, place: int) -> KernelCall | None:
-    """Return the call of the save before that is the same as one by its place in a save.
+    """Return the call of another save that is the same as one by its place in a save.
 
     The first save empties and removes nothing, so calls of a kind are counted: of the same name but
     for numbers, or else, as that may be random, of any.
@@ -309,37 +309,35 @@ def without_numbers(path: str) -> str:
     return re.sub(r"\d+", "*", path)
 
 
-def _glob(path: str, twin: str | None, folders: Sequence[tuple[str, str]]) -> str:
+def _glob(path: str, others: Sequence[str], folders: Sequence[tuple[str, str]]) -> str:
     """Return the glob that means a file in every run and in every save."""
-    own, other = _shortened(path, folders), _shortened(twin or path, folders)
-    parts, others = own.split("/"), other.split("/")
-    if len(parts) != len(others):
-        others = parts
-    return "/".join(map(_glob_of_name, parts, others))
+    parts = [_shortened(one, folders).split("/") for one in (path, *others)]
+    parts = [one for one in parts if len(one) == len(parts[0])]
+    return "/".join(map(_glob_of_name, zip(*parts, strict=True)))
 
 
-def _glob_of_name(own: str, other: str) -> str:
-    """Return the glob of the name of a file or a folder, which may be another in another save."""
-    if own == other:
-        return _escaped(own)
-    glob = without_numbers(_escaped(own))
-    if glob != without_numbers(_escaped(other)):  # at random
-        begin = _common(own, other)
-        rest = min(len(own), len(other)) - len(begin)
-        end = _common(own[::-1], other[::-1])[:rest]
-        glob = f"{_escaped(_no_chance(begin))}*{_escaped(_no_chance(end)[::-1])}"
-    return glob
+def _glob_of_name(names: Sequence[str]) -> str:
+    """Return the glob of the name of a file or a folder, which may be another in each save."""
+    if len({*names}) == 1:
+        return _escaped(names[0])
+    globs = [without_numbers(_escaped(name)) for name in names]
+    if len({*globs}) == 1:
+        return globs[0]
+    begin = _begin(names)
+    rest = min(map(len, names)) - len(begin)
+    end = _begin([name[::-1] for name in names])[:rest]  # names are random
+    return f"{_escaped(_no_chance(begin))}*{_escaped(_no_chance(end)[::-1])}"
+
+
+def _begin(names: Sequence[str]) -> str:
+    """Return what all texts begin with."""
+    alike = takewhile(lambda chars: len({*chars}) == 1, zip(*names, strict=False))
+    return "".join(chars[0] for chars in alike)
 
 
 def _no_chance(common: str) -> str:
-    """Return what two random names have not in common by chance, as one or two characters are."""
-    return common if len(common) > 2 else re.sub(r"[a-zA-Z0-9]+$", "", common)
-
-
-def _common(one: str, other: str) -> str:
-    """Return what two texts begin with."""
-    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
-    return "".join(char for char, _ in pairs)
+    """Return what random names have not in common by chance: one or two characters, or digits."""
+    return re.sub(r"[a-zA-Z0-9]+$" if len(common) <= 2 else r"[0-9]+$", "", common)
 
 
 def _shortened(path: str, folders: Sequence[tuple[str, str]]) -> str:

@@ -134,6 +134,7 @@ def test_the_moments_are_those_of_the_second_save_and_count_from_the_beginning()
         ("gpt2.pt", "gpt2.pt", "/shared/gpt2.pt"),
         ("tmpk3x/m.pt", "tmpaab/m.pt", "/shared/tmp*/m.pt"),
         ("d/6daa8", "d/6c778", "/shared/d/*"),  # the same by chance
+        ("ckpt.tmp8d1f2", "ckpt.tmp89aa0", "/shared/ckpt.tmp*"),
         ("v2/10/.tmpQ87Dn1", "v2/20/.tmpq4Sd5A", "/shared/v2/*/.tmp*"),
         ("a[1].pt", "a[2].pt", "/shared/a?*?.pt"),
         ("aa.pt", "aaa.pt", "/shared/*.pt"),
@@ -143,6 +144,13 @@ def test_a_name_that_changes_becomes_a_glob(first: str, second: str, of: str) ->
     saves = [in_phase([call("write", f"/runs/a/shared/{name}")]) for name in (first, second)]
     (moment,) = aimed([*saves[0], *saves[1]], CallsOfSave("write"))
     assert moment == {"write": 2, "of": of}
+
+
+def test_random_names_are_compared_in_all_saves() -> None:
+    """Of two, a part may be the same by chance."""
+    names = ("ckpt.tmpab1", "ckpt.tmpad2", "ckpt.tmp7c3")
+    calls = [one for name in names for one in in_phase([call("write", f"/runs/a/shared/{name}")])]
+    assert aimed(calls, CallsOfSave("write")) == [{"write": 2, "of": "/shared/ckpt.tmp*"}]
 
 
 def test_without_phases_a_save_is_what_is_done_again_and_again() -> None:

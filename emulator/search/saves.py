@@ -52,11 +52,10 @@ def recorded(
     """Return the calls of a task in their order, and its saves; `run` is the folder of the run.
 
     Where it reports the phase `checkpoint`, a save is what it calls in one, or in several for the
-    same step. Where its steps are
-    read of its lines, by the `rules` of the scenario, it is what it calls between two of them to
-    files that it writes again and again, but not each time. Otherwise it is what it calls between
-    the longest pauses, as long as that is always for the same files. What is kept nowhere is part
-    of no save, such as a cache.
+    same step. Where its steps are read of its lines, by the `rules` of the scenario, it is what it
+    calls between two of them to files that it writes again and again, but not each time. Otherwise
+    it is what it calls between the longest pauses, as long as that is always for the same files.
+    What is kept nowhere is part of no save, such as a cache.
     """
     calls: list[KernelCall] = []
     begins, saves = None, list[Save]()
@@ -89,12 +88,9 @@ def recorded(
             elif seen.data["state"] == "begin":
                 begins = len(calls)
             elif begins is not None:
-                if number is None:
-                    number, is_exact = steps[-1], False
-                else:
-                    is_exact = True
+                is_exact = number is not None
                 between = [call for call in range(begins, len(calls)) if call in kept]
-                save = Save(task, between, number, is_exact)
+                save = Save(task, between, number if is_exact else steps[-1], is_exact)
                 begins = None
                 if saves and is_exact and saves[-1].is_exact and saves[-1].step == number:
                     save = replace(save, calls=[*saves.pop().calls, *save.calls])

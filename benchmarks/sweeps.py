@@ -41,7 +41,7 @@ SOUND = (
     *("mended", "mended-tensorflow", "ladder-checkpoint", "mwms-ring", "mirrored"),
     *("central-storage", "layer-placement-preemption", "pipeline-preemption"),
     *("tensor-parallel-preemption", "fsdp", "jax-preemption", "elastic-torchrun"),
-    *("ladder-torchrun", "parameter-server", "ps-partitioned", "between-graph-sync", "disk-full"),
+    *("ladder-torchrun", "parameter-server", "ps-partitioned", "disk-full"),
 )
 """Bundled scenarios that save more than once, end by themselves, and are right. (With Keras'
 BackupAndRestore and Lightning's last.ckpt, in the middle of an epoch, a job goes on with other

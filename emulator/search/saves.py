@@ -114,21 +114,20 @@ often."""
 
 def _without_logs(calls: Sequence[KernelCall], saves: Sequence[Save]) -> Iterator[Save]:
     """Yield saves without files that only grow, if there are others."""
-    grow = _that_grow(calls, [save.calls for save in saves])
+    names, grow = _names(calls), _that_grow(calls, [save.calls for save in saves])
     for save in saves:
-        own = [call for call in save.calls if without_numbers(calls[call].path) not in grow]
+        own = [call for call in save.calls if names[call] not in grow]
         yield replace(save, calls=own or save.calls)
 
 
 def _that_grow(calls: Sequence[KernelCall], groups: Sequence[Sequence[int]]) -> set[str]:
     """Return the names of files that are written in several groups, and never begin anew."""
-    lives = _lives(calls, [call for group in groups for call in group])
+    names, lives = _names(calls), _lives(calls, [call for group in groups for call in group])
     written: dict[str, set[tuple[int, Life]]] = {}
     for number, group in enumerate(groups):
         for call in group:
             if calls[call].call == "write":
-                name = without_numbers(calls[call].path)
-                written.setdefault(name, set()).add((number, lives[call]))
+                written.setdefault(names[call], set()).add((number, lives[call]))
     return {name for name, own in written.items() if len(own) > len({life for _, life in own}) == 1}
 
 
@@ -142,7 +141,7 @@ def _between_steps(
 
     A file that only grows is a log as well, if there are others.
     """
-    names = [without_numbers(one.path) for one in calls]
+    names = _names(calls)
     files: dict[str, set[int]] = {}
     for number, gap in enumerate(gaps):
         for call in gap:
@@ -171,18 +170,17 @@ def _between_pauses(task: str, calls: Sequence[KernelCall], kept: Sequence[int])
     What a file gets until it is emptied, or has another name, is of one save. A file that only
     grows is a log.
     """
-    lives, names = _lives(calls, kept), dict[str, set[Life]]()
-    becomes = {calls[call].path: to for call in kept if (to := calls[call].to) is not None}
-    for life in lives.values():
-        names.setdefault(without_numbers(becomes.get(life[0], life[0])), set()).add(life)
+    lives, files = _lives(calls, kept), _names(calls)
+    names: dict[str, set[Life]] = {}
+    for call, life in lives.items():
+        names.setdefault(files[call], set()).add(life)
     again = {name for name, own in names.items() if 2 * len(own) >= max(map(len, names.values()))}
     again = {name for name in again if len(names[name]) > 1}
     name_of = {life: name for name in again for life in names[name]}
     own = [
         call
         for call in kept
-        if lives.get(call) in name_of
-        or (calls[call].call == "unlink" and without_numbers(calls[call].path) in again)
+        if lives.get(call) in name_of or (calls[call].call == "unlink" and files[call] in again)
     ]
     places: dict[Life, list[int]] = {}
     for place, call in enumerate(own):
@@ -197,12 +195,18 @@ def _between_pauses(task: str, calls: Sequence[KernelCall], kept: Sequence[int])
             break
         at = bisect(ends, place)
         parts = (own[ends[at - 1] : place], own[place : ends[at]])
-        files = [{name_of[lives[one]] for one in part if one in lives} for part in parts]
-        if place not in within and files == [again, again]:
+        whose = [{name_of[lives[one]] for one in part if one in lives} for part in parts]
+        if place not in within and whose == [again, again]:
             ends.insert(at, place)
     if len(ends) > 2:
         for begin, end in pairwise(ends):
             yield Save(task, own[begin:end])
+
+
+def _names(calls: Sequence[KernelCall]) -> list[str]:
+    """Return the file of each call, by the name that it gets in the end, without numbers."""
+    becomes = {one.path: one.to for one in calls if one.to is not None}
+    return [without_numbers(becomes.get(one.path, one.path)) for one in calls]
 
 
 def _lives(calls: Sequence[KernelCall], kept: Sequence[int]) -> dict[int, Life]:

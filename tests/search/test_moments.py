@@ -218,6 +218,18 @@ def test_what_grows_is_no_save_where_there_is_another() -> None:
     assert [one.step for one in recorded(history, "worker-0").saves] == [5, 9]
 
 
+def test_a_file_is_known_by_the_name_that_it_gets() -> None:
+    """As TensorFlow names its files until they are complete."""
+    history: list[Entry] = [*steps(1, 3)]
+    for number, name in ((3, "a7b3"), (6, "f00d"), (9, "beef")):
+        tmp = f"/runs/a/shared/checkpoint.tmp{name}"
+        log = call("write", "/runs/a/shared/events.out.1796131225.vm")
+        saved = [call("write", tmp), call("rename", tmp, "/runs/a/shared/checkpoint"), log]
+        history += [*saved, *steps(number + 1, number + 3)]
+    saves = recorded(history, "worker-0").saves
+    assert [(one.step, len(one.calls)) for one in saves] == [(3, 2), (6, 2), (9, 2)]
+
+
 def test_in_a_phase_what_grows_is_no_save_either() -> None:
     log = call("write", "/runs/a/shared/events.out.1796131225")
     history = [one for name in "ab" for one in in_phase([log, *whole_save(f"{name}.pt"), log])]

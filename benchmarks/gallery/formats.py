@@ -70,13 +70,14 @@ RENAME = "write beside it, then `os.replace`"
 COMPLETE = "resume from the newest folder whose `trainer_state.json` is whole"
 MANAGER = "save with `CheckpointManager`"
 NOTHING = "nothing to mend"
-NOT_TRIED = "not tried"
+WHOLE = "resume from the newest file that is a whole zip file"
 FORMATS: Mapping[str, Format] = {
     "torch": Format("`torch.save`", "formats-torch", RENAME, numbered=False),
     "torch-rename": Format("`torch.save`, then a rename", "formats-torch", NOTHING, numbered=False),
     "dcp": Format("DCP, one folder", "formats-torch", "a folder a save", numbered=False),
     "dcp-steps": Format("DCP, a folder a save", "formats-torch", NOTHING),
-    "lightning": Format("Lightning, `last.ckpt`", "formats-torch", NOT_TRIED, numbered=False),
+    "lightning": Format("Lightning, `last.ckpt`", "formats-torch", WHOLE, numbered=False),
+    "lightning-whole": Format("Lightning, newest whole file", "formats-torch", NOTHING),
     "trainer": Format("Hugging Face `Trainer`", "formats-torch", COMPLETE),
     "trainer-complete": Format("`Trainer`, newest complete folder", "formats-torch", NOTHING),
     "manager": Format("TF `CheckpointManager`", "formats-tensorflow", NOTHING),

@@ -3,12 +3,14 @@
 `torch` and `torch-rename` are torch.save: onto the file, and beside it with a rename after. `dcp`
 is distributed checkpoint into one folder, as its tutorial has it, and `dcp-steps` into a folder for
 each save, of which the newest that has `.metadata` is loaded. `lightning` is Lightning's
-ModelCheckpoint, resumed by `ckpt_path="last"` (needs Lightning). `trainer` is Hugging Face's
-Trainer, resumed by `resume_from_checkpoint=True`, and `trainer-complete` the same, resumed from the
-newest folder that is complete (both need transformers and accelerate).
+ModelCheckpoint, resumed by `ckpt_path="last"`, and `lightning-whole` the same, resumed from the
+newest file that is whole (both need Lightning). `trainer` is Hugging Face's Trainer, resumed by
+`resume_from_checkpoint=True`, and `trainer-complete` the same, resumed from the newest folder that
+is complete (both need transformers and accelerate).
 """
 
 import sys
+import zipfile
 from pathlib import Path
 
 import events
@@ -241,7 +243,12 @@ def lightning() -> None:
         callbacks=[Step(), saver],
     )
     events.phase("restore", "begin")
-    trainer.fit(Model(), DataLoader(torch.zeros(1000, 1), batch_size=1), ckpt_path="last")
+    found: Path | str | None = "last"
+    if options.format == "lightning-whole":
+        # A file of torch.save is a zip file: its end, which a part of it lacks, says what is in it.
+        whole = [path for path in SAVES.glob("*.ckpt") if zipfile.is_zipfile(path)]
+        found = max(whole, key=lambda path: path.stat().st_mtime, default=None)
+    trainer.fit(Model(), DataLoader(torch.zeros(1000, 1), batch_size=1), ckpt_path=found)
 
 
 FORMATS = {
@@ -250,13 +257,14 @@ FORMATS = {
     "dcp": Dcp,
     "dcp-steps": DcpSteps,
     "lightning": lightning,
+    "lightning-whole": lightning,
     "trainer": trainer,
     "trainer-complete": trainer,
 }
 
 if __name__ == "__main__":
     torch.set_num_threads(1)  # the tasks share the machine's cores
-    if "lightning" in sys.argv:
+    if "lightning" in sys.argv or "lightning-whole" in sys.argv:
         lightning()
     elif "trainer" in sys.argv or "trainer-complete" in sys.argv:
         trainer()

@@ -106,7 +106,7 @@ def recorded(
 Life = tuple[str, int]
 """A path, and how often a file of this name has begun anew."""
 ENOUGH = 2
-"""Steps that tell one save from the next."""
+"""Steps, or files of the same name, that tell one save from the next."""
 OFTEN = 0.8
 """The share of steps after which a file is written that is a log, if others are written less
 often."""
@@ -170,18 +170,13 @@ def _between_pauses(task: str, calls: Sequence[KernelCall], kept: Sequence[int])
     What a file gets until it is emptied, or has another name, is of one save. A file that only
     grows is a log.
     """
-    lives, files = _lives(calls, kept), _names(calls)
-    names: dict[str, set[Life]] = {}
+    lives, names = _lives(calls, kept), _names(calls)
+    files: dict[str, set[Life]] = {}
     for call, life in lives.items():
-        names.setdefault(files[call], set()).add(life)
-    again = {name for name, own in names.items() if 2 * len(own) >= max(map(len, names.values()))}
-    again = {name for name in again if len(names[name]) > 1}
-    name_of = {life: name for name in again for life in names[name]}
-    own = [
-        call
-        for call in kept
-        if lives.get(call) in name_of or (calls[call].call == "unlink" and files[call] in again)
-    ]
+        files.setdefault(names[call], set()).add(life)
+    enough = max(ENOUGH, max(map(len, files.values()), default=0) / 2)
+    again = {file for file, own in files.items() if len(own) >= enough}
+    own = [call for call in kept if names[call] in again]
     places: dict[Life, list[int]] = {}
     for place, call in enumerate(own):
         if call in lives:
@@ -195,8 +190,8 @@ def _between_pauses(task: str, calls: Sequence[KernelCall], kept: Sequence[int])
             break
         at = bisect(ends, place)
         parts = (own[ends[at - 1] : place], own[place : ends[at]])
-        whose = [{name_of[lives[one]] for one in part if one in lives} for part in parts]
-        if place not in within and whose == [again, again]:
+        made = [{names[one] for one in part if one in lives} for part in parts]
+        if place not in within and made == [again, again]:
             ends.insert(at, place)
     if len(ends) > 2:
         for begin, end in pairwise(ends):

@@ -32,6 +32,7 @@ WORDS: Mapping[str, str] = {
     "before": "one before",
     "scratch": "from scratch",
     "error": "error",
+    "hangs": "hangs",
     "wrong": "SILENTLY WRONG",
     "unknown": "unknown",
     **{word: word for word in SWEPT},
@@ -42,6 +43,7 @@ COLOURS: Mapping[str, str] = {
     "before": "#8ab17d",
     "scratch": "#e9c46a",
     "error": "#f4a261",
+    "hangs": "#e76f51",
     "wrong": "#d62828",
     "unknown": "#adb5bd",
     "passed": "#2a9d8f",
@@ -77,7 +79,9 @@ FORMATS: Mapping[str, Format] = {
     "dcp": Format("DCP, one folder", "formats-torch", "a folder a save", numbered=False),
     "dcp-steps": Format("DCP, a folder a save", "formats-torch", NOTHING),
     "lightning": Format("Lightning, `last.ckpt`", "formats-torch", WHOLE, numbered=False),
-    "lightning-whole": Format("Lightning, newest whole file", "formats-torch", NOTHING),
+    "lightning-whole": Format(
+        "Lightning, newest whole file", "formats-torch", NOTHING, numbered=False
+    ),
     "trainer": Format("Hugging Face `Trainer`", "formats-torch", COMPLETE),
     "trainer-complete": Format("`Trainer`, newest complete folder", "formats-torch", NOTHING),
     "manager": Format("TF `CheckpointManager`", "formats-tensorflow", NOTHING),
@@ -153,6 +157,8 @@ def seen(timeline: Timeline, last_words: Sequence[str] = ()) -> Seen:
     at = "; ".join(filter(None, map(_what, faults)))
     where = Seen("unknown", at=at, save=_open_save(lives[0]))
     if len(lives) < 2:
+        if timeline.outcome == "timeout":
+            return replace(where, came_back="hangs", words=error_in(last_words))
         return replace(where, words="it was not started again")
     return _resumed(lives[1], begun, last_words, where)
 
@@ -333,6 +339,10 @@ def shortened(words: str, most: int = 110) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 
+ROW = 44
+"""Points of a row with three lines."""
+
+
 def chart(results: Results) -> Figure:
     """Return the table as colours: of several runs the worst."""
     ways, keys = columns(results), [*WORDS]
@@ -361,6 +371,7 @@ def chart(results: Results) -> Figure:
             ygap=2,
         )
     )
+    figure.update_layout(height=150 + ROW * len(FORMATS))
     figure.update_yaxes(autorange="reversed", automargin=True, showgrid=False)
     figure.update_xaxes(side="top", tickangle=0, automargin=True, showgrid=False)
     return figure
@@ -368,4 +379,5 @@ def chart(results: Results) -> Figure:
 
 def _lines(text: str) -> str:
     lines = text.replace(", ", "<br>").replace("SILENTLY WRONG", "SILENTLY<br>WRONG")
+    lines = lines.replace("silently different", "different")
     return lines.replace(NO_NUMBER, "no number").replace(NOT_MEASURED, "not<br>measured")

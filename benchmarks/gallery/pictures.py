@@ -42,7 +42,8 @@ def of_report(page: Page, report: Path, target: Path) -> None:
 def of_charts(page: Page, charts: Mapping[str, Figure], folder: Path) -> None:
     """Take a picture of each chart."""
     for name, figure in charts.items():
-        figure.update_layout(width=WIDTH, height=HEIGHT, template="plotly_white", margin={"t": 30})
+        height = figure.layout.height or HEIGHT
+        figure.update_layout(width=WIDTH, height=height, template="plotly_white", margin={"t": 30})
         with tempfile.NamedTemporaryFile("w", suffix=".html", encoding="utf-8") as file:
             file.write(figure.to_html(include_plotlyjs=True))
             file.flush()

@@ -110,6 +110,14 @@ def test_who_can_not_load_ends_with_an_error() -> None:
     assert (found.came_back, found.words) == ("error", "EOFError: ended")
 
 
+def test_who_never_ends_hangs() -> None:
+    broken = [one for one in first_life() if one.t < 7][:-2]  # it was not killed
+    over = [*broken, happened(6, "fault", "worker-0", kind="kill", stage="applied")]
+    found = seen(timeline([*over, happened(300, "job", outcome="timeout")], "{worker: 1}", KILL))
+    assert found.came_back == "hangs"
+    assert seen(timeline(over, "{worker: 1}", KILL)).came_back == "unknown"
+
+
 def test_of_several_exceptions_the_first_is_the_reason() -> None:
     lines = ["  File x", "a.b.DataLossError: bad", "RuntimeError: loop is closed", "at exit"]
     assert error_in(lines) == "DataLossError: bad"
@@ -172,7 +180,7 @@ def test_the_table_has_the_ways_that_were_measured_and_the_chart_its_colours() -
     assert columns(RESULTS) == ["calls", "torn", "bitflip"]
     line = "| `torch.save` | passed 1, failed 2 | error | **silently wrong** |"
     assert line in table(RESULTS).splitlines()
-    assert table(RESULTS).endswith("\n\n28 cells are not measured yet.")
+    assert table(RESULTS).endswith("\n\n31 cells are not measured yet.")
     (heatmap,) = chart(RESULTS).data
     assert [*heatmap.z[0]] == [[*WORDS].index(one) for one in ("failed", "error", "wrong")]
     assert "| `torch.save` | torn | `x / y` |" in errors(RESULTS)

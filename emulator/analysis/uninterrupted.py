@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from emulator.faults.spec import path_pattern
-from emulator.record.events import Samples, Step, TaskStart
+from emulator.record.events import Entry, Samples, Step, StepSource, TaskStart
 from emulator.record.timeline import Timeline
 from emulator.validation.units import format_count
 
@@ -94,31 +94,44 @@ def figures_of(
     whatever save is there.
     """
     steps: dict[str, dict[str, dict[str, float]]] = {}
-    samples: dict[str, dict[str, str]] = {}
-    read: dict[str, list[str]] = {}
     last: int | None = None
     evaluators = timeline.plan.evaluators
-    for entry in timeline.history if not is_anew else ():
+    history = timeline.history if not is_anew else ()
+    for entry in history:
+        if isinstance(entry, Step) and entry.task not in evaluators:
+            last = entry.step if last is None else max(last, entry.step)
+            if not since < entry.n < until or entry.count > 1:  # of several the last is known
+                continue
+            for name in entry.values:
+                if (number := entry.number(name)) is not None and not _MACHINE.search(name):
+                    own = steps.setdefault(entry.task, {}).setdefault(name, {})
+                    own[str(entry.step)] = number
+    files = (results or {}).get("files", {})
+    return Figures(steps, last, files, _samples(history, since, until))
+
+
+def _samples(history: Iterable[Entry], since: int, until: float) -> dict[str, dict[str, str]]:
+    """Return what tasks have read, by the number of the step that they reported next.
+
+    This goes by the order of the lines, since times are those of whole pieces of output. What is
+    read before it is known what has the steps is of none of them: these steps come all at once.
+    """
+    samples: dict[str, dict[str, str]] = {}
+    read: dict[str, list[str]] = {}
+    for entry in sorted(history, key=lambda entry: entry.n):
         is_meant = since < entry.n < until
         if isinstance(entry, Samples) and entry.step is not None:
             if is_meant:
                 samples.setdefault(entry.task, {})[str(entry.step)] = entry.digest
         elif isinstance(entry, Samples):
             read.setdefault(entry.task, []).append(entry.digest)
-        elif isinstance(entry, TaskStart):
+        elif isinstance(entry, TaskStart) or (isinstance(entry, StepSource) and entry.counts):
             read.pop(entry.task, None)
-        elif isinstance(entry, Step) and entry.task not in evaluators:
-            last = entry.step if last is None else max(last, entry.step)
+        elif isinstance(entry, Step):
             digests = read.pop(entry.task, None)
-            if not is_meant or entry.count > 1:  # of several in one event, only the last is known
-                continue
-            if digests:
+            if digests and is_meant and entry.count == 1:
                 samples.setdefault(entry.task, {})[str(entry.step)] = " ".join(digests)
-            for name in entry.values:
-                if (number := entry.number(name)) is not None and not _MACHINE.search(name):
-                    own = steps.setdefault(entry.task, {}).setdefault(name, {})
-                    own[str(entry.step)] = number
-    return Figures(steps, last, (results or {}).get("files", {}), samples)
+    return samples
 
 
 def from_data(data: Mapping[str, Any]) -> Figures:

@@ -58,6 +58,22 @@ def test_the_figures_are_the_last_report_of_each_step_after_the_fault() -> None:
     assert figures_of(seen, None, is_anew=True) == Figures()
 
 
+def test_samples_are_of_the_step_whose_line_comes_next_whatever_their_times_are() -> None:
+    """The first steps come at once, once it is known what has them, with earlier times."""
+    source = happened(1.3, "step-source", "worker-0", source="lines `step N`", counts=True)
+    history = [
+        happened(0, "start", "worker-0"),
+        *(happened(t, "samples", "worker-0", digest=digest) for t, digest in ((1, "a"), (1, "b"))),
+        source,
+        *(step(t, "worker-0", number) for t, number in ((1, 1), (1.2, 2))),
+        happened(1.5, "samples", "worker-0", digest="c"),
+        step(1.4, "worker-0", 3),
+        happened(1.7, "samples", "worker-0", digest="d"),
+        step(1.6, "worker-0", 4),
+    ]
+    assert figures_of(timeline(history), None).samples == {"worker-0": {"3": "c", "4": "d"}}
+
+
 def test_what_two_runs_without_a_fault_have_not_alike_is_not_compared() -> None:
     one, other = of_steps(3.0, 2.0, 1.0), of_steps(3.0, 2.0 + 1e-9, 1.0)
     assert agreed(one, other, TOLERANCE) == (one, [])

@@ -341,8 +341,8 @@ class FaultContext:
     def trace(self, fault: FaultSpec | None = None) -> Mapping[str, Any]:
         """Have the task traced for all held faults in force on it that need this, and no others.
 
-        Returns what its tracer said when that was so of one of them. Raises NotRunning,
-        EngineError.
+        Returns what its tracer said when that was so of one of them; nothing of one that has been
+        healed, as when its task ended before the call was made. Raises NotRunning, EngineError.
         """
         assert self.follow is not None, "tasks are traced"
         rules: list[Rule] = []
@@ -350,7 +350,7 @@ class FaultContext:
             if rule["do"] not in ONCE or rule not in rules:
                 rules.append(rule)
         said = self.follow(rules)
-        return {} if fault is None else said[rules.index(fault.rule or {})]
+        return {} if fault is None or fault.rule not in rules else said[rules.index(fault.rule)]
 
     def engine_as(self, protocol: type[Capability]) -> Capability:
         """Return the engine with the methods of a capability."""

@@ -25,7 +25,8 @@ class Traced(HeldFault):
 
     def apply(self, target: FaultContext) -> Effect | None:
         """Bring the target into the state of all such faults, and say what was done."""
-        return Effect(self.done(target.trace(self)))
+        said = target.trace(self)
+        return Effect(self.done(said)) if said else None
 
     def done(self, said: Mapping[str, Any]) -> str:
         """Return what was done in words, from what the tracer has said of it (pure)."""

@@ -134,6 +134,7 @@ def test_a_task_has_one_tracer_for_all_its_faults() -> None:
     slow.heal(target(hang))
     hang.heal(target())
     assert follows.asked == [[{"do": "hang"}], []]
+    assert hang.apply(target(slow)) is None  # it was healed before, as its task had ended
     assert not {*ONCE} - RULES.keys()
     compile(program(), "tracer", "exec")
 

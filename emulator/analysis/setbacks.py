@@ -209,13 +209,17 @@ def _begin(task: TaskTimeline, new: Sequence[Step], old: Sequence[Step] = ()) ->
     """Return from which step a task went on, by its first steps since then and those before.
 
     A bar may be moved on at once by what was restored: then what is drawn first is further than
-    some strides. Hugging Face's Trainer does so, and a loop that skips what was done before.
+    some strides. Hugging Face's Trainer does so, and a loop that skips what was done before. Such a
+    bar is then rarely drawn (tqdm takes the leap for its pace), and at its end in any case: that is
+    no stride.
     """
     first, opened = new[0].first, new[0].bar_opened
     latest = max(0, first - 1)  # some count from 0
     if not _is_drawn(task, new[0]):
         return Begin(latest, latest)
-    before, after = _advances(old), _advances(new)
+    ends = [one.steps[-1] for one in task.incarnations if one.exit and one.exit.bar_ended]
+    before = _advances(old)
+    after = _advances(new[:-1] if before and new[-1] in ends else new)
     stride = max(*before, min(after, default=0), 0) if before else max(after, default=first)
     if opened is None or first - opened > JUMP * stride + 1:
         return Begin(max(opened or 0, first - stride), latest)

@@ -52,13 +52,13 @@ def again(t: float, **end: bool) -> list[Entry]:
     return [ended(t, TASK, 137, **end), restart(t, TASK), *began_again(t + 1, TASK)]
 
 
-def lost(events: Sequence[Entry]) -> tuple[int, int]:
-    found = run_of(events)[1].tasks[TASK]
+def lost(events: Sequence[Entry], **end: bool) -> tuple[int, int]:
+    found = run_of(events, **end)[1].tasks[TASK]
     return found.lost_at_least, found.lost_steps
 
 
-def run_of(events: Sequence[Entry], expect: str = "{}") -> tuple[Timeline, Analysis]:
-    told = [*began_again(0, TASK), *events, ended(28, TASK, 0), job(29)]
+def run_of(events: Sequence[Entry], expect: str = "{}", **end: bool) -> tuple[Timeline, Analysis]:
+    told = [*began_again(0, TASK), *events, ended(28, TASK, 0, **end), job(29)]
     replay = timeline(told, "{worker: 1}", f"expect: {expect}")
     return replay, analyse(replay)
 
@@ -109,6 +109,14 @@ def test_what_lies_between_two_drawings_is_an_interval(
     events: Sequence[Entry], fewest: int, most: int
 ) -> None:
     assert lost(events) == (fewest, most)
+
+
+def test_the_end_of_a_bar_is_no_stride() -> None:
+    # As Hugging Face's Trainer prints it: tqdm draws nothing between its leap and its end.
+    resumed = [step(14, TASK, 99, bar_opened=0), step(20, TASK, 150)]
+    events = [source(2), *made(2, 90, 99, 1, opened=89), *again(8), *resumed]
+    assert lost(events, bar_ended=True) == (1, 1)
+    assert lost(events) == (1, 99)  # it may as well draw each 51st
 
 
 def test_a_limit_inside_the_interval_is_unknown() -> None:

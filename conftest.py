@@ -93,7 +93,8 @@ def run(run: Result) -> Result:
                 forever = "down: forever" in (run.folder / "scenario.yaml").read_text()
                 assert forever or run.outcome == "failed"
                 continue
-            assert 0 < fault["applied_after"] < restored <= (fault["first_step_after"] or restored)
+            applied = fault["applied_after"]  # 0: it ended after a notice, before any signal
+            assert 0 <= applied < restored <= (fault["first_step_after"] or restored)
     if stricter := STRICTER.get(summary["scenario"]):
         stricter(run)
     return run

@@ -101,13 +101,14 @@ def happened(folder: Path) -> list[dict[str, Any]]:
 
     That is the engine's stamp where a task did it, or a fault ended, held or healed it, or a save
     was seen; but nothing happens later than it was written, before its task was started, or before
-    what it did last. The clock of stamps is related to ours by the first event, and again by one of
+    what it did last, and no fault ends its target before it is triggered. The clock of stamps is related to ours by the first event, and again by one of
     ours after it was set.
     """
     events = list(map(json.loads, (folder / "history.jsonl").read_text().splitlines()))
     began = events[0]["wall"] - events[0]["t"]
     earliest: dict[str, float] = {}
     running: dict[str, float] = {}
+    triggered: dict[str | None, float] = {}
     for event in events:
         task, name = event.get("task", ""), event["event"]
         event["at"] = event["t"]
@@ -117,6 +118,7 @@ def happened(folder: Path) -> list[dict[str, Any]]:
             event["at"] = max(0.0, min(event["wall"] - began, event["t"]))
         elif own or ends or (name == "fault" and event["stage"] in ("reapplied", "healed")):
             least = max(running.get(task, 0.0) if ends else 0.0,
+                        triggered.get(event.get("fault") or event.get("id"), 0.0) if ends else 0.0,
                         earliest.get(task, 0.0) if own else 0.0)  # fmt: skip
             event["at"] = max(least, min(event["wall"] - began, event["t"]))
         elif abs(event["wall"] - event["t"] - began) > CLOCK_WAS_SET:
@@ -125,6 +127,8 @@ def happened(folder: Path) -> list[dict[str, Any]]:
             earliest[task] = event["at"]
         if name in ("exit", "running"):
             running[task] = event["at"]
+        if event.get("stage") == "triggered":
+            triggered[event["id"]] = event["at"]
     return sorted(events, key=lambda event: float(event["at"]))
 
 

@@ -58,6 +58,10 @@ def try_(
         typer.Option(metavar="FOLDER", help="A folder of the program that outlives a worker."),
     ] = None,
     steps: OwnSteps = None,
+    like: Annotated[
+        str | None,
+        typer.Option(metavar="PRESET", help="As this platform does it, such as ec2-spot or gke."),
+    ] = None,
     fault: Annotated[
         str | None,
         typer.Option(metavar="FAULT", help="In place of the preemptions, as in a scenario."),
@@ -82,6 +86,8 @@ def try_(
     from emulator.trial.perform import perform_trial
     from emulator.trial.question import path_for, question_of
 
+    if fault is not None and like is not None:
+        raise UsageError("--like and --fault are two ways to say the fault: write `like` into it.")
     chosen = engine or ("docker" if image else "process")
     question = question_of(
         command or [],
@@ -94,6 +100,8 @@ def try_(
         image=image,
         steps=steps,
         fault=None if fault is None else _fault(fault),
+        like=like,
+        silent=chosen != "process",
     )
     program = question.program
     many = "1 worker" if program.workers == 1 else f"{program.workers} workers"

@@ -113,6 +113,11 @@ def needs_of(fault: Preempt) -> Iterator[tuple[str, str]]:
         yield f"{what} to {target}", "signals"
 
 
+def lead_of(fault: Preempt) -> float:
+    """Return the seconds from the notice to the end of a target that does not end before."""
+    return fault.notice + (0.0 if fault.kills else fault.grace + fault.kill_wait)
+
+
 def scale_in_words(scale: float) -> str:
     """Return what `speed` does to times."""
     return f"divided by {scale:g} (speed)"

@@ -106,9 +106,9 @@ def perform_trial(
     """
     run_id = options.run_id or new_run_id(question.name)
     plain = question.asked(folder, (), f"timeout={PLAIN}s", "restart.policy=never")
-    for target in question.targets:
-        question.asked(folder, [question.fault_at(target, "1s")])  # its mistakes come first
-    name, _ = make_available([plain], engine, options.out, tick)
+    # Mistakes, and what the engine can't do, come first.
+    later = [question.asked(folder, [question.fault_at(one, "1s")]) for one in question.targets]
+    name, _ = make_available([plain, *later], engine, options.out, tick)
     watch = _Watch(is_seen)
     result = _run(plain, name, options, f"{run_id}-plain", shown, watch, traced=True)
     record = Record(result.folder)
@@ -129,6 +129,10 @@ def perform_trial(
         tick(f"steps are read from lines such as {likely.line!r} from here on")
     if seen.ended and seen.lasted < AT_LEAST:
         return Trial(result, seen)
+    if seen.ended:  # what goes on until it is taken away may not come to that
+        question = replace(question, lead=min(question.lead, seen.lasted / 4))
+    if question.different:
+        tick(f"like {question.like}: {question.different}")
     moments = {target: moment(seen, target) for target in question.targets}
     runs: list[tuple[Answer, Result]] = []
     for target, when in moments.items():

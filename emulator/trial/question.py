@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
@@ -13,6 +14,9 @@ from typing import Any
 import yaml
 
 from emulator.errors import UsageError
+from emulator.faults.platform import lead_of, scale_in_words
+from emulator.faults.platforms.presets import PRESETS
+from emulator.faults.preempt import Preempt
 from emulator.planning.requested import RequestedScenario
 from emulator.scenario.frameworks.spec import FrameworkName
 from emulator.scenario.given import Given
@@ -23,6 +27,7 @@ from emulator.validation.units import parse_duration
 NAME = "emulate-try.yaml"
 FAULT: Mapping[str, Any] = {"grace": "10s", "down": "2s"}
 """What a preemption has beside its target and its moment."""
+LEAD = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +47,12 @@ class Question:
     """Seconds, of each run."""
     fault: Mapping[str, Any] | None = None
     """In place of the preemptions."""
+    like: str | None = None
+    """The preset of a platform, for the preemptions."""
+    silent: bool = True
+    """Where its preset cuts the power, so does the engine; else connections are closed."""
+    lead: float = LEAD
+    """Seconds from the notice of a preset to its end, at most: it is faster than the platform."""
     restarts: int = 3
     """As many at most."""
     verb: str = "try"
@@ -64,7 +75,36 @@ class Question:
 
     def fault_at(self, target: str, at: Mapping[str, Any] | str) -> Mapping[str, Any]:
         """Return the fault of a run, as a scenario has it."""
-        return self.fault or {"preempt": target, "at": at, **FAULT}
+        if self.like is None:
+            return self.fault or {"preempt": target, "at": at, **FAULT}
+        rest = {"down": FAULT["down"], "keep_away": "0s"}
+        return {
+            **{"preempt": target, "like": self.like, "at": at, **rest},
+            **({"loss": "closed"} if self._is_closed else {}),
+        }
+
+    @property
+    def speed(self) -> int:
+        """By what the times of the preset are divided."""
+        return max(1, math.ceil(lead_of(self._preset) / self.lead)) if self._preset else 1
+
+    @property
+    def different(self) -> str:
+        """What is different from the platform, in words; empty: nothing is."""
+        faster = f"its times are {scale_in_words(self.speed)}" if self.speed > 1 else ""
+        closed = "connections are closed, not silent, as only Docker can cut them"
+        return "; ".join(filter(None, [faster, closed if self._is_closed else ""]))
+
+    @property
+    def _is_closed(self) -> bool:
+        return self._preset is not None and self._preset.is_silent and not self.silent
+
+    @property
+    def _preset(self) -> Preempt | None:
+        """The fault of the platform; None: there is none, or none of this name."""
+        if self.like not in PRESETS:
+            return None
+        return Preempt.model_validate({"preempt": "worker-0", "like": self.like, "at": "1s"})
 
     def text(self, faults: Sequence[Mapping[str, Any]] = (), why: str = "") -> str:
         """Return the scenario; `why` says how the moment of its faults was chosen."""
@@ -90,6 +130,11 @@ class Question:
             f"restart: {{policy: on-failure, scope: {scope}, limit: {self.restarts}, "
             "backoff: 500ms}",
             f"timeout: {self.timeout:g}s",
+            *(
+                [f"speed: {self.speed}" + _about("divides the times of the platform")]
+                if self.speed > 1
+                else []
+            ),
             *([f"metrics: {_inline({'steps': self.steps})}"] if self.steps else []),
         ]
         if faults:

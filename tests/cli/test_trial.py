@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from emulator.faults.preempt import Preempt
 from emulator.scenario.loader import load
 from emulator.validation.limits import MIB
 from tests.conftest import Emulate
@@ -151,3 +152,21 @@ def test_bad_usage_is_one_sentence_and_leaves_nothing(
     assert says in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "emulate-try.yaml").exists()
+
+
+def test_a_platform_takes_the_machine_away_and_what_can_t_be_is_said_first(
+    emulate: Emulate, folder: Path
+) -> None:
+    command = ("--shared=ckpt", "--", "python", "train.py", "ckpt/last.pt")
+    done = emulate("try", "--like=ec2-spot", *command, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "like ec2-spot: its times are divided by " in done.stderr
+    assert "connections are closed, not silent" in done.stderr
+    (fault,) = load(folder / "emulate-try.yaml").faults
+    assert isinstance(fault, Preempt)
+    assert (fault.like, fault.loss) == ("ec2-spot", "closed")
+    for given, said in (("azure-spot", "Azure's scheduled events"), ("ec2spot", "Did you mean ")):
+        done = emulate("try", f"--like={given}", *command, cwd=folder)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert said in done.stderr
+        assert "without a fault" not in done.stderr

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from emulator.faults.preempt import Preempt
 from emulator.scenario.given import Given
 from emulator.trial.command import Program
 from emulator.trial.question import NAME, Question
@@ -62,3 +63,32 @@ def test_each_worker_is_preempted_worker_0_last(
 def test_a_fault_of_the_user_is_taken_as_it_is() -> None:
     fault = {"kill": "worker-0", "at": {"step": 50}}
     assert asked(fault=fault).fault_at("", "9s") == fault
+
+
+@pytest.mark.parametrize(
+    ("given", "rest", "speed"),
+    [
+        ({"like": "ec2-spot"}, {}, 12),  # two minutes in ten seconds
+        ({"like": "ec2-spot", "silent": False}, {"loss": "closed"}, 12),
+        ({"like": "slurm-preempt", "silent": False, "lead": 4.0}, {}, 15),  # GraceTime and KillWait
+        ({"like": "power-loss"}, {}, 1),
+    ],
+)
+def test_a_platform_takes_ten_seconds_at_most(
+    tmp_path: Path, given: dict[str, object], rest: dict[str, str], speed: int
+) -> None:
+    question = asked(**given)
+    fault = question.fault_at("worker-0", {"step": 21})
+    assert fault == {
+        **{"preempt": "worker-0", "like": given["like"], "at": {"step": 21}},
+        **{"down": "2s", "keep_away": "0s", **rest},
+    }
+    assert question.speed == speed
+    scenario = Given(tmp_path / NAME, question.text([fault])).parse()
+    (one,) = scenario.faults
+    assert isinstance(one, Preempt)
+    assert (scenario.speed, one.like) == (speed, given["like"])
+    assert ("closed" in question.different, f"by {speed}" in question.different) == (
+        bool(rest),
+        speed > 1,
+    )

@@ -3,7 +3,7 @@
 A save is what the witness saw of files that were written together (`supervisor/witness`). It is
 whole if the task that wrote its files has closed and renamed them. The kernel closes them as well
 when a task is killed. So what was closed from then on counts as cut off, or as unsure, unless it
-was renamed, its end was reported, or it is as large as the one before it.
+was renamed, its end was reported, or it is as large as the one before it, but for some bytes.
 
 What a fault did to a file looks like a save, and is told apart by what the fault says it changed.
 """
@@ -15,6 +15,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import lt
 from typing import TYPE_CHECKING, Any
 
 from emulator.faults.checkpoint import Checkpoint
@@ -36,6 +37,8 @@ CRASH = 3.0
 """Seconds before an exit with an error from which on a file may have been closed by that error."""
 KILLED = 1.0
 """Seconds before the exit of a task whose grace period was over in which it was killed."""
+LONGER = 1.001
+"""By how much a whole save may be larger than the one before it, where it may have been cut off."""
 MADE, GONE, STALE = "empty-newer", "missing", "stale"
 """How a fault makes a file, removes one, and puts an older content into one."""
 
@@ -416,8 +419,18 @@ def _whole(
         if not save.task or one.task == save.task
     ):
         return True, ""
-    if before is not None and save.bytes == before.bytes:
+    if before is not None and _is_as_large(save, before):
         return True, ""
     if before is not None and save.bytes < before.bytes:
         return False, f"{cut.words}, {save.bytes:,} of {before.bytes:,} bytes"
     return None, cut.words
+
+
+def _is_as_large(save: Save, before: Save) -> bool:
+    """Return whether no file of a save is smaller than it was before, and none is much larger.
+
+    Numbers that are written as text, such as that of the step, make some a few bytes longer.
+    """
+    sizes, old = (sorted(one.files.values()) for one in (save, before))
+    is_less = len(sizes) != len(old) or any(map(lt, sizes, old))
+    return not is_less and before.bytes <= save.bytes <= before.bytes * LONGER

@@ -217,9 +217,10 @@ def _begin(task: TaskTimeline, new: Sequence[Step], old: Sequence[Step] = ()) ->
     latest = max(0, first - 1)  # some count from 0
     if not _is_drawn(task, new[0]):
         return Begin(latest, latest)
-    ends = [one.steps[-1] for one in task.incarnations if one.exit and one.exit.bar_ended]
+    ended = (one.steps for one in task.incarnations if one.exit and one.exit.bar_ended)
+    end = next((steps[-1].step for steps in ended if new[0] in steps), None)
     before = _advances(old)
-    after = _advances(new[:-1] if before and new[-1] in ends else new)
+    after = _advances([one for one in new if one.step != end] if before else new)
     stride = max(*before, min(after, default=0), 0) if before else max(after, default=first)
     if opened is None or first - opened > JUMP * stride + 1:
         return Begin(max(opened or 0, first - stride), latest)

@@ -171,6 +171,24 @@ def test_a_save_whose_end_was_reported_is_whole_and_one_with_fewer_files_may_not
     assert cut.saves[-1].whole is False
 
 
+@pytest.mark.parametrize(
+    ("weights", "state", "whole"),
+    [
+        (20_000, 769, True),  # its step has a digit more
+        (20_000, 768, True),
+        (20_001, 767, None),
+        (20_000, 900, None),
+        (12_000, 769, False),
+    ],
+)
+def test_a_save_whose_step_has_a_digit_more_is_as_large_as_the_one_before(
+    weights: int, state: int, whole: bool | None
+) -> None:
+    before = wrote(2, "a-90", files={"a-90/model": 20_000, "a-90/state": 768})
+    last = wrote(6.05, "a-100", files={"a-100/model": weights, "a-100/state": state})
+    assert seen(before, last, *killed(6, back=8)).saves[-1].whole is whole
+
+
 # --- What was loaded ------------------------------------------------------------------------------
 
 SAVES = [wrote(1.5, "model-5.pt"), wrote(2, "model-10.pt"), *reported(1.5, 5), *reported(2, 10)]

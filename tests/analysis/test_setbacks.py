@@ -113,7 +113,8 @@ def test_what_lies_between_two_drawings_is_an_interval(
 
 def test_the_end_of_a_bar_is_no_stride() -> None:
     # As Hugging Face's Trainer prints it: tqdm draws nothing between its leap and its end.
-    resumed = [step(14, TASK, 99, bar_opened=0), step(20, TASK, 150)]
+    end = step(20, TASK, 150), step(20.1, TASK, 150, loss=0.5)
+    resumed = [step(14, TASK, 99, bar_opened=0), *end]
     events = [source(2), *made(2, 90, 99, 1, opened=89), *again(8), *resumed]
     assert lost(events, bar_ended=True) == (1, 1)
     assert lost(events) == (1, 99)  # it may as well draw each 51st

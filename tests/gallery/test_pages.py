@@ -63,7 +63,15 @@ def test_runs_are_named_by_scenario_and_variant(patterns: str, names: list[str])
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, "—"), (3, "3"), (0.0123456, "0.0123"), (1234.7, "1235"), ({"a": 1, "b": 1}, "1")],
+    [
+        (None, "—"),
+        (3, "3"),
+        (0.0123456, "0.0123"),
+        (1234.7, "1235"),
+        ({"a": 1, "b": 1}, "1"),
+        (["sh", "python3"], "sh, python3"),
+        ([], "none"),
+    ],
 )
 def test_numbers_have_three_digits(value: object, text: str) -> None:
     assert written(value) == text
@@ -72,6 +80,15 @@ def test_numbers_have_three_digits(value: object, text: str) -> None:
 def test_figures_are_written_as_everywhere() -> None:
     run = a_run("plain", goodput=0.5, throughput={"steps_per_second": 9.87654})
     assert (cell(run, "goodput"), cell(run, "throughput.steps_per_second")) == ("50%", "9.88")
+
+
+def test_a_number_in_a_key_is_a_place_in_a_list() -> None:
+    run = a_run("plain", notices=[{"left": 2.5, "at_the_kill": ["sh"]}])
+    assert [cell(run, f"notices.{key}") for key in ("0.left", "0.at_the_kill", "1.left")] == [
+        "2.50",
+        "sh",
+        "—",
+    ]
 
 
 def test_the_latest_run_of_a_variant_counts(tmp_path: Path) -> None:

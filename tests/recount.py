@@ -101,8 +101,8 @@ def happened(folder: Path) -> list[dict[str, Any]]:
 
     That is the engine's stamp where a task did it, or a fault ended, held or healed it, or a save
     was seen; but nothing happens later than it was written, before its task was started, or before
-    what it did last, and no fault ends its target before it is triggered. The clock of stamps is related to ours by the first event, and again by one of
-    ours after it was set.
+    what it did last, and no fault ends its target before it is triggered. The clock of stamps is
+    related to ours by the first event, and again by one of ours after it was set.
     """
     events = list(map(json.loads, (folder / "history.jsonl").read_text().splitlines()))
     began = events[0]["wall"] - events[0]["t"]

@@ -62,14 +62,19 @@ def cell(run: Run, key: str) -> str:
         return ", ".join(_short(part) for part in run.variant.split(" ") if part)
     value: Any = run.summary
     for part in key.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
+        if isinstance(value, list):
+            value = dict(enumerate(value)).get(int(part))
+        else:
+            value = value.get(part) if isinstance(value, Mapping) else None
     if key in _BY_PATH and not isinstance(value, Mapping):
         return _BY_PATH[key].text(value)
     return written(value)
 
 
 def written(value: object) -> str:
-    """Return a value as text; values of several tasks as their range."""
+    """Return a value as text; values of several tasks as their range, words as they are."""
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
     if isinstance(value, Mapping):
         numbers = [one for one in value.values() if isinstance(one, int | float)]
         low, high = min(numbers, default=None), max(numbers, default=None)
@@ -114,6 +119,14 @@ CHAPTERS: Mapping[str, Sequence[str]] = {
     "One model on several tasks": ("model-parallelism", "pipeline-parallelism"),
     "What is faster": ("synchronous-asynchronous", "communication", "input-pipelines"),
     "What survives, and what it costs": ("recovery-ladder", "formats", "costs"),
+    "Preempted as a platform does it": (
+        "preemptions",
+        "preempted-tensorflow",
+        "preempted-torchrun",
+        "preempted-lightning",
+        "preempted-transformers",
+        "preempted-orbax",
+    ),
     "Without a framework": ("any-image",),
 }
 """The pages by chapter, in the order of the index."""

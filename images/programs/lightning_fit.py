@@ -3,11 +3,14 @@
 Lightning finds the other nodes by itself: in NODE_RANK, MASTER_ADDR and MASTER_PORT when it is
 started with `python`, and in torchrun's variables under torchrun. The callback saves to the shared
 folder, and `ckpt_path="last"` resumes from there. What its Slurm handler saves, which requeues the
-job, it resumes from only without a `ckpt_path`. The steps are in the event files of its logger.
+job, it resumes from only without a `ckpt_path`, and then from nothing else: `newest` looks at both.
+The steps are in the event files of its logger.
 """
 
 import argparse
 import os
+import time
+from pathlib import Path
 
 import digits
 import torch
@@ -48,15 +51,17 @@ class Digits(LightningDataModule):
 class Perceptron(LightningModule):
     """A 64-64-10 perceptron."""
 
-    def __init__(self) -> None:
-        """Make the layers."""
+    def __init__(self, step_cost: float) -> None:
+        """Make the layers; `step_cost` is what each step takes longer, in seconds."""
         super().__init__()
+        self.step_cost = step_cost
         self.layers = nn.Sequential(
             nn.Linear(digits.PIXELS, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, digits.CLASSES)
         )
 
     def training_step(self, batch: Batch, _: int) -> torch.Tensor:
         """Return the loss of a batch, and log it."""
+        time.sleep(self.step_cost)
         x, y = batch
         loss = nn.functional.cross_entropy(self.layers(x), y)
         self.log("loss", loss)
@@ -73,6 +78,13 @@ class Perceptron(LightningModule):
         return torch.optim.SGD(self.parameters(), LEARNING_RATE)
 
 
+def newest() -> str | None:
+    """Return what was saved last, by the callback or by the Slurm handler."""
+    saved = [*Path(SHARED, "lightning").glob("*.ckpt"), *Path(SHARED).glob("hpc_ckpt_*.ckpt")]
+    last = max(saved, key=lambda path: path.stat().st_mtime, default=None)
+    return str(last) if last else None
+
+
 def main() -> None:
     """Train on all nodes; save every few steps, and resume."""
     parser = argparse.ArgumentParser(description="Train with Lightning on several nodes.")
@@ -82,9 +94,12 @@ def main() -> None:
     parser.add_argument("--save-every", type=int, default=50, help="steps between saves (50)")
     parser.add_argument(
         "--resume",
-        choices=["last", "auto"],
-        default="last",
-        help="from the last periodic save, or auto: also from that of its Slurm handler (last)",
+        choices=["last", "auto", "newest"],
+        default=os.environ.get("RESUME", "last"),
+        help="from the last periodic save, auto: that of its Slurm handler, or the newest (last)",
+    )
+    parser.add_argument(
+        "--step-cost", type=float, default=0, help="additional seconds of each step (0)"
     )
     options = parser.parse_args()
 
@@ -105,8 +120,8 @@ def main() -> None:
             )
         ],
     )
-    resume = "last" if options.resume == "last" else None
-    trainer.fit(Perceptron(), Digits(options.batch), ckpt_path=resume)
+    resume = {"last": "last", "auto": None, "newest": newest()}[options.resume]
+    trainer.fit(Perceptron(options.step_cost), Digits(options.batch), ckpt_path=resume)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,11 @@
 Shows tf.distribute.experimental.PreemptionCheckpointHandler: the worker that gets SIGTERM agrees
 with the others on a step; all of them save after it and exit with code 42, TensorFlow's default.
 With a grace period they save at once, continue training, and save again and exit shortly before its
-end. The job must then be restarted, and resumes from that step. Nothing else is saved, so if a
-worker dies without notice, all steps are lost.
+end. The job must then be restarted, and resumes from that step. Without `--save-every` nothing else
+is saved, so if a worker dies without notice, all steps are lost.
+
+On Compute Engine without GPUs the handler does nothing: it does not watch, and does not restore.
+There, GCE_METADATA_IP=127.0.0.1:9 makes it believe that it is elsewhere, and it watches SIGTERM.
 
 TensorFlow's agreement on the last save has a race: a worker whose watching thread wakes more than
 a step late fails with AlreadyExistsError (exit code 1), and the steps since the first save are
@@ -43,6 +46,9 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--grace", type=float, default=0, help="seconds from the notice to the last save (0)"
+    )
+    parser.add_argument(
+        "--save-every", type=int, default=0, help="steps between saves without a notice (0: none)"
     )
     return parser.parse_args()
 
@@ -88,9 +94,10 @@ def main() -> None:
         model = perceptron.make(SEED, tf.VariableAggregation.MEAN)
     done = tf.Variable(0, dtype=tf.int64)
     checkpoint = tf.train.Checkpoint(model=model, step=done)
+    saves = Checkpoints(checkpoint, resolver.task_id)
     handler = tf.distribute.experimental.PreemptionCheckpointHandler(
         resolver,
-        Checkpoints(checkpoint, resolver.task_id),
+        saves,
         termination_config=tf.distribute.experimental.TerminationConfig(grace_period=options.grace),
     )
 
@@ -141,6 +148,8 @@ def main() -> None:
         step = int(done.assign_add(1))
         if step % REPORT_EVERY == 0 and step < options.steps:
             events.step(step, examples=step * options.batch * replicas, loss=float(loss))
+        if options.save_every and step % options.save_every == 0:
+            saves.save()
 
     with events.during("eval"):
         accuracy = perceptron.accuracy(model, test_x, test_y)

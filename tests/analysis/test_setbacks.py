@@ -52,13 +52,15 @@ def again(t: float, **end: bool) -> list[Entry]:
     return [ended(t, TASK, 137, **end), restart(t, TASK), *began_again(t + 1, TASK)]
 
 
-def lost(events: Sequence[Entry], **end: bool) -> tuple[int, int]:
-    found = run_of(events, **end)[1].tasks[TASK]
+def lost(events: Sequence[Entry], *, bar_ended: bool | None = None) -> tuple[int, int]:
+    found = run_of(events, bar_ended=bar_ended)[1].tasks[TASK]
     return found.lost_at_least, found.lost_steps
 
 
-def run_of(events: Sequence[Entry], expect: str = "{}", **end: bool) -> tuple[Timeline, Analysis]:
-    told = [*began_again(0, TASK), *events, ended(28, TASK, 0, **end), job(29)]
+def run_of(
+    events: Sequence[Entry], expect: str = "{}", *, bar_ended: bool | None = None
+) -> tuple[Timeline, Analysis]:
+    told = [*began_again(0, TASK), *events, ended(28, TASK, 0, bar_ended=bar_ended), job(29)]
     replay = timeline(told, "{worker: 1}", f"expect: {expect}")
     return replay, analyse(replay)
 

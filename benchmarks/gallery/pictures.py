@@ -31,9 +31,9 @@ def page() -> Iterator[Page]:
 def of_report(page: Page, report: Path, target: Path) -> None:
     """Take a picture of a report's timeline with its legend."""
     page.goto(report.resolve().as_uri())
-    timeline = page.locator("#timeline figure")
+    timeline = page.locator("#timeline figure").first  # where steps go back, theirs follows
     timeline.locator(".main-svg").first.wait_for()
-    boxes = [timeline.bounding_box(), page.locator("#timeline .legend").bounding_box()]
+    boxes = [timeline.bounding_box(), page.locator("#timeline .legend").first.bounding_box()]
     figure, legend = (box for box in boxes if box is not None)
     figure["height"] = legend["y"] + legend["height"] - figure["y"]
     page.screenshot(path=target, clip=figure, full_page=True)

@@ -6,6 +6,7 @@ import csv
 import json
 import platform
 import re
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
+from benchmarks.gallery.pictures import of_report
 from emulator.engines.memory import Script
 from emulator.record.reader import Record
 from emulator.report.files import write, write_comparison
@@ -603,3 +605,12 @@ def test_screen_readers_find_names_and_roles(finished: Record, compared: Path, o
         found = axe.run(open_(path)).response["violations"]
         wrong = [(one["id"], [node["html"][:120] for node in one["nodes"]][:3]) for one in found]
         assert (path, wrong) == (path, [])
+
+
+def test_a_picture_of_the_gallery_is_the_timeline_with_its_legend(
+    page: Page, finished: Record, tmp_path: Path
+) -> None:
+    of_report(page, finished.path / "report.html", tmp_path / "seen.png")
+    width, height = struct.unpack(">II", (tmp_path / "seen.png").read_bytes()[16:24])
+    assert width > 700
+    assert 300 < height < 700  # and not what follows

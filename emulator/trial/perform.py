@@ -129,8 +129,9 @@ def perform_trial(
         tick(f"steps are read from lines such as {likely.line!r} from here on")
     if seen.ended and seen.lasted < AT_LEAST:
         return Trial(result, seen)
-    if seen.ended:  # what goes on until it is taken away may not come to that
-        question = replace(question, lead=min(question.lead, seen.lasted / 4))
+    if seen.ended:  # it may else end before it is taken away
+        trained = seen.lasted - (seen.first_output or 0.0)
+        question = replace(question, lead=min(question.lead, max(0.1, trained / 4)))
     if question.different:
         tick(f"like {question.like}: {question.different}")
     moments = {target: moment(seen, target) for target in question.targets}

@@ -366,6 +366,12 @@ def _warnings(scenario: Scenario, tasks: Sequence[str]) -> Iterator[str]:
     if scenario.parametrize:
         count = math.prod(len(values) for values in scenario.parametrize.values())
         yield f"parametrize: pytest runs {count} variants; this is the scenario as written"
+    ours = {"none", "cpu", "gpu", *(one.image for one in FRAMEWORKS.values())}
+    if scenario.slurm and any(getattr(one, "name", one) not in ours for one in scenario.images):
+        yield (
+            "slurm: `sh` of the image puts `scontrol` on the PATH of its tasks. In an image "
+            "without a shell they can't start so: leave `slurm` out, and write SLURM_... in `env`"
+        )
     throughput = scenario.expect.throughput
     if scenario.reference and not (throughput and throughput.at_least):
         yield "there is a reference, but no expect.throughput.at_least that compares with it"

@@ -10,9 +10,12 @@ import pytest
 
 from emulator.engines.memory import Script
 from emulator.faults.platforms import slurm
+from emulator.planning.context import PlanContext
+from emulator.planning.planner import make_plan
 from emulator.record.events import Restart, TaskExit
 from emulator.record.reader import Record
 from emulator.report.event_text import describe
+from emulator.scenario.loader import parse
 from tests.conftest import Emulate
 from tests.scenario.mistakes import only_problem
 from tests.supervisor.in_memory import SERVES, history, run, starts, step
@@ -114,6 +117,15 @@ def test_the_line_means_nothing_in_another_job(tmp_path: Path) -> None:
 def test_a_job_needs_the_commands_of_its_tasks() -> None:
     said = only_problem("name: x\nslurm: true\nprogram: {command: []}\ncluster: {worker: 1}\n")
     assert "program.command: worker of a Slurm job needs a command" in said
+
+
+@pytest.mark.parametrize(("image", "warns"), [("cpu", False), ("auto", False), ("me:1", True)])
+def test_a_plan_says_that_an_image_needs_a_shell(image: str, *, warns: bool) -> None:
+    given = parse(f"name: x\nimage: {image}\nframework: none\n{JOB}program: {{command: [a]}}\n")
+    context = PlanContext("memory", lambda task: (task, 1), lambda image: "", lambda: (), "/shared")
+    assert (
+        any("without a shell" in one for one in make_plan(given, "r-1", context).warnings) is warns
+    )
 
 
 SHELL = """\

@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "emulator"
 
-MOST = {"emulator": 74_100, "tests": 71_000}
+MOST = {"emulator": 74_100, "tests": 71_100}
 """Lines of Python at most; `make check-size` looks, and nothing that decides what lands does."""
 
 PARAMETERS = 6

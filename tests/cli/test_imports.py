@@ -47,7 +47,7 @@ def imported(tmp_path: Path, *command: str) -> set[str]:
 @pytest.mark.parametrize(
     ("command", "needless", "most"),
     [
-        (("--help",), HEAVY | OF_SCENARIOS, 31),
+        (("--help",), HEAVY | OF_SCENARIOS, 32),
         (("--nonsense",), HEAVY | OF_SCENARIOS, 11),
         (("fault", "--help"), HEAVY | {"emulator.record", "emulator.analysis"}, 39),
         (
@@ -56,7 +56,7 @@ def imported(tmp_path: Path, *command: str) -> set[str]:
             114,
         ),
         (("ps", "--all"), HEAVY - {"docker"} | MODELS, 82),
-        (("down", "old"), HEAVY | MODELS | {"rich"}, 54),
+        (("down", "old"), HEAVY | MODELS | {"rich"}, 55),
         (("down", "nothing"), HEAVY | MODELS | {"rich", "psutil"}, 31),
         (("logs", "old"), HEAVY | MODELS | {"rich", "psutil"}, 27),
     ],

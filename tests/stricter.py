@@ -5,6 +5,7 @@ In this way a scenario that takes a minute is run once, and not again for a test
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 
@@ -144,6 +145,29 @@ def the_best_interval_is_near_the_formulas(run: Result) -> None:
         assert near > 0.6 * measured.efficiencies[measured.best]
 
 
+KEEPS = {
+    "preempted-plain": "REACT=notice|like=(kubernetes|gce-spot) .*REACT=signal",
+    "preempted-handler": "kubernetes|slurm-preempt",
+    "preempted-handler-mended": "kubernetes|slurm-preempt|gce-spot",
+    "preempted-torchrun": "like=(kubernetes|slurm-preempt) .*LOADER=ignores",
+    "preempted-lightning": "RESUME=(auto|newest)",
+    "preempted-transformers": "kubernetes|gke|slurm-preempt",
+    "preempted-orbax": "kubernetes|slurm-preempt",
+}
+"""Variants that save at the notice."""
+BEGINS = {"preempted-handler": "gce-spot|power-loss", "preempted-lightning-unasked": "RESUME=auto"}
+"""Variants that begin from scratch."""
+
+
+def what_a_preemption_costs_is_what_the_gallery_says(run: Result) -> None:
+    scenario, variant = run.summary["scenario"], run.summary["variant"]
+    assert run.lost_steps is not None
+    if scenario in KEEPS and re.search(KEEPS[scenario], variant):
+        assert run.lost_steps <= 5
+    if scenario in BEGINS and re.search(BEGINS[scenario], variant):
+        assert run.lost_steps > 50
+
+
 STRICTER: Mapping[str, Callable[[Result], None]] = {
     "spot-machines": spot_machines_are_not_paid_for_while_they_are_down,
     "on-demand-machines": machines_that_stay_cost_their_price_for_all_of_the_run,
@@ -156,6 +180,7 @@ STRICTER: Mapping[str, Callable[[Result], None]] = {
     "between-graph": a_chief_takes_back_what_the_other_did_alone,
     "between-graph-sync": a_chief_takes_back_what_was_not_saved,
     **model_parallel.STRICTER,
+    **dict.fromkeys({*KEEPS, *BEGINS}, what_a_preemption_costs_is_what_the_gallery_says),
     "ladder-no-checkpoint": nothing_is_restored,
     "checkpoint-interval": the_best_interval_is_near_the_formulas,
 }

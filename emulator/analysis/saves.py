@@ -427,7 +427,7 @@ def _whole(
 
 
 def _is_as_large(save: Save, before: Save) -> bool:
-    """Return whether no file of a save is smaller than it was before, and none is much larger.
+    """Return whether no file of a save is smaller than it was before, and all are little larger.
 
     Numbers that are written as text, such as that of the step, make some a few bytes longer.
     """

@@ -27,7 +27,6 @@ from emulator.validation.units import parse_duration
 NAME = "emulate-try.yaml"
 FAULT: Mapping[str, Any] = {"grace": "10s", "down": "2s"}
 """What a preemption has beside its target and its moment."""
-LEAD = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +50,7 @@ class Question:
     """The preset of a platform, for the preemptions."""
     silent: bool = True
     """Where its preset cuts the power, so does the engine; else connections are closed."""
-    lead: float = LEAD
+    lead: float = 10.0
     """Seconds from the notice of a preset to its end, at most: it is faster than the platform."""
     restarts: int = 3
     """As many at most."""
@@ -92,7 +91,7 @@ class Question:
     def different(self) -> str:
         """What is different from the platform, in words; empty: nothing is."""
         faster = f"its times are {scale_in_words(self.speed)}" if self.speed > 1 else ""
-        closed = "connections are closed, not silent, as only Docker can cut them"
+        closed = "connections are closed: only Docker can make them silent"
         return "; ".join(filter(None, [faster, closed if self._is_closed else ""]))
 
     @property

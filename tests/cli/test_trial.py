@@ -161,7 +161,7 @@ def test_a_platform_takes_the_machine_away_and_what_can_t_be_is_said_first(
     done = emulate("try", "--like=ec2-spot", *command, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "like ec2-spot: its times are divided by " in done.stderr
-    assert "connections are closed, not silent" in done.stderr
+    assert "connections are closed: only Docker" in done.stderr
     (fault,) = load(folder / "emulate-try.yaml").faults
     assert isinstance(fault, Preempt)
     assert (fault.like, fault.loss) == ("ec2-spot", "closed")
